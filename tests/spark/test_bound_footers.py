@@ -110,7 +110,7 @@ def test_a_footer_that_was_rewritten_is_refused(spark_lake: SparkLake, table: st
         for wanted in (name, f"max({name})", "sum(id)"):
             query = f"SELECT {wanted} FROM {table}"
             told = refused(spark_lake, query, "DECRYPTION_REFUSED", "footer-digest")
-            assert f"[table={table}, file=file:" in told and "Restore the file" in told
+            assert f"[table={table}, file=file:" in told and "Restore the original file" in told
 
 
 @pytest.mark.parametrize("forgery", sorted(FORGERIES.keys() - {"rows moved"}))

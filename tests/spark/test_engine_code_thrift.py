@@ -73,4 +73,4 @@ def test_engine_refuses_every_statement_beside_a_thrift_server(spark_lake: Spark
     assert before == "[Row(1=1)]"
     assert changed == "changed"  # before any statement
     for outcome in (connected, statement, *others):
-        assert "CatalogNotTrusted: Spark's Thrift server was started in this engine" in outcome
+        assert "CatalogNotTrusted: Spark's Thrift server runs in this engine" in outcome

@@ -197,7 +197,7 @@ def test_a_file_that_its_group_alone_can_read_besides_is_taken(spark_lake: Spark
 def test_a_file_that_others_can_use_is_not_taken(spark_lake: SparkLake, mode: int) -> None:
     file = engine_token_file("lw_seen_by_others")
     file.chmod(mode)
-    with pytest.raises(Exception, match=r"CatalogNotTrusted.*others than its") as caught:
+    with pytest.raises(Exception, match=r"CatalogNotTrusted.*users other than its") as caught:
         _launch(spark_lake, file)
     assert "lw_seen_by_others" not in str(caught.value)
     assert file.exists()
@@ -266,7 +266,7 @@ except Exception as error:
     answer(str(error))
 """
     with spark_process(spark_lake.service, script, settings={"spark.sql.extensions": ""}) as process:
-        assert "CatalogNotTrusted: Spark runs without" in process.answer()
+        assert "CatalogNotTrusted: Spark was launched without" in process.answer()
         process.finish()
 
 

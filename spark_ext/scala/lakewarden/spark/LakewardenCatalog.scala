@@ -92,7 +92,7 @@ final class LakewardenCatalog
     if (changing.nonEmpty)
       throw GuardedTable.notYet(
         s"$ident: statements that ${changing.mkString(" and ")} rows (DELETE, UPDATE, MERGE, INSERT OVERWRITE) " +
-          "are not supported yet.")
+          "are not supported.")
     loadTable(ident)
   }
 
@@ -158,9 +158,10 @@ final class LakewardenCatalog
 
   private def requireNoConstraints(info: TableInfo): Unit =
     if (info.constraints.nonEmpty)
-      throw LakewardenException.notSupportedYet("Constraints are not kept.", "constraint", "Leave them out.")
+      throw LakewardenException.notSupportedYet("Table constraints are not supported.", "constraint",
+        "Remove them from the statement.")
 
   private def replacing(ident: Identifier): LakewardenException = LakewardenException.notSupportedYet(
-    s"$ident: REPLACE TABLE is not supported yet.", "replace",
-    "Create a table of another name, or drop this one first.")
+    s"$ident: REPLACE TABLE is not supported.", "replace",
+    "Create a table with another name, or drop this one first.")
 }

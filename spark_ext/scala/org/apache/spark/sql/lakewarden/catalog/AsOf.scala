@@ -46,5 +46,5 @@ object AsOf {
       .getOrElse(throw noSuch(s"The table has no snapshot $digits."))
 
   private def noSuch(problem: String): LakewardenException = new LakewardenException(
-    "NoSuchSnapshot", problem, Some("snapshot"), Some("Expired snapshots cannot be read; choose another one."))
+    "NoSuchSnapshot", problem, Some("snapshot"), Some("Choose a snapshot that is not expired."))
 }

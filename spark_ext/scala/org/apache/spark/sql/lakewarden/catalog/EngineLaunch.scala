@@ -44,8 +44,8 @@ final class EngineLaunch(environment: Map[String, String]) {
       val addresses = catalogs.map(_.address).groupBy(_.toString).values.map(_.head).toSeq
       if (addresses.size > 1)
         throw refused(
-          "the token is one catalog's, and Spark is launched with several",
-          "Launch an engine for each, or one without an engine's token.", null)
+          "the token belongs to one catalog, and Spark is launched with several",
+          "Launch one engine for each catalog, or launch Spark without an engine token.", null)
       val known = addresses.map(each => each.toString -> EngineKey.register(bootstrap(each, token))).toMap
       delete(file)
       new EngineKeys(known)
@@ -71,10 +71,10 @@ final class EngineLaunch(environment: Map[String, String]) {
   /** Secret mounts of Kubernetes belong to root, and with an `fsGroup` the group can read them. */
   private def requirePrivate(file: Path): Unit = {
     if (!Files.getPosixFilePermissions(file).asScala.subsetOf(Private))
-      throw refused("others than its owner can write it, or others than its group can read it", Modes, null)
+      throw refused("users other than its owner can write it, or users outside its group can read it", Modes, null)
     val owner = Files.getAttribute(file, "unix:uid").asInstanceOf[Integer].longValue
     if (owner != 0 && owner != new UnixSystem().getUid)
-      throw refused(s"it belongs to the user $owner", "Let root or the driver's user own it.", null)
+      throw refused(s"it belongs to the user $owner", "Change its owner to root or to the driver's user.", null)
   }
 
   /** What stays is a token that was used, or one that the catalog knows to be reusable. */
@@ -84,7 +84,8 @@ final class EngineLaunch(environment: Map[String, String]) {
 
   private def refused(problem: String, hint: String, cause: Throwable): LakewardenException =
     new LakewardenException(
-      "CatalogNotTrusted", s"The file that $FileVariable names is not taken: $problem.", Some("engine-credential"),
+      "CatalogNotTrusted", s"The engine token file that $FileVariable names is not accepted: $problem.",
+        Some("engine-credential"),
       Some(hint), cause)
 }
 
@@ -93,7 +94,7 @@ object EngineLaunch {
   /** The environment variable of the driver that names the file. */
   val FileVariable = "LAKEWARDEN_ENGINE_TOKEN_FILE"
 
-  private val NewToken = "Put a new token there for each start, or mount a reusable one."
-  private val Modes = "Give it the mode 0600 or 0400, or 0640 or 0440 in a group of its own."
+  private val NewToken = "Write a new token to it before each start, or use a reusable token."
+  private val Modes = "Set its mode to 0600 or 0400, or to 0640 or 0440 with a dedicated group."
   private val Private = Set(OWNER_READ, OWNER_WRITE, GROUP_READ)
 }

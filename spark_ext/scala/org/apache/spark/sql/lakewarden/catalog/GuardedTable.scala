@@ -63,11 +63,11 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
     new GuardedScanBuilder(handle, asOf, options)
 
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = {
-    if (asOf.nonEmpty) throw GuardedTable.notYet("Nothing is written to an earlier state of a table.")
+    if (asOf.nonEmpty) throw GuardedTable.notYet("Writing to an earlier snapshot of a table is not supported.")
     new GuardedWriteBuilder(handle, info, new DirectTarget(handle))
   }
 
-  override def truncateTable(): Boolean = throw GuardedTable.notYet("TRUNCATE TABLE is not supported yet.")
+  override def truncateTable(): Boolean = throw GuardedTable.notYet("TRUNCATE TABLE is not supported.")
 
   override def equals(other: Any): Boolean = other match {
     case table: GuardedTable => table.handle.table.identity == handle.table.identity && table.asOf == asOf
@@ -81,7 +81,7 @@ object GuardedTable {
 
   /** Operations that would change or remove rows that are there. */
   def notYet(what: String): LakewardenException =
-    LakewardenException.notSupportedYet(what, "row-level", "Append rows, or make a new table of those to keep.")
+    LakewardenException.notSupportedYet(what, "row-level", "Append rows, or create a new table with the rows to keep.")
 }
 
 /** A table that is made together with its first rows: `CREATE TABLE … AS SELECT`.

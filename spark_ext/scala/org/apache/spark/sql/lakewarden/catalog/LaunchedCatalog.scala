@@ -36,16 +36,16 @@ final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
     val changed = (there.toSet ++ settings).filterNot(each => there.get(each._1) == settings.get(each._1)).map(_._1)
     if (changed.nonEmpty)
       throw LaunchedCatalog.refused(
-        s"This session sets ${changed.toSeq.sorted.mkString(", ")} otherwise than Spark was launched with.",
-        s"Unset it in the session: only the token is a session's own, as ${LaunchedCatalog.tokenKey(name)}.")
+        s"This session changes ${changed.toSeq.sorted.mkString(", ")}, which only the launch configuration can set.",
+        s"Unset it in the session. The only setting of a session is the token, ${LaunchedCatalog.tokenKey(name)}.")
   }
 
   /** Refuses a setting of this catalog's as a session's. */
   def requireNotOwn(setting: String): Unit =
     if (LaunchedCatalog.belongs(name, setting))
       throw LaunchedCatalog.refused(
-        s"A session does not set $setting.",
-        s"Only the token is a session's own, as ${LaunchedCatalog.tokenKey(name)}, and not in SQL.")
+        s"The setting $setting cannot be set in a session.",
+        s"Set it at launch. A session can set its token, ${LaunchedCatalog.tokenKey(name)}, but not in SQL.")
 
   /** Where it answers. */
   def address: CatalogAddress = {
@@ -53,9 +53,11 @@ final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
     val unknown = settings.keySet.filter(_.startsWith(prefix)) - (prefix + "uri")
     if (unknown.nonEmpty)
       throw LaunchedCatalog.refused(
-        s"Lakewarden does not know ${unknown.toSeq.sorted.mkString(", ")}.", "Launch Spark without it.")
+        s"Unknown Lakewarden settings: ${unknown.toSeq.sorted.mkString(", ")}.",
+          "Remove them from the launch configuration.")
     val uri = settings.getOrElse(
-      prefix + "uri", throw LaunchedCatalog.refused(s"${prefix}uri is missing.", "Launch Spark with it."))
+      prefix + "uri", throw LaunchedCatalog.refused(s"The setting ${prefix}uri is missing.",
+        "Set it in the launch configuration."))
     CatalogAddress.parse(uri)
   }
 
@@ -63,7 +65,7 @@ final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
     session.flatMap(new SessionTokens(_).get(tokenSetting)).getOrElse(
       throw new LakewardenException(
         "NotAuthenticated", s"This session has no token for the catalog $name.", Some("token"),
-        Some(s"Set $tokenSetting in the session.")))
+        Some(s"Set $tokenSetting with spark.conf.set.")))
 
   override def toString: String = s"LaunchedCatalog($name)"
 }
@@ -78,7 +80,8 @@ object LaunchedCatalog {
   /** The Lakewarden catalogs of a launch configuration, by name. It holds no token: every session would have it. */
   def all(launch: SparkConf): Map[String, LaunchedCatalog] = {
     launch.getAll.map(_._1).find(isToken).foreach { setting =>
-      throw refused(s"Spark was launched with $setting.", "Set a token in its user's session, and revoke this one.")
+      throw refused(s"Spark was launched with $setting.",
+        "Set the token in the user's session instead, and revoke this token.")
     }
     val settings = launch.getAll.toSeq.filter(_._1.startsWith(Prefix))
     val named = (name: String) => LaunchedCatalog(name, settings.filter(each => belongs(name, each._1)).toMap)
@@ -87,9 +90,10 @@ object LaunchedCatalog {
 
   /** The catalog that a session asks for by name, checked against the session's settings. */
   def trusted(name: String): LaunchedCatalog = {
-    val launch = SparkContext.getActive.getOrElse(throw refused("No Spark is running.", "Start Spark.")).getConf
+    val launch = SparkContext.getActive.getOrElse(throw refused("No Spark application is running.",
+      "Start Spark first.")).getConf
     if (name == "spark_catalog")
-      throw refused("Lakewarden does not stand in for spark_catalog.", "Launch it under a name of its own.")
+      throw refused("Lakewarden cannot replace spark_catalog.", "Launch the catalog under another name.")
     guard(SparkSession.active)
     val launched = all(launch).getOrElse(name, throw unknown(name))
     launched.requireUnchanged(SQLConf.get.getAllConfs)
@@ -99,8 +103,8 @@ object LaunchedCatalog {
   /** The guard of a session. Where Spark cannot load an extension that it is told, it merely warns. */
   def guard(session: SparkSession): SessionUserRule = SessionUserRule.of(session).getOrElse(
     throw refused(
-      s"Spark runs without $ExtensionsClass.",
-      s"Launch it with spark.sql.extensions=$ExtensionsClass, and the jar among spark.jars."))
+      s"Spark was launched without the extension $ExtensionsClass.",
+      s"Launch it with spark.sql.extensions=$ExtensionsClass, and add the jar to spark.jars."))
 
   /** The names under which settings define a Lakewarden catalog. */
   def defined(settings: Iterable[(String, String)]): Seq[String] = settings.collect {
@@ -111,17 +115,17 @@ object LaunchedCatalog {
   def requireNoToken(setting: String): Unit =
     if (isToken(setting))
       throw new LakewardenException(
-        "RequestInvalid", "A token is not set in SQL, since Spark keeps and shows the text of statements.",
-        Some("token"), Some("Set it with spark.conf.set, and have this one revoked."))
+        "RequestInvalid", "A token cannot be set in SQL, because Spark stores and shows the text of statements.",
+        Some("token"), Some("Revoke this token, and set a new one with spark.conf.set."))
 
   /** A name under which a session has put something else. */
   def replaced(name: String): LakewardenException = refused(
-    s"In this session another class stands under the catalog's name $name.", "Open a new session.")
+    s"In this session, the catalog name $name belongs to another class.", "Open a new session.")
 
   /** A catalog that nobody launched. */
   def unknown(name: String): LakewardenException = refused(
     s"The catalog $name was not defined when Spark was launched.",
-    "Define catalogs in the launch configuration; a session cannot.")
+    "Define it in the launch configuration.")
 
   private def isToken(setting: String): Boolean =
     setting.startsWith("lakewarden.catalog.") && setting.endsWith(".token")

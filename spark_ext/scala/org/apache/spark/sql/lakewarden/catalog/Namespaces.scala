@@ -52,8 +52,8 @@ final class Namespaces(client: CatalogClient, paths: CatalogPaths) {
     } catch {
       case _: NonEmptyNamespaceException if cascade =>
         throw LakewardenException.notSupportedYet(
-          s"The namespace ${namespace.mkString(".")} is not empty, and CASCADE does not drop its tables yet.",
-          "cascade", "Drop its tables first.")
+          s"The namespace ${namespace.mkString(".")} is not empty, and CASCADE is not supported.",
+          "cascade", "Drop the tables in it first.")
     }
 
   /** The tables that the user has some right on; outside of namespaces there are none. */

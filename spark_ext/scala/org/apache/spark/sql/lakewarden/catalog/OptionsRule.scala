@@ -25,5 +25,5 @@ object OptionsRule extends (LogicalPlan => Unit) {
     if (spec.properties.get(name).exists(_ != value))
       throw new LakewardenException(
         "PropertyInvalid", s"OPTIONS and TBLPROPERTIES give $name different values.", Some("option"),
-        Some("Give it once."))
+        Some("Set it in one of them only."))
 }

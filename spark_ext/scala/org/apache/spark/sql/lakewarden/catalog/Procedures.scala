@@ -41,8 +41,8 @@ final class Procedures(catalog: CatalogPlugin, client: CatalogClient, tables: =>
   def load(ident: Identifier): UnboundProcedure =
     all.find(each => isSystem(ident.namespace) && each.name == ident.name.toLowerCase(Locale.ROOT))
       .getOrElse(throw refused(
-        s"There is no procedure $ident.", "procedure",
-        s"There are ${all.map(each => s"$catalogName.$System.${each.name}").mkString(", ")}."))
+        s"The procedure $ident does not exist.", "procedure",
+        s"Procedures: ${all.map(each => s"$catalogName.$System.${each.name}").mkString(", ")}."))
 }
 
 object Procedures {
@@ -80,12 +80,12 @@ object Procedures {
 
   private val Operations = Seq(
     Operation(
-      "rotate_key", "Put a table's new files under later versions of its keys.", "rotate", "keys",
+      "rotate_key", "Create a new version of each PEK of a table. New files use it.", "rotate", "keys",
       Seq(
         ("id", StringType, false), ("master-key-id", StringType, false), ("version", IntegerType, false),
         ("previous-version", IntegerType, false))),
     Operation(
-      "rewrap_keys", "Move the data keys of a table's files to the latest versions of its keys.", "rewrap", "branches",
+      "rewrap_keys", "Rewrap the data keys of a table's files under the latest PEK versions.", "rewrap", "branches",
       Seq(
         ("branch", StringType, false), ("snapshot-id", LongType, true), ("manifests", LongType, false),
         ("files", LongType, false), ("lost", LongType, false))))
@@ -122,7 +122,7 @@ private abstract class TableProcedure(catalogName: String) extends UnboundProced
   }
 
   private def misnamed(text: String): LakewardenException = Procedures.refused(
-    s"${text.take(80)} does not name a table.", "identifier", "Name it as 'NAMESPACE.TABLE'.")
+    s"${text.take(80)} is not a table name.", "identifier", "Use the form 'NAMESPACE.TABLE'.")
 }
 
 /** One operation on a table's keys. */

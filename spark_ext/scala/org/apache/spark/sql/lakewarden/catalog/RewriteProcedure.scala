@@ -35,13 +35,13 @@ private final class RewriteProcedure(catalog: CatalogPlugin, client: CatalogClie
   import RewriteProcedure._
 
   override def name: String = "rewrite_data_files"
-  override def description: String = "Write files anew that are not encrypted as the table's properties say."
+  override def description: String = "Rewrite the files whose encryption differs from the table's properties."
 
   override def parameters: Array[ProcedureParameter] = super.parameters ++ Array(
-    parameter("branch", StringType, "NULL", "The branch to look at; all of them if it is left out."),
-    parameter("max_groups", IntegerType, "NULL", "How many groups of files are rewritten at the most; 0 only counts."),
-    parameter("max_group_bytes", LongType, "NULL", "Bytes of a group; 1 GiB if it is left out."),
-    parameter("forbid_old", BooleanType, "false", "Let no file of before be read any more, if none is left."))
+    parameter("branch", StringType, "NULL", "The branch; all branches by default."),
+    parameter("max_groups", IntegerType, "NULL", "Maximum number of file groups to rewrite; 0 only counts them."),
+    parameter("max_group_bytes", LongType, "NULL", "Maximum bytes of a file group; 1 GiB by default."),
+    parameter("forbid_old", BooleanType, "false", "Refuse files of earlier encryption epochs, if none is left."))
 
   override protected def answer(table: Identifier, arguments: InternalRow): AnsweredRows = {
     val request = JsonNodeFactory.instance.objectNode
@@ -146,7 +146,7 @@ private object RewriteProcedure {
     causes(problem).collectFirst { case refused: LakewardenException => refused }.getOrElse(
       new LakewardenException(
         "RewriteFailed", s"Files could not be rewritten: ${problem.getMessage}", Some("rewrite"),
-        Some("See Spark's log; another call goes on with what is left."), problem))
+        Some("See Spark's log. Call the procedure again to continue with the remaining files."), problem))
 
   private def mayBeAFiles(why: LakewardenException): Boolean =
     FilesKinds.contains(why.kind) || isCount(why)
@@ -158,8 +158,9 @@ private object RewriteProcedure {
   private def ofFile(path: String, why: LakewardenException): LakewardenException = {
     val (said, shown) = (why.getMessage.stripPrefix(s"${why.kind}: "), AllowedPaths.shown(path))
     if (isCount(why)) new LakewardenException(
-      "DataFileDamaged", s"The file has other rows than its manifest counts. [file=$shown]", Some("record-count"),
-      Some("Have its writer put it right, or copy the rows into another table."), why, Some(path))
+      "DataFileDamaged", s"The number of rows in the file differs from its manifest. [file=$shown]",
+        Some("record-count"),
+      Some("Write the file again with its engine, or copy the rows into another table."), why, Some(path))
     else new LakewardenException(
       why.kind, if (said.contains(shown)) said else s"$said [file=$shown]", cause = why, file = Some(path))
   }
@@ -242,7 +243,7 @@ private object RewriteProcedure {
     val named = Answers.field(left, "held").elements.asScala.map(each => AllowedPaths.shown(each.asText)).toSeq
     val more = if (count > named.size) s" and ${count - named.size} more" else ""
     Option.when(count > 0)(
-      s"Files with deleted rows, and such that delete rows, are left: ${named.mkString(", ")}$more. [rule=deletes] " +
-        "Compact the table, while it is in plaintext, with an engine that applies deletes.")
+      s"Files with row deletes and delete files were not rewritten: ${named.mkString(", ")}$more. [rule=deletes] " +
+        "Compact the table with an engine that applies deletes, while the table is in plaintext.")
   }
 }

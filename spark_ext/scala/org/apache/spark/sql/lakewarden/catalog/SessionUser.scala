@@ -35,8 +35,8 @@ final class SessionUser(principal: String, token: TokenDigest, now: () => TokenD
   def require(table: String): Unit =
     if (now() != token && principalNow() != principal)
       throw new LakewardenException(
-        "NotAuthorized", s"What this plan knows of $table was loaded for another user.", Some("other-user"),
-        Some("Name the table itself, so that it is loaded for this session."))
+        "NotAuthorized", s"The plan of this query loaded $table for another user.", Some("other-user"),
+        Some("Query the table by name, so that this session loads it."))
 }
 
 /** Refuses plans that hold tables of another user.

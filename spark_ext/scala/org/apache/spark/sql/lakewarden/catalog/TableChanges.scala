@@ -58,5 +58,5 @@ object TableChanges {
     else json.objectNode.put("action", action).put("name", name)
 
   private def unsupported(what: String): LakewardenException = LakewardenException.notSupportedYet(
-    s"ALTER TABLE does not take $what yet.", "alter", "Leave it out, or make a new table.")
+    s"ALTER TABLE does not support $what.", "alter", "Remove it, or create a new table.")
 }

@@ -55,7 +55,7 @@ object TableRequests {
       if (all.get(name).exists(_ != value))
         throw new LakewardenException(
           "PropertyInvalid", s"OPTIONS and TBLPROPERTIES give $name different values.", Some("option"),
-          Some("Give it once."))
+          Some("Set it in one of them only."))
       all + (name -> value)
     }
   }
@@ -68,11 +68,11 @@ object TableRequests {
         if (properties.get(DataFormat.Property).exists(_.toLowerCase(Locale.ROOT) != format))
           throw new LakewardenException(
             "PropertyInvalid", s"USING $format contradicts ${DataFormat.Property}.", Some("table-format"),
-            Some("Say it once."))
+            Some("Specify the format once."))
         properties + (DataFormat.Property -> format)
       case Some(other) => throw LakewardenException.notSupportedYet(
-          s"Tables USING $other are not made yet.", "table-format",
-          "Write USING iceberg, parquet or orc, or nothing; from a DataFrame writeTo(name).using(\"iceberg\").create().")
+          s"Tables USING $other are not supported.", "table-format",
+          "Write USING iceberg, parquet or orc; from a DataFrame, use writeTo(name).using(\"iceberg\").create().")
     }
 
   private def requirePlain(column: Column): Unit = {
@@ -81,7 +81,8 @@ object TableRequests {
       "an identity" -> column.identityColumnSpec).collectFirst { case (what, given) if given != null => what }
     clause.foreach { what =>
       throw LakewardenException.notSupportedYet(
-        s"The column ${column.name} has $what.", "column-clause", "Leave it out.")
+        s"The column ${column.name} has $what, which is not supported.", "column-clause",
+          "Remove it from the statement.")
     }
   }
 }

@@ -81,8 +81,8 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
   def rename(old: Identifier, wanted: Identifier): Unit = {
     if (wanted.namespace.length > 1 && wanted.namespace.head == catalogName)
       throw new LakewardenException(
-        "RequestInvalid", s"The new name $wanted begins with the catalog's.", Some("identifier"),
-        Some("Name the table, or its namespace and the table, without the catalog."))
+        "RequestInvalid", s"The new name $wanted begins with the name of the catalog.", Some("identifier"),
+        Some("Use TABLE or NAMESPACE.TABLE, without the catalog."))
     val renamed = if (wanted.namespace.isEmpty) Identifier.of(old.namespace, wanted.name) else wanted
     val body = json.objectNode.set[ObjectNode]("source", identifier(old))
     body.set[ObjectNode]("destination", identifier(renamed))

@@ -51,8 +51,8 @@ object CodeGrants {
 
   /** A refusal, with what is refused and why. */
   def refused(what: String, why: String, cause: Throwable): LakewardenException = new LakewardenException(
-    "NotAuthorized", s"$what is not allowed in a shared engine without the permission code on the engine. $why",
-    Some("engine-code"), Some("Ask an administrator for the permission, or use a Spark of your own."), cause)
+    "NotAuthorized", s"$what requires the permission code on this shared engine. $why",
+    Some("engine-code"), Some("Ask an administrator for the permission, or run Spark in a process of your own."), cause)
 
   /** The catalog's reason, without the rule and the advice that follow it. */
   private def sentence(refusal: LakewardenException): String =

@@ -16,11 +16,12 @@ object Servers {
   /** Refuses every statement of a driver that serves Spark Connect without the interceptor, or Thrift clients. */
   def requireChecked(launch: SparkConf): Unit = {
     if (ConnectServer.isRunning && !launch.get(Setting, "").split(',').map(_.trim).contains(Interceptor))
-      throw refused(s"A Spark Connect server runs without $Setting=$Interceptor.", "Launch Spark with it.")
+      throw refused(s"A Spark Connect server runs without $Setting=$Interceptor.",
+        "Add it to the launch configuration.")
     if (servesThrift)
       throw refused(
-        "Spark's Thrift server was started in this engine, and its connections change settings of the driver unchecked.",
-        "Start Spark without it, and serve users by Spark Connect.")
+        "Spark's Thrift server runs in this engine, and its connections can change driver settings without a check.",
+        "Start Spark without it, and use Spark Connect.")
   }
 
   /** Whether a Thrift server was started in this driver. Spark does not tell whether it has stopped. */

@@ -44,7 +44,7 @@ object Footer {
 
   /** By the name that the catalog gives it. Throws `DecryptionRefused` for a name that it does not give. */
   def of(name: String): Footer = Seq(Encrypted, Plaintext).find(_.name == name).getOrElse(
-    throw DataKeys.refused("The catalog does not say how the footers of files are."))
+    throw DataKeys.refused("The catalog's response does not say whether file footers are encrypted."))
 }
 
 /** A file as keys know it: its table and the id that is part of its name.
@@ -72,7 +72,7 @@ object FileIdentity {
     location.substring(location.lastIndexOf('/') + 1) match {
       case BaseName(digits) =>
         FileIdentity(tableUuid, digits.grouped(2).map(Integer.parseInt(_, 16).toByte).toSeq)
-      case _ => throw DataKeys.refused("The file's name has no file id.")
+      case _ => throw DataKeys.refused("The file name contains no file id.")
     }
 
   private[crypto] def uuidBytes(uuid: UUID): Array[Byte] =
@@ -94,12 +94,13 @@ object DataKeys {
     */
   def open(transport: TransportKey, wrapped: WrappedKey, file: FileIdentity): Secret = {
     val bytes = wrapped.wrapped
-    if (!Lengths(bytes.length - AesGcm.NonceLength - AesGcm.TagLength)) throw refused("A data key has an impossible length.")
+    if (!Lengths(bytes.length - AesGcm.NonceLength - AesGcm.TagLength)) throw refused(
+      "A data key has an invalid length.")
     try {
       val (nonce, ciphertext) = bytes.splitAt(AesGcm.NonceLength)
       new Secret(AesGcm.decrypt(transport.key, nonce, ciphertext, aad(transport, file, wrapped.label)))
     } catch {
-      case _: GeneralSecurityException => throw refused("A data key is not of this file, table and scan.")
+      case _: GeneralSecurityException => throw refused("A data key belongs to another file, table or scan.")
     }
   }
 
@@ -114,7 +115,7 @@ object DataKeys {
       val (nonce, ciphertext) = sealedKek.splitAt(AesGcm.NonceLength)
       new Secret(AesGcm.decrypt(transport.key, nonce, ciphertext, aad))
     } catch {
-      case _: GeneralSecurityException => throw refused("A key for stock readers is not of this write and table.")
+      case _: GeneralSecurityException => throw refused("A key for standard clients belongs to another write or table.")
     }
 
   /** A fresh data key of so many bytes. */
@@ -137,7 +138,7 @@ object DataKeys {
 
   def refused(problem: String): LakewardenException = new LakewardenException(
     "DecryptionRefused", problem, Some("data-key"),
-    Some("Restore the file that the table was written with; ask who changed it."))
+    Some("Restore the original file, and find out who changed it."))
 
   private def aad(transport: TransportKey, file: FileIdentity, label: KeyLabel): Array[Byte] = {
     val prefix = s"lakewarden/${transport.purpose}/1\u0000".getBytes(US_ASCII)

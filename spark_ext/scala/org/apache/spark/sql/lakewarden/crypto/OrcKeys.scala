@@ -59,7 +59,7 @@ final class OrcKeys(file: FileIdentity, keyOf: Int => Option[Secret]) extends Ke
 
   private def aad(name: String): Array[Byte] = OrcKeys.Prefix ++ file.toBytes ++ name.getBytes(US_ASCII)
 
-  private def foreign: LakewardenException = DataKeys.refused("A column's key is not of this file and column.")
+  private def foreign: LakewardenException = DataKeys.refused("A column key belongs to another file or column.")
 }
 
 object OrcKeys {
@@ -76,7 +76,7 @@ object OrcKeys {
   /** ORC's own name for AES-CTR with a key of this length. */
   def algorithm(key: Secret): EncryptionAlgorithm =
     EncryptionAlgorithm.values.find(_.keyLength == key.reveal.length)
-      .getOrElse(throw DataKeys.refused("ORC has no keys of this length."))
+      .getOrElse(throw DataKeys.refused("ORC does not support keys of this length."))
 
   private def columnOf(name: String): Option[Int] = name match {
     case Name(digits) => digits.toIntOption

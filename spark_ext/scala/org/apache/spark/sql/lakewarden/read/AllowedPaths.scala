@@ -24,9 +24,9 @@ private[lakewarden] final class AllowedPaths private (entries: Seq[Location]) ex
   def check(path: String, table: String): Location =
     find(path).getOrElse(throw new LakewardenException(
       "LocationNotAllowed",
-      s"A file of the table $table lies outside the locations that it may be read from: ${AllowedPaths.shown(path)}",
+      s"A data file of $table is outside the table's allowed locations: ${AllowedPaths.shown(path)}",
       Some("allowed-paths"),
-      Some("Have read.allowed.data.paths widened by somebody who may, or take the file out of the table.")))
+      Some("Ask the owner to add the location to read.allowed.data.paths, or to remove the file.")))
 
   private def find(path: String): Option[Location] =
     Location.parse(path).filter(each => each.namesObject && entries.exists(_.contains(each)))

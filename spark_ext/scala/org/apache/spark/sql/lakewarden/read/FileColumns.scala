@@ -70,17 +70,17 @@ private[read] final class FileColumns(
   private def byId(group: GroupType): Map[Int, Type] = {
     val fields = group.getFields.asScala.toSeq
     if (fields.exists(_.getId == null)) throw errors.damaged(
-      s"The field ${fields.find(_.getId == null).get.getName} of the file has no field id.", "field-id")
+      s"The field ${fields.find(_.getId == null).get.getName} of the file has no Iceberg field id.", "field-id")
     val known = fields.map(each => each.getId.intValue -> each).toMap
     if (known.size < fields.size || fields.map(_.getName).distinct.size < fields.size)
-      throw errors.damaged("The file has a field id or a name twice.", "field-id")
+      throw errors.damaged("The file's schema repeats a field id or a name.", "field-id")
     known
   }
 
   private def absent(field: StructField, group: GroupType): StructField = {
     val id = FieldIds.of(field)
     if (withoutLike(id) && !masked(id)) throw errors.unsupported(
-      s"The file lacks the column ${field.name}, whose values stand in the metadata of the table.", "absent-column")
+      s"The file has no column ${field.name}; values from the table's metadata are not supported.", "absent-column")
     if (!field.nullable) throw errors.required(field.name, masked(id))
     val name = Iterator.iterate(s"_absent_$id")(_ + "_").find(each => !group.containsField(each)).get
     StructField(name, FieldIds.stripType(field.dataType))
@@ -88,7 +88,7 @@ private[read] final class FileColumns(
 
   private def renamedType(wanted: DataType, found: Type, nullable: Boolean): DataType = {
     if (!nullable && !found.isRepetition(REQUIRED)) throw errors.damaged(
-      s"The file may hold NULL in ${found.getName}, which is required in the table.", "required-column")
+      s"The column ${found.getName} can contain NULL in the file, but the table requires a value.", "required-column")
     renamedType(wanted, found)
   }
 
@@ -112,7 +112,7 @@ private[read] final class FileColumns(
   }
 
   private def mistyped(found: Type): String =
-    s"The column ${found.getName} of the file has another type than the table says."
+    s"The column ${found.getName} has a different type in the file than in the table's schema."
 
   /** A part of a struct that can be read: behind all that is wanted of it, so that nobody sees more than whether the
     * struct is there.
@@ -120,8 +120,8 @@ private[read] final class FileColumns(
   private def witness(group: GroupType): StructField = {
     val readable = group.getFields.asScala.toSeq.filterNot(FileColumns.leavesIn(_).exists(locked))
     val chosen = readable.find(_.isPrimitive).orElse(readable.headOption).getOrElse(throw errors.unsupported(
-      s"Of ${group.getName} the file has columns with keys alone, of which none is read; so nobody can tell whether it" +
-        " is NULL. Select such a column too, if you may, or have the file rewritten.", "absent-column"))
+      s"All columns of the struct ${group.getName} in the file have column keys, and the query reads none of them." +
+        " Select a column of the struct that you can read, or rewrite the file.", "absent-column"))
     val found = new ParquetToSparkSchemaConverter().convert(new MessageType("witness", chosen)).head
     StructField(chosen.getName, found.dataType)
   }
@@ -134,7 +134,7 @@ private[read] final class FileColumns(
     }
     if (group.getLogicalTypeAnnotation != annotation || inner.size != count || inner.exists(_.isRepetition(REPEATED)))
       throw errors.damaged(
-        s"The column ${group.getName} of the file is no list or map of the standard layout.", "column-type")
+        s"The column ${group.getName} of the file is not a list or map in the standard Parquet layout.", "column-type")
     inner
   }
 }

@@ -79,7 +79,9 @@ private object FileDigests {
     val copy = errors.kept(PrivateCopy.empty(digest.length))
     try {
       if (!MessageDigest.isEqual(fill(copy, from, digest.length, errors), digest.sha256))
-        throw errors.refused("The file is not, byte for byte, the one that the table was written with.", "file-digest")
+        throw errors.refused(
+          "The SHA-256 digest of the file differs from its key metadata: the file was changed or replaced.",
+          "file-digest")
       copy.position(0)
     } catch {
       case failure: Throwable =>

@@ -58,13 +58,14 @@ private[read] final class FileEncryption(
     val schema = first.getFileMetaData.getSchema
     requireApart(schema)
     requirePresent(schema)
-    if (first.getBlocks.asScala.map(_.getRowCount).sum != records)
-      throw errors.refused("The file has more or fewer rows than the table says.", "record-count")
+    val rows = first.getBlocks.asScala.map(_.getRowCount).sum
+    if (rows != records)
+      throw errors.refused(s"The file has $rows rows where the table's metadata lists $records.", "record-count")
     val keys = keysByPath(schema)
     val found = if (keys == expected && footers.isWhole) first else footers.read(properties(keys))
     if (found.getFileMetaData.getEncryptionType != wantedType)
-      throw errors.refused(s"The footer of the file is not ${footer.name}, as the table says that it is.", "footer")
-    if (found.getFileMetaData.getSchema != schema) throw refused("The file is being changed.")
+      throw errors.refused(s"The table requires the file's footer to be ${footer.name}, and it is not.", "footer")
+    if (found.getFileMetaData.getSchema != schema) throw refused("The file changed while it was read.")
     found.getBlocks.asScala.foreach(_.getColumns.asScala.foreach(judge(_, found)))
     found
   }
@@ -75,14 +76,15 @@ private[read] final class FileEncryption(
     val ids = leaves.flatMap(each => Option(each.getPrimitiveType.getId)).map(_.intValue)
     def twice(all: Seq[Any]): Boolean = all.distinct.size < all.size
     if (twice(ids) || twice(leaves.map(_.getPath.toSeq)) || columnKeys.nonEmpty && ids.size < leaves.size)
-      throw errors.refused("The file has a column without a field id, or an id or a name twice.", "field-id")
+      throw errors.refused("The file's schema has a column without a field id, or repeats an id or a name.", "field-id")
   }
 
   /** A column that was left out would read as NULL. */
   private def requirePresent(schema: MessageType): Unit = columnKeys.foreach { own =>
     val missing = own.keySet -- FileColumns.idsIn(schema)
     if (missing.nonEmpty)
-      throw errors.refused(s"The file lacks the column ${missing.min}, of which it has a key.", "column-key")
+      throw errors.refused(s"The file has no column with the field id ${missing.min} that one of its keys is for.",
+        "column-key")
   }
 
   private def wantedType: EncryptionType = footer match {
@@ -149,8 +151,9 @@ private[read] final class FileEncryption(
     footer.getFileMetaData.getFileDecryptor.getColumnSetup(chunk.getPath)
 
   private def mistaken(chunk: ColumnChunkMetaData): Exception = columnKeys match {
-    case None    => refused(s"The file is not encrypted as a whole with $algorithm.")
-    case Some(_) => errors.refused(s"The column ${chunk.getPath.toDotString} is not under the key that it has to be.", "column-key")
+    case None    => refused(s"Not every column of the file is encrypted with $algorithm.")
+    case Some(_) => errors.refused(
+      s"The column ${chunk.getPath.toDotString} is not encrypted with the key that the table requires.", "column-key")
   }
 
   private def refused(problem: String): Exception = errors.refused(problem, "algorithm")

@@ -44,17 +44,19 @@ private[read] final class FileGate(
           val own = if (file.columnKeys) Some(columns.map(key => key.label -> opened(key))) else None
           Some(OpenedKeys(algorithm, footer, identity, opened(whole), own))
         } catch {
-          case _: LakewardenException => throw errors.refused("The file's data key is not of this file.", "data-key")
+          case _: LakewardenException => throw errors.refused(
+            "The data key in the scan plan belongs to another file.", "data-key")
         }
-      case _ => throw errors.refused("The plan's keys do not agree with how the file is encrypted.", "data-key")
+      case _ => throw errors.refused("The keys in the scan plan do not match the file's encryption.", "data-key")
     }
 
   /** A local file, opened without following a link; what was opened is what is to be read. */
   def openLocal(location: Location, file: PlannedFile, errors: ReadErrors): SeekableByteChannel = {
     val channel = new LocalFile(errors).open(location)
-    if (channel.size != file.size) {
+    val size = channel.size
+    if (size != file.size) {
       channel.close()
-      throw errors.refused("The file has another size than the table says.", "file-size")
+      throw errors.refused(s"The file has $size bytes, but its manifest lists ${file.size}.", "file-size")
     }
     channel
   }

@@ -18,7 +18,8 @@ private[read] final class FooterStream(start: Long, footer: Array[Byte])
   override def getPos: Long = start + footer.length - getStream.available
 
   override def seek(position: Long): Unit = {
-    if (position < start || position > start + footer.length) throw new EOFException("This is not in the footer.")
+    if (position < start || position > start + footer.length) throw new EOFException(
+      "The position is outside the footer.")
     getStream.reset()
     getStream.skip(position - start)
     ()
@@ -49,5 +50,5 @@ private[read] object FooterStream {
     }
 
   private def refused(errors: ReadErrors): Exception =
-    errors.refused("The file's footer is not the one that the table was written with.", "footer-digest")
+    errors.refused("The SHA-256 digest of the file's footer differs from its key metadata.", "footer-digest")
 }

@@ -136,7 +136,7 @@ private[read] final class GuardedFiles(gate: FileGate, wanted: StructType, maske
     } catch { case _: IOException => return None }
     (new String(magic, US_ASCII), file.footer) match {
       case ("PAR1", Some(kind)) if kind == Footer.Encrypted || isPlaintext(footer) =>
-        Some(errors.refused("The file is in plaintext, and the table is encrypted.", "plaintext-file"))
+        Some(errors.refused("The file is in plaintext, but the table requires encryption.", "plaintext-file"))
       case ("PARE", None) => Some(encrypted(errors))
       case _              => None
     }
@@ -147,5 +147,5 @@ private[read] final class GuardedFiles(gate: FileGate, wanted: StructType, maske
     catch { case NonFatal(_) => false }
 
   private def encrypted(errors: ReadErrors): LakewardenException =
-    errors.damaged("The file is encrypted, and the table says that it is not.", "encrypted-file")
+    errors.damaged("The file is encrypted, but the table lists it as plaintext.", "encrypted-file")
 }

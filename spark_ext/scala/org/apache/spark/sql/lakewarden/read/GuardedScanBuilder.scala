@@ -56,8 +56,8 @@ private[lakewarden] final class GuardedScanBuilder(
   override def build(): Scan = {
     val unknown = options.keySet.asScala.filterNot(GuardedScanBuilder.Known)
     if (unknown.nonEmpty) throw LakewardenException.notSupportedYet(
-      s"Reading ${table.fullName} takes no option ${unknown.mkString(", ")}.", "read-option",
-      "Leave it out; VERSION AS OF and TIMESTAMP AS OF name a state of the table.")
+      s"Unknown read option for ${table.fullName}: ${unknown.mkString(", ")}.", "read-option",
+      "Remove it. To read an earlier snapshot, use VERSION AS OF or TIMESTAMP AS OF.")
     new GuardedScan(handle, asOf, aggregates.fold(wanted)(_.wanted), pushed, aggregates = aggregates)
   }
 }

@@ -51,7 +51,8 @@ private[read] final class LocalFile(errors: ReadErrors, patience: Duration = Loc
     case secure: SecureDirectoryStream[Path @unchecked] => secure
     case other =>
       other.close()
-      throw errors.linked("This system has no relative opens, without which links cannot be told.")
+      throw errors.linked(
+        "This system cannot open files relative to a directory, so symbolic links cannot be detected.")
   }
 
   private def step(directory: Directory, name: Path): Directory =
@@ -124,7 +125,7 @@ private[read] final class LocalFile(errors: ReadErrors, patience: Duration = Loc
     }
 
   private def notRegular: LakewardenException =
-    errors.linked("The path leads through a link, or to something that is no regular file.")
+    errors.linked("The path contains a symbolic link, or is not a regular file.")
 }
 
 private object LocalFile {
@@ -153,7 +154,7 @@ private[read] final class ChannelStream(channel: SeekableByteChannel)
 
   override def readFully(buffer: ByteBuffer): Unit =
     while (buffer.hasRemaining)
-      if (read(buffer) < 0) throw new EOFException("The file ends before what its footer promises.")
+      if (read(buffer) < 0) throw new EOFException("The file ends before the data that its footer lists.")
 
   override def readFully(bytes: Array[Byte], start: Int, length: Int): Unit =
     readFully(ByteBuffer.wrap(bytes, start, length))

@@ -63,17 +63,18 @@ private[read] final class OrcColumns(
     val fields = group.getChildren.asScala.toSeq
     fields.indexWhere(idOf(_).isEmpty) match {
       case -1 =>
-      case at => throw errors.damaged(s"The field ${group.getFieldNames.get(at)} of the file has no field id.", "field-id")
+      case at => throw errors.damaged(
+        s"The field ${group.getFieldNames.get(at)} of the file has no Iceberg field id.", "field-id")
     }
     val known = fields.map(each => idOf(each).get -> each).toMap
     if (known.size < fields.size || group.getFieldNames.asScala.distinct.size < fields.size)
-      throw errors.damaged("The file has a field id or a name twice.", "field-id")
+      throw errors.damaged("The file's schema repeats a field id or a name.", "field-id")
     known
   }
 
   private def absent(field: StructField): Make = {
     if (withoutLike(FieldIds.of(field)) && !masked(FieldIds.of(field))) throw errors.unsupported(
-      s"The file lacks the column ${field.name}, whose values stand in the metadata of the table.", "absent-column")
+      s"The file has no column ${field.name}; values from the table's metadata are not supported.", "absent-column")
     if (!field.nullable) throw errors.required(field.name, masked(FieldIds.of(field)))
     val shown = FieldIds.stripType(field.dataType)
     (_, rows) => {
@@ -85,7 +86,8 @@ private[read] final class OrcColumns(
 
   private def show(wanted: DataType, found: TypeDescription, nullable: Boolean): Show = {
     if (!nullable && found.getAttributeValue(OrcSchema.Required) != "true") throw errors.damaged(
-      s"The file may hold NULL in ${found.getFullFieldName}, which is required in the table.", "required-column")
+      s"The column ${found.getFullFieldName} can contain NULL in the file, but the table requires a value.",
+        "required-column")
     chosen(found.getId) = true
     (wanted, found.getCategory) match {
       case (struct: StructType, Category.STRUCT) =>
@@ -110,7 +112,8 @@ private[read] final class OrcColumns(
         }
       case (primitive, _) if isOf(primitive, found) => (vector, _) => OrcVector.primitive(primitive, vector)
       case _ => throw errors.damaged(
-          s"The column ${found.getFullFieldName} of the file has another type than the table says.", "column-type")
+          s"The column ${found.getFullFieldName} has a different type in the file than in the table's schema.",
+            "column-type")
     }
   }
 

@@ -24,7 +24,8 @@ import org.apache.spark.sql.lakewarden.crypto.{OrcKeys, Secret}
   */
 private[read] final class OrcEncryption(keys: OpenedKeys, masked: Set[Int], wanted: Set[Int], errors: ReadErrors) {
   if (keys.algorithm != OrcKeys.Algorithm)
-    throw errors.refused(s"The file is in ORC, and the table says that it is encrypted with ${keys.algorithm}.", "algorithm")
+    throw errors.refused(
+      s"The file is in ORC, but the table lists the algorithm ${keys.algorithm}, which ORC does not have.", "algorithm")
 
   /** What ORC's reader asks for keys. */
   val provider: OrcKeys = new OrcKeys(keys.file, id => if (masked(id)) None else keyOf(id))
@@ -38,12 +39,13 @@ private[read] final class OrcEncryption(keys: OpenedKeys, masked: Set[Int], want
     val columns = file.getSchema.getChildren.asScala.toSeq
     val variants = file.getEncryptionVariants.toSeq.groupBy(_.getRoot.getId)
     if (variants.isEmpty && columns.nonEmpty && (keys.columns.isEmpty || keys.columns.exists(_.nonEmpty)))
-      throw errors.refused("The file is in plaintext, and the table is encrypted.", "plaintext-file")
+      throw errors.refused("The file is in plaintext, but the table requires encryption.", "plaintext-file")
     if (!variants.keySet.subsetOf(columns.map(_.getId).toSet) || variants.values.exists(_.size > 1))
-      throw errors.refused("The file does not encrypt its columns one by one.", "algorithm")
+      throw errors.refused("The file's footer does not name one encryption key for each encrypted column.", "algorithm")
     columns.foreach(column => judge(column, variants.get(column.getId).map(_.head)))
-    if (file.getNumberOfRows != records)
-      throw errors.refused("The file has more or fewer rows than the table says.", "record-count")
+    val rows = file.getNumberOfRows
+    if (rows != records)
+      throw errors.refused(s"The file has $rows rows where the table's metadata lists $records.", "record-count")
   }
 
   private def judge(column: TypeDescription, found: Option[EncryptionVariant]): Unit = {
@@ -53,7 +55,7 @@ private[read] final class OrcEncryption(keys: OpenedKeys, masked: Set[Int], want
         val named = variant.getKeyDescription
         if (named.getKeyName != OrcKeys.nameOf(id) || named.getAlgorithm != OrcKeys.algorithm(key)) throw mistaken(column)
         if (!masked(id) && !opens(variant)) throw errors.refused(
-          s"The key of the column ${column.getFullFieldName} is not of this file.", "data-key")
+          s"The key of the column ${column.getFullFieldName} belongs to another file.", "data-key")
       case (Some(_), None)                                => throw mistaken(column)
       case (None, Some(_)) if wanted(id) && !masked(id)   => throw mistaken(column)
       case _                                              =>
@@ -71,5 +73,5 @@ private[read] final class OrcEncryption(keys: OpenedKeys, masked: Set[Int], want
   }
 
   private def mistaken(column: TypeDescription): Exception = errors.refused(
-    s"The column ${column.getFullFieldName} is not under the key that it has to be.", "column-key")
+    s"The column ${column.getFullFieldName} is not encrypted with the key that the table requires.", "column-key")
 }

@@ -56,5 +56,5 @@ private[read] final class OrcFiles(gate: FileGate, wanted: StructType, masked: S
 
   private def requirePlaintext(file: Reader, errors: ReadErrors): Unit =
     if (file.getEncryptionVariants.nonEmpty)
-      throw errors.damaged("The file is encrypted, and the table says that it is not.", "encrypted-file")
+      throw errors.damaged("The file is encrypted, but the table lists it as plaintext.", "encrypted-file")
 }

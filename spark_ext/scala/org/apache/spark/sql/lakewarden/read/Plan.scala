@@ -55,7 +55,8 @@ private[read] final class Plan(
   def verification: Verification = {
     val said = header.required("verify-digest").asText
     Verification.All.find(_.name == said).getOrElse(throw LakewardenException.notSupportedYet(
-      s"Files are not verified as $said says.", "verify-digest", "Use the plugin of the catalog's own release."))
+      s"The value $said of encryption.verify-digest is not supported by this version of the plugin.",
+        "verify-digest", "Install the plugin of the catalog's release."))
   }
 
   /** Ids of the columns that are shown through masks. */
@@ -123,8 +124,8 @@ private[read] final class PlanRequest(
   }
 
   private def judge(header: JsonNode): Unit = {
-    if (header.path("table-uuid").asText != table.uuid.toString) throw changed("It is another table now.")
-    if (header.path("principal").asText != table.principal) throw changed("The session's user is another one now.")
+    if (header.path("table-uuid").asText != table.uuid.toString) throw changed("It was dropped and created again.")
+    if (header.path("principal").asText != table.principal) throw changed("The session's user changed.")
     agree(wanted, IcebergSchema.toSpark(header.required("schema")), Nil)
   }
 
@@ -146,7 +147,7 @@ private[read] final class PlanRequest(
   }
 
   private def moved(path: Seq[String]): LakewardenException =
-    changed(s"The column ${path.mkString(".")} is not the one that it was.")
+    changed(s"The column ${path.mkString(".")} was replaced by another one.")
 
   private def changed(what: String): LakewardenException = new LakewardenException(
     "TableChanged", s"The table ${table.fullName} was changed while the query was planned. $what",

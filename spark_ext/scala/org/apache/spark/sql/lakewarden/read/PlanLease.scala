@@ -35,8 +35,8 @@ private[read] final class PlanLease(
       val again = answered(askAgain())
       plan.files.foreach(each => again.allowed.check(each.path, table))
       if (again.masked.exists(each => read(each) && !plan.masked(each)))
-        throw changed("A column that it shows in plaintext is shown to you through a mask now.")
-      if (again.verification != plan.verification) throw changed("Files are verified at other times now.")
+        throw changed("A column in its result is masked for you now.")
+      if (again.verification != plan.verification) throw changed("The setting encryption.verify-digest changed.")
       asked = now
     }
   }
@@ -47,13 +47,14 @@ private[read] final class PlanLease(
     catch {
       case _: TimeoutException =>
         throw new LakewardenException(
-          "CatalogUnavailable", s"The catalog does not say in time whether $table may still be read.",
-          Some("plan-expired"), Some("Try again when it answers."))
+          "CatalogUnavailable",
+            s"The catalog did not confirm within ${PlanLease.WithinSeconds} seconds that you can still read $table.",
+          Some("plan-expired"), Some("Check that the service is running, and try again."))
     }
 
   private def changed(what: String): LakewardenException = new LakewardenException(
     "TableChanged", s"The table $table was changed after this query was planned. $what",
-    Some("table-changed"), Some("Run the query again, not a DataFrame that was made before."))
+    Some("table-changed"), Some("Create the DataFrame again, and run the query again."))
 }
 
 private object PlanLease {

@@ -81,7 +81,8 @@ private[read] final class PlanStream(table: String) {
   }
 
   private def notYet(what: String, rule: String): LakewardenException = LakewardenException.notSupportedYet(
-    s"The table $table has $what, which are not read yet.", rule, "Rewrite the table with a client that reads them.")
+    s"The table $table has $what, which are not supported.", rule,
+    "Rewrite the table with an engine that can read them.")
 }
 
 private object PlanStream {

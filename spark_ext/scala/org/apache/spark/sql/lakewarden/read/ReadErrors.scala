@@ -37,8 +37,9 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
       case full: SparkOutOfMemoryError => throw full
       // Left alone, these two would end the executor, of a local Spark the driver. A page may claim any size; what
       // could not be made leaves the memory as it was.
-      case _: OutOfMemoryError => throw damaged("The file asks for more memory than this executor has.", "file-memory")
-      case _: StackOverflowError => throw refused("The file's types are nested too deep.", "nesting")
+      case _: OutOfMemoryError => throw damaged("Reading the file needs more memory than this executor has.",
+        "file-memory")
+      case _: StackOverflowError => throw refused("The file's types are nested too deeply.", "nesting")
       case NonFatal(failure) =>
         logInfo(s"A data file of $table failed", failure)
         throw error(failure)
@@ -59,10 +60,10 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
 
   /** A column that must not be NULL, and of which the file has nothing that may be shown. */
   def required(column: String, masked: Boolean): LakewardenException =
-    if (!masked) damaged(s"The file lacks the required column $column.", "required-column")
+    if (!masked) damaged(s"The required column $column is missing in the file.", "required-column")
     else ofFile(
-      "NotSupportedYet", s"The file has no masked values of $column, and the column cannot be NULL.", "mask-type",
-      Some("ALTER COLUMN … DROP NOT NULL, or have the table's files rewritten."))
+      "NotSupportedYet", s"The file has no masked values of $column, and the column is required.", "mask-type",
+      Some("Run ALTER COLUMN … DROP NOT NULL, or rewrite the table's files."))
 
   /** Runs a part of keeping a copy of the file on this executor, whose failures are not the file's. */
   def kept[T](part: => T): T =
@@ -72,25 +73,26 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
       case failure: IOException =>
         logWarning(s"A copy of a data file of $table could not be kept", failure)
         throw new LakewardenException(
-          "StorageUnavailable", said(s"This executor cannot keep the copy that is verified (${name(failure)})."),
-          Some("local-directory"), Some("Make room in the executor's local directories (spark.local.dir)."))
+          "StorageUnavailable", said(s"Cannot write the local copy of the file that is verified (${name(failure)})."),
+          Some("local-directory"), Some("Free space in the executor's local directories (spark.local.dir)."))
     }
 
   /** The path may be allowed, but what lies there is another file or none. */
   def linked(problem: String): LakewardenException = ofFile(
     "LocationNotAllowed", problem, "no-links",
-    Some("Store the file itself below the table's location, or name the path that the link stands for."))
+    Some("Store the file itself below the table's location, or use the path that the link points to."))
 
   private def error(failure: Throwable): LakewardenException = failure match {
     case _: FileNotFoundException | _: NoSuchFileException =>
-      ofFile("DataFileMissing", "The file is not there.", "data-file", Some(ReadErrors.Restore))
+      ofFile("DataFileMissing", "The data file does not exist.", "data-file", Some(ReadErrors.Restore))
     case _: AccessDeniedException | _: AccessControlException | _: SocketException | _: SocketTimeoutException |
         _: UnknownHostException => new LakewardenException(
-        "StorageUnavailable", said(s"The storage does not give the file (${name(failure)})."), Some("storage"),
-        Some("See that the engine's own credentials may read it, and try again."))
+        "StorageUnavailable", said(s"The storage cannot be reached or denies access to the file (${name(failure)})."),
+        Some("storage"),
+        Some("Check that the engine's credentials can read the file, and try again."))
     case _: SchemaColumnConvertNotSupportedException =>
-      damaged("A column of the file has another type than the table says.", "column-type")
-    case _ => refused(s"The file is damaged, or not the one that the table was written with (${name(failure)}).",
+      damaged("A column has a different type in the file than in the table's schema.", "column-type")
+    case _ => refused(s"The file is damaged, or was replaced by another one (${name(failure)}).",
         if (encrypted) "file-authentic" else "data-file")
   }
 
@@ -107,5 +109,5 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
 
 private[read] object ReadErrors {
   private val Depth = 20
-  private val Restore = "Restore the file that the table was written with; ask who changed it."
+  private val Restore = "Restore the original file, and find out who changed it."
 }

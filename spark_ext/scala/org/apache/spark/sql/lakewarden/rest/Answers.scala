@@ -12,8 +12,8 @@ object Answers {
   /** A field that every answer of the catalog has. Throws `CatalogUnavailable` if it is not there. */
   def field(answer: JsonNode, name: String): JsonNode = Option(answer.get(name)).getOrElse(
     throw new LakewardenException(
-      "CatalogUnavailable", s"What answers is not the catalog: it gave no $name.", Some("catalog"),
-      Some("Launch Spark with the address of a Lakewarden service of this version.")))
+      "CatalogUnavailable", s"The response is not from a Lakewarden catalog: it has no $name.", Some("catalog"),
+      Some("Check that the catalog's uri is the address of a Lakewarden service of this version.")))
 
   def text(answer: JsonNode, name: String): String = field(answer, name).asText
 

@@ -28,23 +28,24 @@ object CatalogAddress {
   def parse(text: String): CatalogAddress = {
     val uri =
       try new URI(text)
-      catch { case _: URISyntaxException => throw invalid("The catalog's uri is not an address.") }
+      catch { case _: URISyntaxException => throw invalid("The catalog's uri is not a URL.") }
     val web = uri.getScheme == "http" || uri.getScheme == "https"
-    if (!web || uri.getHost == null) throw invalid("The catalog's uri is not an http or https address with a host.")
+    if (!web || uri.getHost == null) throw invalid("The catalog's uri is not an http or https URL with a host.")
     if (uri.getRawUserInfo != null || uri.getRawQuery != null || uri.getRawFragment != null)
-      throw invalid("The catalog's uri has user information, a query or a fragment.")
+      throw invalid("The catalog's uri contains user information, a query or a fragment.")
     new CatalogAddress(text.stripSuffix("/"))
   }
 
   /** A name as one segment; what a proxy would resolve away is refused. */
   private def segment(name: String): String =
     if (name.isEmpty || name == "." || name == "..")
-      throw new LakewardenException("RequestInvalid", s"'$name' is not a name.", Some("identifier"))
+      throw new LakewardenException("RequestInvalid", s"'$name' is not a valid name.", Some("identifier"))
     else encode(name)
 
   private def encode(text: String): String =
     text.getBytes(UTF_8).map(each => if (Unreserved(each)) each.toChar.toString else f"%%${each & 0xff}%02X").mkString
 
   private def invalid(problem: String): LakewardenException = new LakewardenException(
-    "CatalogNotTrusted", problem, Some("launch-configuration"), Some("Launch Spark with the catalog's address."))
+    "CatalogNotTrusted", problem, Some("launch-configuration"),
+    Some("Launch Spark with the catalog's address, such as https://catalog.example.com."))
 }

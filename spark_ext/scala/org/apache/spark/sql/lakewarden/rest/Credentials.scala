@@ -44,6 +44,6 @@ object Credentials {
     if (token.nonEmpty && token.forall(each => each > ' ' && each <= '~')) token
     else
       throw new LakewardenException(
-        "NotAuthenticated", "The token is empty, or has characters that no token has.", Some("token"),
-        Some("Give the token as it was issued, without spaces and line ends."))
+        "NotAuthenticated", "The token is empty or contains invalid characters.", Some("token"),
+        Some("Use the token as it was issued, without spaces and line breaks."))
 }

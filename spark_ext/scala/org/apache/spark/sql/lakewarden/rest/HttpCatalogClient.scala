@@ -41,7 +41,7 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
   override def stream[T](path: Seq[String], body: JsonNode)(read: InputStream => T): T = {
     val answer = send(posting(path, Some(body)), Harmless(path.last))
     try read(answer.body)
-    catch { case error: IOException => throw unavailable("The catalog's answer broke off", error) }
+    catch { case error: IOException => throw unavailable("The response of the catalog is incomplete", error) }
     finally answer.body.close()
   }
 
@@ -93,7 +93,7 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
       case error @ (_: ConnectException | _: HttpConnectTimeoutException) =>
         throw unavailable("The catalog cannot be reached", error)
       case error: HttpTimeoutException if harmless =>
-        throw unavailable("The catalog does not answer in time", error)
+        throw unavailable("The catalog did not respond in time", error)
       case error: IOException if harmless => throw unavailable("The connection to the catalog broke", error)
       case error: IOException             => throw unanswered(error)
     }
@@ -115,8 +115,8 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
       case null => MissingNode.getInstance
       case node => node
     } catch {
-      case error: JsonProcessingException => throw unavailable("What answers is not the catalog", error)
-      case error: IOException             => throw unavailable("The catalog's answer broke off", error)
+      case error: JsonProcessingException => throw unavailable("The response is not from a Lakewarden catalog", error)
+      case error: IOException             => throw unavailable("The response of the catalog is incomplete", error)
     }
 
   private def bytes(answer: HttpResponse[InputStream]): Array[Byte] =
@@ -128,7 +128,7 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
     val error = json(answer).path("error")
     val status = answer.statusCode
     if (!error.path("lakewarden").isTextual)
-      unavailable(s"What answers is not the catalog: it gave status $status", null)
+      unavailable(s"The response is not from a Lakewarden catalog (HTTP status $status)", null)
     else
       new LakewardenException(
         error.get("lakewarden").textValue, error.path("message").asText,
@@ -136,12 +136,13 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
   }
 
   private def unanswered(cause: IOException): LakewardenException = new LakewardenException(
-    "CommitStateUnknown", s"The connection to the catalog broke before it answered, at $address.", Some("catalog"),
-    Some("The change may have been made: look before you run the statement again."), cause)
+    "CommitStateUnknown", s"The connection to the catalog at $address broke before a response arrived.",
+      Some("catalog"),
+    Some("The change might have taken effect. Check the table before you run the statement again."), cause)
 
   private def unavailable(problem: String, cause: Throwable): LakewardenException = new LakewardenException(
     "CatalogUnavailable", s"$problem, at $address.", Some("catalog"),
-    Some("Nothing is read or written without it; try again when it answers."), cause)
+    Some("Check that the service is running, and try again."), cause)
 }
 
 object HttpCatalogClient {

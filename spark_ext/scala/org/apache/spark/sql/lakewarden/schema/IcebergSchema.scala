@@ -89,7 +89,7 @@ object IcebergSchema {
 
   private[schema] def unsupported(name: String, path: Seq[String]): LakewardenException =
     LakewardenException.notSupportedYet(
-      s"The column ${path.mkString(".")} has the type $name, which has no like between Spark and Iceberg here.",
+      s"The column ${path.mkString(".")} has the type $name, which is not supported in Spark with Iceberg.",
       "column-type", "Choose another type for the column.")
 }
 

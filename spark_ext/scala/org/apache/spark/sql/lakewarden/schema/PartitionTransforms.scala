@@ -52,7 +52,8 @@ object PartitionTransforms {
   def current(metadata: JsonNode, list: String, id: String, chosen: String): JsonNode =
     metadata.required(list).elements.asScala
       .find(_.required(id).intValue == metadata.required(chosen).intValue)
-      .getOrElse(throw new LakewardenException("MetadataInvalid", s"The table has no current one in $list."))
+      .getOrElse(throw new LakewardenException("MetadataInvalid",
+        s"The current id of $list in the table's metadata does not exist."))
 
   private def field(transform: Transform): (Seq[String], String, String) = transform match {
     case IdentityTransform(FieldReference(column)) => (column, "identity", column.mkString("."))
@@ -74,7 +75,7 @@ object PartitionTransforms {
       case _ =>
         throw LakewardenException.notSupportedYet(
           s"A table cannot be partitioned by ${transform.describe}.", "partition-transform",
-          "Take a column, bucket(n, c), truncate(w, c), years(c), months(c), days(c) or hours(c).")
+          "Use a column, bucket(n, c), truncate(w, c), years(c), months(c), days(c) or hours(c).")
     }
 
   private def truncated(column: Seq[String], width: Int): (Seq[String], String, String) =
@@ -99,7 +100,7 @@ object PartitionTransforms {
     val found = schema.path("fields").elements.asScala.find(_.required("name").textValue == column.head)
     val field = found.getOrElse(
       throw new LakewardenException(
-        "RequestInvalid", s"The table has no column ${column.head} to be partitioned by.", Some("partition-spec")))
+        "RequestInvalid", s"The partition column ${column.head} does not exist in the table.", Some("partition-spec")))
     if (column.tail.isEmpty) field.required("id").intValue else idOf(field.required("type"), column.tail)
   }
 

@@ -47,7 +47,7 @@ final class WriteEncryption(
 
 private object WriteEncryption {
   private def otherFormat: LakewardenException = new LakewardenException(
-    "TableChanged", "The table was given another format of files while the write was begun.", Some("file-format"),
+    "TableChanged", "The table's file format was changed after the write began.", Some("file-format"),
     Some("Run the statement again."))
 }
 
@@ -110,6 +110,6 @@ object BegunWrite {
     Option(node.get(name)).filterNot(_.isNull)
 
   private def unsupported(what: String): LakewardenException = new LakewardenException(
-    "NotSupportedYet", s"Spark does not write files with $what yet.", Some("write-encryption"),
-    Some("Use the plugin of the catalog's own release."))
+    "NotSupportedYet", s"Writing files with $what is not supported in Spark.", Some("write-encryption"),
+    Some("Install the plugin of the catalog's release."))
 }

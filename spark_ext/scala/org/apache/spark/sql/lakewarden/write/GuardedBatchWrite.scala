@@ -41,7 +41,8 @@ final class GuardedBatchWrite(
   /** Gives the write up. If the catalog does not take that, it sweeps the write when its time is over. */
   override def abort(messages: Array[WriterCommitMessage]): Unit =
     try target.abort()
-    catch { case NonFatal(problem) => logWarning(s"A write is left to be swept: ${problem.getClass.getName}") }
+    catch { case NonFatal(problem) => logWarning(
+      s"A write is left for garbage collection: ${problem.getClass.getName}") }
 
   override def toString: String = s"append to ${table.fullName}"
 }

@@ -89,7 +89,8 @@ final class GuardedDataWriter(template: FileTemplate, partitionId: Int, taskId: 
 
   private def quietly(action: => Unit): Unit =
     try action
-    catch { case NonFatal(problem) => logWarning(s"A file is left to be swept: ${problem.getClass.getName}") }
+    catch { case NonFatal(problem) => logWarning(
+      s"A file is left for garbage collection: ${problem.getClass.getName}") }
 }
 
 private object GuardedDataWriter {

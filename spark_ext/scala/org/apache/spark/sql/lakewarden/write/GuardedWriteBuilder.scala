@@ -26,20 +26,20 @@ final class GuardedWriteBuilder(handle: TableHandle, info: LogicalWriteInfo, tar
   override def overwriteDynamicPartitions(): WriteBuilder = throw notAppend
 
   private def notAppend: LakewardenException = LakewardenException.notSupportedYet(
-    s"Rows of ${handle.table.fullName} cannot be overwritten yet.", "append-only", "Use INSERT INTO.")
+    s"Overwriting rows of ${handle.table.fullName} is not supported.", "append-only", "Use INSERT INTO.")
 
   /** Options that Iceberg's own writer obeys and this one does not. */
   private def refuseOptions(): Unit =
     info.options.keySet.asScala.find(GuardedWriteBuilder.Refused).foreach { name =>
       throw LakewardenException.notSupportedYet(
-        s"The write option $name has no effect yet.", "write-option", "Leave it out.")
+        s"The write option $name is not supported.", "write-option", "Remove it from the statement.")
     }
 
   private def refuseForeignRows(): Unit =
     if (!DataType.equalsStructurally(info.schema, handle.table.schema, ignoreNullability = true))
       throw new LakewardenException(
-        "RequestInvalid", s"The rows do not have the columns of ${handle.table.fullName}.", Some("schema"),
-        Some("The table has been altered meanwhile: run the statement again."))
+        "RequestInvalid", s"The columns of the rows differ from those of ${handle.table.fullName}.", Some("schema"),
+        Some("The table was altered after the statement began. Run the statement again."))
 
   /** Spark has no type for bytes of a fixed length, and would write a file that others cannot read. */
   private def refuseFixed(table: LoadedTable): Unit =

@@ -70,7 +70,7 @@ private object OrcRows {
     */
   private def instant(micros: Long, vector: ColumnVector, at: Int): Unit = {
     if (micros < 0 && micros > -MicrosOfSecond) throw LakewardenException.notSupportedYet(
-      "ORC has no timestamps within the last second before 1970.", "orc-timestamp", "Write the table as Parquet.")
+      "ORC cannot store timestamps within the last second before 1970.", "orc-timestamp", "Write the table as Parquet.")
     val times = vector.asInstanceOf[TimestampColumnVector]
     times.setIsUTC(true)
     times.time(at) = Math.floorDiv(micros, MicrosOfMilli)

@@ -96,8 +96,8 @@ object PartitionLayout {
     path(schema, id) match {
       case Some(way) => new PartitionField(name, way.map(_._1), way.map(_._2), way.map(_._3), transform)
       case None if transform == Void => throw LakewardenException.notSupportedYet(
-          s"The column of the removed partition field $name is gone.", "partition-spec",
-          "Write with another engine.")
+          s"The partition field $name was removed, and its column was dropped.", "partition-spec",
+          "Write to the table with another engine.")
       case None => throw invalid(s"The partition field $name has no column.")
     }
   }

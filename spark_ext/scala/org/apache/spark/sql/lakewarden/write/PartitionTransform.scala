@@ -28,7 +28,7 @@ sealed abstract class PartitionTransform extends Serializable {
   def expression(column: Seq[String]): Option[Expression]
 
   protected def unsupported(source: DataType): Nothing = throw new LakewardenException(
-    "NotSupportedYet", s"No partitions are made by $this from values of type ${source.sql}.",
+    "NotSupportedYet", s"The partition transform $this does not support values of the type ${source.sql}.",
     Some("partition-transform"), None)
 }
 
@@ -43,7 +43,7 @@ object PartitionTransform {
     case WithNumber("bucket", number) => Bucket(number.toInt)
     case WithNumber("truncate", number) => Truncate(number.toInt)
     case _ => throw new LakewardenException(
-        "NotSupportedYet", s"The partition transform $text is not known.", Some("partition-transform"), None)
+        "NotSupportedYet", s"The partition transform $text is not supported.", Some("partition-transform"), None)
   }
 }
 
@@ -153,7 +153,7 @@ final case class TimeTransform(unit: String) extends PartitionTransform {
     val hour = Math.floorDiv(micros, TimeUnit.HOURS.toMicros(1))
     if (hour.isValidInt) hour.toInt
     else throw new LakewardenException(
-      "NotSupportedYet", s"A partition by hour cannot be $hour, which has more than 32 bits.",
+      "NotSupportedYet", s"A partition by hour cannot have the value $hour, which does not fit in 32 bits.",
       Some("partition-value"), None)
   }
 }

@@ -23,11 +23,12 @@ private[lakewarden] object StoredPath {
   def of(location: String, conf: Configuration): Path = {
     val path = new Path(spelled(location, conf))
     if (bare(path.toString) != bare(location)) throw new LakewardenException(
-      "LocationInvalid", "Hadoop would open another location than the one that was named.",
-      Some("location-invalid"), Some("Give the table a location without odd characters."))
+      "LocationInvalid", "Hadoop would open a different location than the catalog named.",
+      Some("location-invalid"), Some("Use a table location of letters, digits, slashes, hyphens and underscores."))
     if (location.startsWith("file:") && !isNameable(path)) throw new LakewardenException(
-      "LocationInvalid", "The location has characters that Java has no bytes for in the locale of this process.",
-      Some("location-locale"), Some("Start Spark, executors too, with a locale of UTF-8, such as LC_ALL=C.UTF-8."))
+      "LocationInvalid", "The location contains characters that Java cannot encode in the locale of this process.",
+      Some("location-locale"),
+      Some("Start the Spark driver and executors with a UTF-8 locale, such as LC_ALL=C.UTF-8."))
     path
   }
 

@@ -88,7 +88,7 @@ object WriteSettings {
   private final class Properties(properties: Map[String, String]) {
     def number(name: String, default: Long, most: Long): Long = properties.get(name).fold(default) { text =>
       Try(text.trim.toLong).toOption.filter(each => each > 0 && each <= most)
-        .getOrElse(throw invalid(name, s"a number from 1 to $most"))
+        .getOrElse(throw invalid(name, text, s"a number from 1 to $most"))
     }
 
     /** What stands behind the beginning of names. */
@@ -101,16 +101,17 @@ object WriteSettings {
 
     def share(name: String, default: Double): Double = properties.get(name).fold(default) { text =>
       Try(text.trim.toDouble).toOption.filter(each => each > 0 && each < 1)
-        .getOrElse(throw invalid(name, "a number between 0 and 1"))
+        .getOrElse(throw invalid(name, text, "a number between 0 and 1"))
     }
 
     def one(name: String, allowed: Set[String], default: String): String = {
       val value = properties.getOrElse(name, default).toLowerCase(Locale.ROOT)
-      if (allowed(value)) value else throw invalid(name, allowed.toSeq.sorted.mkString("one of ", ", ", ""))
+      if (allowed(value)) value else throw invalid(name, value, allowed.toSeq.sorted.mkString("one of ", ", ", ""))
     }
 
-    private def invalid(name: String, expected: String): LakewardenException = new LakewardenException(
-      "PropertyInvalid", s"The table property $name is not $expected.", Some("write-settings"),
-      Some(s"ALTER TABLE … SET TBLPROPERTIES ('$name' = …)."))
+    private def invalid(name: String, value: String, expected: String): LakewardenException = new LakewardenException(
+      "PropertyInvalid", s"The table property $name is '${value.take(80)}'. It must be $expected.",
+        Some("write-settings"),
+      Some(s"Run ALTER TABLE … SET TBLPROPERTIES ('$name' = …)."))
   }
 }

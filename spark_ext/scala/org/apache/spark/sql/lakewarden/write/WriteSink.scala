@@ -135,6 +135,6 @@ private object WriteRequests {
   }
 
   private def stateUnknown(problem: LakewardenException): LakewardenException = new LakewardenException(
-    "CommitStateUnknown", "The catalog did not answer whether the rows were committed.", Some("commit-state"),
-    Some("Look whether they are there before you run the statement again: it could add them twice."), problem)
+    "CommitStateUnknown", "The catalog did not confirm whether the rows were committed.", Some("commit-state"),
+    Some("Check the table for the rows before you run the statement again, which could add them twice."), problem)
 }
