@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from pathlib import Path
 from typing import Final
@@ -71,7 +72,7 @@ def check(engine: Engine) -> None:
     """
     current = current_revision(engine)
     _refuse_unknown(current)
-    if current != _scripts().get_current_head():
+    if current != _steps()[-1]:
         raise StateUnavailable(
             "The catalog's database has the schema of an older release, or none at all.",
             rule="database-revision",
@@ -93,8 +94,11 @@ def alembic_config(connection: Connection | None = None) -> Config:
     return config
 
 
-def _scripts() -> ScriptDirectory:
-    return ScriptDirectory.from_config(alembic_config())
+@functools.cache
+def _steps() -> tuple[str, ...]:
+    """The revisions of this release, oldest first; reading their files once is enough."""
+    found = ScriptDirectory.from_config(alembic_config()).walk_revisions()
+    return tuple(script.revision for script in found)[::-1]
 
 
 def _revision(connection: Connection) -> str | None:
@@ -103,8 +107,7 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _refuse_unknown(current: str | None) -> None:
-    known = {script.revision for script in _scripts().walk_revisions()}
-    if current is not None and current not in known:
+    if current is not None and current not in _steps():
         raise StateUnavailable(
             "The catalog's database has the schema of a newer release.",
             rule="database-revision",

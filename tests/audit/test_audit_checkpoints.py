@@ -17,11 +17,11 @@ from catalog.audit.trail import AuditRecord, AuditTrail
 from catalog.audit.trail import read as read_trail
 from catalog.audit.verify import AuditProblem, examine, verify
 from catalog.db.engine import open_database, read, write
-from catalog.db.migrate import upgrade
 from catalog.db.schema import lw_audit, lw_audit_chain, lw_audit_checkpoint
 from catalog.kms.root_key import KeyFile
 from policy.decision import Reason
 from policy.errors import StateUnavailable
+from tests.support.databases import upgrade
 
 
 def _record(at_ms: int = 1, principal: str = "ann") -> AuditRecord:

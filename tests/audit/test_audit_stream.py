@@ -19,9 +19,9 @@ from catalog.audit.trail import AuditRecord, AuditTrail
 from catalog.audit.trail import read as read_trail
 from catalog.audit.verify import examine
 from catalog.db.engine import open_database, read, write
-from catalog.db.migrate import upgrade
 from catalog.db.schema import lw_audit
 from policy.decision import Reason
+from tests.support.databases import upgrade
 
 
 def _record(at_ms: int = 1, principal: str = "ann", detail: str = "d") -> AuditRecord:

@@ -18,9 +18,9 @@ from catalog.audit.records import to_columns
 from catalog.audit.store import space
 from catalog.audit.trail import AuditRecord, AuditTrail, read, verify
 from catalog.db.engine import open_database
-from catalog.db.migrate import upgrade
 from policy.decision import Reason
 from policy.errors import StateUnavailable
+from tests.support.databases import upgrade
 
 REFUSAL = AuditRecord(
     "bob", "spark", "table.load", "db.t", False, (Reason("policy-no-match", "No."),), "r0", 1

@@ -23,10 +23,10 @@ from catalog.audit.trail import AuditRecord, AuditTrail, read, verify
 from catalog.audit.verify import examine
 from catalog.db.engine import open_database, write
 from catalog.db.engine import read as read_transaction
-from catalog.db.migrate import upgrade
 from catalog.db.schema import lw_audit
 from policy.decision import Reason
 from policy.errors import CommitStateUnknown, StateUnavailable
+from tests.support.databases import upgrade
 
 
 def _record(principal: str = "ann", at_ms: int = 1, resource: str = "db.t") -> AuditRecord:

@@ -14,9 +14,9 @@ from catalog.audit.records import GENESIS, clean, record_hash
 from catalog.audit.trail import AuditRecord, AuditTrail, read, verify
 from catalog.db.engine import open_database, write
 from catalog.db.engine import read as read_transaction
-from catalog.db.migrate import upgrade
 from catalog.db.schema import lw_audit
 from policy.decision import Reason
+from tests.support.databases import upgrade
 
 _TOKEN = "lw_" + "0" * 32 + "_" + "s" * 43
 

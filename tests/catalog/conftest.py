@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Engine
 
 from catalog.db.engine import open_database
-from catalog.db.migrate import upgrade
 from tests.support.clock import Clock
+from tests.support.databases import upgrade
 from tests.support.lake import ALLOWS_UNSEALED, BOB, Lake, open_lake, policy, standard_policies, tables
 from tests.support.postgres import PostgresServer
 

@@ -18,10 +18,10 @@ from catalog.authorization.engine_keys import KEY_IDLE, WINDOW, EngineKeys, Seen
 from catalog.authorization.tokens import IssuedToken, TokenStore
 from catalog.crypto.request_signatures import RequestSignature, SignatureParameters, SignedRequest, sign
 from catalog.db.engine import open_database, read
-from catalog.db.migrate import upgrade
 from catalog.db.schema import lw_engine_key
 from policy.errors import NotAuthenticated, StateUnavailable
 from policy.principal import Principal
+from tests.support.databases import upgrade
 
 BODY = hashlib.sha256(b"").digest()
 REQUEST = SignedRequest("POST", "/engine/v1/tables/a/b/load", "", "Bearer lw_x", None, BODY)

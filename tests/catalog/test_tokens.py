@@ -13,10 +13,10 @@ from sqlalchemy import Engine, select
 
 from catalog.authorization.tokens import TokenStore
 from catalog.db.engine import open_database, read
-from catalog.db.migrate import upgrade
 from catalog.db.schema import lw_token
 from policy.errors import NotAuthenticated, RequestInvalid, StateUnavailable
 from policy.principal import Principal
+from tests.support.databases import upgrade
 
 _ANN = Principal("ann", frozenset({"analysts", "staff"}), frozenset({"reader"}))
 

@@ -13,7 +13,6 @@ from uuid import uuid4
 from pydantic import SecretStr
 
 from catalog.authorization.authorizer import Caller
-from catalog.db import migrate
 from catalog.db.engine import open_database
 from catalog.kms.local import LocalKms
 from catalog.kms.root_key import KeyFile
@@ -21,6 +20,7 @@ from catalog.service.pyiceberg_catalog import GuardedCatalog
 from catalog.service.services import Services
 from catalog.settings.catalog import Settings
 from policy.principal import Principal
+from tests.support import databases
 
 MASTER_KEY = "lakewarden"
 
@@ -143,6 +143,6 @@ def upgrade(url: SecretStr) -> None:
     """Bring a database to the present schema."""
     engine = open_database(url)
     try:
-        migrate.upgrade(engine)
+        databases.upgrade(engine)
     finally:
         engine.dispose()
