@@ -20,9 +20,9 @@ from itertools import product
 from typing import Final
 
 from policy.principal import Principal
-from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
 from policy.ranger.equivalence import Likeness, People
+from policy.visible import KnownTable, View
 
 _MOST_COLUMNS: Final = 1_000
 _MOST_PEOPLE: Final = 1_000
@@ -149,18 +149,11 @@ def _entitled(
     now: datetime,
     owner: str | None,
 ) -> bool:
-    """As a scan is decided: the top-level column granted, nothing against what is below, and no mask."""
-    parts = column.split(".")
-    for depth in range(1, len(parts) + 1):
-        name = ".".join(parts[:depth])
-        request = AccessRequest(principal, Resource.column(*table, name), "select", owner=owner)
-        decision = policies.decide(request, now)
-        unheard = depth > 1 and all(each.rule == "policy-no-match" for each in decision.reasons)
-        if not (decision.allowed or unheard):
-            return False
-        if policies.mask_for(principal, *table, name, now, owner=owner) is not None:
-            return False
-    return True
+    """As a key is released, but for row filters, which are the table's."""
+    view = View.of(policies, now, principal, table, owner)
+    names = KnownTable().inside(column)
+    masked = any(view.mask(name) is not None for name in names.columns | names.nested)
+    return not masked and view.withheld(names) is None
 
 
 def _quoted(columns: tuple[str, ...]) -> str:

@@ -31,27 +31,12 @@ from catalog.iceberg.filter_values import filtered_columns, require_exact
 from catalog.reading.loading import LoadedTable
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthorized, RequestInvalid
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.requests import AccessRequest
+from policy.visible import ColumnNames, Reading, View
 
 ACTION: Final = "table.plan"
 
 _SHOWN_NAME: Final = 80
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnNames:
-    """Names of columns.
-
-    Attributes:
-        columns: of top-level columns.
-        nested: of fields nested in them, dotted.
-    """
-
-    columns: frozenset[str] = frozenset()
-    nested: frozenset[str] = frozenset()
-
-    def __or__(self, other: ColumnNames) -> ColumnNames:
-        return ColumnNames(self.columns | other.columns, self.nested | other.nested)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +114,14 @@ def _field_id(table: LoadedTable, schema: Schema, name: str, case_sensitive: boo
         ) from None
 
 
-def authorize(authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames) -> None:
+def authorize(authorizer: Authorizer, caller: Caller, table: LoadedTable, reading: Reading) -> None:
     """Refuse a scan that the caller may not make, and record the answer.
 
     Args:
         authorizer: decides and records.
         caller: who scans.
         table: the table.
-        names: what the scan touches.
+        reading: whether the caller can read what the scan touches.
 
     Raises:
         NotAuthorized: a column or a key is not granted, a column is masked, or rows are filtered.
@@ -144,20 +129,27 @@ def authorize(authorizer: Authorizer, caller: Caller, table: LoadedTable, names:
     requests = []
     if caller.engine is None and table.governed.ever_encrypted:
         requests = privileges.key_requests(caller.principal, _footer_keys(table), "release")
-    # Counting tells of all columns, but shows no value that a mask would change.
-    columns = names.columns or frozenset(each.name for each in table.metadata.schema().fields)
-    requests += selects(authorizer, caller, table, ColumnNames(columns, names.nested))
-    authorizer.require(caller, ACTION, table.name, requests)
-    refuse_masks(authorizer, caller, table, names)
+    authorizer.require(caller, ACTION, table.name, requests + reading.required)
+    refuse_altered(authorizer, caller, table, reading.altered)
+
+
+def view_of(authorizer: Authorizer, caller: Caller, table: LoadedTable) -> View:
+    """The caller's view of a table by the policies in force."""
+    return View(
+        caller.principal,
+        (table.record.name.database, table.record.name.name),
+        table.record.owner,
+        authorizer.policies(),
+        authorizer.now(),
+        lambda request: authorizer.decide([request]),
+    )
 
 
 def selects(
     authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames
 ) -> list[AccessRequest]:
     """What is to be asked for, so that these columns may be read."""
-    requests = [_select(caller, table, name) for name in sorted(names.columns)]
-    nested = (_select(caller, table, name) for name in sorted(names.nested))
-    return requests + [each for each in nested if _speaks_against(authorizer.decide([each]))]
+    return view_of(authorizer, caller, table).required(names)
 
 
 def every_name(table: LoadedTable, field_ids: frozenset[int] | None = None) -> ColumnNames:
@@ -204,20 +196,9 @@ def names_of(schema: Schema, field_ids: frozenset[int]) -> ColumnNames:
     return ColumnNames(columns, frozenset(named - columns))
 
 
-def _select(caller: Caller, table: LoadedTable, column: str) -> AccessRequest:
-    name = table.record.name
-    resource = Resource.column(name.database, name.name, column)
-    return AccessRequest(caller.principal, resource, "select", owner=table.record.owner)
-
-
 def _footer_keys(table: LoadedTable) -> set[str]:
     specs = [epoch.spec for epoch in table.governed.epochs.entries]
     return {spec.master_key_id for spec in specs if spec.master_key_id is not None}
-
-
-def _speaks_against(decision: Decision) -> bool:
-    """Whether something else than the mere lack of a grant is in the way."""
-    return not decision.allowed and any(each.rule != "policy-no-match" for each in decision.reasons)
 
 
 def refuse_masks(
@@ -228,7 +209,19 @@ def refuse_masks(
     Raises:
         NotAuthorized: one does.
     """
-    reason = altered(authorizer, caller, table, names)
+    refuse_altered(
+        authorizer, caller, table, view_of(authorizer, caller, table).altered(names), action=action
+    )
+
+
+def refuse_altered(
+    authorizer: Authorizer, caller: Caller, table: LoadedTable, reason: Reason | None, *, action: str = ACTION
+) -> None:
+    """Refuse, on record, what a mask or a row filter of a policy stands in the way of.
+
+    Raises:
+        NotAuthorized: one does.
+    """
     if reason is None:
         return
     authorizer.record(caller, action, table.name, Decision.deny(reason))
@@ -236,23 +229,7 @@ def refuse_masks(
         reason.detail,
         table=table.name,
         rule=reason.rule,
-        hint="Leave the column out, or ask for a policy without the mask.",
+        hint="Leave the column out, or ask for a policy without the mask."
+        if reason.rule == "mask"
+        else "Ask for a policy without the row filter.",
     )
-
-
-def altered(authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames) -> Reason | None:
-    """Which mask of a policy changes one of these columns for the caller, or that a row filter leaves rows
-    out; None if neither does."""
-    policies, now = authorizer.policies(), authorizer.now()
-    where = (table.record.name.database, table.record.name.name)
-    owner = table.record.owner
-    masked = [
-        name
-        for name in sorted(names.columns | names.nested)
-        if policies.mask_for(caller.principal, *where, name, now, owner=owner) is not None
-    ]
-    if not masked and not policies.has_row_filter(caller.principal, *where, now, owner=owner):
-        return None
-    what = f"the column {masked[0]!r} is masked" if masked else "a row filter applies"
-    detail = f"A policy says that {what} for {caller.principal.name}, and nothing here applies that yet."
-    return Reason("mask" if masked else "row-filter", detail)

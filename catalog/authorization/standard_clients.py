@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 
 from catalog.authorization import privileges
 from catalog.authorization.authorizer import Authorizer, Caller
-from catalog.authorization.columns import altered, every_name, selects
+from catalog.authorization.columns import every_name, view_of
 from catalog.base.identifiers import TableName
 from catalog.reading.loading import LoadedTable, TableLoader
 from policy.decision import Decision, Reason
@@ -93,12 +93,18 @@ class StandardClients:
 
     def _withheld(self, caller: Caller, table: LoadedTable) -> Reason | None:
         """What the principal does not see of the table, by one set of policies; None if nothing."""
-        authorizer, columns = self._authorizer.settled(), every_name(table)
+        authorizer = self._authorizer.settled()
+        reading = view_of(authorizer, caller, table).reads(every_name(table))
+        if reading.refused is not None:
+            return reading.refused[1].reasons[0]
         whole = privileges.table_request(
             caller.principal, table.record.name.database, table.record.name.name, "select", table.record.owner
         )
-        decision = authorizer.decide(selects(authorizer, caller, table, columns) or [whole])
-        return altered(authorizer, caller, table, columns) if decision.allowed else decision.reasons[0]
+        if not reading.answers:
+            decision = authorizer.decide([whole])
+            if not decision.allowed:
+                return decision.reasons[0]
+        return reading.altered
 
     def _refuse(self, caller: Caller, action: str, name: TableName, reason: Reason, hint: str) -> NoReturn:
         self._authorizer.record(caller, action, str(name), Decision.deny(reason))

@@ -1,7 +1,7 @@
 """`lakewarden policy check`: explains one decision: its reasons, and what would change it.
 
-It reads the policy files and the catalog's own policies, as the service would. It needs its database, and
-neither KMS nor storage; so it does not know who owns a table, unless it is told.
+It reads the policy files and the catalog's own policies, as the service would. For that it needs the
+database, and neither KMS nor storage. With `--live` it looks up the table: owner, columns, keys and masks.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ import typer
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, Groups, Roles
 from catalog.cli.policy import DENIED
+from catalog.cli.policy_lint import lookup
 from catalog.cli.session import policies_in_force
 from policy.errors import RequestInvalid
+from policy.identifiers import TableName
 from policy.principal import Principal
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.resource_names import resource_named
 
 if TYPE_CHECKING:
     from policy.decision import Reason
     from policy.explain import Considered, Explanation
+    from policy.sql_lint.context import Known, TableFacts
 
 _SEEN_BY: tuple[str, ...] = ("select", "all", "_any")
 
@@ -90,6 +93,13 @@ def check(
             help="Time of the request, such as 2030-01-31T12:00+01:00. Default: now.",
         ),
     ] = None,
+    through: Annotated[
+        Through, typer.Option(help="How the user reads a table or a column.")
+    ] = Through.ENGINE,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="Look the table up in the catalog: its owner, columns, keys and masks."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Explain whether a user is allowed an access. Exits with 0 if allowed, with 3 if denied."""
@@ -97,9 +107,11 @@ def check(
     from policy.ranger.parse import parse_documents
 
     principal = Principal(as_user, frozenset(groups or ()), frozenset(roles or ()))
-    request = AccessRequest(principal, resource, access, owner)
     book = Book(parse_documents(policies_in_force(ctx).policy_documents()))
-    considered = book.consider(request, at or datetime.now(UTC))
+    with lookup(ctx, live=live) as known:
+        facts = _facts(resource, known)
+    request = AccessRequest(principal, resource, access, facts.owner if owner is None else owner)
+    considered = book.consider(request, at or datetime.now(UTC), facts.known, through)
     explanation = explain(book, considered)
     if as_json:
         output.document(_document(considered, explanation))
@@ -107,6 +119,16 @@ def check(
         _show(considered, explanation)
     if not explanation.decision.allowed:
         raise typer.Exit(DENIED)
+
+
+def _facts(resource: Resource, known: Known) -> TableFacts:
+    """What is known of the table that a resource is, or is a column of."""
+    from policy.sql_lint.context import TableFacts
+
+    if resource.levels[:2] != ("database", "table"):
+        return TableFacts(None)
+    name = TableName(tuple(resource.values[0].split(".")), resource.values[1])
+    return known(name) or TableFacts(None)
 
 
 def _document(considered: Considered, explanation: Explanation) -> dict[str, Any]:

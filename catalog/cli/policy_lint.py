@@ -76,7 +76,7 @@ def lint_file(
     from policy.sql_lint import LintContext, lint
 
     text, settings, in_force = _text_of(file), settings_of(ctx), policies_in_force(ctx)
-    with _lookup(ctx, live=live) as known:
+    with lookup(ctx, live=live) as known:
         context = LintContext(
             principal=Principal(as_user, frozenset(groups or ()), frozenset(roles or ())),
             policies=in_force.policies,
@@ -131,7 +131,8 @@ def _unreadable(file: Path, why: str) -> RequestInvalid:
 
 
 @contextmanager
-def _lookup(ctx: typer.Context, *, live: bool) -> Iterator[Known]:
+def lookup(ctx: typer.Context, *, live: bool) -> Iterator[Known]:
+    """What answers what is known of tables: the catalog, or nothing."""
     from policy.sql_lint.context import nothing_known
 
     if not live:

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from catalog.authorization.columns import ColumnNames, every_name
+from catalog.authorization.columns import every_name
 from catalog.reading.loading import LoadedTable
+from policy.visible import ColumnNames
 
 
 def former_names(table: LoadedTable, after: TableMetadata) -> ColumnNames:

@@ -18,7 +18,7 @@ from typing import Final
 
 from catalog.authorization import privileges
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.columns import ColumnNames, every_name, refuse_masks, selects
+from catalog.authorization.columns import every_name, refuse_masks, selects
 from catalog.context import ServiceContext
 from catalog.crypto.secret import SecretBytes
 from catalog.db.engine import read
@@ -30,6 +30,7 @@ from policy.decision import Decision, Reason
 from policy.encryption.epochs import Epoch, PekRef
 from policy.errors import DecryptionRefused, KeyNotUsable, NotAuthorized
 from policy.privileges.requests import ANY, AccessRequest, Resource
+from policy.visible import ColumnNames
 
 ACTION: Final = "door.unwrap"
 

@@ -26,7 +26,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from catalog.authorization import table_access as access_rules
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.columns import authorize, resolve
+from catalog.authorization.columns import authorize, resolve, view_of
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.iceberg.manifests import ManifestContent
@@ -131,7 +131,7 @@ class Rewriter:
             require_written_version(table.metadata, table.name)
             schema = table.metadata.schema()
             columns = resolve(table, schema, None, AlwaysTrue(), case_sensitive=True)
-            authorize(authorizer, caller, table, columns.names)
+            authorize(authorizer, caller, table, view_of(authorizer, caller, table).reads(columns.names))
             looked = [_OldFiles(self._context.reader, table, *each) for each in _heads(table, branch)]
         groups = (group for old in looked for group in old.packed(max_bytes, without))
         held = [path for old in looked for path in old.held]

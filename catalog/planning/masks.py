@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pyiceberg.expressions import (
@@ -27,42 +27,48 @@ from pyiceberg.schema import Schema
 
 from catalog.audit.records import MAX_REASONS
 from catalog.authorization.authorizer import Authorizer, Caller
-from catalog.authorization.columns import ACTION, ColumnNames, ScanColumns, names_of, nested_in, selects
+from catalog.authorization.columns import ACTION, ScanColumns, names_of, nested_in
 from catalog.reading.loading import LoadedTable
 from catalog.rules.governance import column_ids
 from policy.decision import Decision, Reason
 from policy.encryption.encrypted_columns import masked_fields
+from policy.visible import ColumnNames, MaskedColumn, Scan, Visible
 
 
-def masked_for(
-    authorizer: Authorizer, caller: Caller, table: LoadedTable, schema: Schema, columns: ScanColumns
-) -> dict[int, Reason]:
-    """By id the top-level columns that the caller sees masked, and why; whether the scan touches them or not.
+def scan_of(table: LoadedTable, schema: Schema, columns: ScanColumns, *, masks: bool = True) -> Scan:
+    """What a scan reads, with the columns that the table holds masks of.
 
     Args:
-        authorizer: decides; nothing is recorded.
-        caller: who scans.
         table: the table.
         schema: the schema that it is read with.
         columns: what the scan touches.
+        masks: whether the scan can show columns through masks.
     """
     today = table.metadata.schema()
-    masks = masked_fields(table.governed.spec, column_ids(today))
-    found = {}
-    for field_id, mask in masks.items():
+    every = {each.field_id: each.name for each in today.fields}
+    found = masked_fields(table.governed.spec, column_ids(today)) if masks else {}
+    masked = []
+    for field_id, mask in found.items():
         inside = nested_in(schema, field_id) or nested_in(today, field_id)
-        touched = inside & columns.field_ids or inside
-        names = names_of(schema, touched) | names_of(today, touched)
-        decisions = [authorizer.decide([each]) for each in selects(authorizer, caller, table, names)]
-        refused = [each for each in decisions if not each.allowed]
-        if refused:
-            found[field_id] = _masked(today.find_column_name(field_id), mask, refused[0].reasons[0])
-    return found
+        touched = inside & columns.field_ids
+        names = _names(table, schema, touched or inside)
+        masked.append(
+            MaskedColumn(field_id, today.find_column_name(field_id), mask, names, read=bool(touched))
+        )
+    plain = columns.names
+    if found:
+        plain = _names(table, schema, columns.field_ids - _hidden(table, schema, found))
+    return Scan(plain, every, tuple(masked))
 
 
-def _masked(column: str | None, mask: str, against: Reason) -> Reason:
-    detail = f"The column {column!r} is shown through its mask, {mask}: {against.detail}"
-    return replace(against, rule="column-mask", detail=detail)
+def _names(table: LoadedTable, schema: Schema, field_ids: frozenset[int]) -> ColumnNames:
+    return names_of(schema, field_ids) | names_of(table.metadata.schema(), field_ids)
+
+
+def _hidden(table: LoadedTable, schema: Schema, masked: Iterable[int]) -> frozenset[int]:
+    """Masked columns with all that is nested in them."""
+    schemas = (schema, table.metadata.schema())
+    return frozenset(inner for field_id in masked for each in schemas for inner in nested_in(each, field_id))
 
 
 def record_masked(authorizer: Authorizer, caller: Caller, table: LoadedTable, why: Sequence[Reason]) -> None:
@@ -78,21 +84,13 @@ def record_masked(authorizer: Authorizer, caller: Caller, table: LoadedTable, wh
         authorizer.record(caller, ACTION, table.name, Decision.allow(*why[at : at + MAX_REASONS]))
 
 
-def without_masked(
-    table: LoadedTable, schema: Schema, columns: ScanColumns, masked: frozenset[int]
-) -> ScanColumns:
-    """What a scan touches besides masked columns; if that is nothing, every other column of the table."""
-    if not masked:
+def without_masked(table: LoadedTable, schema: Schema, columns: ScanColumns, seen: Visible) -> ScanColumns:
+    """What a scan touches besides the columns that the caller sees masked."""
+    if not seen.masked:
         return columns
-    today = table.metadata.schema()
-    hidden = {inner for field_id in masked for each in (schema, today) for inner in nested_in(each, field_id)}
-    read = columns.field_ids - hidden
-    names = names_of(schema, read) | names_of(today, read)
-    if not names.columns:
-        others = frozenset(each.name for each in today.fields if each.field_id not in masked)
-        names = ColumnNames(others)
-    top_level = tuple(each for each in columns.top_level if each not in masked)
-    return replace(columns, top_level=top_level, field_ids=read, names=names)
+    read = columns.field_ids - _hidden(table, schema, seen.masked)
+    top_level = tuple(each for each in columns.top_level if each not in seen.masked)
+    return replace(columns, top_level=top_level, field_ids=read, names=seen.names)
 
 
 def weakened(

@@ -26,7 +26,7 @@ from pyiceberg.table.snapshots import Snapshot
 from catalog.audit.outcomes import note
 from catalog.authorization import privileges
 from catalog.authorization.authorizer import Authorizer, Caller, Records
-from catalog.authorization.columns import authorize, resolve
+from catalog.authorization.columns import authorize, resolve, view_of
 from catalog.authorization.table_access import loading_ways, report, sees_paths
 from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import TableName
@@ -36,7 +36,7 @@ from catalog.iceberg.manifests import ManifestContent, ManifestListEntry
 from catalog.iceberg.partition_values import ShownPartitions
 from catalog.planning.deletes import Deletes
 from catalog.planning.gathering import Gathered, gathered
-from catalog.planning.masks import masked_for, record_masked, weakened, without_masked
+from catalog.planning.masks import record_masked, scan_of, weakened, without_masked
 from catalog.planning.prune import Pruner
 from catalog.planning.releases import release
 from catalog.planning.request import ScanRequest
@@ -47,6 +47,7 @@ from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest, refuse_outside
 from catalog.snapshot_checks.entries import DELETED
 from policy.errors import MetadataInvalid, MetadataUnsealed, RequestInvalid
+from policy.visible import Scan, visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +166,13 @@ class Planner:
             )
             # Rows that are rewritten are never masked.
             whole = request.files is not None
-            refused = {} if whole else masked_for(authorizer, caller, table, schema, columns)
-            masked = frozenset(refused)
-            shown_masked = [refused[each] for each in columns.top_level if each in masked]
-            columns = without_masked(table, schema, columns, masked)
+            scan = scan_of(table, schema, columns, masks=not whole)
+            seen = visible(view_of(authorizer, caller, table), scan)
+            masked = frozenset(seen.masked)
+            shown_masked = [seen.masked[each] for each in columns.top_level if each in masked]
+            columns = without_masked(table, schema, columns, seen)
             request = _unmasked(request, schema, masked)
-            authorize(authorizer, caller, table, columns.names)
+            authorize(authorizer, caller, table, seen.reading)
             record_masked(authorizer, caller, table, shown_masked)
             require_whole(table, schema, columns, request)
             shown = ShownPartitions(table.metadata.specs(), schema, columns.field_ids)
@@ -178,7 +180,8 @@ class Planner:
             if self._context.authorizer.policies() is not authorizer.policies():
                 # Reading manifests may take long, and no key is released by policies of the past.
                 authorizer = self._context.authorizer.settled(records)
-                authorize(authorizer, caller, table, columns.names)
+                again = visible(view_of(authorizer, caller, table), Scan(columns.names, scan.every))
+                authorize(authorizer, caller, table, again.reading)
             judged = self._context.keyring.checked_files(table.record, table.governed, planned)
             require_formats(planned, judged.forms, table.name)
             released = release(authorizer, caller, table, columns, judged.forms)

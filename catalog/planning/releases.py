@@ -26,14 +26,15 @@ from dataclasses import dataclass
 
 from catalog.authorization import privileges
 from catalog.authorization.authorizer import Authorizer, Caller
-from catalog.authorization.columns import ACTION, ScanColumns, every_name, refuse_masks, selects
+from catalog.authorization.columns import ACTION, ScanColumns, every_name, refuse_altered, view_of
 from catalog.envelope.key_metadata import KeyEntry
 from catalog.envelope.key_metadata_columns import Form
 from catalog.envelope.scan_keys import FormKeys
 from catalog.reading.loading import LoadedTable
-from policy.decision import Decision, Reason
+from policy.decision import Decision
 from policy.errors import DecryptionRefused, NotAuthorized
 from policy.privileges.requests import AccessRequest
+from policy.visible import refused_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +116,11 @@ def _require_columns(
         names = every_name(table, _known(table, key.field_ids))
     else:
         return []
-    requests = selects(authorizer, caller, table, names)
-    for request in requests:
-        decision = authorizer.decide([request])
-        if not decision.allowed:
-            raise _split(authorizer, caller, table, key, request, decision)
-    refuse_masks(authorizer, caller, table, names)
-    return requests
+    reading = view_of(authorizer, caller, table).reads(names)
+    if reading.refused is not None:
+        raise _split(authorizer, caller, table, key, reading.refused)
+    refuse_altered(authorizer, caller, table, reading.altered)
+    return reading.required
 
 
 def _known(table: LoadedTable, field_ids: tuple[int, ...]) -> frozenset[int]:
@@ -143,21 +142,18 @@ def _split(
     caller: Caller,
     table: LoadedTable,
     key: _Opened,
-    request: AccessRequest,
-    decision: Decision,
+    refused: tuple[AccessRequest, Decision],
 ) -> NotAuthorized:
-    column = request.resource.values[-1]
-    message = f"The key {key.key_id!r} also opens the column {column!r}: {decision.explanation}"
-    authorizer.record(
-        caller, ACTION, table.name, Decision.deny(Reason("key-group", message), *decision.reasons)
-    )
+    _, decision = refused
+    reason = refused_key(key.key_id, refused)
+    authorizer.record(caller, ACTION, table.name, Decision.deny(reason, *decision.reasons))
     hint = (
         "Ask for the right to select that column too, or for a key of its own for the column you read."
         if key.field_ids
         else "Read through an engine, which holds columns back; or ask for the right to select that column."
     )
     return NotAuthorized(
-        f"{caller.principal.name} is not authorized ({ACTION}): {message}",
+        f"{caller.principal.name} is not authorized ({ACTION}): {reason.detail}",
         table=table.name,
         rule=decision.reasons[0].rule,
         hint=hint,

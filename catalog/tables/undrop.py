@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from catalog.authorization import privileges
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.columns import ColumnNames, every_name, refuse_masks, selects
+from catalog.authorization.columns import every_name, refuse_masks, selects
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, NoSuchNamespace, TableExists
 from catalog.base.identifiers import TableName
@@ -26,6 +26,7 @@ from catalog.state.seals import Seal, SealState
 from catalog.state.table_state import TableRecord, TableState
 from policy.errors import MetadataTampered, RequestInvalid
 from policy.privileges.requests import AccessRequest
+from policy.visible import ColumnNames
 
 
 class Undrop:

@@ -212,7 +212,9 @@ def _of_owner(book: Book, considered: Considered) -> Iterator[_Trial]:
     user = request.principal.name
     if request.owner != user:
         known = "no owner was given" if request.owner is None else f"{request.owner!r} owns it"
-        owned = book.consider(replace(request, owner=user), considered.now)
+        owned = book.consider(
+            replace(request, owner=user), considered.now, considered.table, considered.through
+        )
         yield "owner", f"{user!r} would have to own it; {known}.", owned
 
 
@@ -220,7 +222,9 @@ def _of_principal(book: Book, considered: Considered, policies: Iterable[Policy]
     """Groups and roles to have or not to have, and other users."""
     request = considered.request
     for detail, principal in _others(request.principal, policies):
-        trial = book.consider(replace(request, principal=principal), considered.now)
+        trial = book.consider(
+            replace(request, principal=principal), considered.now, considered.table, considered.through
+        )
         yield "principal", f"{request.principal.name!r} would have to {detail}.", trial
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from policy.decision import Decision
 from policy.principal import Principal
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.ranger.evaluate import MaskRule
 from policy.ranger.index import PolicyIndex
 from policy.ranger.matching import Match, Target
@@ -25,6 +25,11 @@ from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.parse import Contents
 from policy.ranger.policy_set import PolicySet, relation
 from policy.ranger.roles import Role, RoleGraph
+from policy.visible import ColumnNames, KnownTable, Seen, View, seen
+
+_READING: Final = ("select", "all")
+UNKNOWN_TABLE: Final = KnownTable()
+"""A table of which nothing is known."""
 
 DENY_ALL_ELSE: Final = "isDenyAllElse"
 """How the reasons of decisions call what a policy denies beside its items."""
@@ -46,26 +51,37 @@ class Book:
         }
         self._disabled = frozenset(map(id, contents.disabled))
 
-    def consider(self, request: AccessRequest, now: datetime) -> Considered:
+    def consider(
+        self,
+        request: AccessRequest,
+        now: datetime,
+        table: KnownTable = UNKNOWN_TABLE,
+        through: Through = Through.ENGINE,
+    ) -> Considered:
         """What can have a say in a request.
 
         Args:
             request: the request.
             now: the time, with time zone.
+            table: what is known of the table that it is about.
+            through: how the table would be read.
         """
-        related = self.related(request)
+        asked = (request.resource, *_looked_at(request, table))
+        related = self._related(request, dict.fromkeys(asked))
         enabled = tuple(policy for policy in related if id(policy) not in self._disabled)
         disabled = tuple(policy for policy in related if id(policy) in self._disabled)
-        return Considered(request, now, enabled, disabled, self._roles_of(request.principal))
+        return Considered(request, now, enabled, disabled, self._roles_of(request.principal), table, through)
 
-    def related(self, request: AccessRequest) -> list[Policy]:
+    def _related(self, request: AccessRequest, resources: Iterable[Resource]) -> list[Policy]:
         """The policies of every type that can have a say in a request, highest priority first."""
-        found = []
-        for kind in PolicyType:
-            target = Target.of(_asked(request.resource, kind))
-            for policy in self._indexes[kind].candidates(target):
-                if relation(policy, target, request.principal.name, request.owner) is not Match.NONE:
-                    found.append(policy)
+        found: list[Policy] = []
+        for kind, index in self._indexes.items():
+            related = set()
+            for target in (Target.of(each) for each in dict.fromkeys(_asked(r, kind) for r in resources)):
+                for policy in index.candidates(target):
+                    if relation(policy, target, request.principal.name, request.owner) is not Match.NONE:
+                        related.add(id(policy))
+            found += (policy for policy in index.policies if id(policy) in related)
         return found
 
     def _roles_of(self, principal: Principal) -> tuple[Role, ...]:
@@ -84,6 +100,8 @@ class Considered:
         policies: enabled policies of every type that are about the resource, or about what is below or above.
         disabled: disabled ones.
         roles: the roles that the principal holds.
+        table: what is known of the table that is asked for.
+        through: how the table would be read.
     """
 
     request: AccessRequest
@@ -91,11 +109,31 @@ class Considered:
     policies: tuple[Policy, ...]
     disabled: tuple[Policy, ...]
     roles: tuple[Role, ...]
+    table: KnownTable = UNKNOWN_TABLE
+    through: Through = Through.ENGINE
 
     @cached_property
     def decision(self) -> Decision:
-        """The answer."""
-        return self._policies.decide(self.request, self.now)
+        """The answer; to a question about reading, whether the service would show the values."""
+        if not reads(self.request):
+            return self._policies.decide(self.request, self.now)
+        if self.request.access == "select" and self.request.resource.levels[-1] == "column":
+            return self.seen.decision
+        granted = self._policies.decide(self.request, self.now)
+        refused = self._view.altered(ColumnNames())
+        if self.request.resource.levels[-1] == "column" and not self.seen.decision.allowed:
+            return Decision.all_of([granted, self.seen.decision])
+        return granted if refused is None or not granted.allowed else Decision.deny(refused)
+
+    @cached_property
+    def seen(self) -> Seen:
+        """What is seen of the requested column."""
+        return seen(self._view, self.table, self.request.resource.values[2:], self.through)
+
+    @cached_property
+    def _view(self) -> View:
+        database, name = self.request.resource.values[:2]
+        return View.of(self._policies, self.now, self.request.principal, (database, name), self.request.owner)
 
     @cached_property
     def mask(self) -> MaskRule | None:
@@ -134,6 +172,27 @@ class Considered:
     def _policies(self) -> PolicySet:
         roles = {role.name: role for role in self.roles}
         return PolicySet(Contents(self.policies, (), roles), "")
+
+
+def reads(request: AccessRequest) -> bool:
+    """Whether a request is about reading a table or a column."""
+    return request.access in _READING and request.resource.levels[:2] == ("database", "table")
+
+
+def _looked_at(request: AccessRequest, table: KnownTable) -> Iterator[Resource]:
+    """What else is asked for, so that a request about reading is answered."""
+    if not reads(request):
+        return
+    database, name, *path = request.resource.values
+    names = table.everything()
+    for each in path:
+        names |= table.inside(each)
+    for group in table.spec.columns if table.spec else ():
+        for column in group.columns:
+            names |= table.inside(column)
+    for each in sorted(names.columns | names.nested):
+        yield Resource.column(database, name, each)
+    yield from (Resource.key(key_id) for key_id in (table.spec.key_ids() if table.spec else ()))
 
 
 def labels_of(policy: Policy) -> Iterator[str]:

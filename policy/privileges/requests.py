@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from policy.errors import RequestInvalid
@@ -43,6 +44,17 @@ ACCESS_TYPES: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
     ("service",): frozenset({"admin", "audit"}),
 }
 """The single access types of each kind of resource, by its levels."""
+
+
+class Through(StrEnum):
+    """How a user reads a table."""
+
+    ENGINE = "engine"
+    """A trusted engine, which holds back the columns that the user cannot read."""
+    PROCESS = "process"
+    """The user's own process."""
+    STANDARD_CLIENT = "standard-client"
+    """An Iceberg client without Lakewarden."""
 
 
 @dataclass(frozen=True, slots=True)

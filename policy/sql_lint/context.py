@@ -19,6 +19,7 @@ from policy.location.allow_list import AllowList
 from policy.location.location import Location
 from policy.principal import Principal
 from policy.ranger import PolicySet
+from policy.visible import KnownTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class TableFacts:
     file_format: FileFormat | None = None
     location: Location | None = None
     default_location: bool = False
+
+    @property
+    def known(self) -> KnownTable:
+        """What decides what a user sees of it."""
+        return KnownTable(self.columns, self.nested or (), self.spec)
 
 
 #: Answers what is known of a table; None where it does not exist, or nothing is known.

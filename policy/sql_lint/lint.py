@@ -12,20 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from policy.decision import Decision, Reason
 from policy.errors import LakewardenError
 from policy.privileges.requests import AccessRequest
 from policy.sql_lint.context import LintContext
 from policy.sql_lint.denials import Refusal
-from policy.sql_lint.needs import Ask
+from policy.sql_lint.needs import Ask, Read
 from policy.sql_lint.parse import Parsed, parse
 from policy.sql_lint.positions import Positions
 from policy.sql_lint.problems import Problem
 from policy.sql_lint.script import Script
+from policy.visible import SHOWN_MASKED, View, seen
 
 Dialect = Literal["spark", "hive"]
+_Answer: TypeAlias = tuple[Decision, tuple[AccessRequest, ...]]
 
 _ASK: Final = "Ask an administrator for a policy that grants it."
 _NOTHING: Final = Decision.allow(Reason("nothing-asked", "The statement asks for nothing."))
@@ -110,36 +112,40 @@ class _Judge:
             self.script.denied(parsed.kind)
         line, column = positions.of(at)
         assumed = tuple(dict.fromkeys(asks.assumed)) if decision.allowed else ()
-        notes = tuple(dict.fromkeys(asks.notes)) if decision.allowed else ()
+        masked = (each.detail for each in decision.reasons if each.rule == SHOWN_MASKED)
+        notes = tuple(dict.fromkeys((*masked, *asks.notes))) if decision.allowed else ()
         return StatementDecision(line, column, parsed.kind, decision, needed, assumed, hint, notes)
 
-    def _decide(self, asks: Iterable[Ask]) -> tuple[Decision, tuple[AccessRequest, ...]]:
-        answers = [self._answer(each) for each in dict.fromkeys(asks)]
+    def _decide(self, asks: Iterable[Ask | Read]) -> tuple[Decision, tuple[AccessRequest, ...]]:
+        answers = [
+            self._read(each) if isinstance(each, Read) else self._answer(each) for each in dict.fromkeys(asks)
+        ]
         if not answers:
             return _NOTHING, ()
         decision = Decision.all_of(answer for answer, _ in answers)
-        return decision, tuple(request for _, request in answers)
+        return decision, tuple(request for _, requests in answers for request in requests)
 
-    def _answer(self, ask: Ask) -> tuple[Decision, AccessRequest]:
+    def _answer(self, ask: Ask) -> _Answer:
         """The first way that is granted, else the refusal of the first one."""
-        answers = [(self._granted(ask, way), way) for way in ask.ways]
+        answers = [(self._granted(ask, way), (way,)) for way in ask.ways]
         return next((each for each in answers if each[0].allowed), answers[0])
 
     def _granted(self, ask: Ask, request: AccessRequest) -> Decision:
-        owners = [request.owner] if ask.owner_known else [None, request.principal.name]
-        return Decision.all_of(self._granted_if(ask, replace(request, owner=owner)) for owner in owners)
-
-    def _granted_if(self, ask: Ask, request: AccessRequest) -> Decision:
         policies, now = self.context.policies, self.context.now
-        decision = policies.decide(request, now)
-        if ask.unless_denied and all(each.rule == "policy-no-match" for each in decision.reasons):
-            decision = Decision.allow(Reason("nested-field", "No policy speaks against the field."))
-        if not ask.reads or not decision.allowed:
-            return decision
-        database, table, column = request.resource.values
-        owner = request.owner
-        if policies.mask_for(request.principal, database, table, column, now, owner=owner) is not None:
-            return Decision.deny(Reason("mask", f"A policy masks the column {column!r}."))
-        if policies.has_row_filter(request.principal, database, table, now, owner=owner):
-            return Decision.deny(Reason("row-filter", f"A policy filters the rows of {database}.{table}."))
-        return decision
+        owners = [request.owner] if ask.owner_known else [None, request.principal.name]
+        return Decision.all_of(policies.decide(replace(request, owner=owner), now) for owner in owners)
+
+    def _read(self, read: Read) -> _Answer:
+        """What the user sees of the columns that are read."""
+        principal = self.context.principal
+        owners = [read.owner] if read.owner is not None else [None, principal.name]
+        table = (read.name.database, read.name.name)
+        answers = [
+            seen(
+                View.of(self.context.policies, self.context.now, principal, table, owner),
+                read.table,
+                read.paths,
+            )
+            for owner in owners
+        ]
+        return Decision.all_of(each.decision for each in answers), answers[0].requests

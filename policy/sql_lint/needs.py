@@ -17,6 +17,7 @@ from policy.sql_lint.context import LintContext, TableFacts
 from policy.sql_lint.denials import Refusal
 from policy.sql_lint.names import Names
 from policy.sql_lint.statements import Query
+from policy.visible import KnownTable
 
 _LOADING: Final = ("select", "update", "alter")
 
@@ -28,14 +29,27 @@ class Ask:
     Attributes:
         ways: requests, one of which has to be granted.
         owner_known: whether they say whose the resource is, where it is somebody's.
-        reads: whether a column is read, so that no mask may be in the way.
-        unless_denied: whether it is enough that no policy speaks against it.
     """
 
     ways: tuple[AccessRequest, ...]
     owner_known: bool = True
-    reads: bool = False
-    unless_denied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Columns of a table that a statement reads.
+
+    Attributes:
+        name: the table.
+        owner: its owner; None if that is not known.
+        table: what is known of it.
+        paths: the columns, those of fields dotted.
+    """
+
+    name: TableName
+    owner: str | None
+    table: KnownTable
+    paths: tuple[str, ...]
 
 
 @dataclass
@@ -56,7 +70,7 @@ class Needs:
     names: Names
     facts: Mapping[TableName, TableFacts | None]
     views: Mapping[str, tuple[Names, Query]] = field(default_factory=dict)
-    needed: list[Ask] = field(default_factory=list)
+    needed: list[Ask | Read] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 

@@ -6,7 +6,7 @@ that it may read is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,7 +15,7 @@ from policy.sql_lint.context import TableFacts
 from policy.sql_lint.cursor import Name
 from policy.sql_lint.denials import Refusal
 from policy.sql_lint.functions import BUILT_IN
-from policy.sql_lint.needs import Ask, Needs
+from policy.sql_lint.needs import Needs, Read
 from policy.sql_lint.statements import Look, Query
 
 
@@ -70,32 +70,23 @@ class ReadingNeeds(Needs):
         self._selected(name, facts, paths)
 
     def _selected(self, name: TableName, facts: TableFacts, paths: set[tuple[str, ...]]) -> None:
-        """SELECT on top-level columns.
-
-        On what is nested in these, it is enough that no policy speaks against it.
-        """
-        for column in sorted({path[0] for path in paths}):
-            self._column(name, column, facts, unless_denied=False)
-        nested = {".".join(path) for path in paths if len(path) > 1}
-        nested |= {each for each in facts.nested or () if any(_reads(path, each, facts) for path in paths)}
-        for column in sorted(nested):
-            self._column(name, column, facts, unless_denied=True)
+        """What a user has to see of columns, so that they are read as they are."""
+        read = dict.fromkeys(each for path in sorted(paths) for each in _known_as(path, facts))
+        self.needed.append(Read(name, facts.owner, facts.known, tuple(read)))
         if facts.nested is None:
             self.assumed.append(f"no policy withholds a field inside of a column of {name}")
-
-    def _column(self, name: TableName, column: str, facts: TableFacts, *, unless_denied: bool) -> None:
-        request = self._select(name, column, facts)
-        self.needed.append(Ask((request,), facts.owner is not None, reads=True, unless_denied=unless_denied))
 
 
 _NO_FACTS: Final = TableFacts(None)
 
 
-def _reads(path: Name, field: str, facts: TableFacts) -> bool:
-    """Whether to read `path` is to read `field`; a path that is written in another way may read all."""
-    read, known = ".".join(path).lower(), {each.lower() for each in facts.nested or ()}
-    above = read if len(path) == 1 or read in known else path[0].lower()
-    return f"{field.lower()}.".startswith(f"{above}.")
+def _known_as(path: Name, facts: TableFacts) -> Iterator[str]:
+    """The names by which the table knows what is read; a path that it does not know may read the column."""
+    names = {each.lower(): each for each in (*(facts.columns or ()), *(facts.nested or ()))}
+    read = ".".join(path)
+    if facts.nested is not None and len(path) > 1 and read.lower() not in names:
+        yield names.get(path[0].lower(), path[0])
+    yield names.get(read.lower(), read)
 
 
 def _paths(query: Query, facts: Sequence[TableFacts]) -> list[set[Name]]:

@@ -135,7 +135,7 @@ class Asks(ReadingNeeds):
         self._table(name, "alter", facts)
         if statement.renamed is not None and statement.renamed[0] != statement.renamed[1]:
             # A right on the new name must not be a way around a denial of the old one.
-            self._selected(name, facts, {statement.renamed[0]})
+            self._selected(name, replace(facts, spec=None), {statement.renamed[0]})
             self.assumed.append("the column had no other name before, under which a policy withholds it")
         protection.require_change(self.context.encryption, name, facts, after)
         self.assumed.append("the table's columns and their types allow the change")
@@ -152,7 +152,7 @@ class Asks(ReadingNeeds):
         facts = self.known(source)
         # A right on the new name must not be a way around a denial of the old one.
         if facts.columns is not None:
-            self._columns(source, facts, None)
+            self._columns(source, replace(facts, spec=None), None)
         self.assumed.append(f"no policy withholds a column of {source} under a name that it has or had")
         if protection.require_name(self.context.encryption, source, target, facts):
             self._table(source, "unprotect", facts)
@@ -202,7 +202,9 @@ class Asks(ReadingNeeds):
         name = self._called(statement)
         facts = self.known(name)
         self._table(name, "update", facts)
-        self._columns(name, facts, None)
+        # Rows that are rewritten are never masked.
+        unmasked = None if facts.spec is None else replace(facts.spec, masks=())
+        self._columns(name, replace(facts, spec=unmasked), None)
         if statement.forbids:
             self._table(name, "alter", facts)
             self.assumed.append("no retained snapshot has files of an earlier encryption that stay")

@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from policy.decision import Reason
+from policy.explain.considered import UNKNOWN_TABLE
 from policy.identifiers import TableName
 from policy.principal import Principal
-from policy.privileges.requests import Resource
+from policy.privileges.requests import Resource, Through
 from policy.sql_lint.lint import Dialect
 from policy.testing.fixtures import FixtureTable
+from policy.visible import KnownTable
+
+Answer = Literal["allow", "deny", "masked"]
+"""What a case can expect."""
 
 NO_MASK: Final = "none"
 """How a case says that a column is seen as it is."""
@@ -31,16 +36,21 @@ class Asked:
         access: an access type of the resource.
         resource: what is asked for.
         owner: who owns it; None where nobody is known to.
+        table: what is known of the table that it is, or is a column of.
+        through: how the table is read.
     """
 
     principal: Principal
     access: str
     resource: Resource
     owner: str | None
+    table: KnownTable = UNKNOWN_TABLE
+    through: Through = Through.ENGINE
 
     def __str__(self) -> str:
         owned = "" if self.owner is None else f", owned by {self.owner!r}"
-        return f"{_who(self.principal)} asks for {self.access} on {self.resource}{owned}"
+        through = "" if self.through is Through.ENGINE else f", through {self.through}"
+        return f"{_who(self.principal)} asks for {self.access} on {self.resource}{owned}{through}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +136,13 @@ class Expected:
     """What the answer is to be.
 
     Attributes:
-        allowed: whether the decision is a grant.
+        answer: ``allow``, ``deny``, or ``masked`` where a column is shown through the table's mask.
         because: what one of its reasons says; None for anything.
         mask: the mask on the column that is asked for; None if nothing is said of it.
         filtered: whether only some rows are seen; None if nothing is said of it.
     """
 
-    allowed: bool
+    answer: Answer
     because: Because | None
     mask: WantedMask | None
     filtered: bool | None

@@ -20,15 +20,17 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from policy.errors import InvalidInput
+from policy.explain.considered import UNKNOWN_TABLE, reads
 from policy.identifiers import TableName, namespace_of
 from policy.location.location import Location
 from policy.principal import Principal
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.ranger.servicedef import MASK_NONE, MASK_TYPES
 from policy.resource_names import resource_named, table_named
 from policy.sql_lint.lint import Dialect
 from policy.testing.cases import (
     NO_MASK,
+    Answer,
     Asked,
     Because,
     Case,
@@ -48,10 +50,11 @@ MAX_CASES: Final = 10_000
 """Most cases in a file."""
 
 _WHO: Final = ("user", "groups", "roles")
-_REQUEST: Final = (*_WHO, "access", "resource", "owner", "at", "mask", "rows")
+_REQUEST: Final = (*_WHO, "access", "resource", "through", "owner", "at", "mask", "rows")
 _STATEMENT: Final = (*_WHO, "sql", "dialect", "database", "owner", "at")
 _BESIDE: Final = {"access": _REQUEST, "sql": _STATEMENT, "table": ("table",)}
 _ALWAYS: Final = ("name", "description", "expect", "because")
+_ANSWERS: Final[Mapping[str, Answer]] = {"allow": "allow", "deny": "deny", "masked": "masked"}
 _DIALECTS: Final[Mapping[str, Dialect]] = {"spark": "spark", "hive": "hive"}
 
 
@@ -177,9 +180,9 @@ def _asked(node: Node, fields: Mapping[str, Node], tables: Mapping[TableName, Fi
     with _said_of(named):
         resource = resource_named(named.line_of_text())
     principal = _principal(node, fields)
-    owner = _text(fields, "owner")
-    if owner is None:
-        owner = _owner_of(resource, tables)
+    table, owner = _table_of(resource, tables), _text(fields, "owner")
+    if owner is None and table is not None:
+        owner = table.owner
     access = fields["access"].line_of_text()
     with _said_of(fields["access"]):
         AccessRequest(principal, resource, access, owner)
@@ -187,7 +190,11 @@ def _asked(node: Node, fields: Mapping[str, Node], tables: Mapping[TableName, Fi
         raise fields["mask"].invalid("a mask is what select on a column is answered with.")
     if "rows" in fields and (resource.levels[-1] not in ("table", "column") or access != "select"):
         raise fields["rows"].invalid("rows are what select on a table or a column is answered with.")
-    return Asked(principal, access, resource, owner)
+    if "through" in fields and not reads(AccessRequest(principal, resource, access, owner)):
+        raise fields["through"].invalid("only tables and columns are read through something.")
+    through = Through(fields["through"].choice(*Through)) if "through" in fields else Through.ENGINE
+    known = UNKNOWN_TABLE if table is None else table.for_statements().known
+    return Asked(principal, access, resource, owner, known, through)
 
 
 def _run(node: Node, fields: Mapping[str, Node], tables: Mapping[TableName, FixtureTable]) -> Run:
@@ -219,12 +226,11 @@ _Reader: TypeAlias = Callable[[Node, Mapping[str, Node], Mapping[TableName, Fixt
 _QUESTIONS: Final[Mapping[str, _Reader]] = {"access": _asked, "sql": _run, "table": _made}
 
 
-def _owner_of(resource: Resource, tables: Mapping[TableName, FixtureTable]) -> str | None:
-    """The owner of the table that a resource is, or is a column of."""
+def _table_of(resource: Resource, tables: Mapping[TableName, FixtureTable]) -> FixtureTable | None:
+    """The file's table that a resource is, or is a column of."""
     if resource.levels[:2] != ("database", "table"):
         return None
-    table = tables.get(TableName(tuple(resource.values[0].split(".")), resource.values[1]))
-    return None if table is None else table.owner
+    return tables.get(TableName(tuple(resource.values[0].split(".")), resource.values[1]))
 
 
 def _principal(node: Node, fields: Mapping[str, Node]) -> Principal:
@@ -248,10 +254,10 @@ def _moment(node: Node) -> datetime:
 
 
 def _expected(node: Node, fields: Mapping[str, Node]) -> Expected:
-    allowed = _needed(node, fields, "expect").choice("allow", "deny") == "allow"
+    answer = _needed(node, fields, "expect").choice(*_ANSWERS)
     rows = fields["rows"].choice("all", "filtered") if "rows" in fields else None
     return Expected(
-        allowed=allowed,
+        answer=_ANSWERS[answer],
         because=_because(fields["because"]) if "because" in fields else None,
         mask=_mask(fields["mask"]) if "mask" in fields else None,
         filtered=None if rows is None else rows == "filtered",

@@ -20,7 +20,7 @@ from policy.decision import Decision
 from policy.encryption_rules import EncryptionRules
 from policy.errors import RequestInvalid
 from policy.explain.changes import Explanation, explain
-from policy.explain.considered import Book, Considered, labels_of, without
+from policy.explain.considered import Book, Considered, labels_of, reads, without
 from policy.identifiers import TableName
 from policy.privileges.requests import AccessRequest
 from policy.ranger.evaluate import MaskRule
@@ -29,8 +29,9 @@ from policy.ranger.parse import Contents, parse_documents
 from policy.ranger.policy_set import PolicySet
 from policy.sql_lint.context import LintContext, TableFacts
 from policy.sql_lint.lint import StatementDecision, lint
-from policy.testing.cases import NO_MASK, Asked, Case, CaseFile, Expected, Made, Run
+from policy.testing.cases import NO_MASK, Answer, Asked, Case, CaseFile, Expected, Made, Run
 from policy.testing.coverage import Coverage, Part, PartsOfPolicies, parts_of_rules
+from policy.visible import SHOWN_MASKED
 
 _ANY_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -141,8 +142,8 @@ class Suite:
 
     def _asked(self, case: Case, question: Asked) -> Outcome:
         request = AccessRequest(question.principal, question.resource, question.access, question.owner)
-        considered = self._book.consider(request, case.at or _ANY_TIME)
-        scheduled = considered.scheduled(_looked_at(case.expected))
+        considered = self._book.consider(request, case.at or _ANY_TIME, question.table, question.through)
+        scheduled = considered.scheduled(_looked_at(request))
         if case.at is None and scheduled:
             return _needs_time(case, scheduled[0])
         decision, mask, filtered = answer = _answer(considered, case.expected)
@@ -249,13 +250,9 @@ def _needs_time(case: Case, policy: Policy) -> Outcome:
     return Outcome(case, (problem,), None)
 
 
-def _looked_at(expected: Expected) -> Iterator[PolicyType]:
-    """The types of policies that have a say in what a case looks at."""
-    yield PolicyType.ACCESS
-    if expected.mask is not None:
-        yield PolicyType.MASK
-    if expected.filtered is not None:
-        yield PolicyType.ROW_FILTER
+def _looked_at(request: AccessRequest) -> Iterable[PolicyType]:
+    """The types of policies that have a say in a request."""
+    return PolicyType if reads(request) else (PolicyType.ACCESS,)
 
 
 def _answer(considered: Considered, expected: Expected) -> _Answer:
@@ -266,8 +263,9 @@ def _answer(considered: Considered, expected: Expected) -> _Answer:
 
 
 def _differences(decision: Decision, expected: Expected) -> tuple[str, ...]:
-    if decision.allowed != expected.allowed:
-        return (f"expected {_word(expected.allowed)}, got {_word(decision.allowed)}.",)
+    answer = _word(decision)
+    if answer != expected.answer:
+        return (f"expected {expected.answer}, got {answer}.",)
     because = expected.because
     if because is not None and not any(map(because.matches, decision.reasons)):
         return (f"no reason has {because}.",)
@@ -293,5 +291,7 @@ def _rows(filtered: bool | None) -> str:
     return "filtered rows" if filtered else "all rows"
 
 
-def _word(allowed: bool) -> str:
-    return "allow" if allowed else "deny"
+def _word(decision: Decision) -> Answer:
+    if not decision.allowed:
+        return "deny"
+    return "masked" if any(each.rule == SHOWN_MASKED for each in decision.reasons) else "allow"

@@ -25,6 +25,8 @@ pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "policy-tests"
 CASES = Path("cases", "sales.policy-test.yaml")
+_CONTRACTORS = "resource: table:sales.orders\n    expect: "
+CONTRACTORS = (f"{_CONTRACTORS}deny", f"{_CONTRACTORS}allow")
 PAGE = ROOT / "docs" / "policy-tests.md"
 
 
@@ -67,7 +69,7 @@ def test_every_case_has_its_line_and_time_if_asked_for(place: Path) -> None:
 
 
 def test_a_failure_is_shown_with_place_reasons_and_what_would_change_it(place: Path) -> None:
-    edit(CASES, "expect: deny", "expect: allow")
+    edit(CASES, *CONTRACTORS)
     shown = run("cases", code=1).stdout
     assert f"FAILED {CASES}:41 contractors read nothing, analysts or not" in shown
     assert "expected allow, got deny." in shown and "[sales: analysts read denyPolicyItems[0]]" in shown
@@ -96,7 +98,7 @@ def test_too_little_coverage_fails_and_names_what_is_missed(place: Path) -> None
 
 
 def test_json_and_junit_say_the_same(place: Path) -> None:
-    edit(CASES, "expect: deny", "expect: allow")
+    edit(CASES, *CONTRACTORS)
     found = run_json("cases", "--junit", "report.xml", code=1)
     (file,) = found["files"]
     case = next(case for case in file["cases"] if not case["passed"])
@@ -136,7 +138,7 @@ def test_a_mistake_in_a_file_is_no_success_and_keeps_no_other_file_from_running(
 
 
 def test_a_report_that_cannot_be_written_hides_no_failure(place: Path) -> None:
-    edit(Path("cases/sales.policy-test.yaml"), "expect: deny", "expect: allow")
+    edit(Path("cases/sales.policy-test.yaml"), *CONTRACTORS)
     found = run("cases", "--junit", "none/report.xml", code=2)
     assert "expected allow, got deny." in found.stdout and "cannot be written" in found.stderr
 
@@ -236,7 +238,7 @@ def test_pytest_collects_the_same_cases_and_no_other_yaml(project: pytest.Pytest
 
 
 def test_pytest_shows_a_failure_as_the_command_does_and_stops_at_it(project: pytest.Pytester) -> None:
-    edit(project.path / CASES, "expect: deny", "expect: allow")
+    edit(project.path / CASES, *CONTRACTORS)
     shown = pytest_run(project, "-x", passed=2, failed=1)
     assert f"{CASES}:41" in shown and "expected allow, got deny." in shown
     assert "would have to be outside of the group 'contractors'" in shown
@@ -291,8 +293,8 @@ def test_the_page_shows_the_example_as_it_is() -> None:
         assert shown in (EXAMPLE / CASES).read_text("utf-8") or shown.startswith("# ")
 
 
-def question(host: Host, *more: str, code: int = 0) -> Any:
-    return host.json("policy", "check", "column:sales.customers/email", "select", *more, code=code)
+def question(host: Host, *more: str, column: str = "email", code: int = 0) -> Any:
+    return host.json("policy", "check", f"column:sales.customers/{column}", "select", *more, code=code)
 
 
 @pytest.fixture
@@ -303,30 +305,43 @@ def explaining(host: Host) -> Host:
 
 
 def test_check_says_what_would_change_a_denial(explaining: Host) -> None:
-    found = question(explaining, "--as", "bob", code=3)
+    found = question(explaining, "--as", "bob", column="id", code=3)
     said = {change["detail"] for change in found["changes"]}
     assert "'bob' would have to be in the group 'analysts'." in said
     assert "'bob' would have to own it; no owner was given." in said
     assert question(explaining, "--as", "bob", "--owner", "bob")["allowed"] is True
     text = explaining.run(
-        "policy", "check", "--as", "bob", "column:sales.customers/email", "select", code=3
+        "policy", "check", "--as", "bob", "column:sales.customers/id", "select", code=3
     ).stdout
     assert "Each of these changes alone would allow it" in text and "in the group 'analysts'" in text
 
 
 def test_check_says_what_a_grant_hangs_on_and_which_mask_there_is(explaining: Host) -> None:
-    found = question(explaining, "--as", "eve", "--group", "analysts")
-    assert found["mask"] == {
+    eve = ("--as", "eve", "--group", "analysts")
+    found = question(explaining, *eve, column="id")
+    assert found["mask"] is None and found["row-filter"] is False and found["changes"] == []
+    assert [(each["item"], each["allowed"]) for each in found["without"]] == [("policyItems[0]", False)]
+    text = explaining.run("policy", "check", *eve, "column:sales.customers/id", "select").stdout
+    assert "Without policyItems[0] of 'sales: analysts read': denied." in text
+    masked = question(explaining, *eve, code=3)
+    assert masked["mask"] == {
         "type": "MASK_HASH",
         "value": None,
         "policy": "sales: e-mail addresses are hashed",
     }
-    assert found["row-filter"] is False and found["changes"] == []
-    assert [(each["item"], each["allowed"]) for each in found["without"]] == [("policyItems[0]", False)]
-    arguments = ("--as", "eve", "--group", "analysts", "column:sales.customers/email", "select")
-    text = explaining.run("policy", "check", *arguments).stdout
+    assert [each["rule"] for each in masked["reasons"]] == ["mask"]
+    text = explaining.run("policy", "check", *eve, "column:sales.customers/email", "select", code=3).stdout
     assert "masked by 'sales: e-mail addresses are hashed': MASK_HASH." in text
-    assert "Without policyItems[0] of 'sales: analysts read': denied." in text
+
+
+def test_check_of_a_live_table_looks_at_its_owner_and_its_encryption(host: Host) -> None:
+    host.make_table(**{"encryption.mechanism": "envelope"})
+    asked = ("policy", "check", "column:sales.orders/id", "select", "--as", ADMIN)
+    client = (*asked, "--through", "standard-client")
+    assert host.json(*client)["allowed"] is True
+    refused = host.json(*client, "--live", code=3)
+    assert [each["rule"] for each in refused["reasons"]] == ["standard-client"]
+    assert host.json(*asked, "--live")["allowed"] is True
 
 
 def test_check_answers_for_another_time(explaining: Host) -> None:
@@ -366,11 +381,11 @@ def test_check_says_that_rows_are_filtered_and_what_a_mask_computes(host: Host) 
         },
     ]
     (host.data / "policies" / "more.json").write_text(json.dumps({"policies": policies}), "utf-8")
-    text = host.run("policy", "check", "--as", ADMIN, "column:s.t/c", "select").stdout
+    text = host.run("policy", "check", "--as", ADMIN, "column:s.t/c", "select", code=3).stdout
     assert "A policy filters the table's rows." in text and "masked by 'mask': CUSTOM, f({col})." in text
     assert (
         "The column is not masked."
-        in host.run("policy", "check", "--as", ADMIN, "column:s.t/d", "all").stdout
+        in host.run("policy", "check", "--as", ADMIN, "column:s.t/d", "all", code=3).stdout
     )
-    assert host.json("policy", "check", "--as", ADMIN, "table:s.t", "select")["row-filter"] is True
+    assert host.json("policy", "check", "--as", ADMIN, "table:s.t", "select", code=3)["row-filter"] is True
     assert "row-filter" not in host.json("policy", "check", "--as", ADMIN, "table:s.t", "alter")

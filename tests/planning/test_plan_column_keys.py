@@ -110,7 +110,7 @@ def test_a_scan_gets_the_footers_key_and_those_of_the_columns_it_touches(
 
 
 @pytest.mark.parametrize("engine", ["spark", None])
-@pytest.mark.parametrize(("restrict", "word"), [(deny, "email"), (mask, "masked")], ids=["denied", "masked"])
+@pytest.mark.parametrize(("restrict", "word"), [(deny, "email"), (mask, "masks")], ids=["denied", "masked"])
 def test_a_key_is_refused_for_another_column_under_it_that_the_user_may_not_have(
     lake: Lake, policies: Policies, table: Table, restrict: Any, word: str, engine: str | None
 ) -> None:

@@ -49,7 +49,8 @@ from tests.support.vectors import each_row
         ("SELECT s.t.a FROM lake.s.t", ["select table s.t", "select column s.t.a"]),
         (
             "SELECT a.b.c.d.e FROM s.t",
-            ["select table s.t", "select column s.t.a", "select column s.t.a.b.c.d.e"],
+            ["select table s.t"]
+            + [f"select column s.t.{each}" for each in ("a", "a.b", "a.b.c", "a.b.c.d", "a.b.c.d.e")],
         ),
         ("SELECT (a).b, c[0].d FROM s.t", ["select table s.t", "select column s.t.a", "select column s.t.c"]),
         ("SELECT transform(a, x -> X) FROM s.t", ["select table s.t", "select column s.t.a"]),

@@ -14,6 +14,7 @@ from policy.location.allow_list import AllowList
 from policy.location.location import Location
 from policy.principal import Principal
 from policy.privileges.requests import Resource
+from policy.resource_names import table_named
 from policy.sql_lint.context import TableFacts
 from policy.testing import parse_cases
 from policy.testing.cases import Asked, Because, CaseFile, Made, Run, WantedMask
@@ -83,14 +84,17 @@ def test_a_file_is_read_as_it_says() -> None:
     request, statement, table = found.cases
     bob = Principal("bob", frozenset({"g1", "g2"}), frozenset({"r1"}))
     column = Resource.column("sales.eu", "orders", "customer.email")
-    assert request.question == Asked(bob, "select", column, owner="olga")
+    known = found.tables[table_named("sales.eu.orders")].for_statements().known
+    assert request.question == Asked(bob, "select", column, "olga", known)
     assert (request.name, request.line) == ("a request", 15)
     assert request.at == datetime.fromisoformat("2030-01-31T12:00:00+01:00")
     assert request.expected.because == Because("policy-allow", "p", "policyItems[0]", "grants")
     assert request.expected.mask == WantedMask("CUSTOM", "f(x)", "m")
-    assert request.expected.allowed and request.expected.filtered is True
+    assert request.expected.answer == "allow" and request.expected.filtered is True
     assert statement.question == Run(Principal("bob"), "DROP TABLE t", "hive", "sales.eu", "own")
-    assert statement.at is None and not statement.expected.allowed and statement.expected.filtered is None
+    assert (
+        statement.at is None and statement.expected.answer == "deny" and statement.expected.filtered is None
+    )
     assert table.question == Made(TableName(("sales", "eu"), "orders"))
 
 

@@ -111,7 +111,7 @@ def test_one_reason_has_to_say_all_that_is_expected(because: str, passes: bool) 
     ],
 )
 def test_a_mask_is_the_expected_one_in_all_that_is_said_of_it(mask: str, problem: str | None) -> None:
-    case = f"{READ}, resource: column:sales.orders/email, expect: allow, mask: {{{mask}}}"
+    case = f"{READ}, resource: column:sales.orders/email, expect: deny, mask: {{{mask}}}"
     problems = run(case, sales(), MASKED).problems
     assert (problem is None and not problems) or (problem is not None and problem in problems[0])
 
@@ -125,7 +125,7 @@ def test_a_mask_that_nobody_has_is_none() -> None:
 
 
 def test_rows_are_all_or_filtered() -> None:
-    asked = f"{READ}, resource: table:sales.orders, expect: allow"
+    asked = f"{READ}, resource: table:sales.orders, expect: deny"
     assert run(f"{asked}, rows: filtered", sales(), FILTERED).passed
     assert run(f"{asked}, rows: all", sales(), FILTERED).problems == (
         "expected all rows, got filtered rows.",
@@ -162,13 +162,13 @@ def test_the_time_that_a_case_says_decides() -> None:
     assert run(f'{drop}, expect: deny, at: "2031-06-01T12:00Z"', policy).passed
 
 
-def test_times_of_masks_and_rows_matter_only_where_a_case_looks_at_them() -> None:
+def test_times_of_masks_and_rows_matter_to_what_is_read() -> None:
     late = {"validitySchedules": SCHEDULED}
-    asked = f"{READ}, resource: column:sales.orders/email, expect: allow"
-    assert run(asked, sales(), {**MASKED, **late}, {**FILTERED, **late}).passed
-    masked = run(f"{asked}, mask: {{type: none}}", sales(), {**MASKED, **late})
-    filtered = run(f"{asked}, rows: all", sales(), {**FILTERED, **late})
-    assert "Policy 'masks'" in masked.problems[0] and "Policy 'filters'" in filtered.problems[0]
+    asked = "resource: column:sales.orders/email, expect: allow"
+    masked, filtered = {**MASKED, **late}, {**FILTERED, **late}
+    assert "Policy 'masks'" in run(f"{READ}, {asked}", sales(), masked).problems[0]
+    assert "Policy 'filters'" in run(f"{READ}, {asked}", sales(), filtered).problems[0]
+    assert run(f"user: olga, access: alter, owner: olga, {asked}", sales(), masked, filtered).passed
 
 
 def test_a_policy_on_a_table_that_is_not_always_valid_does_not_matter_to_its_database() -> None:
@@ -256,14 +256,47 @@ def test_what_matches_and_changes_nothing_is_not_reached() -> None:
     assert reached(run(asked, sales(), again)) == ["sales policyItems[0]"]
 
 
-def test_masks_and_rows_are_reached_only_where_a_case_says_what_they_are() -> None:
-    asked = f"{READ}, resource: column:sales.orders/email, expect: allow"
-    policies = (sales(), MASKED, FILTERED)
-    assert reached(run(asked, *policies)) == ["sales policyItems[0]"]
-    masked = run(f"{asked}, mask: {{type: CUSTOM}}", *policies)
-    assert reached(masked) == ["sales policyItems[0]", "masks dataMaskPolicyItems[0]"]
-    filtered = run(f"{asked}, rows: filtered", *policies)
-    assert reached(filtered) == ["sales policyItems[0]", "filters rowFilterPolicyItems[0]"]
+def test_masks_and_rows_are_reached_where_they_decide_and_where_a_case_says_what_they_are() -> None:
+    asked = f"{READ}, resource: column:sales.orders/email, expect: deny"
+    grant, mask, rows = (
+        "sales policyItems[0]",
+        "masks dataMaskPolicyItems[0]",
+        "filters rowFilterPolicyItems[0]",
+    )
+    assert reached(run(asked, sales(), MASKED)) == [grant, mask]
+    assert reached(run(asked, sales(), FILTERED)) == [grant, rows]
+    assert reached(run(asked, sales(), MASKED, FILTERED)) == [grant, mask]
+    assert reached(run(f"{asked}, rows: filtered", sales(), MASKED, FILTERED)) == [grant, mask, rows]
+
+
+def test_a_user_reads_what_the_service_would_show() -> None:
+    top = """
+catalog: {master_key: lakewarden}
+tables:
+  sales.orders:
+    columns: [id, email, phone, salary]
+    properties:
+      encryption.columns: "pii:email,phone;hr:salary"
+      encryption.masks: "nullify:salary"
+"""
+    denied = {"users": ["bob"], "accesses": SELECT}
+
+    def asked(denied_column: str, column: str, expect: str, more: str = "") -> Outcome:
+        resources = {**SALES, "column": {"values": [denied_column]}}
+        denials = {"name": "denials", "resources": resources, "denyPolicyItems": [denied]}
+        case = f"{READ}, resource: column:sales.orders/{column}, expect: {expect}{more}"
+        return run(case, sales(), denials, top=top)
+
+    assert asked("phone", "id", "allow").passed
+    assert asked("phone", "email", "deny", ", because: {rule: key-group, detail: phone}").passed
+    assert asked("phone", "phone", "deny", ", because: {rule: policy-deny, policy: denials}").passed
+    assert asked("salary", "salary", "masked", ", because: {rule: column-mask, policy: denials}").passed
+    assert asked("salary", "salary", "deny").problems == ("expected deny, got masked.",)
+    assert asked("salary", "salary", "allow").problems == ("expected allow, got masked.",)
+    process = ", through: process, because: {detail: release on key lakewarden}"
+    assert asked("phone", "id", "deny", process).passed
+    client = ", through: standard-client, because: {rule: standard-client}"
+    assert asked("phone", "id", "deny", client).passed
 
 
 def test_statements_reach_the_items_that_grant_what_they_need() -> None:
@@ -329,8 +362,10 @@ def test_a_failure_shows_all_that_decided_and_what_would_change_it() -> None:
     masked = f"{READ}, resource: column:sales.orders/email, expect: deny, mask: {{type: none}}"
     lines = list(failure_lines(run(masked, sales(), MASKED)))
     assert "mask: CUSTOM [masks]" in lines
-    assert any(line.startswith("  policy-allow [sales policyItems[0]]: ") for line in lines)
-    assert any(line.startswith("without policyItems[0] of 'sales': No policy grants") for line in lines)
+    assert "  mask: A policy masks the column 'email'." in lines
+    granted = list(failure_lines(run(f"{READ}, resource: table:sales.orders, expect: deny", sales())))
+    assert any(line.startswith("  policy-allow [sales policyItems[0]]: ") for line in granted)
+    assert any(line.startswith("without policyItems[0] of 'sales': No policy grants") for line in granted)
     statement = run("user: bob, sql: DROP TABLE sales.t, dialect: spark, expect: allow", sales())
     assert any("policy-no-match" in line for line in failure_lines(statement))
     untimed = run(f"{READ}, resource: table:sales.t, expect: deny", sales(validitySchedules=SCHEDULED))
@@ -350,7 +385,7 @@ def test_an_item_that_turns_the_answer_of_a_plain_reading_is_reached(data: st.Da
     asked = dict(zip(resource.levels, resource.values, strict=True))
     answer = allows(policies, asker, asked, access)
     question = Asked(Principal(asker.name, asker.groups), access, resource, asker.owner)
-    case = Case("it", "f.yaml", 1, NOW, question, Expected(answer, None, None, None))
+    case = Case("it", "f.yaml", 1, NOW, question, Expected("allow" if answer else "deny", None, None, None))
     tables: dict[TableName, Any] = {}
     documents = {"p.json": json.dumps({"policies": policies, "roles": ROLES}).encode()}
     tested = Suite(CaseFile("f.yaml", (), (), Catalog(), tables, (case,)), UnderTest(documents, {}))
@@ -396,9 +431,9 @@ def test_masks_are_those_of_the_whole_set(data: st.DataObject, policies: list[Js
 
 def test_an_outcome_holds_its_case_and_all_that_was_answered() -> None:
     tested = suite(
-        f"  - {{name: it, {READ}, resource: column:sales.orders/email, expect: allow, mask: {{type: CUSTOM}},"
+        f"  - {{name: it, {READ}, resource: column:sales.orders/email, expect: deny, mask: {{type: CUSTOM}},"
         " rows: filtered}\n"
-        f"  - {{name: wrong, {READ}, resource: column:sales.orders/email, expect: deny,"
+        f"  - {{name: wrong, {READ}, resource: column:sales.orders/email, expect: allow,"
         " mask: {type: CUSTOM}, rows: all}\n",
         sales(),
         MASKED,
@@ -407,10 +442,10 @@ def test_an_outcome_holds_its_case_and_all_that_was_answered() -> None:
     right, wrong = map(tested.run, tested.file.cases)
     for outcome, case in zip((right, wrong), tested.file.cases, strict=True):
         assert outcome.case is case and outcome.filtered is True
-        assert outcome.decision is not None and outcome.decision.allowed
+        assert outcome.decision is not None and not outcome.decision.allowed
         assert outcome.mask is not None and outcome.mask.policy == "masks"
     assert (right.problems, right.explanation) == ((), None)
-    assert wrong.problems == ("expected deny, got allow.", "expected all rows, got filtered rows.")
+    assert wrong.problems == ("expected allow, got deny.", "expected all rows, got filtered rows.")
     assert not wrong.reached and wrong.explanation is not None
 
 
