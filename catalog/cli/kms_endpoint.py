@@ -31,21 +31,21 @@ _COLUMNS = ("name", "bits", "versions", "state", "master-key-id")
 def list_(ctx: typer.Context, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """List the keys of the KMS endpoint on which the user has any permission."""
     with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
-        _print(services.door.keys(caller), as_json)
+        _print(services.kms_endpoint.keys(caller), as_json)
 
 
 @app.command(epilog="Example: lakewarden kms-endpoint disable pii --as ann")
 def disable(ctx: typer.Context, name: _Name, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """Disable all versions of a key, from the next request until you enable it again."""
     with open_services(ctx) as services, acting(services, as_user) as caller:
-        _print([services.door.disable(caller, name)], as_json)
+        _print([services.kms_endpoint.disable(caller, name)], as_json)
 
 
 @app.command(epilog="Example: lakewarden kms-endpoint enable pii --as ann")
 def enable(ctx: typer.Context, name: _Name, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """Enable a disabled key again."""
     with open_services(ctx) as services, acting(services, as_user) as caller:
-        _print([services.door.enable(caller, name)], as_json)
+        _print([services.kms_endpoint.enable(caller, name)], as_json)
 
 
 def _print(keys: Sequence[EndpointKey], as_json: bool) -> None:

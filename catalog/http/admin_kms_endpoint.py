@@ -58,16 +58,16 @@ class EndpointKeyList(Answer):
 @router.get("")
 def list_endpoint_keys(caller: CallerOf, services: ServicesOf) -> EndpointKeyList:
     """The keys of the KMS endpoint that the caller has any right on."""
-    return EndpointKeyList(keys=[EndpointKeyAnswer.of(key) for key in services.door.keys(caller)])
+    return EndpointKeyList(keys=[EndpointKeyAnswer.of(key) for key in services.kms_endpoint.keys(caller)])
 
 
 @router.post("/disable")
 def disable_endpoint_key(body: WhichEndpointKey, caller: CallerOf, services: ServicesOf) -> EndpointKeyAnswer:
     """Make a key unusable at once, in every version: `destroy` on the key."""
-    return EndpointKeyAnswer.of(services.door.disable(caller, body.name))
+    return EndpointKeyAnswer.of(services.kms_endpoint.disable(caller, body.name))
 
 
 @router.post("/enable")
 def enable_endpoint_key(body: WhichEndpointKey, caller: CallerOf, services: ServicesOf) -> EndpointKeyAnswer:
     """Make a disabled key usable again: `destroy` on the key."""
-    return EndpointKeyAnswer.of(services.door.enable(caller, body.name))
+    return EndpointKeyAnswer.of(services.kms_endpoint.enable(caller, body.name))

@@ -70,7 +70,7 @@ def shake_hands(path: str, request: Request, services: ServicesOf) -> Response:
 @router.get("/keys/names")
 def list_names(caller: CallerOf, services: ServicesOf) -> list[str]:
     """The names of the keys that the caller has any right on."""
-    return services.door.names(caller)
+    return services.kms_endpoint.names(caller)
 
 
 @router.get("/keys/metadata")
@@ -80,13 +80,13 @@ def list_metadata(
     key: Annotated[list[str], Query(min_length=1, max_length=_MAX_NAMES)],
 ) -> list[Document]:
     """The metadata of several keys, in order: any right on each of them."""
-    return [models.metadata_of(services.door.metadata(caller, name)) for name in key]
+    return [models.metadata_of(services.kms_endpoint.metadata(caller, name)) for name in key]
 
 
 @router.post("/keys", status_code=201)
 def create_key(body: models.CreateKey, caller: CallerOf, services: ServicesOf, answer: Response) -> Document:
     """Make a key: `rotate` on it."""
-    key = services.door.create(caller, body.to_spec())
+    key = services.kms_endpoint.create(caller, body.to_spec())
     answer.headers["Location"] = f"/kms/v1/key/{key.name}"
     return models.version_of(key.current)
 
@@ -95,20 +95,20 @@ def create_key(body: models.CreateKey, caller: CallerOf, services: ServicesOf, a
 @router.get("/key/{name}/_metadata")
 def show_metadata(name: str, caller: CallerOf, services: ServicesOf) -> Document:
     """The metadata of a key: any right on it. Empty if there is none."""
-    return models.metadata_of(services.door.metadata(caller, name))
+    return models.metadata_of(services.kms_endpoint.metadata(caller, name))
 
 
 @router.get("/key/{name}/_currentversion")
 def show_current_version(name: str, caller: CallerOf, services: ServicesOf) -> Document:
     """The name of the current version: any right on the key. Its material is never told."""
-    key = services.door.metadata(caller, name)
+    key = services.kms_endpoint.metadata(caller, name)
     return models.version_of(key.current if key else None)
 
 
 @router.get("/key/{name}/_versions")
 def list_versions(name: str, caller: CallerOf, services: ServicesOf) -> list[Document]:
     """The names of all versions: any right on the key. Their material is never told."""
-    key = services.door.metadata(caller, name)
+    key = services.kms_endpoint.metadata(caller, name)
     versions = range(key.versions if key else 0)
     return [models.version_of(VersionName(name, each)) for each in versions]
 
@@ -117,7 +117,7 @@ def list_versions(name: str, caller: CallerOf, services: ServicesOf) -> list[Doc
 def show_version(version_name: str, caller: CallerOf, services: ServicesOf) -> Document:
     """The name of a version: any right on its key. Its material is never told."""
     version = VersionName.parse(version_name)
-    key = services.door.metadata(caller, version.key)
+    key = services.kms_endpoint.metadata(caller, version.key)
     return models.version_of(version_of(key, version) if key else None)
 
 
@@ -125,13 +125,13 @@ def show_version(version_name: str, caller: CallerOf, services: ServicesOf) -> D
 def roll_key(name: str, body: models.RollKey, caller: CallerOf, services: ServicesOf) -> Document:
     """Give a key a new version: `rotate` on it. What is encrypted under the older ones stays readable."""
     models.refuse_material(body.material)
-    return models.version_of(services.door.roll(caller, name).current)
+    return models.version_of(services.kms_endpoint.roll(caller, name).current)
 
 
 @router.post("/key/{name}/_invalidatecache", response_class=Response)
 def invalidate_cache(name: str, caller: CallerOf, services: ServicesOf) -> Response:
     """Nothing, since nothing is kept: `rotate` on the key. Standard clients ask for it after each roll."""
-    services.door.invalidate(caller, name)
+    services.kms_endpoint.invalidate(caller, name)
     return Response()
 
 
@@ -144,7 +144,7 @@ def generate_keys(
     num_keys: Annotated[int, Query(ge=1, le=MAX_BATCH)] = 1,
 ) -> list[Document]:
     """New encrypted keys: `use` on the key."""
-    return models.encrypted_of(services.door.generate(caller, name, num_keys))
+    return models.encrypted_of(services.kms_endpoint.generate(caller, name, num_keys))
 
 
 @router.post("/keyversion/{version_name}/_eek")
@@ -158,8 +158,8 @@ def use_encrypted_key(
     """Decrypt a key, `release`; or encrypt it anew under the current version, `use`."""
     encrypted = body.to_encrypted(version_name)
     if eek_op == "decrypt":
-        return models.decrypted_of(encrypted.version, services.door.decrypt(caller, encrypted))
-    (anew,) = models.encrypted_of(services.door.reencrypt(caller, encrypted.version.key, [encrypted]))
+        return models.decrypted_of(encrypted.version, services.kms_endpoint.decrypt(caller, encrypted))
+    (anew,) = models.encrypted_of(services.kms_endpoint.reencrypt(caller, encrypted.version.key, [encrypted]))
     return anew
 
 
@@ -167,7 +167,7 @@ def use_encrypted_key(
 def reencrypt_keys(name: str, body: Batch, caller: CallerOf, services: ServicesOf) -> list[Document]:
     """Encrypt several keys anew under the current version: `use` on their key."""
     items = [each.to_encrypted() for each in body]
-    return models.encrypted_of(services.door.reencrypt(caller, key_name(name), items))
+    return models.encrypted_of(services.kms_endpoint.reencrypt(caller, key_name(name), items))
 
 
 @router.post("/kek/_unwrap")

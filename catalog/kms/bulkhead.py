@@ -1,9 +1,9 @@
-"""Places for calls that run at a time.
+"""Limits concurrent KMS calls (bulkhead).
 
 Rules:
-- A call that was given up keeps its place while it runs: what hangs does not use up threads.
-- But not for ever: half a minute after it was given up its place is another's. A server that never ends an
-  answer would otherwise keep all others from the KMS, when it has long been well.
+- A call that was given up keeps its slot while it runs, so that calls that hang do not use up threads.
+- It keeps the slot for 30 seconds at most. Otherwise a server that never ends its answers would block all
+  calls, even after it recovers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 _KEPT_S: Final = 30.0
 
 
-class Places:
-    """So many places; safe for many threads.
+class Bulkhead:
+    """A fixed number of slots; safe for many threads.
 
     Args:
         count: how many there are.
@@ -28,10 +28,10 @@ class Places:
         self._clock = clock
         self._changed = threading.Condition()
         #: Until when each taken one is kept.
-        self._taken: dict[Place, float] = {}
+        self._taken: dict[Slot, float] = {}
 
-    def take(self, seconds: float) -> Place | None:
-        """A place, if there is one within so many seconds."""
+    def take(self, seconds: float) -> Slot | None:
+        """A slot, if there is one within so many seconds."""
         until = self._clock() + seconds
         with self._changed:
             while not self._has_room():
@@ -39,37 +39,37 @@ class Places:
                 pause = min(left, min(self._taken.values()) - self._clock())
                 if left <= 0 or not (self._changed.wait(pause) or pause < left):
                     return None
-            place = Place(self)
-            self._taken[place] = float("inf")
-            return place
+            slot = Slot(self)
+            self._taken[slot] = float("inf")
+            return slot
 
     def _has_room(self) -> bool:
         now = self._clock()
-        self._taken = {place: until for place, until in self._taken.items() if until > now}
+        self._taken = {slot: until for slot, until in self._taken.items() if until > now}
         return len(self._taken) < self._count
 
-    def _leave(self, place: Place) -> None:
+    def _leave(self, slot: Slot) -> None:
         with self._changed:
-            self._taken.pop(place, None)
+            self._taken.pop(slot, None)
             self._changed.notify()
 
-    def _give_up(self, place: Place) -> None:
+    def _give_up(self, slot: Slot) -> None:
         with self._changed:
-            if place in self._taken:
-                self._taken[place] = self._clock() + _KEPT_S
+            if slot in self._taken:
+                self._taken[slot] = self._clock() + _KEPT_S
                 self._changed.notify_all()
 
 
-class Place:
+class Slot:
     """One that is taken."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, bulkhead: Bulkhead) -> None:
+        self._bulkhead = bulkhead
 
     def leave(self) -> None:
         """The call has ended."""
-        self._places._leave(self)
+        self._bulkhead._leave(self)
 
     def give_up(self) -> None:
         """Nobody waits for the call any more."""
-        self._places._give_up(self)
+        self._bulkhead._give_up(self)

@@ -5,8 +5,8 @@ Rules:
   a thread of its own; one that takes too long is left behind and its answer is forgotten.
 - Only `KmsUnavailable` is tried again, after a pause that is drawn at random ("full jitter"). A refusal is an
   answer.
-- So many attempts run at a time, for a while those left behind included (`places`): a KMS that hangs does not
-  use up threads.
+- A bulkhead limits the attempts that run at a time, including those left behind, so that a KMS that hangs
+  does not use up threads.
 - After failures in a row the circuit opens, and callers are told at once; then one of them tries. A table or
   master key that fails by itself has a circuit of its own (`circuits`).
 - An attempt that got its turn when hardly any time was left is not made; one that had much less than the time
@@ -31,7 +31,7 @@ from typing import Final, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-from catalog.kms.bulkhead import Place, Places
+from catalog.kms.bulkhead import Bulkhead, Slot
 from catalog.kms.calls import CountedKms, Operation
 from catalog.kms.circuit_breaker import Circuit
 from catalog.kms.circuit_breakers import CircuitOpen, Circuits
@@ -50,8 +50,8 @@ _log: Final = logging.getLogger("lakewarden.kms")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How much is borne of a KMS.
+class RetryPolicy:
+    """When to retry a KMS call, and when to stop calling.
 
     Attributes:
         attempts: how often one call is tried.
@@ -72,9 +72,9 @@ class Patience:
     first_pause_s: float = 0.2
 
 
-def guarded(kms: KmsClient, patience: Patience) -> CountedKms:
+def guarded(kms: KmsClient, policy: RetryPolicy) -> CountedKms:
     """The client that a catalog calls: it counts calls, and spares a KMS that is elsewhere."""
-    return CountedKms(kms) if isinstance(kms, LocalKms) else ResilientKms(kms, patience)
+    return CountedKms(kms) if isinstance(kms, LocalKms) else ResilientKms(kms, policy)
 
 
 class ResilientKms(CountedKms):
@@ -82,7 +82,7 @@ class ResilientKms(CountedKms):
 
     Args:
         kms: the back end.
-        patience: how much is borne of it.
+        policy: when to retry, and when to stop calling.
         clock: monotonic seconds.
         sleep: waits for so many seconds.
     """
@@ -90,20 +90,20 @@ class ResilientKms(CountedKms):
     def __init__(
         self,
         kms: KmsClient,
-        patience: Patience,
+        policy: RetryPolicy,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(kms)
-        self._patience = patience
+        self._policy = policy
         self._clock = clock
         self._sleep = sleep
-        self._pause = wait_random_exponential(multiplier=patience.first_pause_s, max=2)
-        self._places = Places(patience.concurrency, clock)
-        longest_open_s = max(patience.open_s, _LONGEST_OPEN_S)
-        self._circuits = Circuits(lambda: Circuit(patience.failures, patience.open_s, longest_open_s, clock))
-        self._whole_s = min(patience.attempt_s, patience.deadline_s)
+        self._pause = wait_random_exponential(multiplier=policy.first_pause_s, max=2)
+        self._bulkhead = Bulkhead(policy.concurrency, clock)
+        longest_open_s = max(policy.open_s, _LONGEST_OPEN_S)
+        self._circuits = Circuits(lambda: Circuit(policy.failures, policy.open_s, longest_open_s, clock))
+        self._whole_s = min(policy.attempt_s, policy.deadline_s)
 
     @property
     def circuit_open(self) -> bool:
@@ -118,7 +118,7 @@ class ResilientKms(CountedKms):
         return [each for piece in pieces for each in super(ResilientKms, self).rewrap_keys(piece)]
 
     def _call(self, operation: Operation, subject: str, ask: Callable[[], T]) -> T:
-        until = self._clock() + self._patience.deadline_s
+        until = self._clock() + self._policy.deadline_s
         retrying = Retrying(
             retry=retry_if_exception_type(KmsUnavailable),
             wait=self._pause,
@@ -130,7 +130,7 @@ class ResilientKms(CountedKms):
 
     def _is_last(self, state: RetryCallState, subject: str, until: float) -> bool:
         return (
-            state.attempt_number >= self._patience.attempts
+            state.attempt_number >= self._policy.attempts
             or self._circuits.is_open_for(subject)
             or self._is_late(until - state.upcoming_sleep)
         )
@@ -143,18 +143,18 @@ class ResilientKms(CountedKms):
         """One attempt, if the circuits and the number of those that run let it begin before `until`."""
         try:
             self._circuits.check(subject)
-            place = self._take_place(subject, until)
+            slot = self._take_slot(subject, until)
             try:
                 entry = self._circuits.enter(subject)
             except CircuitOpen:
-                place.leave()
+                slot.leave()
                 raise
         except CircuitOpen:
             raise self._told_at_once() from None
         answered: bool | None = False
-        allowed = min(self._patience.attempt_s, until - self._clock())
+        allowed = min(self._policy.attempt_s, until - self._clock())
         try:
-            answer = super()._call(operation, subject, lambda: self._in_thread(ask, allowed, place))
+            answer = super()._call(operation, subject, lambda: self._in_thread(ask, allowed, slot))
             answered = True
         except TimeoutError:
             answered = None if allowed < self._whole_s * _TELLING_PART else False
@@ -166,22 +166,22 @@ class ResilientKms(CountedKms):
             self._circuits.leave(entry, answered)
         return answer
 
-    def _take_place(self, subject: str, until: float) -> Place:
+    def _take_slot(self, subject: str, until: float) -> Slot:
         """Wait for one of those that run to end, but not while the KMS is known not to answer."""
         left = 0.0 if self._circuits.is_open_for(subject) else max(0.0, until - self._clock())
-        place = self._places.take(left)
-        if place is not None and not self._is_late(until):
-            return place
-        if place is not None:
-            place.leave()
+        slot = self._bulkhead.take(left)
+        if slot is not None and not self._is_late(until):
+            return slot
+        if slot is not None:
+            slot.leave()
         raise KmsUnavailable(
             f"Too many calls to the KMS {self.identifier!r} are under way.",
             rule="kms-busy",
             hint="Try again later.",
         )
 
-    def _in_thread(self, ask: Callable[[], T], seconds: float, place: Place) -> T:
-        """What `ask` returns or raises within so many seconds; it leaves its place when it ends.
+    def _in_thread(self, ask: Callable[[], T], seconds: float, slot: Slot) -> T:
+        """What `ask` returns or raises within so many seconds; it leaves its slot when it ends.
 
         Raises:
             TimeoutError: it took longer.
@@ -196,17 +196,17 @@ class ResilientKms(CountedKms):
             except Exception as error:  # noqa: BLE001 - of a stranger, nothing passes but the type
                 outcome.set_exception(self._failed(error))
             finally:
-                place.leave()
+                slot.leave()
 
         try:
             threading.Thread(target=run, name="lakewarden-kms", daemon=True).start()
         except RuntimeError as error:
-            place.leave()
+            slot.leave()
             raise self._failed(error) from None
         try:
             return outcome.result(seconds)
         except TimeoutError:
-            place.give_up()
+            slot.give_up()
             raise
 
     def _not_in_time(self, seconds: float) -> KmsUnavailable:

@@ -67,7 +67,7 @@ class Services(ServiceContext):
     key_rotation: KeyRotation
     key_rewrap: KeyRewrap
     master_keys: MasterKeyRewrap
-    door: KmsEndpoint
+    kms_endpoint: KmsEndpoint
     endpoint_keys: EndpointKeyStore
     parquet_keys: ParquetKeyEndpoint
     identification: CallerIdentification
@@ -122,7 +122,7 @@ class Services(ServiceContext):
             key_rotation=KeyRotation(context),
             key_rewrap=KeyRewrap(context),
             master_keys=MasterKeyRewrap(context.engine, context.catalog, context.kms_calls),
-            door=KmsEndpoint(endpoint_keys, context.authorizer),
+            kms_endpoint=KmsEndpoint(endpoint_keys, context.authorizer),
             endpoint_keys=endpoint_keys,
             parquet_keys=ParquetKeyEndpoint(context),
             identification=CallerIdentification(context.tokens, settings.kms_endpoint.pseudo, context.now_ms),

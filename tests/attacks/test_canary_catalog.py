@@ -29,7 +29,7 @@ from catalog.crypto.secret import SecretBytes
 from catalog.kms.aws import AwsKms
 from catalog.kms.interface import KeyContext, KmsClient
 from catalog.kms.local import LocalKms
-from catalog.kms.resilient import Patience, ResilientKms
+from catalog.kms.resilient import ResilientKms, RetryPolicy
 from catalog.service.services import Services
 from policy.errors import LakewardenError
 from tests.support.canary import WINDOW, Canary, debug_log, files_below, recorded_secrets
@@ -277,16 +277,16 @@ def _use_kms(backend: Backend, seen: Haystack) -> None:
 def _break_kms(seen: Haystack) -> None:
     """A KMS whose answers come late, broken, or with other keys in them."""
     with moto_kms() as kms, fault_proxy(kms.endpoint, AWS_DIALECT) as (url, proxy):
-        patience = Patience(attempts=1, attempt_s=0.3, failures=1000)
+        policy = RetryPolicy(attempts=1, attempt_s=0.3, failures=1000)
         options = kms.options(endpoint=url, connect_timeout_s=0.2, request_timeout_s=0.2)
-        client: KmsClient = ResilientKms(AwsKms.connect(options), patience)
+        client: KmsClient = ResilientKms(AwsKms.connect(options), policy)
         made = client.create_key(kms.lake, 32, CONTEXT)
         for fault in Fault:
             with proxy.going_wrong(fault):
                 seen.attempt(f"kms {fault.name}", lambda: client.get_key(made.wrapped, CONTEXT))
                 seen.attempt(f"kms {fault.name}", lambda: client.create_key(kms.lake, 32, CONTEXT))
         impatient = ResilientKms(
-            AwsKms.connect(kms.options(endpoint=url)), Patience(attempts=1, attempt_s=0.1)
+            AwsKms.connect(kms.options(endpoint=url)), RetryPolicy(attempts=1, attempt_s=0.1)
         )
         with proxy.going_wrong(Fault.HANG):
             seen.attempt("kms given up", lambda: impatient.get_key(made.wrapped, CONTEXT))

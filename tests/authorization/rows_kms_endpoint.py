@@ -51,7 +51,7 @@ def movable(attempt: Try) -> str:
     if not attempt.allowed:
         return ENDPOINT_KEY
     name, lake = attempt.world.new("k"), attempt.world.lake
-    lake.services.door.create(lake.caller(STEWARD), KeySpec(name, 256, None, {}, Denial.ERROR))
+    lake.services.kms_endpoint.create(lake.caller(STEWARD), KeySpec(name, 256, None, {}, Denial.ERROR))
     return name
 
 

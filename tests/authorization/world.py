@@ -264,7 +264,7 @@ def open_world(root: Path) -> Iterator[World]:
     with open_lake(root, policies=[], KMS_ENDPOINT__ENABLED="true") as lake:
         lake.set_policies(roles.policies(root, lake.settings.catalog.name))
         lake.kms.create_master_key(SPARE_KEY)
-        lake.services.door.create(
+        lake.services.kms_endpoint.create(
             lake.caller(roles.STEWARD), KeySpec(ENDPOINT_KEY, 256, None, {}, Denial.ERROR)
         )
         steward = lake.catalog(roles.STEWARD)

@@ -100,7 +100,7 @@ def test_master_keys_are_created_disabled_and_enabled(host: Host) -> None:
 
 def test_keys_of_the_door_are_listed_disabled_and_enabled(host: Host) -> None:
     with host.services() as services:
-        services.door.create(calling(ADMIN), KeySpec("pii", 256, None, {}, Denial.ERROR))
+        services.kms_endpoint.create(calling(ADMIN), KeySpec("pii", 256, None, {}, Denial.ERROR))
     key = {"name": "pii", "bits": 256, "versions": 1, "state": "active", "master-key-id": "lakewarden"}
     assert host.json("kms-endpoint", "list", "--as", ADMIN) == [key]
     assert host.json("kms-endpoint", "disable", "pii", "--as", ADMIN) == [key | {"state": "disabled"}]

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from catalog.kms.bulkhead import Place, Places
+from catalog.kms.bulkhead import Bulkhead, Slot
 from catalog.kms.calls import KmsCall, Operation, Outcome
 from catalog.kms.local import LocalKms
-from catalog.kms.resilient import Patience, ResilientKms, guarded
+from catalog.kms.resilient import ResilientKms, RetryPolicy, guarded
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable
 from tests.support.scripted_kms import (
     CONTEXT,
@@ -102,7 +102,7 @@ def hanging(far: Scripted) -> Iterator[threading.Event]:
 
 
 def test_an_attempt_that_hangs_is_left_behind(far: Scripted, hanging: threading.Event) -> None:
-    kms = ResilientKms(far, Patience(attempts=1, attempt_s=0.05))
+    kms = ResilientKms(far, RetryPolicy(attempts=1, attempt_s=0.05))
     with pytest.raises(KmsUnavailable) as refusal:
         ask(kms)
     assert refusal.value.rule == "kms-deadline" and refusal.value.hint
@@ -111,7 +111,7 @@ def test_an_attempt_that_hangs_is_left_behind(far: Scripted, hanging: threading.
 
 def test_an_attempt_that_hangs_leaves_time_for_another(far: Scripted, hanging: threading.Event) -> None:
     del far.script[1:]
-    kms = ResilientKms(far, Patience(attempts=2, attempt_s=1, first_pause_s=0.01))
+    kms = ResilientKms(far, RetryPolicy(attempts=2, attempt_s=1, first_pause_s=0.01))
     assert ask(kms) == KEY
 
 
@@ -132,13 +132,13 @@ def test_an_attempt_with_little_time_is_not_checked_against_the_kms(
 
 
 def test_a_turn_that_comes_at_the_very_deadline_is_not_taken(far: Scripted, clock: Clock) -> None:
-    class Late(Places):
-        def take(self, seconds: float) -> Place | None:
+    class Late(Bulkhead):
+        def take(self, seconds: float) -> Slot | None:
             clock.now += 11.8
             return super().take(seconds)
 
     kms = careful(far, clock, failures=1, concurrency=1)
-    kms._places = Late(1, clock)
+    kms._bulkhead = Late(1, clock)
     for _ in range(3):
         assert ending(kms, 7) == "kms-busy"
     assert far.calls == 0 and not kms.circuit_open
@@ -167,7 +167,7 @@ def test_who_waited_while_the_circuit_opened_takes_no_place(far: Scripted, clock
     callers[0].start()
     assert entered.wait(30)
     callers[1].start()
-    while not kms._places._changed._waiters:  # type: ignore[attr-defined]
+    while not kms._bulkhead._changed._waiters:  # type: ignore[attr-defined]
         pass
     gate.set()
     for caller in callers:
@@ -178,7 +178,9 @@ def test_who_waited_while_the_circuit_opened_takes_no_place(far: Scripted, clock
 
 
 def test_a_kms_that_hangs_does_not_use_up_threads(far: Scripted, hanging: threading.Event) -> None:
-    kms = ResilientKms(far, Patience(attempts=1, attempt_s=0.5, deadline_s=1, concurrency=4, failures=1000))
+    kms = ResilientKms(
+        far, RetryPolicy(attempts=1, attempt_s=0.5, deadline_s=1, concurrency=4, failures=1000)
+    )
     rules: list[str | None] = []
 
     def call() -> None:
@@ -214,26 +216,26 @@ def test_the_place_of_an_attempt_that_was_given_up_is_not_kept_for_ever(
 
 def test_who_waits_has_the_place_when_it_is_not_kept_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("catalog.kms.bulkhead._KEPT_S", 0.05)
-    places = Places(1, time.monotonic)
-    given_up = places.take(0)
-    assert given_up is not None and places.take(0.01) is None
+    bulkhead = Bulkhead(1, time.monotonic)
+    given_up = bulkhead.take(0)
+    assert given_up is not None and bulkhead.take(0.01) is None
     given_up.give_up()
-    assert places.take(60) is not None
+    assert bulkhead.take(60) is not None
 
 
 def test_a_call_that_ends_after_its_place_was_lost_frees_no_other(clock: Clock) -> None:
-    places = Places(1, clock)
-    late = places.take(0)
+    bulkhead = Bulkhead(1, clock)
+    late = bulkhead.take(0)
     assert late is not None
     late.give_up()
     clock.now += 30
-    other = places.take(0)
+    other = bulkhead.take(0)
     assert other is not None
     late.leave()
     late.give_up()
-    assert places.take(0) is None
+    assert bulkhead.take(0) is None
     other.leave()
-    assert places.take(0) is not None
+    assert bulkhead.take(0) is not None
 
 
 def test_what_a_back_end_should_not_raise_is_no_answer_and_shows_nothing(
@@ -266,16 +268,16 @@ def test_every_attempt_is_counted_once_by_its_outcome(far: Scripted, clock: Cloc
 
 
 def test_the_local_kms_is_called_directly_and_counted(kms: LocalKms) -> None:
-    calls = guarded(kms, Patience())
+    calls = guarded(kms, RetryPolicy())
     assert not isinstance(calls, ResilientKms) and not calls.circuit_open
     wrapped, key = calls.create_key("lake", 32, CONTEXT)
     assert calls.get_key(wrapped, CONTEXT) == key
     assert sum(calls.counts().values()) == 2
-    assert isinstance(guarded(Scripted(), Patience()), ResilientKms)
+    assert isinstance(guarded(Scripted(), RetryPolicy()), ResilientKms)
 
 
 def test_a_back_end_that_calls_itself_local_is_borne_no_longer_than_others() -> None:
     class Impostor(Scripted):
         identifier = "local"
 
-    assert isinstance(guarded(Impostor(), Patience()), ResilientKms)
+    assert isinstance(guarded(Impostor(), RetryPolicy()), ResilientKms)

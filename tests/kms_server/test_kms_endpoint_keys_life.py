@@ -124,7 +124,7 @@ def test_only_who_may_destroy_a_key_disables_it_and_who_has_no_right_is_not_told
 def test_a_disabled_key_is_rewrapped_with_the_others(served: Service, name: str) -> None:
     lake = served.lake
     make_key(lake, name)
-    lake.services.door.disable(lake.caller(ALICE), name)
+    lake.services.kms_endpoint.disable(lake.caller(ALICE), name)
     lake.kms.rotate_master_key(MASTER_KEY)
     old = _wrapped(lake, name)
     lake.services.master_keys.rewrap(MASTER_KEY)

@@ -229,7 +229,7 @@ def test_outage_and_what_nobody_foresaw_are_loud(
         loud(_decrypt(alice, key, _eek(key, bytes(32))), 503)
     finally:
         away.rename(keystore)
-    monkeypatch.setattr(services.door, "decrypt", lambda *_: 1 / 0)
+    monkeypatch.setattr(services.kms_endpoint, "decrypt", lambda *_: 1 / 0)
     loud(_decrypt(alice, key, _eek(key, bytes(32))), 500)
 
 

@@ -82,7 +82,7 @@ def _backend(lake: Lake, service: Service, services: ExitStack) -> Backend:
         again=lambda: client_of(service),
         disable=disable,
         enable=enable,
-        rotate=lambda name: lake.services.door.roll(lake.caller(ALICE), name),
+        rotate=lambda name: lake.services.kms_endpoint.roll(lake.caller(ALICE), name),
         version_of=lambda wrapped: wrapped[2 : 2 + wrapped[1]],
         stop=services.close,
     )

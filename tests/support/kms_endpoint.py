@@ -31,7 +31,7 @@ def make_key(
     lake: Lake, name: str, *, bits: int = 256, denial: Denial = Denial.ERROR, versions: int = 1
 ) -> None:
     """A key of the KMS endpoint, as Alice makes it."""
-    door: KmsEndpoint = lake.services.door
+    door: KmsEndpoint = lake.services.kms_endpoint
     door.create(lake.caller(ALICE), KeySpec(name, bits, None, {}, denial))
     for _ in range(versions - 1):
         door.roll(lake.caller(ALICE), name)

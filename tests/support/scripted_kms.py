@@ -9,7 +9,7 @@ from uuid import UUID
 
 from catalog.crypto.secret import SecretBytes
 from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
-from catalog.kms.resilient import Patience, ResilientKms
+from catalog.kms.resilient import ResilientKms, RetryPolicy
 from policy.errors import KeyNotUsable, KmsUnavailable
 
 CONTEXT = KeyContext("prod", UUID(int=7))
@@ -65,9 +65,9 @@ def refusing() -> None:
     raise KeyNotUsable("The master key is disabled.", rule="master-key")
 
 
-def careful(far: KmsClient, clock: Clock, **patience: float) -> ResilientKms:
-    given: dict[str, float] = {"attempts": 3, "failures": 5, "open_s": OPEN_S, **patience}
-    return ResilientKms(far, Patience(**given), clock=clock, sleep=clock.sleep)  # type: ignore[arg-type]
+def careful(far: KmsClient, clock: Clock, **policy: float) -> ResilientKms:
+    given: dict[str, float] = {"attempts": 3, "failures": 5, "open_s": OPEN_S, **policy}
+    return ResilientKms(far, RetryPolicy(**given), clock=clock, sleep=clock.sleep)  # type: ignore[arg-type]
 
 
 def ask(kms: KmsClient, table: int = 7) -> bytes:
