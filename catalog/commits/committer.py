@@ -242,25 +242,25 @@ class Committer:
         return self._context.keyring.active(table.record, governed)
 
     def _refuse_breaking(self, table: LoadedTable, judged: LoadedTable) -> None:
-        """Narrowing the list names the live snapshots that it breaks."""
+        """Refuses to narrow the allowed locations while live snapshots need them."""
         if all(judged.governed.allowed.covers(entry) for entry in table.governed.allowed.entries):
             return
         broken = self._context.inspector.broken_snapshots(judged)
         if broken:
             raise LocationNotAllowed(
-                f"Without these locations, {len(broken)} live snapshots cannot be read any more: "
+                f"The change removes allowed locations that {len(broken)} live snapshots need: "
                 f"{', '.join(str(snapshot) for snapshot in sorted(broken)[:10])}.",
                 table=table.name,
                 snapshot=min(broken),
                 rule="narrowing",
-                hint="Expire these snapshots first, or use the force option of the administration interface.",
+                hint="Expire these snapshots first, or run `lakewarden table set --force`.",
             )
 
 
 def check_requirements(
     requirements: Sequence[TableRequirement], metadata: TableMetadata | None, table: str
 ) -> None:
-    """Hold a client's requirements against the current metadata.
+    """Check a client's requirements on the current metadata.
 
     Raises:
         CommitConflict: one does not hold.
@@ -289,10 +289,11 @@ def _asks_for_no_ref(requirement: TableRequirement, metadata: TableMetadata | No
 
 
 def _check_under(table: LoadedTable, under: int | None) -> None:
-    """What was built under other keys or rules is built anew, not judged by those that came since."""
+    """Refuses a commit that was built under an earlier governed version; the client builds it again."""
     if under is not None and table.governed.version != under:
         raise CommitConflict(
-            "What governs the table was changed by another commit.",
+            f"Another commit changed the governed properties from version {under} to "
+            f"{table.governed.version}.",
             table=table.name,
             rule="governed-version",
             hint="Load the table and commit again.",
@@ -302,6 +303,9 @@ def _check_under(table: LoadedTable, under: int | None) -> None:
 def _check_identity(metadata: TableMetadata, table: LoadedTable) -> None:
     if metadata.table_uuid != table.record.table_uuid:
         raise MetadataTampered(
-            "A commit may not change the table's UUID.", table=table.name, rule="table-uuid"
+            f"The commit changes the table's UUID from {table.record.table_uuid} to {metadata.table_uuid}.",
+            table=table.name,
+            rule="table-uuid",
+            hint="Load the table and commit again without the update assign-uuid.",
         )
     require_written_version(metadata, table.name)

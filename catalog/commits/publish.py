@@ -122,7 +122,9 @@ class Publisher:
         except CommitStateUnknown as unknown:
             # Whether it was recorded or not: the pointer has not moved, so nothing was committed.
             raise StateUnavailable(
-                "The commit could not be prepared.", table=str(publication.record.name), hint="Try again."
+                "The database did not record the commit. Nothing was committed.",
+                table=str(publication.record.name),
+                hint="Try again.",
             ) from unknown
         except LakewardenError:
             self._discard(location)
@@ -189,7 +191,7 @@ class Publisher:
         if not moved:
             self._lost(publication, seal, location)
             raise CommitConflict(
-                "Another commit came first.",
+                "Another commit changed the table first.",
                 table=str(publication.record.name),
                 hint="Load the table and commit again.",
             )
@@ -214,7 +216,7 @@ class Publisher:
         # A lost creation may still take place: there is no pointer yet whose move could be waited for.
         if stands == before and before is not None:
             raise StateUnavailable(
-                "The pointer could not be moved; nothing was committed.",
+                "The pointer store did not move the metadata pointer. Nothing was committed.",
                 table=str(publication.record.name),
                 hint="Try again.",
             ) from problem
@@ -231,7 +233,7 @@ class Publisher:
                 if promoted and publication.base is not None and publication.claims_location:
                     table_state.set_location(connection, publication.record.id, publication.location)
         except (StateUnavailable, CommitStateUnknown, TableExists) as problem:
-            logger.warning("a landed commit is left to the next load: %s", type(problem).__name__)
+            logger.warning("a published commit is completed by the next load: %s", type(problem).__name__)
             return
         if not promoted:
             if publication.base is None:
@@ -285,20 +287,24 @@ def _check_base(connection: Connection, publication: Publication) -> None:
     is_cleaned = now is not None and now.cleanups != publication.record.cleanups
     if is_cleaned or (before.metadata_location if before else None) != expected:
         raise CommitConflict(
-            "Another commit came first.",
+            "Another commit changed the table first.",
             table=str(publication.record.name),
             hint="Load the table and commit again.",
         )
 
 
 def _given_up(record: TableRecord) -> CommitConflict:
-    return CommitConflict("The creation of the table was given up.", table=str(record.name))
+    return CommitConflict(
+        f"The creation of the table {record.name} was abandoned.",
+        table=str(record.name),
+        hint="Create the table again.",
+    )
 
 
 def _unknown(name: TableName) -> CommitStateUnknown:
     return CommitStateUnknown(
-        "The pointer store did not say whether the commit took place.",
+        "The pointer store did not answer, so it is unknown whether the commit took effect.",
         table=str(name),
         rule="commit-state",
-        hint="Load the table and look for the change before trying again.",
+        hint="Load the table, check whether it has the change, and commit again only if it does not.",
     )

@@ -80,7 +80,7 @@ class Rollbacks:
                 pek = states.get(ref)
                 if pek is None or pek.state not in _READABLE:
                     raise KeyNotUsable(
-                        f"The snapshot needs version {ref.version} of the table's key {ref.pek_id}, which is "
+                        f"The snapshot needs version {ref.version} of the PEK {ref.pek_id}, which is "
                         f"{'unknown' if pek is None else pek.state}.",
                         table=table.name,
                         snapshot=snapshot.snapshot_id,

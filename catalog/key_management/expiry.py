@@ -63,10 +63,10 @@ class KeyEnds:
         writes = [self._log.open_under(connection, pek.id, pek.version) for pek in peks]
         if any(writes) or not seals.is_settled(connection, table.record.id, table.metadata_location):
             raise CommitConflict(
-                "The table is being written to, so it is not known what needs the key.",
+                "Commits to the table are in progress, so it is not known what needs the key.",
                 table=table.name,
                 rule="key-in-use",
-                hint="Try again. A commit that was cut short is over with the next one, such as a rotation.",
+                hint="Try again. An interrupted commit is resolved by the next commit, such as a rotation.",
             )
 
     def require_unneeded(self, record: TableRecord, peks: Iterable[PekRecord]) -> LoadedTable:
@@ -107,7 +107,9 @@ class KeyEnds:
             try:
                 table, needed = self._need(record, pek)
             except LakewardenError as problem:
-                logger.warning("a key stays until it is known what needs it: %s", type(problem).__name__)
+                logger.warning(
+                    "a key is not destroyed until it is known what needs it: %s", type(problem).__name__
+                )
                 return False
             if needed is not None:
                 self._keep(record, pek, needed)
@@ -123,7 +125,7 @@ class KeyEnds:
 
     def _need(self, record: TableRecord, pek: PekRecord) -> tuple[LoadedTable, Need | None]:
         if record.state is not TableState.ACTIVE:
-            raise CommitConflict("The table is dropped, and may come back.", table=str(record.name))
+            raise CommitConflict("The table is dropped, and can be registered again.", table=str(record.name))
         table = self._context.loader.load_sealed(record.name)
         if table.record.id != record.id:
             raise CommitConflict("The table was replaced by another one.", table=table.name)

@@ -145,7 +145,7 @@ class KeyLife:
         Args:
             caller: who asks.
             whose: the table.
-            confirm: the table's name, or UUID, once more.
+            confirm: the table's name, or UUID, again, in confirm.
             pek_id: one of its keys; all by default.
             version: one version of that, which nothing may need; all by default, needed or not.
 
@@ -232,7 +232,7 @@ class KeyLife:
 def _require_confirmed(whose: Whose, confirm: str) -> None:
     if confirm != str(whose):
         raise RequestInvalid(
-            "Destroying keys is for good, and was not confirmed.",
+            "The destruction of the keys was not confirmed. Destroyed keys cannot be restored.",
             table=str(whose),
             rule="confirmation",
             hint=f"Give the table's {'UUID' if isinstance(whose, UUID) else 'dotted name'} once more.",
@@ -241,7 +241,7 @@ def _require_confirmed(whose: Whose, confirm: str) -> None:
 
 def _only_together(whose: UUID) -> RequestInvalid:
     return RequestInvalid(
-        "What needs one version of a dropped table's key cannot be known, so it does not go by itself.",
+        "The table is dropped, so it is not known what needs the version. It cannot be destroyed alone.",
         table=str(whose),
         rule="dropped-table",
         hint="Destroy all versions of the key, or register the table again.",
@@ -250,8 +250,8 @@ def _only_together(whose: UUID) -> RequestInvalid:
 
 def _no_such_key(whose: Whose) -> RequestInvalid:
     return RequestInvalid(
-        "The table has no such key.",
+        "The table has no such key, or no such version of it.",
         table=str(whose),
         rule="pek",
-        hint="See `lakewarden key list`; a version is named together with its key's id.",
+        hint="List the keys with `lakewarden key list`. To name a version, also give the id of its key.",
     )

@@ -140,7 +140,7 @@ class ManifestRewriter:
         if all(targets.get(ref.pek_id, ref).version <= ref.version for ref in used):
             return None
         if manifest.listed.content is not ManifestContent.DATA:
-            raise NotSupportedYet("Encrypted delete files are not written here.", table=table.name)
+            raise NotSupportedYet("Encrypted delete files are not supported.", table=table.name)
         later = frozenset(targets[ref.pek_id] for ref in used if ref.pek_id in targets)
         peks = self._keyring.open_peks(table.record, later.union(used))
         task = _Task(table, manifest, _live(manifest.entries), targets, later, peks)
@@ -271,11 +271,11 @@ def _check_same_files(task: _Task, copy: OpenManifest) -> None:
         same.append(pc.all(pc.equal(after["status"], _EXISTING)).as_py())
     if not all(same):
         raise MetadataTampered(
-            "A manifest that was rewritten does not list the same files as before.",
+            "The rewritten manifest does not list the same files as before.",
             table=task.table.name,
             path=copy.listed.manifest_path,
             rule="rewrapped-manifest",
-            hint="Have an administrator examine who writes to the table's directory.",
+            hint="Ask an administrator to check which users write to the table's directory.",
         )
 
 
@@ -307,8 +307,8 @@ def _check_keys(task: _Task, after: pa.Table) -> None:
 
 def _other_keys(table: LoadedTable) -> EncryptionPolicyViolation:
     return EncryptionPolicyViolation(
-        "A manifest that was rewritten does not have the same data keys under the latest key versions.",
+        "The rewritten manifest does not have the same data keys, under the latest key versions.",
         table=table.name,
         rule="rewrapped-keys",
-        hint="Have an administrator examine who writes to the table's directory.",
+        hint="Ask an administrator to check which users write to the table's directory.",
     )

@@ -137,7 +137,7 @@ class MasterKeyRewrap:
     def _rewrap(self, peks: Sequence[PekRecord], replace: Replace) -> int:
         forms = self._kms.rewrap_keys([(pek.wrapped, self._context(pek)) for pek in peks])
         if len(forms) != len(peks):
-            raise KeyNotUsable("The KMS gave back another number of keys.", rule="rewrap")
+            raise KeyNotUsable("The KMS returned a different number of keys than were sent.", rule="rewrap")
         checked = [(pek, form, self._same_key(pek, form)) for pek, form in zip(peks, forms, strict=True)]
         with write(self._engine) as connection:
             return sum(replace(connection, *each) for each in checked)
@@ -148,9 +148,9 @@ class MasterKeyRewrap:
         found = self._check(pek, form)
         if not hmac.compare_digest(stored, found):
             raise DecryptionRefused(
-                f"The KMS gave back another key for PEK {pek.id} version {pek.version}.",
+                f"The KMS returned a different key for PEK {pek.id} version {pek.version}.",
                 rule="rewrap",
-                hint="Nothing was stored; have the KMS examined.",
+                hint="Nothing was stored. Ask the administrator of the KMS to examine it.",
             )
         return found
 

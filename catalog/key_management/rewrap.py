@@ -276,11 +276,11 @@ class KeyRewrap:
         data = self._context.reader.fetch(allowed, path.original, table.name, "manifest list")
         if self._context.reader.decode_list(allowed, data, path.original, table) != entries:
             raise MetadataTampered(
-                "The manifest list is not what was written.",
+                "The manifest list changed after it was written.",
                 table=table.name,
                 path=path.original,
                 rule="rewrapped-list",
-                hint="Have an administrator examine who writes to the table's directory.",
+                hint="Ask an administrator to check which users write to the table's directory.",
             )
         return path
 
@@ -333,10 +333,10 @@ def _require_checked(files: Sequence[SealedFile], built: _Built, table: LoadedTa
     brought = {each.path: each.digest for each in files if each.kind is FileKind.MANIFEST}
     if brought != built.checked:
         raise MetadataTampered(
-            "A manifest that was rewritten is not the one that was compared.",
+            "The rewritten manifest changed after it was compared.",
             table=table.name,
             rule="rewrapped-manifest",
-            hint="Have an administrator examine who writes to the table's directory.",
+            hint="Ask an administrator to check which users write to the table's directory.",
         )
 
 

@@ -182,7 +182,7 @@ def _usable(pek: PekRecord, standing: Standing) -> PekState:
 
 def _gone(pek: PekRecord, standing: Standing) -> KeyNotUsable:
     return KeyNotUsable(
-        f"The key {pek.id} version {pek.version} is destroyed; it cannot be brought back.",
+        f"The key {pek.id} version {pek.version} is destroyed and cannot be restored.",
         table=str(standing.record.name),
         rule="pek-state",
         hint=state_hint(PekState.DESTROYED),

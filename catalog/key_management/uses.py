@@ -67,7 +67,7 @@ class Need:
 def need(table: LoadedTable, found: dict[PekRef, list[SnapshotUse]], ref: PekRef) -> Need | None:
     """What of a table itself needs a version, given its `uses`."""
     if ref in table.governed.epochs.current.peks:
-        return Need("is in force: new files are put under it", "Rotate the keys first.")
+        return Need("is in force: new files use it", "Rotate the keys first.")
     snapshots = found.get(ref, [])
     if not snapshots:
         return None

@@ -120,7 +120,7 @@ class GarbageCollector:
         found = []
         for number, each in enumerate(self._context.storage.list_prefix(table.record.location), 1):
             if number % 1000 == 0:
-                tell("Files looked at", number, None)
+                tell("Files checked", number, None)
             if each.modified <= latest and _is_garbage(each.location, named, kept):
                 found.append(each)
         return tuple(sorted(found, key=lambda each: each.location.canonical))
@@ -196,7 +196,7 @@ class GarbageCollector:
         """
         if claims.is_shared(connection, self._context.catalog, record, self._context.now_ms()):
             raise RequestInvalid(
-                f"Files below {record.location.canonical} can belong to other tables.",
+                f"Files below {record.location.canonical} can belong to other tables, so none was removed.",
                 table=str(record.name),
                 rule="shared-location",
                 hint="Only the default location of a table is cleaned up, and only while no other table lies "
@@ -214,8 +214,9 @@ def _silent(what: str, done: int, total: int | None) -> None:
 
 def _under_way(table: LoadedTable) -> CommitConflict:
     return CommitConflict(
-        f"Commits to {table.name} are under way.",
+        f"Commits to {table.name} are in progress.",
         table=table.name,
         rule="clean-up",
-        hint="Run the clean-up again. If this stays so, a commit was cut short; any later commit settles it.",
+        hint="Run the clean-up again. If the error stays, a commit was interrupted; any later "
+        "commit resolves it.",
     )

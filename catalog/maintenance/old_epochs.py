@@ -150,7 +150,7 @@ def _require_gone(table: LoadedTable, left: Sequence[OldSnapshot]) -> None:
     require_written_version(table.metadata, table.name)
     if not table.governed.epochs.current.spec.encrypts:
         raise RequestInvalid(
-            "The table is in plaintext, so there is no weaker epoch to forbid.",
+            "The table is in plaintext, so it has no weaker encryption epoch to forbid.",
             table=table.name,
             rule="plaintext",
             hint="Set its encryption properties first.",
@@ -159,7 +159,7 @@ def _require_gone(table: LoadedTable, left: Sequence[OldSnapshot]) -> None:
         shown = ", ".join(f"{each.use} with {each.files}" for each in left[:_SHOWN])
         more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
         raise RequestInvalid(
-            f"Files of old epochs are left in {len(left)} retained snapshots: {shown}{more}.",
+            f"{len(left)} retained snapshots still have files of earlier epochs: {shown}{more}.",
             table=table.name,
             rule="old-epoch-in-use",
             hint="Rewrite the branches, then expire these snapshots and remove their tags.",

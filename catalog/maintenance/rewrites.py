@@ -157,7 +157,7 @@ def _no_such(branch: str, table: LoadedTable) -> NoReturn:
         f"The table has no branch {branch[:80]!r}.",
         table=table.name,
         rule="branch",
-        hint="Leave it out to rewrite all branches.",
+        hint="Leave the branch out to rewrite all branches.",
     )
 
 

@@ -93,7 +93,7 @@ class Deletes:
         formats = set(entries["file_format"].to_pylist())
         if "PUFFIN" in formats or set(entries["content"].to_pylist()) - {_POSITION}:
             raise NotSupportedYet(
-                "The table has equality deletes or deletion vectors, which plans do not carry yet.",
+                "The table has equality deletes or deletion vectors. Scan plans do not support them yet.",
                 table=table,
                 rule="deletes",
                 hint="Compact the table with an engine that applies them.",
@@ -123,7 +123,7 @@ def _check_path_bounds(file: DataFile, manifest: OpenManifest) -> None:
             (bounds or {}).get(PATH_FIELD_ID, b"").decode("utf-8")
         except UnicodeDecodeError as problem:
             raise MetadataInvalid(
-                "A delete file has bounds of its paths that are not UTF-8.",
+                "A delete file has path bounds that are not UTF-8.",
                 path=manifest.listed.manifest_path,
                 rule="deletes",
             ) from problem

@@ -151,10 +151,11 @@ class Planner:
             report(authorizer, caller, table)
             if table.seal is None and table.governed.ever_encrypted:
                 raise MetadataUnsealed(
-                    "Unsealed metadata gets no keys, and files of this table are encrypted.",
+                    "The metadata is unsealed, so no keys are released, and files of this table "
+                    "are encrypted.",
                     table=table.name,
                     rule="unsealed-encrypted",
-                    hint="Go back to the sealed metadata with `lakewarden table restore`.",
+                    hint="Restore the sealed metadata with `lakewarden table restore`.",
                 )
             if table.seal is None:
                 # What a load refuses, a plan refuses.
@@ -302,7 +303,10 @@ def _snapshot(table: LoadedTable, request: ScanRequest) -> Snapshot | None:
     ways = [each for each in (request.snapshot_id, request.ref, request.as_of_ms) if each is not None]
     if len(ways) > 1:
         raise RequestInvalid(
-            "A scan names a snapshot, a branch or tag, or a time; not several.", table=table.name
+            "The scan gives more than one of snapshot-id, ref and as-of-timestamp-ms.",
+            table=table.name,
+            rule="snapshot",
+            hint="Give one of them.",
         )
     if not ways:
         return metadata.current_snapshot()
@@ -317,9 +321,10 @@ def _snapshot(table: LoadedTable, request: ScanRequest) -> Snapshot | None:
         found = metadata.snapshot_by_id(log[-1].snapshot_id) if log else None
     if found is None:
         raise RequestInvalid(
-            f"The table has no such snapshot, branch, tag or time: {ways[0]}.",
+            f"The table has no snapshot for {ways[0]!r}.",
             table=table.name,
             rule="snapshot",
+            hint="Give an id, a branch or tag, or a time in milliseconds that the table has a snapshot for.",
         )
     return found
 

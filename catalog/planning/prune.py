@@ -107,7 +107,8 @@ class Pruner:
         spec = self._spec(entry.partition_spec_id, entry.manifest_path)
         if entry.partitions and len(entry.partitions) != len(spec.fields):
             raise MetadataInvalid(
-                "The manifest list summarizes another number of partition fields than the spec has.",
+                f"The manifest list has partition summaries of {len(entry.partitions)} fields; the "
+                f"spec has {len(spec.fields)}.",
                 path=entry.manifest_path,
                 rule="partition-spec",
             )
@@ -116,7 +117,8 @@ class Pruner:
             return evaluate(cast(ManifestFile, entry))
         except (ValueError, TypeError, struct.error) as problem:
             raise MetadataInvalid(
-                "The manifest list has partition bounds that are not of the type of their field.",
+                "The manifest list has partition bounds that do not fit the types of spec "
+                f"{entry.partition_spec_id}.",
                 path=entry.manifest_path,
                 rule="partition-bounds",
             ) from problem
@@ -172,7 +174,9 @@ class Pruner:
         try:
             verdicts = [evaluate(record) for record in _records(schema, rows)]
         except (TypeError, AttributeError) as problem:
-            raise _partition_mismatch(path, "has partition values of another type than its spec") from problem
+            raise _partition_mismatch(
+                path, "has partition values whose types differ from its spec"
+            ) from problem
         return np.array(verdicts, np.bool_)[codes]
 
 

@@ -129,10 +129,10 @@ def _known(table: LoadedTable, field_ids: tuple[int, ...]) -> frozenset[int]:
     unknown = wanted - {field_id for schema in table.metadata.schemas for field_id in schema.field_ids}
     if unknown:
         raise DecryptionRefused(
-            f"A file has a key for the field {min(unknown)}, which no schema of the table names.",
+            f"A file has a key for the field id {min(unknown)}, which is in no schema of the table.",
             table=table.name,
             rule="unknown-column",
-            hint="Restore the table's metadata from a sealed version.",
+            hint="Restore the table's metadata with `lakewarden table restore`.",
         )
     return wanted
 
@@ -148,9 +148,9 @@ def _split(
     reason = refused_key(key.key_id, refused)
     authorizer.record(caller, ACTION, table.name, Decision.deny(reason, *decision.reasons))
     hint = (
-        "Ask for the right to select that column too, or for a key of its own for the column you read."
+        "Ask for the select permission on that column too, or for a separate key for the column you read."
         if key.field_ids
-        else "Read through an engine, which holds columns back; or ask for the right to select that column."
+        else "Read through an engine, which withholds columns, or ask for the select permission on it."
     )
     return NotAuthorized(
         f"{caller.principal.name} is not authorized ({ACTION}): {reason.detail}",

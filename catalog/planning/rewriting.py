@@ -29,10 +29,11 @@ def require_whole(table: LoadedTable, schema: Schema, columns: ScanColumns, requ
     whole = columns.field_ids >= frozenset(schema.field_ids) and isinstance(request.filter, AlwaysTrue)
     if not whole or schema != table.metadata.schema():
         raise RequestInvalid(
-            "A scan of chosen files reads all of their columns and rows, by the schema of today.",
+            "The scan names files to rewrite, but does not read all of their columns and rows by "
+            "the current schema.",
             table=table.name,
             rule="whole-files",
-            hint="Leave columns and filter out, and name a branch rather than a snapshot.",
+            hint="Leave out columns and filter, and give a branch instead of a snapshot.",
         )
 
 
@@ -46,14 +47,15 @@ def those_of(files: pa.Table, wanted: frozenset[str], table: LoadedTable) -> pa.
     found = files.filter(pc.is_in(files["file_path"], value_set=pa.array(sorted(wanted), pa.string())))
     if found.num_rows != len(wanted):
         raise CommitConflict(
-            f"{len(wanted) - found.num_rows} of {len(wanted)} files are not in the table any more.",
+            f"{len(wanted) - found.num_rows} of {len(wanted)} files are no longer in the table.",
             table=table.name,
             rule="rewritten-files",
-            hint="Ask again which files are left to rewrite.",
+            hint="List the files to rewrite again.",
         )
     if found["deletes"].null_count != found.num_rows:
         raise NotSupportedYet(
-            "Files with deleted rows are not rewritten here.",
+            f"{found.num_rows - found['deletes'].null_count} files have deleted rows. "
+            "Rewriting them is not supported.",
             table=table.name,
             rule="deletes",
             hint="Compact the table with an engine that applies deletes.",

@@ -131,11 +131,12 @@ def require_formats(planned: pa.Table, forms: Sequence[Form], table: str) -> Non
         other = pc.index(pc.equal(pc.utf8_upper(said), expected), False).as_py()
         if other >= 0:
             raise EncryptionPolicyViolation(
-                f"A file in {said[other].as_py()} is encrypted with {form.metadata.algorithm}.",
+                f"The manifest lists a file as {said[other].as_py()}, but it is encrypted with "
+                f"{form.metadata.algorithm}.",
                 table=table,
                 path=planned["file_path"][int(form.rows[other])].as_py(),
                 rule="file-format",
-                hint="Restore the table's metadata from a sealed version.",
+                hint="Restore the table's metadata with `lakewarden table restore`.",
             )
 
 

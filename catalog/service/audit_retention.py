@@ -55,9 +55,9 @@ def prune_as(services: Services, caller: Caller, before_ms: int, *, force: bool)
 def _require_age(keep_days: int, before_ms: int, now_ms: int) -> None:
     if before_ms > now_ms - keep_days * _DAY_MS:
         raise RequestInvalid(
-            f"Records of the last {keep_days} days are not removed.",
+            f"`audit.keep_days` protects records of the last {keep_days} days from pruning.",
             rule="audit-prune",
-            hint="Name an earlier time, or change `audit.keep_days`.",
+            hint="Give an earlier time, or change `audit.keep_days`.",
         )
 
 
@@ -69,7 +69,7 @@ def _problems(services: Services) -> int:
 
 def _does_not_hold(problems: int) -> RequestInvalid:
     return RequestInvalid(
-        f"The audit trail has {problems} faults, which would go with the old records.",
+        f"`audit verify` finds {problems} problems, whose evidence pruning would remove.",
         rule="audit-prune",
-        hint="Run `lakewarden audit verify`, keep a copy of the database, then prune with --force.",
+        hint="Run `lakewarden audit verify`, keep a copy of the database, and prune with --force.",
     )

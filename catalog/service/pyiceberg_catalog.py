@@ -249,7 +249,7 @@ class GuardedCatalog(Catalog):
     def _name(self, identifier: str | Identifier) -> TableName:
         parts = Catalog.identifier_to_tuple(identifier)
         if len(parts) < 2:
-            raise NoSuchTableError(f"A table is named by its namespace and name: {identifier!r}")
+            raise NoSuchTableError(f"{identifier!r} is not a table. Give its namespace and name.")
         return table_name(parts[:-1], parts[-1])
 
     def _table(self, table: LoadedTable) -> Table:
@@ -284,7 +284,7 @@ class GuardedCatalog(Catalog):
             seals.check_digest(data, known.digest, what=known.kind.value, path=path, table=table.name)
         if not sealed and table.seal is not None and path in _named(table.metadata):
             raise MetadataTampered(
-                "The table names a file that was never sealed.", table=table.name, path=path, rule="seal"
+                "The table refers to a file that is not sealed.", table=table.name, path=path, rule="seal"
             )
 
 

@@ -179,7 +179,7 @@ def _requests(
 def _still_there(record: TableRecord | None, name: TableName) -> TableRecord:
     if record is None or record.state is not TableState.ACTIVE:
         raise NoSuchTable(
-            f"The request was carried out, and there is no table {name} any more.",
+            f"The first request succeeded, but the table {name} no longer exists.",
             table=str(name),
             rule="idempotency-key",
         )
@@ -198,7 +198,7 @@ def raise_refusal(kept: Kept) -> None:
     raise known.get(kept.refusal, RequestInvalid)(
         "The first request with this idempotency key was refused.",
         rule=kept.rule,
-        hint="Send the request with a new key to try it again.",
+        hint="To try again, send the request with a new idempotency key.",
     )
 
 

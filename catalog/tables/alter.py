@@ -151,10 +151,10 @@ def _make(transaction: Transaction, change: ColumnChange, table: str) -> None:
         plain = type(error) in (ValueError, IcebergValidationError)
         text = str(error)[:_MESSAGE_LENGTH] if plain else type(error).__name__
         raise RequestInvalid(
-            f"The column {'.'.join(change.path)[:160]!r} cannot be changed like this: {text}.",
+            f"The column {'.'.join(change.path)[:160]!r} cannot be changed: {text}.",
             table=table,
             rule="alter",
-            hint="Look at the table's schema, and change what is there.",
+            hint="Load the table's schema, and correct the change.",
         ) from error
 
 

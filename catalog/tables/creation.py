@@ -118,7 +118,12 @@ class Creator:
         record = self._staged_record(caller, name, updates)
         changes = change_rules.part(updates, {}, str(name))
         if changes.governed_unset:
-            raise RequestInvalid("A new table has no governed property to remove.", table=str(name))
+            raise RequestInvalid(
+                f"The commit removes {min(changes.governed_unset)!r}, but a new table has no "
+                "governed properties yet.",
+                table=str(name),
+                hint="Leave out remove-properties.",
+            )
         empty = MetastoreCatalog._empty_table_metadata()
         metadata = change_rules.apply(empty, changes.updates, None, str(name))
         if metadata.table_uuid != record.table_uuid or Location.parse(metadata.location) != record.location:
@@ -153,7 +158,7 @@ class Creator:
             row = connection.execute(statement).first()
             known = table_state.table_by_uuid(connection, uuids[0])
         if row is None and known and (known.name, known.owner) == (name, caller.principal.name):
-            raise TableExists(f"The table {name} exists.", table=str(name))  # the answer was lost
+            raise TableExists(f"The table {name} already exists.", table=str(name))  # the answer was lost
         if row is None:
             raise _not_staged(name)
         location = Location.parse(row.location)
@@ -213,8 +218,9 @@ class Creator:
 
 def _not_staged(name: TableName) -> RequestInvalid:
     return RequestInvalid(
-        "The commit creates a table whose identity this catalog did not give out to you.",
+        f"The commit creates the table {name} under a UUID or location that the catalog did not "
+        "stage for you.",
         table=str(name),
         rule="staged",
-        hint="Create the table, or stage its creation, and commit what the answer names.",
+        hint="Stage the creation again, and commit with the UUID and location in the answer.",
     )

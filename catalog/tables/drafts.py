@@ -182,7 +182,7 @@ class Drafter:
             )
         bound = loading.settle(self._context.engine, self._context.catalog, self._context.pointers, name)
         if bound is not None or self._context.pointers.load(name) is not None:
-            raise TableExists(f"The table {name} exists.", table=str(name))
+            raise TableExists(f"The table {name} already exists.", table=str(name))
 
     def _default_location(self, name: TableName, table_uuid: UUID) -> Location:
         levels = [slug(level) for level in name.namespace]
@@ -217,7 +217,7 @@ def _new_metadata(new: NewTable, record: TableRecord, ordinary: dict[str, str]) 
         )
     except (ValueError, KeyError, TypeError, StopIteration) as error:
         raise RequestInvalid(
-            f"The schema, partition spec and sort order do not fit together: {type(error).__name__}.",
+            f"The schema, partition spec and sort order do not fit together ({type(error).__name__}).",
             table=str(new.name),
             rule="schema",
         ) from error
@@ -227,7 +227,7 @@ def _check_format_version(ordinary: dict[str, str], table: str) -> None:
     asked = ordinary.get(_FORMAT_VERSION, str(WRITTEN_FORMAT_VERSION))
     if asked != str(WRITTEN_FORMAT_VERSION):
         raise UnsupportedFormatVersion(
-            f"Tables of format version {asked[:20]!r} are not written here.",
+            f"Format version {asked[:20]!r} is not supported for new tables.",
             table=table,
             rule="format-version",
             hint=f"Use format version {WRITTEN_FORMAT_VERSION}.",

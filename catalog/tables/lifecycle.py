@@ -221,7 +221,7 @@ class Lifecycle:
 
 def _overtaken(record: TableRecord) -> CommitConflict:
     return CommitConflict(
-        "The table was changed by other requests while it was being dropped.",
+        "Other requests changed the table while it was being dropped. It was not dropped.",
         table=str(record.name),
-        hint="Look again, and drop it if that is still wanted.",
+        hint="Load the table, and drop it again.",
     )

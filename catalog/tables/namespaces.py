@@ -21,7 +21,9 @@ from policy.errors import RequestInvalid
 from policy.privileges.namespaces import PROTECTING, check_namespace_properties, namespace_requests
 from policy.privileges.requests import AccessRequest, Resource
 
-_LISTED: Final = Decision.allow(Reason("filtered-list", "The list holds what the caller has a right on."))
+_LISTED: Final = Decision.allow(
+    Reason("filtered-list", "The list holds what the caller has a permission on.")
+)
 
 
 class Namespaces:
@@ -119,7 +121,9 @@ class Namespaces:
         wanted = list(dict.fromkeys(removals))
         both = set(wanted) & updates.keys()
         if both:
-            raise RequestInvalid(f"The property {min(both)!r} is both set and removed.", rule="namespace")
+            raise RequestInvalid(
+                f"The request both sets and removes the property {min(both)!r}.", rule="namespace"
+            )
         check_namespace_properties(updates)
         self._require(caller, "namespace.update", namespace, "alter", updates, wanted)
         removed = self._context.pointers.change_namespace_properties(namespace, wanted, updates)
@@ -145,7 +149,8 @@ class Namespaces:
         nested = [each for each in self._context.pointers.namespaces() if each[:-1] == namespace]
         if nested or self._context.pointers.tables(namespace):
             raise NamespaceNotEmpty(
-                f"The namespace {'.'.join(namespace)} is not empty.", hint="Drop what it holds first."
+                f"The namespace {'.'.join(namespace)} is not empty.",
+                hint="Drop its tables and namespaces first.",
             )
         self._context.pointers.drop_namespace(namespace)
 

@@ -79,7 +79,9 @@ class Registration:
             self._require(caller, "table.adopt", name, "create")
             pointer = self._context.pointers.load(name)
             if pointer is None:
-                raise NoSuchTable(f"The pointer store has no table {name}.", table=str(name))
+                raise NoSuchTable(
+                    f"The pointer store has no table {name}, so there is nothing to adopt.", table=str(name)
+                )
             location = Location.parse(pointer)
             first = [
                 privileges.table_request(caller.principal, name.database, name.name, "create"),
@@ -104,13 +106,16 @@ class Registration:
         with self._context.authorizer.recorded(caller, "table.reseal", str(name)):
             table = self._context.loader.load(name)
             if table.seal is not None:
-                raise RequestInvalid("The table's metadata is sealed already.", table=str(name), rule="seal")
+                raise RequestInvalid(
+                    f"The current metadata of {name} is already sealed.", table=str(name), rule="seal"
+                )
             if table.governed.ever_encrypted:
                 raise MetadataUnsealed(
-                    "Metadata of an encrypted table counts only if it came through the catalog.",
+                    "The table is or was encrypted, so metadata that was not committed through the "
+                    "catalog cannot be sealed.",
                     table=str(name),
                     rule="unsealed-encrypted",
-                    hint="Use `lakewarden table restore` to go back to the sealed metadata.",
+                    hint="Restore the sealed metadata with `lakewarden table restore`.",
                 )
             verdict = self._verdict_on_unsealed(table)
             rights = ("alter", "update", "unprotect") if verdict.downgrades else ("alter", "update")
@@ -140,7 +145,9 @@ class Registration:
             with read(self._context.engine) as connection:
                 seal = seals.current(connection, record.id)
             if seal is None:
-                raise MetadataUnsealed("The table was never sealed.", table=str(name), rule="seal")
+                raise MetadataUnsealed(
+                    f"The table {name} has no sealed metadata to restore.", table=str(name), rule="seal"
+                )
             pointer = self._context.pointers.load(name)
             if pointer is None:
                 self._context.pointers.create(name, seal.metadata_location)
@@ -246,9 +253,9 @@ class Registration:
         mine = (known.name, known.owner) == (record.name, record.owner)
         if not mine or seal is None or seal.table_id != known.id or seal.state is not SealState.PREPARED:
             raise CommitConflict(
-                "The table is being created by another request.",
+                "Another request is creating a table with this UUID.",
                 table=str(record.name),
-                hint="If that request was cut short, repeat it as the same user under the same name.",
+                hint="If that request was interrupted, repeat it as the same user with the same name.",
             )
         name = str(record.name)
         seals.check_digest(data, seal.digest, what="table metadata", path=location.original, table=name)
@@ -291,7 +298,7 @@ class Registration:
         data = self._context.storage.read(location, limit=self._max_metadata_bytes)
         path, limit = location.original, self._max_metadata_bytes
         if parse_metadata(data, path=path, table=table.name, max_bytes=limit) != table.metadata:
-            raise MetadataTampered("The metadata changed while it was being checked.", table=table.name)
+            raise MetadataTampered("The metadata.json changed while it was being checked.", table=table.name)
         digest = Digest.of(data)
         with write(self._context.engine) as connection:
             known = seals.find(connection, table.metadata_location)

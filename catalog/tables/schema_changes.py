@@ -148,7 +148,7 @@ def stage(update: UpdateSchema, schema: Schema, sources: frozenset[int], change:
 def _add(update: UpdateSchema, schema: Schema, change: AddColumn) -> None:
     if change.required:
         raise RequestInvalid(
-            f"The column {_shown(change.path)} cannot be required: rows that are there have no value for it.",
+            f"The column {_shown(change.path)} cannot be required: existing rows have no value for it.",
             rule="required-column",
             hint="Add it as an optional column.",
         )
@@ -167,7 +167,10 @@ def _drop(update: UpdateSchema, schema: Schema, sources: frozenset[int], change:
         return
     field = _require_field(schema, change.path)
     if sources.intersection(each.field_id for each in (field, *_inside(field.field_type))):
-        _refuse(f"The column {_shown(change.path)} partitions or sorts the table, so it cannot be dropped")
+        _refuse(
+            f"The column {_shown(change.path)} is used by a partition field or sort order, so it "
+            "cannot be dropped"
+        )
     if len(_struct_at(schema, change.path[:-1]).fields) == 1:
         _refuse(f"The column {_shown(change.path)} is the last one of its struct, so it cannot be dropped")
     update.delete_column(change.path)
@@ -189,12 +192,12 @@ def _move(update: UpdateSchema, schema: Schema, path: Path, position: Position) 
 def _require_promotion(schema: Schema, change: UpdateType) -> None:
     field = _found(schema, change.path)
     if field is None:
-        _refuse(f"There is no column {_shown(change.path)}")
+        _refuse(f"The column {_shown(change.path)} does not exist")
     before, after = field.field_type, change.type
     if before != after and (before, after) not in _PROMOTIONS and not _more_digits(before, after):
         _refuse(
-            f"The column {_shown(change.path)} cannot become {after} from {before}: "
-            "int becomes long, float becomes double, and decimals get more digits"
+            f"The column {_shown(change.path)} cannot change from {before} to {after}: "
+            "supported are int to long, float to double, and decimals with more digits"
         )
 
 
@@ -218,9 +221,9 @@ def _check_names(change: ColumnChange) -> None:
     for name in names:
         if not name or "." in name:
             raise RequestInvalid(
-                f"{name[:80]!r} is not the name of a column that can be addressed.",
+                f"{name[:80]!r} is not a valid column name.",
                 rule="column-name",
-                hint="Name each level of a nested column by itself; names with a dot are not supported.",
+                hint="Give each level of a nested column separately. Names with a dot are not supported.",
             )
 
 
@@ -233,7 +236,7 @@ def _found(schema: Schema, path: Path) -> NestedField | None:
 
 def _require_absent(schema: Schema, path: Path) -> None:
     if _found(schema, path) is not None:
-        _refuse(f"There is a column {_shown(path)} already")
+        _refuse(f"The column {_shown(path)} already exists")
 
 
 def _require_field(schema: Schema, path: Path) -> NestedField:
@@ -241,7 +244,7 @@ def _require_field(schema: Schema, path: Path) -> NestedField:
     _struct_at(schema, path[:-1])
     field = _found(schema, path)
     if field is None:
-        _refuse(f"There is no column {_shown(path)}")
+        _refuse(f"The column {_shown(path)} does not exist")
     return field
 
 
@@ -250,7 +253,7 @@ def _struct_at(schema: Schema, path: Path) -> StructType:
         return schema.as_struct()
     field = _found(schema, path)
     if field is None:
-        _refuse(f"There is no column {_shown(path)}")
+        _refuse(f"The column {_shown(path)} does not exist")
     if not isinstance(field.field_type, StructType):
         _refuse(f"The column {_shown(path)} is not a struct")
     return field.field_type
@@ -275,6 +278,4 @@ def _shown(path: Path) -> str:
 
 
 def _refuse(why: str) -> NoReturn:
-    raise RequestInvalid(
-        f"{why}.", rule="alter", hint="Look at the table's schema, and change what is there."
-    )
+    raise RequestInvalid(f"{why}.", rule="alter", hint="Load the table's schema, and correct the change.")

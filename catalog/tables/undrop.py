@@ -85,7 +85,7 @@ class Undrop:
             refuse_masks(self._context.authorizer, caller, found, columns, action="table.register")
         if seal is None or seal.table_id != known.id or seal.state is not SealState.CURRENT or not governed:
             raise MetadataTampered(
-                "A dropped table comes back only with the metadata that was current when it was dropped.",
+                "The metadata is not the one that was current when the table was dropped.",
                 table=str(name),
                 rule="rollback",
             )
@@ -118,19 +118,21 @@ class Undrop:
         if not finished:
             self._context.pointers.delete(name, location)
             raise CommitConflict(
-                "The table came back under another name at the same time.",
+                "Another request registered the same table under another name.",
                 table=str(name),
-                hint="Look for it under its other name.",
+                hint="List the tables, and use the other name.",
             )
         crash_points.point("revive:bound")
 
 
 def _require_dropped(known: TableRecord, name: TableName) -> None:
     if known.state is TableState.ACTIVE and known.name == name:
-        raise TableExists(f"The table {name} exists.", table=str(name))
+        raise TableExists(f"The table {name} already exists.", table=str(name))
     if known.state is not TableState.DROPPED:
         raise MetadataTampered(
-            "The metadata carries the UUID of another table.", table=str(name), rule="table-uuid"
+            f"The metadata has the UUID {known.table_uuid}, which belongs to another table.",
+            table=str(name),
+            rule="table-uuid",
         )
     if known.purging:
         raise RequestInvalid(

@@ -105,22 +105,27 @@ def data_file_of(
     location = Location.parse(file.path)
     if not prefix.contains(location) or location == prefix:
         raise LocationNotAllowed(
-            "The file does not lie in the write's own directory.",
+            f"The file is not below the directory of the write, {prefix.canonical}.",
             table=table.name,
             path=location.canonical,
             rule="write-prefix",
-            hint="Write below the directory that the beginning of the write named.",
+            hint="Write files below the directory in the answer that began the write.",
         )
     file_format = _FORMATS.get(file.file_format.lower())
     if file_format is None or file.content != DataFileContent.DATA:
         raise NotSupportedYet(
-            "Only data files in Parquet, ORC or Avro are committed here.",
+            f"A {file.file_format[:20]} file with content {file.content} cannot be committed. "
+            "Supported: Parquet, ORC, Avro data files.",
             table=table.name,
             path=location.canonical,
             rule="file-format",
         )
     if min(file.record_count, file.file_size_in_bytes) < 0:
-        raise RequestInvalid("Counts and sizes are not negative.", table=table.name, path=location.canonical)
+        raise RequestInvalid(
+            f"The record count {file.record_count} or the file size {file.file_size_in_bytes} is negative.",
+            table=table.name,
+            path=location.canonical,
+        )
     spec = _default_spec(table.metadata, file, table.name)
     epoch = table.governed.epochs.current
     hidden = protected_fields(epoch.spec, epoch.columns)
@@ -168,7 +173,7 @@ def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None
     if keys is None:
         if file.keys:
             raise EncryptionPolicyViolation(
-                "The file has keys, but the table is not encrypted.",
+                "The file has keys, but the table is in plaintext.",
                 table=table.name,
                 path=file.path,
                 rule="plaintext-required",
@@ -180,7 +185,7 @@ def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None
             table=table.name,
             path=file.path,
             rule="encryption-required",
-            hint="Encrypt the file with a data key of its own, wrapped under the write's key.",
+            hint="Encrypt the file with a new data key, wrapped under the transport key of the write.",
         )
     spec = table.governed.spec
     _check_format(file, spec, table.name)
@@ -190,7 +195,8 @@ def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None
     )
     if any(entry.data_key_length != spec.data_key_length for entry in metadata.entries):
         raise EncryptionPolicyViolation(
-            f"A data key has not the {spec.data_key_length} bytes that the table asks for.",
+            f"A data key does not have the {spec.data_key_length} bytes that "
+            "encryption.data-key-length says.",
             table=table.name,
             path=file.path,
             rule="data-key-length",
@@ -201,11 +207,12 @@ def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None
 def _check_format(file: NewFile, spec: EncryptionSpec, table: str) -> None:
     if file.file_format.lower() != spec.file_format:
         raise EncryptionPolicyViolation(
-            f"The file is in {file.file_format[:20]}, and the table encrypts files in {spec.file_format}.",
+            f"The file format is {file.file_format[:20]}, but the table encrypts files in "
+            f"{spec.file_format}.",
             table=table,
             path=file.path,
             rule="file-format",
-            hint=f"Write it in {spec.file_format}, or set {WRITE_FORMAT} first.",
+            hint=f"Write the file in {spec.file_format}, or set {WRITE_FORMAT} first.",
         )
 
 
@@ -215,7 +222,7 @@ def _digest(file: NewFile, spec: EncryptionSpec, table: str) -> FileDigest | Non
         return None
     if file.sha256 is None or len(file.sha256) != hashlib.sha256().digest_size:
         raise EncryptionPolicyViolation(
-            "The commit does not give the SHA-256 of the file, which the table keeps.",
+            "The commit gives no SHA-256 of the file, but encryption.verify-digest needs one.",
             table=table,
             path=file.path,
             rule="file-digest",
@@ -232,13 +239,15 @@ def _footer_digest(file: NewFile, table: str) -> FooterDigest | None:
         if length is None and sha256 is None:
             return None
         raise _footer_refused(
-            "The commit gives the digest of a footer that is under its only key.", file, table
+            "The commit gives a footer digest, but the file has no column keys.", file, table
         )
     if length is None or sha256 is None:
-        raise _footer_refused("The commit does not give the digest of the file's footer.", file, table)
+        raise _footer_refused("The commit gives no footer digest, but the file has column keys.", file, table)
     possible = LEAST_FOOTER <= length <= file.file_size_in_bytes
     if not possible or len(sha256) != hashlib.sha256().digest_size:
-        raise _footer_refused("What the commit gives is not the digest of a footer.", file, table)
+        raise _footer_refused(
+            "The footer digest does not have a possible length, or is not a SHA-256.", file, table
+        )
     return FooterDigest(length, sha256)
 
 
@@ -248,14 +257,18 @@ def _footer_refused(message: str, file: NewFile, table: str) -> EncryptionPolicy
         table=table,
         path=file.path,
         rule="footer-digest",
-        hint="Give footer-bytes and footer-sha256 where columns in Parquet have keys, and nowhere else.",
+        hint="Give footer-bytes and footer-sha256 for Parquet files with column keys, and for no "
+        "other files.",
     )
 
 
 def _default_spec(metadata: TableMetadata, file: NewFile, table: str) -> PartitionSpec:
     if file.spec_id != metadata.default_spec_id:
         raise CommitConflict(
-            "The table has been partitioned again since the write began.", table=table, hint="Write again."
+            f"The file has the partition spec {file.spec_id}, but the table now has "
+            f"{metadata.default_spec_id}.",
+            table=table,
+            hint="Begin a new write, and write the rows again.",
         )
     return metadata.spec()
 
@@ -265,7 +278,7 @@ def _partition(table: LoadedTable, spec: PartitionSpec, values: Mapping[str, obj
     names = [each.name for each in partition_type.fields]
     if set(values) != set(names):
         raise RequestInvalid(
-            f"The partition values are for {sorted(values)}, the spec has {names}.",
+            f"The file has partition values for {sorted(values)}, but the spec has the fields {names}.",
             table=table.name,
             rule="partition",
         )
@@ -278,5 +291,7 @@ def _partition(table: LoadedTable, spec: PartitionSpec, values: Mapping[str, obj
         )
     except ValueError as error:
         raise RequestInvalid(
-            "A partition value does not have its field's type.", table=table.name, rule="partition"
+            "A partition value does not have the type of its field in the partition spec.",
+            table=table.name,
+            rule="partition",
         ) from error

@@ -56,18 +56,19 @@ def check_replaced(
     """
     if files.schema_id != table.metadata.current_schema_id:
         raise CommitConflict(
-            "The rows were not read by the schema that the table has now.",
+            f"The rows were read with schema {files.schema_id}, but the table now has schema "
+            f"{table.metadata.current_schema_id}.",
             table=table.name,
             rule="replaced-schema",
-            hint="Read and write again; the commit names the schema in schema-id.",
+            hint="Read the files again, write them, and give the current schema in schema-id.",
         )
     last = _last_number(table.metadata, files.base_snapshot_id)
     if last is None or any((entry.file_sequence_number or 0) > last for entry in removed):
         raise CommitConflict(
-            "The files to be removed are not those that were read.",
+            "A file to remove changed after it was read.",
             table=table.name,
             rule="replaced-files",
-            hint="Read and write again.",
+            hint="Read the files again, and write them.",
         )
     gone, come = (
         sum(entry.data_file.record_count for entry in removed),
@@ -75,10 +76,10 @@ def check_replaced(
     )
     if gone != come:
         raise RequestInvalid(
-            f"A replace changes no row, but files with {gone} rows go and files with {come} come.",
+            f"A replace must keep the number of rows, but it removes {gone} rows and adds {come}.",
             table=table.name,
             rule="replaced-rows",
-            hint="Commit it as an overwrite if rows are to change.",
+            hint="To change rows, commit an overwrite.",
         )
     if head is not None:
         _refuse_deleted(reader, table, head, removed)
@@ -101,7 +102,7 @@ def _refuse_deleted(
     for entry in removed:
         if deletes.apply_to(entry.data_file, entry.sequence_number or 0):
             raise CommitConflict(
-                "Rows of a file to be replaced are deleted by a delete file.",
+                "A delete file deletes rows of a file to replace.",
                 table=table.name,
                 path=entry.data_file.file_path,
                 rule="replaced-deletes",

@@ -216,7 +216,7 @@ def _row(row: Row[tuple[object, ...]]) -> WriteRow:
 def not_open() -> RequestInvalid:
     """The error for a write that is past its end, or in the middle of it."""
     return RequestInvalid(
-        "The write is not open any more: it was committed, aborted or cleaned up.",
+        "The write is no longer open: it was committed, aborted or cleaned up.",
         rule="write-state",
-        hint="Load the table and look for the write's snapshot. Begin a new write only if it is not there.",
+        hint="Load the table. Begin a new write only if it has no snapshot of this write.",
     )

@@ -194,7 +194,12 @@ class StagedWrites:
             record = table_state.table_by_id(connection, row.table_id)
             governed = table_state.governed_version(connection, row.table_id, row.governed_version)
         if record is None or governed is None or row.staged_metadata is None:
-            raise RequestInvalid("The write's table is gone.", table=str(name), rule="write-id")
+            raise RequestInvalid(
+                f"The creation of {name} that this write belongs to no longer exists.",
+                table=str(name),
+                rule="write-id",
+                hint="Begin a new write.",
+            )
         data = row.staged_metadata.encode("utf-8")
         metadata = parse_metadata(data, path=_NOWHERE, table=str(name))
         return LoadedTable(record, governed, metadata, _NOWHERE, None)
@@ -209,7 +214,8 @@ def _require_first(files: FileCommit, table: str) -> None:
     removes = bool(files.deleted_paths) or files.base_snapshot_id is not None
     if files.operation != "append" or files.branch != _MAIN or removes:
         raise RequestInvalid(
-            "The write creates its table, which takes an append to the branch main, and nothing else.",
+            f"The write creates a table, so it must be an append to main; it is {files.operation!r} "
+            f"on {files.branch!r}.",
             table=table,
             rule="operation",
             hint="Commit the files as an append.",

@@ -34,7 +34,7 @@ from policy.location.location import Location
 logger = logging.getLogger(__name__)
 
 #: Whoever began a write may give it up, whatever rights are left.
-_OWN_WRITE: Final = Decision.allow(Reason("own-write", "The write is the caller's own, and is given up."))
+_OWN_WRITE: Final = Decision.allow(Reason("own-write", "The write belongs to the caller, who aborts it."))
 
 #: As much of a write id as a client's mistake may put into the audit trail.
 _SHOWN_ID: Final = 64
@@ -241,9 +241,9 @@ class Writes:
         row = self._log.find(caller.principal.name, write_id)
         if row is None:
             refusal = RequestInvalid(
-                "There is no such write of yours.",
+                "You have no write with this id.",
                 rule="write-id",
-                hint="Begin a write, and commit under its id.",
+                hint="Begin a write, and use the id in the answer.",
             )
             denied = Decision.deny(Reason("write-id", f"{refusal.message} ({write_id[:_SHOWN_ID]})"))
             self._context.authorizer.record(caller, "table.write", "write", denied)

@@ -164,10 +164,10 @@ class TableWrites:
             return  # told by what the files have no keys for, or keys too many
         if begun is None or not writes_alike(begun.epochs.current, now):
             raise KeyNotUsable(
-                "The table's encryption was changed since the write began.",
+                "The table's encryption changed after the write began.",
                 table=table.name,
                 rule="write-key",
-                hint="Begin the write again.",
+                hint="Begin a new write, and write the rows again.",
             )
 
     def _commit(self, caller: Caller, table: LoadedTable, built: Built | None) -> LoadedTable:
@@ -223,7 +223,9 @@ def name_of(engine: Engine, loader: TableLoader, row: WriteRow) -> TableName:
         with read(engine) as connection:
             record = table_state.table_by_id(connection, row.table_id)
     if record is None:
-        raise RequestInvalid("The write's table is gone.", rule="write-id")
+        raise RequestInvalid(
+            "The table of this write was dropped.", rule="write-id", hint="Begin a new write."
+        )
     return record.name
 
 
@@ -278,7 +280,7 @@ def require_allowed(table: LoadedTable, directory: Location) -> None:
     decision = table.governed.allowed.decide(directory)
     if not decision.allowed:
         raise LocationNotAllowed(
-            "What would be written could not be read: the directory is not in the allowed list.",
+            "The write directory is not in the table's allowed locations, so new files could not be read.",
             table=table.name,
             path=directory.canonical,
             rule=decision.reasons[0].rule,
@@ -301,7 +303,7 @@ def of_write(table: LoadedTable, row: WriteRow) -> LoadedTable:
     """
     if table.record.id != row.table_id:
         raise RequestInvalid(
-            "The write's table is gone; another one has its name.",
+            "The table of this write was dropped, and another table has its name.",
             table=table.name,
             rule="write-id",
             hint="Begin a new write.",

@@ -70,10 +70,10 @@ def rewrapper_of(keyring: Keyring, table: LoadedTable, row: WriteRow) -> WriteRe
         return None
     if row.transport is None:
         raise KeyNotUsable(
-            "The table has been encrypted since the write began.",
+            "The table was encrypted after the write began.",
             table=table.name,
             rule="write-key",
-            hint="Begin the write again.",
+            hint="Begin a new write, and write the rows again.",
         )
     peks = keyring.writing_peks(table.record, table.governed)
     ref = _sealing(keyring, table, row.transport)
@@ -94,4 +94,10 @@ def _sealing(keyring: Keyring, table: LoadedTable, transport: SealedTransport) -
     for pek in keyring.records(table.record):
         if (pek.id, pek.version) == named:
             return pek.ref
-    raise KeyNotUsable("The write's key is gone.", table=table.name, rule="write-key")
+    raise KeyNotUsable(
+        f"The PEK {transport.pek_id} version {transport.pek_version} that the write began under no "
+        "longer exists.",
+        table=table.name,
+        rule="write-key",
+        hint="Begin a new write.",
+    )

@@ -148,7 +148,10 @@ class SnapshotBuilder:
             raise
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise RequestInvalid(
-                f"The files do not fit the table: {type(error).__name__}.", table=table.name, rule="files"
+                f"The files do not fit the table ({type(error).__name__}).",
+                table=table.name,
+                rule="files",
+                hint="Compare their partition values and statistics with the table's schema.",
             ) from error
         return Built(transaction._updates, transaction._requirements, tuple(written))
 
@@ -187,9 +190,10 @@ class SnapshotBuilder:
         missing = paths - {each.data_file.file_path for each in deleted}
         if missing:
             raise CommitConflict(
-                f"{len(missing)} files to be removed are not in the table.",
+                f"{len(missing)} files to remove are not in the table.",
                 table=table.name,
                 path=min(missing),
+                hint="Read the table again, and write.",
             )
         return kept, replaced, deleted
 
@@ -333,11 +337,17 @@ def _following(update: TableUpdate, metadata: TableMetadata) -> TableUpdate:
 
 def _check_operation(files: FileCommit, head: Snapshot | None, table: LoadedTable) -> None:
     if files.operation == "append" and files.deleted_paths:
-        raise RequestInvalid("An append removes no files.", table=table.name, rule="operation")
+        raise RequestInvalid(
+            f"The append removes {len(files.deleted_paths)} files.",
+            table=table.name,
+            rule="operation",
+            hint="Commit it as an overwrite.",
+        )
     current = head.snapshot_id if head else None
     if files.operation == "overwrite" and files.base_snapshot_id != current:
         raise CommitConflict(
-            "The table has changed since the files to be removed were read.",
+            f"The branch has the snapshot {current}, but the files to remove were read from "
+            f"{files.base_snapshot_id}.",
             table=table.name,
-            hint="Read and write again.",
+            hint="Read the table again, and write.",
         )

@@ -269,7 +269,7 @@ def test_what_partitions_or_sorts_a_table_is_not_dropped(lake: Lake, path: tuple
     spec = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "id_bucket"))
     order = SortOrder(SortField(2, IdentityTransform()))
     table = make(lake, schema=schema, partition_spec=spec, sort_order=order)
-    assert "partitions or sorts" in refused(lake, table, DropColumn(path)).message
+    assert "is used by a partition field or sort order" in refused(lake, table, DropColumn(path)).message
     alter(lake, table, DropColumn(("x",)), RenameColumn(path, "other"))
 
 

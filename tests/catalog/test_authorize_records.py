@@ -168,7 +168,7 @@ def test_a_write_of_somebody_else_is_no_write_of_yours_and_the_try_is_on_record(
     engine = Engine.begin(lake, name_of(make(lake, fresh("bobs"))))
     for user, act in itertools.product((BOB, DAVE), ("commit", "abort")):
         caller = lake.caller(user, act)  # an engine each, since equal refusals are counted
-        with pytest.raises(RequestInvalid, match="no such write of yours"):
+        with pytest.raises(RequestInvalid, match="You have no write with this id"):
             if act == "commit":
                 lake.services.writes.commit(caller, engine.session.id, FileCommit("append", ()))
             else:

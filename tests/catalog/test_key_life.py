@@ -190,7 +190,7 @@ def test_destroying_all_of_a_key_shreds_what_is_under_it(lake: Lake) -> None:
     assert [row[1:] for row in rows_of(lake, name)] == [("destroyed", b"")]
     with pytest.raises(KeyNotUsable) as refused:
         lake.services.key_life.enable(lake.caller(ALICE), name)
-    assert "cannot be brought back" in refused.value.message
+    assert "cannot be restored" in refused.value.message
     rotate(lake, name)
     with pytest.raises(KeyNotUsable):
         released(lake, name)
