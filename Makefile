@@ -8,12 +8,14 @@ INSTALLED := $(VENV)/.installed
 OLDEST := 4.1.4
 OLDEST_SPARK := $(VENV)/spark-$(OLDEST)
 DECISION_TESTS := tests/policy tests/catalog tests/authorization tests/attacks tests/http
-CHECK_TESTS := tests/test_language.py tests/test_support.py tests/policy tests/crypto tests/envelope tests/planning \
-	tests/authorization/test_authorization_in_process.py tests/spark/test_sql_tables.py
+CHECK_TESTS := tests/test_language.py tests/test_support.py tests/policy tests/crypto tests/envelope \
+	tests/catalog/test_creation.py tests/catalog/test_alter.py tests/catalog/test_gates.py \
+	tests/authorization/test_authorization_in_process.py \
+	tests/spark/test_write_encrypted.py::test_files_are_ciphertext_with_their_id_in_the_name
 
 .PHONY: check test nightly interop test-oldest-spark demo lint format coverage mutation guards bench fuzz java clean
 
-# What to run before each commit: lint, types, the decision tests, and Spark once.
+# What to run before each commit: lint, types, the decision tests, some of the catalog, and Spark once.
 check: java lint
 	$(PYTEST) -q -m 'not nightly and not slow' $(CHECK_TESTS)
 

@@ -128,6 +128,7 @@ def agree(spark_lake: SparkLake, table: str, wanted: str = ALL, push: bool = Tru
     return list(found)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", MODES)
 def test_aggregates_are_those_of_the_rows(
     spark_lake: SparkLake, namespace: str, keys: None, mode: str

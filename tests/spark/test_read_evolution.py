@@ -69,6 +69,7 @@ def test_rows_of_all_ages_stand_under_todays_names(spark_lake, table):
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("condition", "found"),
     [

@@ -123,6 +123,7 @@ def wanted(spark_lake: SparkLake, table: str) -> dict[str, list[int]]:
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_no_wanted_row_is_left_out(spark_lake, table, wanted, condition):
     found = spark_lake.rows(f"SELECT id FROM {table} WHERE {condition}")
