@@ -157,7 +157,7 @@ def test_first_use_leaves_master_keys_elsewhere_alone(tmp_path, kind, recwarn):
     assert any(f"Create the master key {wanted} there." in sentence for sentence in said)
     assert not list(tmp_path.rglob("keystore*"))
     assert not [each for each in recwarn if each.category is EmbeddedKmsWarning]
-    with pytest.raises(RequestInvalid, match="not in a local one"):
+    with pytest.raises(RequestInvalid, match="not in the local KMS"):
         open_local_kms(settings)
 
 
