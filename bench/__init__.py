@@ -1,1 +1,1 @@
-"""Benchmarks: every figure is a median of several runs; what is compared runs side by side in one process."""
+"""Benchmarks: every figure is a median of several runs, and comparisons run side by side in one process."""

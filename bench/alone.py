@@ -1,4 +1,4 @@
-"""A benchmark that is run by itself: what it is given on its command line, and how its figures are kept."""
+"""Runs one benchmark by itself: parses its command line and stores its figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A flood of refusals on the audit trail: what it costs in records and bytes, and what grants feel of it.
+"""Floods the audit log with refusals: records, bytes, and the effect on other requests.
 
 `python -m bench.audit [--refusals N] [--requests N]` runs it alone.
 """

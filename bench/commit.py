@@ -1,4 +1,4 @@
-"""Commit checks: manifest list and manifests opened, every path and entry checked; no data file opened.
+"""Commit checks: opens manifest list and manifests, checks every path and entry, opens no data file.
 
 A commit is judged as a difference from its parent, so parents of several sizes are measured, and commits that
 add files, that delete one, and that write all manifests anew. Figures are CPU time. Each run has a commit of

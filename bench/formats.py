@@ -1,4 +1,4 @@
-"""What each way of encrypting costs: `python -m bench.formats [--scale S] [--runs N] [--table T]`.
+"""The cost of each kind of encryption: `python -m bench.formats [--scale S] [--runs N] [--table T]`.
 
 Two tables: TPC-H's lineitem, and a wide one of strings. Budgets: reading with GCM, CTR and column keys at
 most 1.10 times as long as the same rows in plaintext through Spark's V2 reader, and no longer than with

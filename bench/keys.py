@@ -1,4 +1,4 @@
-"""The keys of a plan: planning an encrypted table beside planning the same table in plaintext, in turns.
+"""The keys of a plan: plans an encrypted table and the same table in plaintext, in turns.
 
     python -m bench.keys
 

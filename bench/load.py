@@ -1,4 +1,4 @@
-"""loadTable through the running service, on a table with history, one client. Budget: p50 under 10 ms."""
+"""loadTable of the running service, on a table with history, with one client. Budget: p50 under 10 ms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deciding a million paths of a plan against ten entries. Budget: a second of one core."""
+"""Decides a million paths of a plan against ten entries. Budget: one second of one core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planning beside pyiceberg's own `plan_files`, on the same table in one run.
+"""Compares planning with pyiceberg's `plan_files`, on the same table in one run.
 
 Budgets: cold (nothing decoded before) 60,000 files/s a core with digests and checks; warm under 0.3 s for
 100,000.

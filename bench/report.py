@@ -1,4 +1,4 @@
-"""What a benchmark measured: a table for people, JSON for machines."""
+"""Reports the results of a benchmark: a table for users, JSON for programs."""
 
 from __future__ import annotations
 

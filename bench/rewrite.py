@@ -1,4 +1,4 @@
-"""Migration: rewriting a table by CALL, beside Spark's own rewrite of the same rows in plaintext.
+"""Migration: compares a rewrite by CALL with Spark's rewrite of the same rows in plaintext.
 
     python -m bench.rewrite [--scale S] [--runs N]
 

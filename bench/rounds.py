@@ -1,4 +1,4 @@
-"""Contenders measured in rounds of all of them, each round beginning with the next one.
+"""Measures contenders in rounds. Each round starts with a different contender.
 
 So a machine that becomes slower does so for all; a ratio is the median of those of the rounds.
 """

@@ -1,4 +1,4 @@
-"""Tables with many data files, which have a size and no content: planning and commit checks open none."""
+"""Tables with many data files that have a size and no content: planning and commit checks open none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalog in a process of its own, as it is served for real."""
+"""Runs the catalog in a separate process, as in production."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small queries in Spark, which `bench.before` asks of two checkouts: elapsed time and CPU time.
+"""Small queries in Spark, which `bench.before` runs in two checkouts: elapsed time and CPU time.
 
 Each is asked of one file of 100 rows, so that what is measured is what every query costs: the checks of its
 plan, the requests to the catalog, authorization and the audit.

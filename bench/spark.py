@@ -1,4 +1,4 @@
-"""Spark through the gate, beside Spark's own Parquet and Parquet's own encryption: `python -m bench.spark`.
+"""Compares Lakewarden with Spark's Parquet and with Parquet's encryption: `python -m bench.spark`.
 
 Budgets: encrypted scans at most 1.10 times Spark's V2 Parquet reader on the same rows in plaintext (geometric
 mean over the queries), and no slower than Spark with `PropertiesDrivenCryptoFactory`; writes at most 1.20

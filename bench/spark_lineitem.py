@@ -1,4 +1,4 @@
-"""TPC-H's lineitem, and the questions asked of it.
+"""TPC-H's lineitem, and the queries on it.
 
 The generator is deterministic, its seeds are fixed: a scale factor and a number of files always give the same
 rows in the same files.

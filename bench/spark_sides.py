@@ -1,4 +1,4 @@
-"""Who is compared: Spark's own Parquet, Parquet's own encryption, and Lakewarden, each with files of its own.
+"""The contenders: Spark's Parquet, Parquet's encryption and Lakewarden, each with separate files.
 
 All write the same rows with the same codec, row-group size and number of files, and are asked the same
 questions.

@@ -1,4 +1,4 @@
-"""A wide table of strings, and the questions asked of it: 40 columns, 30 of them text.
+"""A wide table, and the queries on it: 40 columns, 30 of them strings.
 
 Its rows follow from their numbers alone, so that a scale factor always gives the same.
 """

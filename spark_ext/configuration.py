@@ -1,4 +1,4 @@
-"""What Spark must be launched with to work through Lakewarden.
+"""The launch configuration of Spark for Lakewarden.
 
 - Address and class of the catalog are launch configuration: the plugin obeys these and refuses a session that
   changes them. Only the user's token belongs to the session.

@@ -1,4 +1,4 @@
-"""A catalog in a directory, served by this process to itself, for as long as the process wants it.
+"""An embedded catalog: stored in a directory, and served by this process to itself.
 
 - It is what `lakewarden init` makes, so the command line works on it too: `lakewarden --config
   DIRECTORY/lakewarden.toml audit show`. Only the directory counts: settings in the environment, which may be

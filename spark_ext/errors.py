@@ -1,4 +1,4 @@
-"""What keeps Spark from running with Lakewarden, in the tree of `policy.errors`.
+"""Errors that keep Spark from running with Lakewarden, in the tree of `policy.errors`.
 
 Unavailable
 └── SparkUnavailable    Spark, Java or the plugin's jar is missing or cannot be used

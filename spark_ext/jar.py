@@ -1,4 +1,4 @@
-"""The plugin's jar, compiled from the Scala sources of this package by the compiler that Spark brings along.
+"""Builds the plugin's jar from the Scala sources of this package with PySpark's Scala compiler.
 
 - A jar belongs to one Spark version, one state of the sources and one way of building: all three are in its
   name, and a change of any of them makes another jar.

@@ -1,4 +1,4 @@
-"""Spark and a catalog in one process, to try Lakewarden with and to work alone."""
+"""Runs Spark and a catalog in one process, for trials and local work."""
 
 from __future__ import annotations
 

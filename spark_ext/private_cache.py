@@ -1,4 +1,4 @@
-"""A directory for built jars that nobody but the user can have put something into.
+"""A cache directory for built jars that only the user can write.
 
 The JVM loads what lies there, so a jar planted by someone else would be code of theirs in the user's engine.
 

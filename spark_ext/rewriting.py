@@ -1,4 +1,4 @@
-"""Rewrites whole tables, namespaces or lakes to what their properties say, group by group.
+"""Rewrites tables, namespaces or whole catalogs as their properties require, group by group.
 
     from lakewarden import rewrite_data_files
 

@@ -1,4 +1,4 @@
-"""Which Spark and which Java will run: found as Spark's own scripts find them, without starting Spark.
+"""Finds the Spark and Java that will run, as Spark's own scripts do, without starting Spark.
 
 - `SPARK_HOME` wins over the installed PySpark, and `JAVA_HOME` over PATH, because Spark obeys them in this
   order; a wrong one is an error, since Spark would not look elsewhere either.

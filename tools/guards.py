@@ -1,4 +1,4 @@
-"""Shows that each test which the threat model names fails when its guard is removed.
+"""Shows that each test named by the threat model fails when its guard is removed.
 
 Usage: python tools/guards.py [pytest arguments], such as tests/attacks or -k spellings; without a path, every
 test that docs/threat-model.md names under "What is promised".

@@ -1,1 +1,1 @@
-"""Reading and writing tables without Spark: asks the catalog over HTTP, does files with PyArrow."""
+"""Reads and writes tables without Spark: asks the catalog over HTTP, and opens files with PyArrow."""

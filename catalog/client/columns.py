@@ -1,4 +1,4 @@
-"""The columns of a file, found by field id: a file keeps the names that its columns had when it was written.
+"""Resolves the columns of a file by field id: a file keeps the column names of the time it was written.
 
 - A file with a field without an id, or with an id or a name twice, is refused: its columns could be mistaken
   for one another.

@@ -1,4 +1,4 @@
-"""`connect`: a user's own process and the catalog, without Spark."""
+"""Connects a Python process to the catalog, without Spark (`connect`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that position deletes took out of files.
+"""Applies position deletes.
 
 A delete file names paths and positions. It is opened as data files are: checked against the allowed list and
 its own epoch. Each is read once a scan.

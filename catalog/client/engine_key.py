@@ -1,4 +1,4 @@
-"""The key of an engine in this process: made here, registered once, and used to sign each request.
+"""The engine's key in this process: generated here, registered once, and used to sign each request.
 
 The key follows the catalog's clock, as far as the catalog says that it is another than this host's, and no
 further than `MAX_CORRECTION_S`.

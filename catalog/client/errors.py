@@ -1,4 +1,4 @@
-"""Errors of a client, and the catalog's answers as the errors that they were.
+"""Errors of the client, and the catalog's error responses as exceptions.
 
 - An answer in the error model comes back as the class that it names; a class that this release does not know,
   as the nearest known one of its status.

@@ -1,4 +1,4 @@
-"""Opens the files of a scan: nothing of a file is used before it has been judged.
+"""Opens the files of a scan. Nothing in a file is used before it is checked.
 
 The order is fixed: the path is checked against the allowed list, then the data keys are opened, then the
 file, by the very descriptor that is read from then on; then its size and its footer are checked against what

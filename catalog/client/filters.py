@@ -1,4 +1,4 @@
-"""Filters: sent to the catalog, which leaves out files by them, and applied to the rows that were read.
+"""Filters: the catalog skips files with them, and the client applies them to rows.
 
 A filter is pyiceberg's expression, or a text of its language (``"amount > 100 and region in ('eu', 'us')"``).
 As in SQL, a comparison with null holds for no row.

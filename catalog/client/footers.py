@@ -1,4 +1,4 @@
-"""The footer of an encrypted Parquet file, read with its key and checked against what the file's epoch says.
+"""Reads the footer of an encrypted Parquet file, and compares it with the file's encryption epoch.
 
 - The epoch says the algorithm, whether the footer is encrypted or signed, and which columns are under which
   key. What the file says of its own keys is not looked at: which key is whose follows from the field ids in

@@ -1,4 +1,4 @@
-"""Rows as DataFrames: every value is the one that the table has.
+"""Converts rows to DataFrames without changing a value.
 
 pandas by itself makes floating-point numbers of whole numbers where one of them is null, within lists too,
 and then 2**53 + 1 is another number; and it does not tell null from NaN. It also has types in which all

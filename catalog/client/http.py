@@ -1,4 +1,4 @@
-"""Asks the catalog over HTTP.
+"""Sends requests to the catalog over HTTP.
 
 - Only the address given is asked: no redirect is followed, no proxy of the environment taken.
 - A request is sent once more when the connection broke before the answer. It carries an idempotency key, so

@@ -1,4 +1,4 @@
-"""The rows of a file that match a filter: what the filter looks at is read first.
+"""Late materialization: reads the columns of the filter first, then the others of the rows that match.
 
 - Of a row group in which no row matches, no other column is read. Of any other, the other columns are read
   as far as the last row that matches: behind it nothing is decoded, and so nothing checked, as in row groups

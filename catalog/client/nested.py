@@ -1,4 +1,4 @@
-"""What is nested in columns: their fields, the elements of lists and maps, null where the table has none."""
+"""Nested types: fields of structs, elements of lists and maps, and null where the table requires a value."""
 
 from __future__ import annotations
 

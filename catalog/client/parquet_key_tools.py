@@ -1,4 +1,4 @@
-"""What the files of a write say of their keys to stock readers, in the words of Parquet's key tools.
+"""Key material in Parquet files for standard readers, in the format of Parquet's key tools.
 
 - The data key of a file stands under a key-encryption key (KEK) of the write, and that under the table's key:
   double wrapping. Readers ask the catalog's KMS endpoint to open the KEK.

@@ -1,4 +1,4 @@
-"""Which partition each row belongs to, by the table's partition spec.
+"""Computes the partition of each row by the table's partition spec.
 
 Transforms are worked out once for each distinct value of a batch.
 

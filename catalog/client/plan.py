@@ -1,4 +1,4 @@
-"""A plan, as the catalog answers it: which files to read, and how each has to be encrypted.
+"""Parses a scan plan of the catalog: the files to read, and the encryption that each must have.
 
 - Every path is checked against the allowed list as soon as the plan is there.
 - A plan that asks for something unknown here is refused: what is not understood cannot be obeyed.

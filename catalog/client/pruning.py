@@ -1,4 +1,4 @@
-"""Which row groups of a file may hold rows that match a filter, by the statistics in its footer.
+"""Skips row groups that cannot match a filter, by the statistics in the footer.
 
 - A file is judged before: in an encrypted one the statistics are as authentic as the rows.
 - Only columns at the top are looked at, that may be read here and are not masked. PyArrow ends the process

@@ -1,4 +1,4 @@
-"""Rows on their way into files: in pieces that are not large, and row group by row group.
+"""Splits appended rows into row groups.
 
 Sizes are those of the rows in memory, which is what has to be held; in the file they are smaller, as a rule.
 """

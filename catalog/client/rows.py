@@ -1,4 +1,4 @@
-"""Rows that somebody appends, as the table has them.
+"""Converts appended rows to the table's schema.
 
 Columns are found by name. One that the table does not have is refused, one that the rows do not have is null;
 types are widened as Iceberg promotes them. Nothing is rounded or cut.

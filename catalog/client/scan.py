@@ -1,4 +1,4 @@
-"""A scan: what somebody wants to read of a table, and the reading of it.
+"""A scan of a table: columns, filter, snapshot, and the methods that read it.
 
 Each run asks the catalog for a plan of its own, as the user: what was taken away meanwhile refuses it.
 Columns and filters are sent as they are; the catalog decides before PyArrow sees anything. Rows are filtered

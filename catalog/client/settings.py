@@ -1,4 +1,4 @@
-"""How a table wants its files, by the table properties that Iceberg's writers know.
+"""Write settings from the table properties of Iceberg's writers.
 
 Source: Iceberg documentation, "Configuration", "Write properties".
 """

@@ -1,4 +1,4 @@
-"""What a commit says of a new file's columns, by field id: sizes, counts and bounds.
+"""Column statistics of a new file for the commit, by field id: sizes, counts and bounds.
 
 - Below lists and maps only sizes are known, since Parquet counts empty lists as nulls.
 - Bounds of text and binary are cut to 16 characters or bytes.

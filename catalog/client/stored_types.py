@@ -1,4 +1,4 @@
-"""Whether a file says of a column what Iceberg's writers say of it: for files whose footer has no digest.
+"""Checks the stored types of columns in files whose footer has no digest.
 
 Those are files from before there were such digests. Their types are under the footer's key alone. Who has it,
 and not the key of a column, would give its values another meaning: as milliseconds, as numbers of 8 bits, as

@@ -1,4 +1,4 @@
-"""Thrift's compact protocol, as far as Parquet's footers need it.
+"""Thrift's compact protocol, limited to what Parquet footers need.
 
 - A structure is read as it stands, unknown fields included, and writes back to the same meaning.
 - Bytes that are not exactly one structure, a field that comes twice, a number too large for its type (which

@@ -1,4 +1,4 @@
-"""Appends rows: begins a write, writes and encrypts the files as the catalog says, and commits them together.
+"""Appends rows: begins a write, writes and encrypts the files, and commits them together.
 
 - Each file has a name with an id of its own, and a data key of its own, made here; it leaves this process
   wrapped under the write's key alone. Table and file id are the AAD prefix, which the file does not store

@@ -1,4 +1,4 @@
-"""A file on its way to storage, whose digest is taken of the bytes as they pass."""
+"""Computes the digest of a file while it is written to storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody who may write the directory of one table, and nothing else, with stock tools.
+"""The attacker: a user who can write the directory of one table, with standard tools only.
 
 She needs no right on the table whose files she names: a path, a number of rows and a size are all that an
 entry of a manifest says. Paths are no secret; they stand in listings, logs and plans.

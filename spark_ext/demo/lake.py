@@ -1,4 +1,4 @@
-"""The embedded catalog of the demonstration, in a directory of its own: real parts, nothing is replaced.
+"""The embedded catalog of the demonstration, in its own directory, without mocks.
 
 The settings are written to `lakewarden.toml` there, so that the command line can look into it afterwards.
 """

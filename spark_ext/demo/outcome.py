@@ -1,4 +1,4 @@
-"""What each attempt was expected to end in, and what it did end in.
+"""The expected and the actual outcome of each attempt.
 
 - An attempt is a record: what was tried, by whom, what a stock stack answered, what Lakewarden answered.
 - An answer that is not the expected one ends the demonstration: it must not pass on a check that is off.

@@ -1,4 +1,4 @@
-"""The people of the story, and what policies grant them.
+"""The users of the demonstration, and the policies for them.
 
 Olga's team, operations, owns the flights, and can read files by path. Mallory's team, marketing, owns a small
 table of its own. Sam, a steward, can share what lies in operations' directory. Ann looks after the catalog.

@@ -1,4 +1,4 @@
-"""Step by step: another team's files in one's own table, three ways in, and the one right way."""
+"""Attacks step by step: adds foreign files to a table in three different ways, then in the supported way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demonstration shows: plain sentences, a table at the end, and something that moves while it works.
+"""The output of the demonstration: sentences, a table at the end, and a progress indicator.
 
 Without a terminal it is plain text of at most 100 columns, so that a log of it can be read.
 """

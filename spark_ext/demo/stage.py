@@ -1,4 +1,4 @@
-"""What every step of the story works with."""
+"""The objects that every step of the demonstration uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stock stack that Lakewarden is checked against: pyiceberg's own catalog, and its own reader.
+"""The standard Iceberg client that Lakewarden is compared with: pyiceberg's catalog and reader.
 
 Nothing of Lakewarden is used here.
 """

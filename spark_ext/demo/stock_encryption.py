@@ -1,4 +1,4 @@
-"""Parquet encryption as stock stacks do it: PyArrow's CryptoFactory and a KMS, with PyArrow's defaults.
+"""Parquet encryption of standard clients: PyArrow's CryptoFactory and a KMS, with PyArrow's defaults.
 
 The same attacks on the same rows, for comparison. Nothing of Lakewarden is used here.
 """

@@ -1,4 +1,4 @@
-"""The story, in order."""
+"""The steps of the demonstration, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step by step: tables are made and filled through Spark SQL, queried, and looked at on disk."""
+"""Creates and fills tables with Spark SQL, queries them, and shows them on disk, step by step."""
 
 from __future__ import annotations
 

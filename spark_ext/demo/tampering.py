@@ -1,4 +1,4 @@
-"""Step by step: encrypted files are swapped, damaged and replaced, and a key is revoked."""
+"""Attacks step by step: swaps, damages and replaces encrypted files, and revokes a key."""
 
 from __future__ import annotations
 

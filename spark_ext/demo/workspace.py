@@ -1,4 +1,4 @@
-"""The directory of a demonstration: a new one, or one that a demonstration made before."""
+"""The directory of a demonstration: a new one, or one that a demonstration created earlier."""
 
 from __future__ import annotations
 
