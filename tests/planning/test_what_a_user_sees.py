@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -19,7 +20,7 @@ from policy.encryption_rules import EncryptionRules
 from policy.errors import NotAuthorized
 from policy.explain import Book
 from policy.principal import Principal
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.ranger import PolicySet
 from policy.ranger.parse import parse_documents
 from policy.sql_lint import LintContext, lint
@@ -85,9 +86,7 @@ def policies_of_dan(draw: st.DrawFn) -> list[Json]:
         shown = {**SHOWN, "dataMaskInfo": {"dataMaskType": draw(st.sampled_from(["MASK", "MASK_NONE"]))}}
         made.append(about(masked, policyType=1, dataMaskPolicyItems=[shown]))
     if draw(st.integers(0, 4)) == 0:
-        rows = {"database": {"values": ["db"]}, "table": {"values": ["*"]}}
-        filtered = {**SHOWN, "rowFilterInfo": {"filterExpr": "id = 1"}}
-        made.append({"name": "rows", "policyType": 2, "resources": rows, "rowFilterPolicyItems": [filtered]})
+        made.append(ROWS)
     return made
 
 
@@ -97,9 +96,14 @@ def word(decision: Decision) -> str:
     return "masked" if any(each.rule == "column-mask" for each in decision.reasons) else "visible"
 
 
-def of_service(lake: Lake, table: Table, column: str) -> str:
+def of_service(lake: Lake, table: Table, column: str, through: Through = Through.ENGINE) -> str:
     try:
-        header = plans.plan(lake, table, column, user=DAN).header
+        if through is Through.STANDARD_CLIENT:
+            caller = replace(lake.caller(DAN), standard=True)
+            lake.services.access.load(caller, name_of(table))
+            return "visible"
+        engine = "spark" if through is Through.ENGINE else None
+        header = plans.plan(lake, table, column, user=DAN, engine=engine).header
     except NotAuthorized:
         return "refused"
     return "masked" if PERSON.find_field(column.split(".")[0]).field_id in header.masked else "visible"
@@ -147,24 +151,92 @@ def of_test(table: Table, kind: str, documents: dict[str, bytes], column: str) -
     return word(decision)
 
 
-def of_check(lake: Lake, table: Table, documents: dict[str, bytes], column: str) -> str:
+def of_check(
+    lake: Lake,
+    table: Table,
+    documents: dict[str, bytes],
+    column: str,
+    through: Through = Through.ENGINE,
+) -> str:
     name = name_of(table)
     resource = Resource.column(name.database, name.name, column)
     request = AccessRequest(Principal(DAN), resource, "select", ALICE)
     known = facts_of(lake.services.loader.load(name)).known
-    return word(Book(parse_documents(documents)).consider(request, NOW, known).decision)
+    return word(Book(parse_documents(documents)).consider(request, NOW, known, through).decision)
+
+
+def put(lake: Lake, policies: list[Json]) -> dict[str, bytes]:
+    everything = [*standard_policies(), *policies]
+    lake.set_policies(everything)
+    return {"lake.json": json.dumps({"policies": everything}).encode()}
+
+
+ALL: Final = about(("*",), policyItems=[SHOWN])
+ROWS: Final = {
+    "name": "rows",
+    "policyType": 2,
+    "resources": {"database": {"values": ["db"]}, "table": {"values": ["*"]}},
+    "rowFilterPolicyItems": [{**SHOWN, "rowFilterInfo": {"filterExpr": "id = 1"}}],
+}
+
+
+def hiding(column: str) -> Json:
+    return about((column,), denyPolicyItems=[SHOWN])
+
+
+def masking(column: str) -> Json:
+    shown = {**SHOWN, "dataMaskInfo": {"dataMaskType": "MASK"}}
+    return about((column,), policyType=1, dataMaskPolicyItems=[shown])
 
 
 @given(kind=st.sampled_from(sorted(PROPERTIES)), column=st.sampled_from(COLUMNS), policies=policies_of_dan())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example("plaintext", "id", [ALL, ROWS])
+@example("plaintext", "ssn", [ALL, masking("ssn")])
+@example("plaintext", "home", [ALL, hiding("home.town")])
+@example("one key", "id", [ALL, hiding("ssn")])
+@example("column keys", "salary", [ALL, hiding("ssn")])
+@example("column keys", "salary", [ALL, masking("ssn")])
+@example("masks", "salary", [ALL, hiding("salary")])
+@example("masks", "salary", [ALL, hiding("salary"), hiding("id")])
+@example("masks under one key", "ssn", [ALL, hiding("salary")])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_four_answers_agree(
     lake: Lake, tables: dict[str, Table], kind: str, column: str, policies: list[Json]
 ) -> None:
-    everything = [*standard_policies(), *policies]
-    lake.set_policies(everything)
-    documents = {"lake.json": json.dumps({"policies": everything}).encode()}
-    table = tables[kind]
+    documents, table = put(lake, policies), tables[kind]
     served = of_service(lake, table, column)
     assert of_lint(lake, table, documents, column) == served, "lint"
     assert of_test(table, kind, documents, column) == served, "test"
     assert of_check(lake, table, documents, column) == served, "check"
+
+
+@given(
+    through=st.sampled_from([Through.PROCESS, Through.STANDARD_CLIENT]),
+    kind=st.sampled_from(sorted(PROPERTIES)),
+    column=st.sampled_from(COLUMNS),
+    policies=policies_of_dan(),
+    keys=st.lists(st.sampled_from([MASTER_KEY, "pii", "hr", "place"]), unique=True),
+)
+@example(Through.PROCESS, "one key", "id", [ALL], [])
+@example(Through.PROCESS, "one key", "id", [ALL], [MASTER_KEY])
+@example(Through.PROCESS, "one key", "id", [ALL, hiding("ssn")], [MASTER_KEY])
+@example(Through.PROCESS, "column keys", "ssn", [ALL], [MASTER_KEY])
+@example(Through.PROCESS, "column keys", "ssn", [ALL], [MASTER_KEY, "pii"])
+@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL], [])
+@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, hiding("ssn")], [])
+@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, ROWS], [])
+@example(Through.STANDARD_CLIENT, "one key", "id", [ALL], [])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_answers_agree_however_a_table_is_read(
+    lake: Lake,
+    tables: dict[str, Table],
+    through: Through,
+    kind: str,
+    column: str,
+    policies: list[Json],
+    keys: list[str],
+) -> None:
+    granted = [policy("release", {"key": keys}, {DAN: ["release"]})] if keys else []
+    documents, table = put(lake, [*policies, *granted]), tables[kind]
+    served = of_service(lake, table, column, through)
+    assert of_check(lake, table, documents, column, through) == served
