@@ -81,7 +81,7 @@ def _if_match(request: Request) -> int | None:
         raise RequestInvalid(
             "The header If-Match is not the ETag of one policy document.",
             rule="if-match",
-            hint='Send the revision that you have seen, such as `If-Match: "7"`.',
+            hint='Send the revision that you have read, such as `If-Match: "7"`.',
         )
     return int(matched[1])
 
@@ -139,7 +139,7 @@ def show_document(
         raise NoSuchDocument(
             f"There is no policy document {document}" + (f" of revision {revision}." if revision else "."),
             rule="policy-document",
-            hint="List the documents, or the history of this one.",
+            hint="List the documents, or the history of this document.",
         )
     return Response(
         found.content, media_type="application/json", headers={"ETag": f'"{found.change.revision}"'}

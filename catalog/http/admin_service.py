@@ -242,8 +242,8 @@ def _master_key(info: MasterKeyInfo) -> models.MasterKeyAnswer:
 def _local(services: Services) -> LocalKms:
     if not isinstance(services.kms, LocalKms):
         raise NotSupportedYet(
-            "Master keys of an external KMS are not managed here.",
+            "The master keys are in an external KMS, which the catalog does not manage.",
             rule="kms",
-            hint="Use the tools of that KMS.",
+            hint="Manage them with the tools of that KMS.",
         )
     return services.kms

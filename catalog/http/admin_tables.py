@@ -133,10 +133,10 @@ def _updates(body: GovernedChange, table: str) -> list[TableUpdate]:
             f"{ordinary[0][:120]!r} is not a governed property.",
             table=table,
             rule="not-governed",
-            hint="Change ordinary properties by a commit to the table.",
+            hint="Change other properties by a commit to the table.",
         )
     if not body.set and not body.unset:
-        raise RequestInvalid("Nothing is to be changed.", table=table, rule="no-change")
+        raise RequestInvalid("The request sets and removes no property.", table=table, rule="no-change")
     updates: list[TableUpdate] = []
     if body.set:
         updates.append(SetPropertiesUpdate(updates=body.set))

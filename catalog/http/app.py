@@ -89,7 +89,7 @@ def healthz(services: ServicesOf) -> Health:
     services.policies.current()
     problems = []
     if services.policies.problem is not None:
-        problems.append("Newer policies are not in force; the log says why.")
+        problems.append("Newer policies are not in force. The service log has the reason.")
     if differences := services.replicas.differences:
         problems.append(f"Other replicas have different settings: {', '.join(differences)}.")
     return Health(status="degraded" if problems else "ok", problems=problems)

@@ -125,7 +125,8 @@ def _require_acting(services: Services, engine: SigningEngine, request_id: str) 
             f"The key of engine {principal.name} comes from a reusable token, and users can run code in it: "
             f"{code.detail}",
             rule="engine-token-reusable",
-            hint="Take the grant away, or start the engine with a one-time token (token issue --engine).",
+            hint="Revoke the grant of `code`, or start the engine with a one-time token "
+            "(`lakewarden token issue --engine`).",
         )
 
 

@@ -116,7 +116,7 @@ def iceberg_part(parse: Callable[[Any], T], value: object, what: str) -> T:
     raise RequestInvalid(
         f"The {what} is not valid: {problem}.",
         rule=what.replace(" ", "-"),
-        hint="Send it as the Iceberg REST specification says.",
+        hint="Send it as the Iceberg REST specification defines it.",
     )
 
 
@@ -147,7 +147,7 @@ def updates_of(values: list[dict[str, Any]]) -> list[TableUpdate]:
 
 def _parts(parse: Callable[[Any], T], values: list[dict[str, Any]], what: str) -> list[T]:
     if len(values) > _MAX_PARTS:
-        raise RequestInvalid(f"More than {_MAX_PARTS} {what}s come in one commit.", rule="updates")
+        raise RequestInvalid(f"The commit has more than {_MAX_PARTS} {what}s.", rule="updates")
     return [iceberg_part(parse, value, what) for value in values]
 
 

@@ -148,7 +148,9 @@ def _check_query(raw: bytes) -> None:
 
 def _ambiguous(what: str) -> RequestInvalid:
     return RequestInvalid(
-        f"The address holds {what}.", rule="address", hint="Encode each name once, as UTF-8, by RFC 3986."
+        f"The address contains {what}.",
+        rule="address",
+        hint="Percent-encode each name once, as UTF-8 (RFC 3986).",
     )
 
 

@@ -386,7 +386,7 @@ class BoundedProtocol(H11Protocol):
 
 def _too_many(rule: str, limit: str, setting: str) -> TooManyConnections:
     return TooManyConnections(
-        f"The service has {limit} already.",
+        f"The service already has its maximum of {limit}.",
         rule=rule,
         hint=f"Close connections that are idle, try again later, or raise `http.{setting}`.",
     )
@@ -394,11 +394,13 @@ def _too_many(rule: str, limit: str, setting: str) -> TooManyConnections:
 
 def _late(what: str, seconds: float, rule: str) -> RequestTimedOut:
     return RequestTimedOut(
-        f"{what} did not arrive within {seconds:g} seconds.", rule=rule, hint="Send it without pauses."
+        f"{what} did not arrive within {seconds:g} seconds.",
+        rule=rule,
+        hint="Send the request again without pauses, or raise the time-out in the settings.",
     )
 
 
 def _invalid(problem: str) -> RequestInvalid:
     return RequestInvalid(
-        f"The request is not valid HTTP: {problem}.", rule="http", hint="Send it by RFC 9112, over HTTP/1.1."
+        f"The request is not valid HTTP: {problem}.", rule="http", hint="Send it over HTTP/1.1 (RFC 9112)."
     )

@@ -221,7 +221,7 @@ def _validation(error: RequestValidationError) -> RequestInvalid:
     return RequestInvalid(
         f"The request is not valid at {place}: {problem['msg']}.",
         rule="request",
-        hint="The interface is described in /openapi.json.",
+        hint="See /openapi.json for the interface.",
     )
 
 

@@ -122,9 +122,9 @@ def _column(term: object) -> str:
         term = term["term"]
     if isinstance(term, dict) and term.get("type") == "transform":
         raise NotSupportedYet(
-            "A filter by a transform is not evaluated.",
+            "Filters on transforms are not supported.",
             rule="filter",
-            hint="Filter by the column; partitions are pruned from that.",
+            hint="Filter on the column. Partitions are pruned by it.",
         )
     if not isinstance(term, str) or not term:
         raise _invalid("a term is not the name of a column")
@@ -133,13 +133,13 @@ def _column(term: object) -> str:
 
 def _value(value: object) -> str | int | float | bool:
     if not isinstance(value, str | int | float):
-        raise _invalid("a value is not a text, a number or a truth value")
+        raise _invalid("a value is not a string, a number or a boolean")
     return value
 
 
 def _values(values: object) -> list[str | int | float | bool]:
     if not isinstance(values, list) or len(values) > MAX_VALUES:
-        raise _invalid(f"values are a list of at most {MAX_VALUES}")
+        raise _invalid(f"`values` is not a list of at most {MAX_VALUES} values")
     return [_value(value) for value in values]
 
 

@@ -36,7 +36,9 @@ async def check_prefix(prefix: str, services: ServicesOf) -> None:
     """The one prefix is the catalog's name, as `/v1/config` says."""
     if prefix != services.settings.catalog.name:
         raise NoSuchWarehouse(
-            "The catalog has another prefix.", rule="prefix", hint="Take the prefix that /v1/config answers."
+            "The address has a prefix that this catalog does not serve.",
+            rule="prefix",
+            hint="Use the prefix in the answer of /v1/config.",
         )
 
 
@@ -61,9 +63,9 @@ def config(request: Request, services: ServicesOf, warehouse: str | None = None)
     """What a client needs to know first: the prefix, and which operations are served."""
     if warehouse is not None and not _is_ours(services, warehouse):
         raise NoSuchWarehouse(
-            "There is no such warehouse here.",
+            "The catalog does not serve this warehouse.",
             rule="warehouse",
-            hint=f"Leave it out, or name the catalog: {services.settings.catalog.name}.",
+            hint=f"Leave `warehouse` out, or give the name of the catalog: {services.settings.catalog.name}.",
         )
     overrides = {"prefix": quote(services.settings.catalog.name, safe="")}
     return CatalogConfig(

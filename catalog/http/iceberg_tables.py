@@ -193,9 +193,9 @@ def register_table(
     """Take over a table from its metadata.json: CREATE on the name, RWStorage on where it lies."""
     if body.overwrite:
         raise NotSupportedYet(
-            "A table is not registered over another one.",
+            "Registering over an existing table is not supported.",
             rule="register-overwrite",
-            hint="Drop the other table first.",
+            hint="Drop the existing table first.",
         )
     name = table_name(namespace_from_path(namespace), body.name)
     viewer = Viewer.of(caller, services)
@@ -224,8 +224,8 @@ def _check_identifier(name: TableName, body: CommitTable) -> None:
     given = body.identifier
     if given is not None and (tuple(given.namespace), given.name) != (name.namespace, name.name):
         raise RequestInvalid(
-            "The body names another table than the address.",
+            "The body and the address name different tables.",
             table=str(name),
             rule="identifier",
-            hint="Name the same table in both, or leave `identifier` out.",
+            hint="Give the same table in both, or leave `identifier` out.",
         )

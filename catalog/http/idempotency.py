@@ -100,9 +100,9 @@ def key_of(request: Request) -> str | None:
             if key.version == _VERSION and str(key) == values[0].lower():
                 return str(key)
     raise RequestInvalid(
-        f"The header {HEADER} is not one UUIDv7.",
+        f"The header {HEADER} does not hold exactly one UUIDv7.",
         rule="idempotency-key",
-        hint="Send a UUIDv7 as RFC 9562 writes it, such as 017f22e2-79b0-7cc3-98c4-dc0c0c07398f.",
+        hint="Send a UUIDv7 (RFC 9562), such as 017f22e2-79b0-7cc3-98c4-dc0c0c07398f.",
     )
 
 
@@ -154,9 +154,9 @@ async def _begun(keys: IdempotencyKeys, wanted: KeyedRequest) -> Attempt | Kept:
     while (begun := await run_in_threadpool(keys.begin, wanted)) is None:
         if loop.time() + pause > deadline:
             raise CommitStateUnknown(
-                "The same request came before, and is still being carried out.",
+                "The same request was sent before and is still in progress.",
                 rule="idempotency-key",
-                hint="Repeat it unchanged later, with the same idempotency key or write id.",
+                hint="Repeat it later, unchanged, with the same idempotency key or write id.",
             )
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LOOK_AGAIN_S[1])

@@ -89,11 +89,13 @@ class CreateKey(_Body):
             raise NotSupportedYet(
                 f"Keys have no attribute {_ACL_ATTRIBUTE!r}: policies decide.",
                 rule="key-attribute",
-                hint="Leave it out.",
+                hint="Leave the attribute out.",
             )
         if self.cipher not in (None, CIPHER):
             raise RequestInvalid(
-                "Keys have another cipher.", rule="key-cipher", hint=f"Ask for {CIPHER}, or for none."
+                "The cipher is not supported.",
+                rule="key-cipher",
+                hint=f"Use {CIPHER}, or leave the cipher out.",
             )
         denial = _denial(attributes.get(DENIAL_ATTRIBUTE, Denial.ERROR))
         return KeySpec(
@@ -123,7 +125,9 @@ class EncryptedMaterial(_Body):
         version = VersionName.parse(version_name)
         if self.name != version.key:
             raise RequestInvalid(
-                "Body and address name different keys.", rule="key-name", hint="Name the same key in both."
+                "The body and the address name different keys.",
+                rule="key-name",
+                hint="Give the same key in both.",
             )
         return EncryptedKey(version, self.iv, self.material)
 
@@ -176,7 +180,9 @@ def refuse_material(material: str | None) -> None:
     """
     if material is not None:
         raise NotSupportedYet(
-            "Key material of one's own is not taken.", rule="key-material", hint="Let the catalog make it."
+            "Key material from the client is not supported.",
+            rule="key-material",
+            hint="Leave `material` out: the catalog generates it.",
         )
 
 
@@ -225,7 +231,7 @@ def _denial(text: str) -> Denial:
         return Denial(text)
     except ValueError:
         raise RequestInvalid(
-            f"The attribute {DENIAL_ATTRIBUTE} is `error` or `mask`.",
+            f"The attribute {DENIAL_ATTRIBUTE} is neither `error` nor `mask`.",
             rule="key-attribute",
-            hint="Leave it out for errors.",
+            hint="Give one of them. The default is `error`.",
         ) from None

@@ -134,7 +134,9 @@ class GuardedRoute(APIRoute):
     async def _strict(self, request: Request, body: bytes, max_elements: int) -> Request:
         """The request with its body read and parsed; the framework asks for both by these names."""
         if body and self.body_field is None:
-            raise RequestInvalid("This operation takes no body.", rule="body", hint="Send it without one.")
+            raise RequestInvalid(
+                "This operation takes no body.", rule="body", hint="Send the request without a body."
+            )
         strict = Request(request.scope, request.receive)
         strict._body = body
         # As it was sent, for operations that keep it so.
@@ -195,9 +197,9 @@ def _check_texts(document: object) -> None:
     if isinstance(document, str):
         if "\0" in document or any("\ud800" <= character <= "\udfff" for character in document):
             raise RequestInvalid(
-                "The request body holds a text with NUL or half of a surrogate pair.",
+                "The request body has a string with NUL or an unpaired surrogate.",
                 rule="json",
-                hint="Send whole Unicode characters.",
+                hint="Remove these characters.",
             )
     elif isinstance(document, dict):
         for name, value in document.items():
@@ -293,7 +295,7 @@ def _too_large(limit: int) -> BodyTooLarge:
     return BodyTooLarge(
         f"The request body has more than {limit} bytes.",
         rule="body-size",
-        hint="Send less at once; for commits, `http.max_body_bytes` can be raised.",
+        hint="Send smaller requests, or raise `http.max_body_bytes`.",
     )
 
 
@@ -301,11 +303,11 @@ def _check_content_type(headers: Headers) -> None:
     types = headers.getlist("content-type")
     if len(types) != 1 or not _JSON.fullmatch(types[0].strip()):
         raise ContentTypeRefused(
-            "The request body is not declared to be JSON.",
+            "The request has no `Content-Type: application/json`.",
             rule="content-type",
-            hint="Send `Content-Type: application/json`.",
+            hint="Send the body as JSON, with `Content-Type: application/json`.",
         )
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise ContentTypeRefused(
-            "The request body is compressed.", rule="content-encoding", hint="Send it as it is."
+            "The request body is compressed.", rule="content-encoding", hint="Send the body uncompressed."
         )

@@ -159,7 +159,7 @@ def reserve_descriptors(connections: int) -> None:
         raise RequestInvalid(
             f"{connections} connections need {needed} open files, but the process can open {hard}.",
             rule="open-files",
-            hint="Raise the limit of open files (`ulimit -Hn`), or lower `http.max_connections`.",
+            hint="Raise the hard limit of open files (`ulimit -Hn`), or lower `http.max_connections`.",
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 

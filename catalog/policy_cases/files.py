@@ -28,7 +28,7 @@ def case_files(path: Path) -> list[Path]:
         RequestInvalid: there is none.
     """
     if not path.exists():
-        _refuse(path, "there is no such file or directory.", "Check the path.")
+        _refuse(path, "the file or directory does not exist.", "Check the path.")
     if not path.is_dir():
         _check_name(path)
         return [path]
@@ -39,7 +39,7 @@ def case_files(path: Path) -> list[Path]:
                 _check_name(Path(directory, name))
                 found.append(Path(directory, name))
     if not found:
-        _refuse(path, f"no file in it has a name that ends in {SUFFIX}.", "Write cases.")
+        _refuse(path, f"the directory has no file whose name ends in {SUFFIX}.", "Add a file of test cases.")
     return sorted(found)
 
 
@@ -85,7 +85,7 @@ def _documents(paths: Sequence[Path]) -> Iterator[Path]:
             continue
         found = sorted(each for each in path.resolve().iterdir() if each.name.endswith(".json"))
         if not found:
-            _refuse(path, "no document is in this directory.", "Put *.json files into it.")
+            _refuse(path, "the directory has no policy documents.", "Add *.json files.")
         yield from found
 
 
@@ -103,21 +103,25 @@ def _read(path: Path, most: int) -> bytes:
     """A file, and no more than one byte over what is accepted of it."""
     try:
         if not path.is_file():
-            _refuse(path, "there is no such file.", "A path is relative to the file that names it.")
+            _refuse(
+                path,
+                "the file does not exist or is not a regular file.",
+                "Check the path. It is relative to the file that names it.",
+            )
         with path.open("rb") as file:
             return file.read(most + 1)
     except OSError as error:
-        _refuse(path, f"the file cannot be read: {error.strerror}.", "Check who may read it.")
+        _refuse(path, f"the file cannot be read: {error.strerror}.", "Check its permissions.")
 
 
 def _check_name(path: Path) -> None:
     if not path.name.endswith(SUFFIX):
-        _refuse(path, f"the name of a file of cases ends in {SUFFIX}.", "Rename it, so that it is collected.")
+        _refuse(path, f"the name of a test file must end in {SUFFIX}.", "Rename the file.")
 
 
 def _raise(error: OSError) -> NoReturn:
     _refuse(
-        Path(error.filename), f"the directory cannot be read: {error.strerror}.", "Check who may read it."
+        Path(error.filename), f"the directory cannot be read: {error.strerror}.", "Check its permissions."
     )
 
 

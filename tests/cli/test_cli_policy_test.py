@@ -151,24 +151,24 @@ def test_a_mistake_in_a_policy_is_no_success(place: Path) -> None:
 @pytest.mark.parametrize("gone", ["../policies", "../encryption"])
 def test_documents_that_are_not_there_are_no_success(place: Path, gone: str) -> None:
     shutil.rmtree(place / "cases" / gone)
-    assert "there is no such file" in run("cases", code=2).stdout
+    assert "the file does not exist" in run("cases", code=2).stdout
     (place / "cases" / gone).mkdir()
-    assert "no document is in this directory" in run("cases", code=2).stdout
+    assert "the directory has no policy documents" in run("cases", code=2).stdout
 
 
 def test_nothing_to_run_is_no_success(place: Path) -> None:
     Path("empty").mkdir()
-    assert "no file in it has a name that ends in .policy-test.yaml" in run("empty", code=2).stdout
-    assert "no such file or directory" in run("nowhere", code=2).stdout
+    assert "the directory has no file whose name ends in .policy-test.yaml" in run("empty", code=2).stdout
+    assert "the file or directory does not exist" in run("nowhere", code=2).stdout
     assert "1 not run" in run("empty", "cases", code=2).stdout
-    assert "ends in .policy-test.yaml" in run("policies/sales.json", code=2).stdout
+    assert "must end in .policy-test.yaml" in run("policies/sales.json", code=2).stdout
     run(code=2)
 
 
 @pytest.mark.parametrize("name", ["x.policy-test.yml", "x.policy_test.yaml", "x.policy-tests.yaml"])
 def test_a_name_that_nearly_ends_right_is_not_passed_over(place: Path, name: str) -> None:
     shutil.copy(CASES, Path("cases", name))
-    assert f"cases/{name}: the name of a file of cases ends in" in run("cases", code=2).stdout
+    assert f"cases/{name}: the name of a test file must end in" in run("cases", code=2).stdout
 
 
 def test_files_are_found_at_any_depth_once_and_in_order(place: Path) -> None:
@@ -200,9 +200,9 @@ def test_other_policies_can_be_tested_by_the_same_cases(place: Path) -> None:
 
 def test_what_is_no_file_is_not_waited_for(place: Path) -> None:
     os.mkfifo("cases/pipe.policy-test.yaml")
-    assert "there is no such file" in run("cases", code=2).stdout
+    assert "the file does not exist" in run("cases", code=2).stdout
     os.mkfifo("policies/pipe.json")
-    assert "there is no such file" in run(CASES, code=2).stdout
+    assert "the file does not exist" in run(CASES, code=2).stdout
 
 
 def test_a_directory_that_cannot_be_read_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
