@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tests.support.service import Service
 
 
+# No example has a deadline: that would ask how fast the machine is.
+settings.register_profile("tests", settings(), deadline=None)
+settings.load_profile("tests")
 # For `make nightly` and `make fuzz`: tests that set no number of their own try more examples.
 for name, examples in {"nightly": 1_000, "fuzz": 100_000}.items():
     settings.register_profile(
