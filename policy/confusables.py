@@ -17,11 +17,11 @@ _CONFUSABLE = str.maketrans(
 )
 
 
-#: What `as_seen` leaves out of ASCII: space and control characters.
+#: What `skeleton_of` leaves out of ASCII: space and control characters.
 _ASCII_UNSEEN = dict.fromkeys((*range(33), 127))
 
 
-def as_seen(name: str) -> str:
+def skeleton_of(name: str) -> str:
     """What a person sees: no case, no accents, no spaces or invisible characters, confusables resolved."""
     if name.isascii():
         return name.lower().translate(_ASCII_UNSEEN)
@@ -29,7 +29,7 @@ def as_seen(name: str) -> str:
     return "".join(c for c in text if unicodedata.category(c)[0] not in "MCZ")
 
 
-def same_but_foreign(text: str, known: str) -> bool:
+def equal_but_foreign(text: str, known: str) -> bool:
     """Equal, where a letter outside ASCII may stand for any letter, as long as most letters are equal."""
     if len(text) != len(known) or text.isascii():
         return text == known

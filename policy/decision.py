@@ -41,7 +41,7 @@ class Decision:
 
     def __post_init__(self) -> None:
         if not self.reasons:
-            raise ValueError("a decision needs a reason")
+            raise ValueError("A decision must have at least one reason.")
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -69,7 +69,9 @@ class Decision:
         """
         parts = tuple(decisions)
         if not parts:
-            return cls.deny(Reason("empty-conjunction", "Nothing was asked, so nothing is granted."))
+            return cls.deny(
+                Reason("empty-conjunction", "The request names no privilege, so it grants nothing.")
+            )
         decisive = [part for part in parts if not part.allowed] or parts
         reasons = dict.fromkeys(reason for part in decisive for reason in part.reasons)
         return cls(all(part.allowed for part in parts), tuple(reasons))

@@ -53,12 +53,14 @@ def namespace_of(levels: Iterable[str]) -> Namespace:
     namespace = tuple(levels)
     if not 1 <= len(namespace) <= MAX_LEVELS:
         raise RequestInvalid(
-            f"A namespace has 1 to {MAX_LEVELS} levels, this one has {len(namespace)}.", rule="identifier"
+            f"The namespace has {len(namespace)} levels. It must have 1 to {MAX_LEVELS}.", rule="identifier"
         )
     for level in namespace:
         _check_name("namespace level", level)
     if len(".".join(namespace)) > MAX_NAMESPACE_LENGTH:
-        raise RequestInvalid(f"A namespace has at most {MAX_NAMESPACE_LENGTH} characters.", rule="identifier")
+        raise RequestInvalid(
+            f"The namespace has more than {MAX_NAMESPACE_LENGTH} characters.", rule="identifier"
+        )
     return namespace
 
 
@@ -79,13 +81,13 @@ def slug(text: str) -> str:
 
 def _check_name(what: str, name: str) -> None:
     if not name or len(name) > MAX_NAME_LENGTH:
-        raise RequestInvalid(f"A {what} has 1 to {MAX_NAME_LENGTH} characters.", rule="identifier")
+        raise RequestInvalid(f"The {what} must have 1 to {MAX_NAME_LENGTH} characters.", rule="identifier")
     if name != name.strip():
         raise RequestInvalid(f"The {what} {name!r} begins or ends with a space.", rule="identifier")
     for character in name:
         if character in _FORBIDDEN or unicodedata.category(character) in _FORBIDDEN_CATEGORIES:
             raise RequestInvalid(
-                f"The {what} {name!r} holds the character {character!r}, which could be read in two ways.",
+                f"The {what} {name!r} contains the ambiguous character {character!r}.",
                 rule="identifier",
-                hint="Choose a name without dots, slashes, backslashes, control and format characters.",
+                hint="Use a name without dots, slashes, backslashes, control and format characters.",
             )

@@ -7,7 +7,7 @@ made.
 Everybody whom a policy about the table names is asked about: each user, group and role by itself, and
 somebody whom none names. Who belongs to several groups may be split although none of them is.
 
-That is asked once for all columns and people whom the policies cannot tell apart, and has a bound: it takes
+That is asked once for columns and principals that the policies cannot tell apart, and has a bound: it takes
 place within requests. What was not looked at is said.
 """
 
@@ -21,7 +21,7 @@ from typing import Final
 
 from policy.principal import Principal
 from policy.ranger import PolicySet
-from policy.ranger.equivalence import Likeness, People
+from policy.ranger.equivalence import Equivalence, PrincipalClass
 from policy.visible import KnownTable, View
 
 _MOST_COLUMNS: Final = 1_000
@@ -38,20 +38,20 @@ class Split:
 
     Attributes:
         key_id: the master key id.
-        who: for people: ``user 'ann'``, ``group 'hr', role 'clerk' and 3 more`` or ``everybody else``.
+        who: for principals: ``user 'ann'``, ``group 'hr', role 'clerk' and 3 more`` or ``everybody else``.
         may: columns that he may select unmasked.
-        may_not: columns that he may not.
+        withheld: columns that he may not.
     """
 
     key_id: str
     who: str
     may: tuple[str, ...]
-    may_not: tuple[str, ...]
+    withheld: tuple[str, ...]
 
     def __str__(self) -> str:
         return (
-            f"The key {self.key_id!r} is split for {self.who}, who may select {_quoted(self.may)} "
-            f"and not {_quoted(self.may_not)}: the key opens both, so neither is read."
+            f"The key {self.key_id!r} is split for {self.who}: SELECT is granted on {_quoted(self.may)} "
+            f"but not on {_quoted(self.withheld)}. The key decrypts all of them, so none can be read."
         )
 
 
@@ -60,7 +60,7 @@ class Splits:
     """What was found.
 
     Attributes:
-        found: the keys that are split, one for all people for whom that is so in the same way.
+        found: the keys that are split, one for all principals for whom that is so in the same way.
         complete: whether all was looked at.
     """
 
@@ -70,7 +70,7 @@ class Splits:
     @property
     def notes(self) -> list[str]:
         """All that there is to tell, in sentences."""
-        more = "Not all columns and people were looked at: more keys may be split by the policies."
+        more = "Not all columns and principals were checked: the policies can split further keys."
         return [*map(str, self.found), *([] if self.complete else [more])]
 
 
@@ -91,12 +91,12 @@ def splits(
         now: the time, with a zone.
         owner: the table's owner.
     """
-    likeness = Likeness(policies, table, owner)
+    likeness = Equivalence(policies, table, owner)
     left = _MOST_MATCHES // likeness.size
     kinds, every_column = _kinds(likeness, groups, min(_MOST_COLUMNS, left))
-    people, everybody = likeness.people(min(_MOST_PEOPLE, left))
+    principals, everybody = likeness.principals(min(_MOST_PEOPLE, left))
     found: list[Split] = []
-    for each, (key_id, alike) in product(people, kinds.items()):
+    for each, (key_id, alike) in product(principals, kinds.items()):
         left -= sum(_questions(columns[0]) for columns in alike)
         if left < 0:
             break
@@ -109,7 +109,7 @@ def splits(
 
 
 def _kinds(
-    likeness: Likeness, groups: Mapping[str, Iterable[str]], most: int
+    likeness: Equivalence, groups: Mapping[str, Iterable[str]], most: int
 ) -> tuple[dict[str, list[list[str]]], bool]:
     """Of each key the columns, those together that are alike; and whether `most` of them were enough for all.
 
@@ -126,14 +126,17 @@ def _kinds(
 
 
 def _split(
-    key_id: str, alike: list[list[str]], people: People, entitled: Callable[[str, Principal], bool]
+    key_id: str,
+    alike: list[list[str]],
+    principals: PrincipalClass,
+    entitled: Callable[[str, Principal], bool],
 ) -> Split | None:
-    answers = [(columns, entitled(columns[0], people.principal)) for columns in alike]
-    may, may_not = (
+    answers = [(columns, entitled(columns[0], principals.principal)) for columns in alike]
+    may, withheld = (
         tuple(sorted(name for columns, answer in answers if answer is wanted for name in columns))
         for wanted in (True, False)
     )
-    return Split(key_id, _listed(people.who), may, may_not) if may and may_not else None
+    return Split(key_id, _listed(principals.who), may, withheld) if may and withheld else None
 
 
 def _questions(column: str) -> int:

@@ -43,9 +43,9 @@ def _names(kind: str, names: Iterable[str]) -> frozenset[str]:
     # A bare string would become the set of its letters.
     if isinstance(names, str):
         raise RequestInvalid(
-            f"The {kind}s of a principal were given as one string.",
+            f"The {kind}s of a principal are one string instead of a set.",
             rule="principal-name",
-            hint=f"Give a set of {kind} names.",
+            hint=f"Pass a set of {kind} names.",
         )
     checked = frozenset(names)
     for name in checked:
@@ -56,13 +56,13 @@ def _names(kind: str, names: Iterable[str]) -> frozenset[str]:
 def _check_name(kind: str, name: object) -> None:
     if not isinstance(name, str) or not name.strip():
         raise RequestInvalid(
-            f"A {kind} has no name.",
+            f"A {kind} name is empty or blank.",
             rule="principal-name",
-            hint=f"Give each {kind} a name that is not blank.",
+            hint=f"Use a {kind} name that is not blank.",
         )
     if len(name) > MAX_NAME_CHARACTERS or forbidden_character(name) is not None:
         raise RequestInvalid(
-            f"A {kind} name is longer than {MAX_NAME_CHARACTERS} characters or holds a control character.",
+            f"A {kind} name is longer than {MAX_NAME_CHARACTERS} characters or contains a control character.",
             rule="principal-name",
             hint="Use a shorter name of printable characters.",
         )

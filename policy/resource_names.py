@@ -26,7 +26,7 @@ def resource_named(text: str) -> Resource:
     """
     kind, colon, name = text.partition(":")
     if not colon or kind not in _KINDS:
-        _refuse("A resource is written as KIND:NAME.", f"Write one of the kinds {', '.join(_KINDS)}.")
+        _refuse("The resource is not in the form KIND:NAME.", f"Use one of the kinds {', '.join(_KINDS)}.")
     return _KINDS[kind](name)
 
 
@@ -38,7 +38,7 @@ def table_named(text: str) -> TableName:
     """
     *namespace, name = text.split(".")
     if not namespace:
-        _refuse("A table's name begins with its namespace.", "Name it as NAMESPACE.TABLE.")
+        _refuse("The table name has no namespace.", "Write NAMESPACE.TABLE.")
     return table_name(namespace, name)
 
 
@@ -54,7 +54,7 @@ def _table(name: str) -> Resource:
 def _column(name: str) -> Resource:
     table_text, slash, column = name.partition("/")
     if not slash:
-        _refuse("A column is named after its table.", "Name it as NAMESPACE.TABLE/COLUMN.")
+        _refuse("The column name has no table.", "Write NAMESPACE.TABLE/COLUMN.")
     table = table_named(table_text)
     return Resource.column(table.database, table.name, column)
 

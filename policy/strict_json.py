@@ -25,9 +25,9 @@ _MARK: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{},:]', re.DOTALL)
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
 
 
-_MEND: Final = "Correct the text there; JSON has no comments, and no comma behind the last element."
+_MEND: Final = "Correct the text there. JSON has no comments and no trailing commas."
 _ENCODE: Final = "Save the text in UTF-8."
-_ONCE: Final = "Give each name of an object once."
+_ONCE: Final = "Use each name once in an object."
 
 
 class _Ambiguous(ValueError):
@@ -80,12 +80,12 @@ def parse(
         raise error(
             f"{what} has more than {max_elements} values, names and containers.",
             rule="json-elements",
-            hint="Send less at once.",
+            hint="Split the request.",
         ) from problem
     except _Ambiguous as problem:
         raise error(f"{what} is ambiguous: {problem}.", rule="json", hint=_MEND) from problem
     except ValueError as problem:
-        raise error(f"{what} holds a number that is too long.", rule="json", hint=_MEND) from problem
+        raise error(f"{what} contains a number that is too long.", rule="json", hint=_MEND) from problem
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -109,7 +109,7 @@ def _repetition(text: str) -> str:
             name = json.loads(mark)
             if name in seen:
                 line = text.count("\n", 0, token.start()) + 1
-                return f"the name {name[:80]!r} is given twice in one object, again in line {line}"
+                return f"the name {name[:80]!r} occurs twice in one object, the second time in line {line}"
             seen.add(name)
         name_next = mark == "{" or (mark == "," and names[-1] is not None)
     raise AssertionError("no name is given twice")

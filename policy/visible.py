@@ -33,7 +33,7 @@ from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.privileges.tables import key_requests
 from policy.ranger import MaskRule, PolicySet
 
-_FIELD: Final = Decision.allow(Reason("nested-field", "No policy speaks against the field."))
+_FIELD: Final = Decision.allow(Reason("nested-field", "No policy denies the field."))
 SHOWN_MASKED: Final = "column-mask"
 """The rule by which a column is shown through the table's mask."""
 

@@ -76,7 +76,7 @@ def _is_number(value: str, largest: int) -> bool:
 
 def _invalid(name: str, value: str, expected: str, table: str) -> PropertyInvalid:
     return PropertyInvalid(
-        f"The table property {name} is {value[:80]!r}, which writers cannot follow.",
+        f"{value[:80]!r} is not an allowed value of the table property {name}.",
         table=table,
         rule="write-property",
         hint=f"Use {expected}.",

@@ -28,7 +28,7 @@ from catalog.iceberg.metadata import require_written_version
 from catalog.reading.loading import LoadedTable
 from catalog.rules import governance
 from catalog.rules import table_changes as change_rules
-from catalog.rules.governance import Wanted
+from catalog.rules.governance import Requested
 from catalog.rules.openable import check_commit
 from catalog.rules.table_changes import Changes
 from catalog.snapshot_checks.branches import Rollback, rollbacks, sets_retention
@@ -196,7 +196,7 @@ class Committer:
         return self._rollbacks.drop_protection(table, taken_back)
 
     def _requests(
-        self, caller: Caller, table: LoadedTable, changes: Changes, wanted: Wanted, *, unprotects: bool
+        self, caller: Caller, table: LoadedTable, changes: Changes, wanted: Requested, *, unprotects: bool
     ) -> list[AccessRequest]:
         principal, record = caller.principal, table.record
         rights = set(changes.rights) | ({"unprotect"} if unprotects else set())
@@ -221,7 +221,7 @@ class Committer:
             )
 
     def _next_governed(
-        self, table: LoadedTable, wanted: Wanted, metadata: TableMetadata, begins: bool
+        self, table: LoadedTable, wanted: Requested, metadata: TableMetadata, begins: bool
     ) -> tuple[table_state.Governed, tuple[PekRecord, ...]]:
         """The next governed version, with the keys that have to be made for an epoch that begins."""
         with read(self._context.engine) as connection:

@@ -118,7 +118,7 @@ def _require_acting(services: Services, engine: SigningEngine, request_id: str) 
     acting, resource = Caller(principal, principal, request_id), Resource.engine(principal.name)
     request = AccessRequest(principal, resource, "act")
     services.authorizer.screen(acting, "engine.act", principal.name, request)
-    code = services.authorizer.policies().someone_may(resource, "code") if engine.reusable else None
+    code = services.authorizer.policies().grant_to_anyone(resource, "code") if engine.reusable else None
     if code is not None:
         services.authorizer.record(acting, "engine.act", principal.name, Decision.deny(code))
         raise NotAuthorized(

@@ -34,7 +34,7 @@ class TableReport(Answer):
             Broken(
                 rule=each.rule,
                 document=each.document,
-                ask=each.ask,
+                ask=each.requirement,
                 column=each.column,
                 found=each.found,
                 detail=each.detail,

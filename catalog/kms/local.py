@@ -102,7 +102,7 @@ class LocalKms(KmsClient):
         """
         if not is_master_key_id(master_key_id) or is_endpoint_key_name(master_key_id):
             raise RequestInvalid(
-                "That cannot be the id of a master key.",
+                "That is not a valid master key id.",
                 rule="master-key-id",
                 hint="Use ASCII letters, digits and _ . / + = -, at most 255 of them; no door/ in front.",
             )

@@ -59,7 +59,7 @@ class Verdict:
             " ".join(told),
             table=table,
             rule=reasons[0].rule,
-            hint="All rules on a table have to hold at once.",
+            hint="Change the table so that it satisfies every encryption rule.",
         )
 
 

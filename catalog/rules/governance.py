@@ -31,13 +31,13 @@ from policy.encryption.encrypted_columns import (
 )
 from policy.encryption.epochs import Epoch, Epochs, PekRef
 from policy.encryption.file_formats import FileFormat
-from policy.encryption.requested import Wanted, for_new_table
+from policy.encryption.requested import Requested, for_new_table
 from policy.encryption.specification import ColumnKey, ColumnMask, EncryptionSpec
 from policy.errors import EncryptionPolicyViolation, RequestInvalid
 from policy.location.location import Location
 
 __all__ = [
-    "Wanted",
+    "Requested",
     "begins_epoch",
     "check_room",
     "check_schema",
@@ -58,7 +58,7 @@ def for_change(
     catalog_master_key_id: str | None,
     table: str,
     file_format: FileFormat | None = None,
-) -> Wanted:
+) -> Requested:
     """What governs a table after a change of its governed properties, or of the format of its files.
 
     Without a format they keep theirs.
@@ -80,13 +80,13 @@ def for_change(
 
 def following(
     current: Governed,
-    wanted: Wanted,
+    wanted: Requested,
     before: TableMetadata,
     after: Schema,
     table: str,
     *,
     said: Collection[str],
-) -> Wanted:
+) -> Requested:
     """The same columns protected as before, by the names that a change of the schema gives them.
 
     Columns are named, and meant by id: one that is renamed stays under its key, one that is dropped leaves
@@ -223,7 +223,7 @@ def _leaves(schema: Schema) -> int:
 
 
 def first_version(
-    wanted: Wanted, metadata: TableMetadata, peks: Iterable[PekRef], version: int = 1
+    wanted: Requested, metadata: TableMetadata, peks: Iterable[PekRef], version: int = 1
 ) -> Governed:
     """The first governed version of a table that takes force; earlier numbers are of creations cut short."""
     epoch = _epoch(0, wanted.spec, metadata, peks)
@@ -231,7 +231,7 @@ def first_version(
 
 
 def next_version(
-    current: Governed, wanted: Wanted, metadata: TableMetadata, peks: Iterable[PekRef] | None, version: int
+    current: Governed, wanted: Requested, metadata: TableMetadata, peks: Iterable[PekRef] | None, version: int
 ) -> Governed:
     """The next governed version.
 

@@ -28,7 +28,7 @@ from catalog.iceberg import layout
 from catalog.iceberg.metadata import WRITTEN_FORMAT_VERSION
 from catalog.reading import loading
 from catalog.rules import governance
-from catalog.rules.governance import Wanted
+from catalog.rules.governance import Requested
 from catalog.rules.openable import check_new_table
 from catalog.state import claims, table_state
 from catalog.state.table_state import TableRecord, TableState
@@ -78,7 +78,7 @@ class Draft:
 
     record: TableRecord
     metadata: TableMetadata
-    wanted: Wanted
+    wanted: Requested
     write_paths: tuple[Location, ...]
     given: dict[str, str]
 

@@ -25,7 +25,7 @@ from catalog.iceberg.metadata import dump_metadata, metadata_directory, parse_me
 from catalog.reading.loading import LoadedTable
 from catalog.rules import governance
 from catalog.rules import table_changes as change_rules
-from catalog.rules.governance import Wanted
+from catalog.rules.governance import Requested
 from catalog.snapshot_checks.inspection import Origin
 from catalog.state import claims, seals, table_state
 from catalog.state import pek_records as key_records
@@ -113,7 +113,7 @@ class StagedWrites:
         """
         table = self._table(row, self.name(row))
         allowed, spec = table.governed.allowed, table.governed.spec
-        wanted = Wanted(allowed, spec, allowed.entries, spec.key_ids(), unprotects=spec.opens_to_others)
+        wanted = Requested(allowed, spec, allowed.entries, spec.key_ids(), unprotects=spec.opens_to_others)
         paths = tuple(privileges.write_paths(table.metadata.properties))
         draft = Draft(table.record, table.metadata, wanted, paths, {})
         overlaps = self._drafter.authorize(caller, "table.create", draft)

@@ -36,7 +36,7 @@ from catalog.writes.new_files import FileCommit
 from catalog.writes.sessions import SealedTransport, WriteLog, WriteRow, WriteSession
 from catalog.writes.transport import make_transport, rewrapper_of, stock_keys_of
 from catalog.writes.written_files import Built, SnapshotBuilder
-from policy.encryption.epochs import PekRef, writes_alike
+from policy.encryption.epochs import PekRef, encrypts_equally
 from policy.encryption.specification import EncryptionSpec
 from policy.errors import KeyNotUsable, LocationNotAllowed, RequestInvalid
 from policy.location.location import Location
@@ -162,7 +162,7 @@ class TableWrites:
         now = table.governed.epochs.current
         if row.transport is None or not now.spec.encrypts:
             return  # told by what the files have no keys for, or keys too many
-        if begun is None or not writes_alike(begun.epochs.current, now):
+        if begun is None or not encrypts_equally(begun.epochs.current, now):
             raise KeyNotUsable(
                 "The table's encryption changed after the write began.",
                 table=table.name,

@@ -74,9 +74,9 @@ def resolve_columns(spec: EncryptionSpec, name_to_field_id: Mapping[str, int]) -
             ids = _field_ids(governed.MASKS, (column,), inside)
             if spec.columns and not protected.issuperset(ids):
                 raise PropertyInvalid(
-                    f"{governed.MASKS}: column {column!r} is masked but has no key.",
+                    f"{governed.MASKS}: column {column!r} has a mask but no column key.",
                     rule="mask-without-key",
-                    hint=f"Give the column a key in {governed.COLUMNS}, or take the mask away.",
+                    hint=f"Give the column a key in {governed.COLUMNS}, or remove the mask.",
                 )
     require_room(keyed)
     return keyed
@@ -91,10 +91,10 @@ def _refuse_nested(spec: EncryptionSpec, names: Collection[str]) -> None:
         outer = next(iter(_outer_names(column, names)), None)
         if outer is not None:
             raise PropertyInvalid(
-                f"{name}: {column!r} lies inside the column {outer!r}.",
+                f"{name}: {column!r} is nested in column {outer!r}.",
                 rule="nested-column",
                 hint=f"Name {outer}: "
-                f"{'a mask is for' if name == governed.MASKS else 'ORC encrypts'} a column as a whole.",
+                f"{'a mask covers' if name == governed.MASKS else 'ORC encrypts'} a whole top-level column.",
             )
 
 
@@ -126,10 +126,10 @@ def require_room(keyed: tuple[KeyedFields, ...]) -> None:
     size = sum(_ENTRY_BYTES + len(group.key_id) + _FIELD_ID_BYTES * len(group.field_ids) for group in keyed)
     if len(keyed) > _MAX_GROUPS or size > _MAX_GROUPS_BYTES:
         raise PropertyInvalid(
-            f"{governed.COLUMNS}: {len(keyed)} keys and their columns, nested ones included, are more than "
-            "the key metadata of a file holds.",
+            f"{governed.COLUMNS}: {len(keyed)} column keys with their columns, nested ones included, do not "
+            "fit into the key metadata of a file.",
             rule="too-many-columns",
-            hint="Use fewer keys or columns; without the property all columns are encrypted, under one key.",
+            hint="Use fewer keys or columns, or unset the property to encrypt all columns under one key.",
         )
 
 
@@ -148,7 +148,7 @@ def require_numbered(spec: EncryptionSpec, leaves: int) -> None:
             f"The table has {leaves} columns, nested ones included; an encrypted Parquet file has at most "
             f"{_MAX_LEAVES}.",
             rule="too-many-columns",
-            hint="Use several tables, or ORC, or no encryption.",
+            hint="Split the table, or set write.format.default=orc.",
         )
 
 
@@ -181,7 +181,7 @@ def _field_ids(name: str, columns: Iterable[str], inside: Mapping[str, list[int]
             raise PropertyInvalid(
                 f"{name}: the table has no column {column!r}.",
                 rule="unknown-column",
-                hint="Name columns as the schema does, letter by letter, nested ones with dots.",
+                hint="Use the schema's column names, in exact letter case. Separate nested names with dots.",
             )
         ids.update(inside[column])
     return tuple(sorted(ids))
@@ -233,8 +233,8 @@ def require_column_left(before: EncryptionSpec, after: EncryptionSpec, table: st
     """
     if before.columns and not after.columns:
         raise EncryptionPolicyViolation(
-            "No column would be left that encryption.columns names.",
+            "The change removes the last column that encryption.columns names.",
             table=table,
             rule="last-column",
-            hint="Unset encryption.columns first: then all columns are encrypted, under one key.",
+            hint="Unset encryption.columns first. All columns are then encrypted under one key.",
         )

@@ -105,13 +105,13 @@ class Epoch:
 
     def __post_init__(self) -> None:
         if self.from_sequence_number < 0:
-            raise _malformed("An epoch begins at a negative sequence number.")
+            raise _malformed("An encryption epoch begins at a negative sequence number.")
         if tuple(group.key_id for group in self.columns) != tuple(g.key_id for g in self.spec.columns):
-            raise _malformed("An epoch's columns are not those of its specification.")
+            raise _malformed("The columns of an encryption epoch do not match its specification.")
         if {ref.master_key_id for ref in self.peks} != set(self.spec.key_ids()):
-            raise _malformed("An epoch's PEKs are not those of its master keys.")
+            raise _malformed("The PEKs of an encryption epoch do not match its master keys.")
         if len(set(self.peks)) != len(self.peks):
-            raise _malformed("An epoch names a PEK twice.")
+            raise _malformed("An encryption epoch names the same PEK twice.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,9 @@ class Epochs:
     def __post_init__(self) -> None:
         starts = tuple(epoch.from_sequence_number for epoch in self.entries)
         if not starts or starts[0] != 0:
-            raise _malformed("No epoch governs the first sequence numbers.")
+            raise _malformed("No encryption epoch covers sequence number 0.")
         if any(later <= earlier for earlier, later in pairwise(starts)):
-            raise _malformed("The epochs are not in ascending order.")
+            raise _malformed("The encryption epochs are not in ascending order of sequence numbers.")
         object.__setattr__(self, "_starts", starts)
 
     @classmethod
@@ -161,7 +161,7 @@ def epoch_for(epochs: Epochs, sequence_number: int) -> Epoch:
     """
     if sequence_number < 0:
         raise EncryptionPolicyViolation(
-            f"No epoch governs sequence number {sequence_number}.",
+            f"No encryption epoch covers sequence number {sequence_number}.",
             rule="epoch",
             hint="The metadata is malformed; restore it from a sealed version.",
         )
@@ -176,7 +176,7 @@ def check_new_file(epochs: Epochs, keys: FileKeys | None) -> Decision:
         keys: what the file's key metadata states; None for a file without any.
     """
     epoch = epochs.current
-    return _judge(epoch, keys, lambda pek: pek in epoch.peks)
+    return _decide(epoch, keys, lambda pek: pek in epoch.peks)
 
 
 def check_sealed_file(epochs: Epochs, sequence_number: int | None, keys: FileKeys | None) -> Decision:
@@ -191,9 +191,11 @@ def check_sealed_file(epochs: Epochs, sequence_number: int | None, keys: FileKey
         keys: what the file's key metadata states; None for a file without any.
     """
     if sequence_number is None or sequence_number < 0:
-        return _deny("epoch", "The file's sequence number is not known, so no epoch can judge it.")
+        return _deny(
+            "epoch", "The file's sequence number is unknown, so its encryption epoch cannot be determined."
+        )
     epoch = epoch_for(epochs, sequence_number)
-    return _judge(epoch, keys, lambda pek: any(_is_later(pek, named) for named in epoch.peks))
+    return _decide(epoch, keys, lambda pek: any(_is_later(pek, named) for named in epoch.peks))
 
 
 def check_migrated(epochs: Epochs, keys: FileKeys | None) -> Decision:
@@ -207,7 +209,7 @@ def check_migrated(epochs: Epochs, keys: FileKeys | None) -> Decision:
         keys: what the file's key metadata states; None for a file without any.
     """
     named = {(ref.pek_id, ref.master_key_id) for ref in epochs.current.peks}
-    judged = _judge(epochs.current, keys, lambda pek: (pek.pek_id, pek.master_key_id) in named)
+    judged = _decide(epochs.current, keys, lambda pek: (pek.pek_id, pek.master_key_id) in named)
     if judged.allowed and keys is not None and _lacks_footer_digest(keys):
         return _deny("footer-digest", "The key metadata does not keep the digest of the file's footer.")
     return judged
@@ -237,7 +239,7 @@ def migrated(epochs: Epochs) -> Epochs:
     return Epochs.of(kept)
 
 
-def writes_alike(before: Epoch, now: Epoch) -> bool:
+def encrypts_equally(before: Epoch, now: Epoch) -> bool:
     """Whether a file that was written as one epoch says is what another one says, once its keys are wrapped.
 
     The versions of PEKs make no difference, nor the names of columns, nor when digests are looked at.
@@ -266,38 +268,50 @@ def _is_later(pek: PekRef, named: PekRef) -> bool:
     return same and pek.version >= named.version
 
 
-def _judge(epoch: Epoch, keys: FileKeys | None, fits: Callable[[PekRef], bool]) -> Decision:
+def _decide(epoch: Epoch, keys: FileKeys | None, fits: Callable[[PekRef], bool]) -> Decision:
     if not epoch.spec.encrypts:
         if keys is None:
             return _PLAINTEXT_FITS
-        return _deny("plaintext-required", "The file has key metadata, but its epoch is plaintext.")
+        return _deny(
+            "plaintext-required", "The file has key metadata, but its encryption epoch is plaintext."
+        )
     if keys is None:
-        return _deny("encryption-required", "The file is plaintext, and its encryption epoch is not.")
+        return _deny(
+            "encryption-required", "The file is unencrypted, but its encryption epoch requires encryption."
+        )
     return _check_keys(epoch, keys, fits)
 
 
 def _check_keys(epoch: Epoch, keys: FileKeys, fits: Callable[[PekRef], bool]) -> Decision:
-    spec = epoch.spec
+    spec, required = epoch.spec, epoch.spec.data_key_length
     if keys.algorithm is not spec.algorithm:
-        return _deny("algorithm", f"The file uses {keys.algorithm}, its epoch says {spec.algorithm}.")
-    if keys.footer is not spec.footer:
-        return _deny("footer", f"The file's footer is {keys.footer}, its epoch says {spec.footer}.")
-    if keys.stock_readers is not spec.stock_readers:
-        carried = "carries" if keys.stock_readers else "does not carry"
         return _deny(
-            "stock-readers", f"The file {carried} what stock readers need, its epoch says otherwise."
+            "algorithm", f"The file uses {keys.algorithm}. Its encryption epoch requires {spec.algorithm}."
+        )
+    if keys.footer is not spec.footer:
+        return _deny(
+            "footer", f"The file's footer is {keys.footer}. Its encryption epoch requires {spec.footer}."
+        )
+    if keys.stock_readers is not spec.stock_readers:
+        found = "has" if keys.stock_readers else "does not have"
+        return _deny(
+            "stock-readers", f"The file {found} the key material for standard readers, contrary to its epoch."
         )
     if keys.digest is not spec.keeps_digests:
         kept = "keeps" if keys.digest else "does not keep"
-        return _deny("file-digest", f"The key metadata {kept} the file's digest, its epoch says otherwise.")
+        return _deny(
+            "file-digest", f"The key metadata {kept} the file's digest, contrary to its encryption epoch."
+        )
     for key in keys.keys:
         if not fits(key.pek):
             return _deny(
-                FOREIGN_PEK, f"The file is under PEK {key.pek.pek_id}, which its epoch does not name."
+                FOREIGN_PEK,
+                f"The file is under PEK {key.pek.pek_id}, which its encryption epoch does not allow.",
             )
         if key.length != spec.data_key_length:
             return _deny(
-                "data-key-length", f"The file has a key of {key.length} bytes, not what its epoch says."
+                "data-key-length",
+                f"The file has a data key of {key.length} bytes. Its epoch requires {required} bytes.",
             )
     return _check_columns(epoch, keys)
 
@@ -305,12 +319,14 @@ def _check_keys(epoch: Epoch, keys: FileKeys, fits: Callable[[PekRef], bool]) ->
 def _check_columns(epoch: Epoch, keys: FileKeys) -> Decision:
     """The footer under the table's master key, and each group of columns under its own."""
     if not keys.keys or keys.keys[0].field_ids or keys.keys[0].pek.master_key_id != epoch.spec.master_key_id:
-        return _deny(FOREIGN_PEK, "The file's footer is not under the master key that its epoch says.")
+        return _deny(
+            FOREIGN_PEK, "The footer key is not wrapped under the master key that the encryption epoch names."
+        )
     if len(keys.keys) == 1 and not epoch.columns:
         return _KEYS_FIT
     stated = sorted((key.pek.master_key_id, key.field_ids) for key in keys.keys[1:])
     if stated != sorted((group.key_id, group.field_ids) for group in epoch.columns):
-        return _deny("columns", "The file's column keys are not those that its epoch says.")
+        return _deny("columns", "The file's column keys do not match those of its encryption epoch.")
     return _KEYS_FIT
 
 
@@ -320,5 +336,7 @@ def _deny(rule: str, detail: str) -> Decision:
 
 def _malformed(message: str) -> EncryptionPolicyViolation:
     return EncryptionPolicyViolation(
-        message, rule="epoch", hint="The table's governed state is damaged; restore the catalog's database."
+        message,
+        rule="epoch",
+        hint="The table's governed state is damaged. Restore the catalog's database from a backup.",
     )

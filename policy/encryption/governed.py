@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
-from policy.confusables import as_seen, same_but_foreign
+from policy.confusables import equal_but_foreign, skeleton_of
 from policy.encryption import governed_values as values
 from policy.errors import PropertyInvalid
 
@@ -69,7 +69,7 @@ _PLAINTEXT_FOOTER = _closed(MappingProxyType({"true": "plaintext", "false": "enc
 def _paths(name: str, value: object) -> str:
     """Any text: `policy.location.allow_list` reads the list, and refuses what it cannot read."""
     if not isinstance(value, str):
-        raise values.refused(name, "the value is not a text.", "Give the list of locations as a text.")
+        raise values.refused(name, "the value is not a string.", "Set the list of locations as a string.")
     return value
 
 
@@ -84,7 +84,7 @@ def _masks(name: str, value: object) -> str:
 def _provider(name: str, value: object) -> str:
     text = values.checked_text(name, value)
     if not text.strip(" "):
-        raise values.refused(name, "the value is empty.", "Name the key provider, or leave the property out.")
+        raise values.refused(name, "the value is empty.", "Set the key provider, or omit the property.")
     return text
 
 
@@ -148,10 +148,10 @@ def is_governed(name: str) -> bool:
 
     Exactly the names that `split` never leaves among the ordinary properties.
     """
-    return _without_option(name) in _KNOWN or _verdict(name) is not None
+    return _without_option(name) in _KNOWN or _confusable_name(name) is not None
 
 
-def is_taken_for(name: str, known: str) -> bool:
+def is_confusable_with(name: str, known: str) -> bool:
     """Whether a person could take a name for another one: itself, other letter case, confusable letters,
     invisible characters, other separators, a slip of the pen.
 
@@ -159,7 +159,7 @@ def is_taken_for(name: str, known: str) -> bool:
         name: as it was given.
         known: in ASCII and small letters.
     """
-    skeleton = as_seen(name[:_MAX_CACHED_CHARACTERS])
+    skeleton = skeleton_of(name[:_MAX_CACHED_CHARACTERS])
     return _SEPARATORS.sub("", skeleton) == _SEPARATORS.sub("", known) or _resembles(skeleton, known)
 
 
@@ -172,12 +172,14 @@ def canonical_name(name: str) -> str:
     bare = _without_option(name)
     if bare == PEK_ID:
         raise PropertyInvalid(
-            f"{name} is set by the catalog.", rule="property-read-only", hint="Leave the property out."
+            f"{name} is read-only: only the catalog sets it.",
+            rule="property-read-only",
+            hint="Omit the property.",
         )
     if bare in _SPELLINGS:
         return _SPELLINGS[bare][0]
-    known = _verdict(name)
-    hint = "It can be set and removed like any other." if known is None else _right_name(name, known)
+    known = _confusable_name(name)
+    hint = "Set or remove it as an ordinary table property." if known is None else _right_name(name, known)
     raise PropertyInvalid(f"{_shown(name)} is not a governed property.", rule="property-name", hint=hint)
 
 
@@ -213,9 +215,9 @@ def check_count(count: int) -> None:
     """
     if count > MAX_PROPERTIES:
         raise PropertyInvalid(
-            f"{count} properties are more than {MAX_PROPERTIES}.",
+            f"There are {count} properties. At most {MAX_PROPERTIES} are allowed.",
             rule="property-count",
-            hint="Leave out those that nobody reads.",
+            hint="Remove unused properties.",
         )
 
 
@@ -228,9 +230,9 @@ def _agree(given: dict[str, _Given], canonical: str, new: _Given) -> None:
 def contradiction(first: str, second: str) -> PropertyInvalid:
     """The one error for two properties that cannot both hold."""
     return PropertyInvalid(
-        f"{first} and {second} contradict each other.",
+        f"Properties {first} and {second} contradict each other.",
         rule="property-contradiction",
-        hint="Keep one of the two.",
+        hint="Set only one of them.",
     )
 
 
@@ -252,14 +254,16 @@ def _shown(name: str) -> str:
     return ascii(name[:80])
 
 
-def _verdict(name: str) -> str | None:
+def _confusable_name(name: str) -> str | None:
     """None for an ordinary name, else the name that is meant; empty where only the prefix is certain."""
-    return _judged(name) if len(name) <= _MAX_CACHED_CHARACTERS else _judged.__wrapped__(name)
+    return (
+        _find_confusable(name) if len(name) <= _MAX_CACHED_CHARACTERS else _find_confusable.__wrapped__(name)
+    )
 
 
 @lru_cache(maxsize=4096)
-def _judged(name: str) -> str | None:
-    skeleton = _without_option(as_seen(name))
+def _find_confusable(name: str) -> str | None:
+    skeleton = _without_option(skeleton_of(name))
     known = _RUN_TOGETHER.get(_SEPARATORS.sub("", skeleton))
     known = known or next((known for known in _KNOWN if _resembles(skeleton, known)), None)
     if known is None and any(_under(skeleton, prefix) for prefix in _RESERVED):
@@ -269,7 +273,7 @@ def _judged(name: str) -> str | None:
 
 def _right_name(name: str, known: str) -> str:
     """The hint for a refused name; made for the one name that is refused, since this search is slow."""
-    skeleton = _without_option(as_seen(name[:_MAX_CACHED_CHARACTERS]))
+    skeleton = _without_option(skeleton_of(name[:_MAX_CACHED_CHARACTERS]))
     known = known or next(iter(difflib.get_close_matches(skeleton, _KNOWN, n=1, cutoff=0.6)), "")
     return f"Did you mean {known}?" if known else f"The governed properties are {', '.join(_CANONICAL)}."
 
@@ -278,7 +282,7 @@ def _resembles(skeleton: str, known: str) -> bool:
     both = len(skeleton) + len(known)
     if 2 * min(len(skeleton), len(known)) < _NEAR * both:
         return False
-    return same_but_foreign(skeleton, known) or 2 * _in_common(skeleton, known) >= _NEAR * both
+    return equal_but_foreign(skeleton, known) or 2 * _in_common(skeleton, known) >= _NEAR * both
 
 
 def _in_common(skeleton: str, known: str) -> int:
@@ -303,4 +307,4 @@ def _places(known: str) -> Mapping[str, int]:
 
 def _under(skeleton: str, prefix: str) -> bool:
     head, following = skeleton[: len(prefix)], skeleton[len(prefix) : len(prefix) + 1]
-    return following in ("", ".") and same_but_foreign(head, prefix)
+    return following in ("", ".") and equal_but_foreign(head, prefix)

@@ -40,13 +40,15 @@ def checked_text(name: str, value: object) -> str:
         PropertyInvalid: the value is not such a text.
     """
     if not isinstance(value, str):
-        raise refused(name, "the value is not a text.", "Give the value as a text.")
+        raise refused(name, "the value is not a string.", "Set the value as a string.")
     if len(value) > MAX_VALUE_CHARACTERS:
-        raise refused(name, f"the value has {len(value)} characters.", f"Use at most {MAX_VALUE_CHARACTERS}.")
-    if _UNWANTED.search(value):
         raise refused(
-            name, "the value has a control or invisible character.", "Type the value again without it."
+            name,
+            f"the value has {len(value)} characters, which is too long.",
+            f"Use at most {MAX_VALUE_CHARACTERS}.",
         )
+    if _UNWANTED.search(value):
+        raise refused(name, "the value contains a control or invisible character.", "Remove the character.")
     return value
 
 
@@ -58,7 +60,7 @@ def one_of(name: str, value: object, allowed: Mapping[str, str]) -> str:
     """
     text = checked_text(name, value)
     if text not in allowed:
-        raise refused(name, f"{text[:80]!r} is not a value of this property.", f"Use {' or '.join(allowed)}.")
+        raise refused(name, f"{text[:80]!r} is not an allowed value.", f"Use {' or '.join(allowed)}.")
     return allowed[text]
 
 
@@ -93,14 +95,14 @@ def master_key_id(name: str, value: object) -> str:
     if not is_master_key_id(text):
         raise refused(
             name,
-            f"{text[:80]!r} cannot be the id of a master key.",
-            "Use ASCII letters, digits and _ . / + = -, at most 255 of them, or an ARN.",
+            f"{text[:80]!r} is not a valid master key id.",
+            "Use at most 255 ASCII letters, digits and _ . / + = -, or an ARN.",
         )
     if is_endpoint_key_name(text):
         raise refused(
             name,
-            f"{text[:80]!r} is the name of a key of the KMS endpoint.",
-            "Name a master key of the catalog's KMS.",
+            f"{text[:80]!r} names a key of the KMS endpoint, not a master key.",
+            "Use a master key of the catalog's KMS.",
         )
     return text
 
@@ -120,7 +122,7 @@ def column_groups(name: str, value: object) -> Groups:
         key, columns = _column_group(name, group)
         for column in columns:
             if column in seen:
-                raise refused(name, f"column {column!r} stands twice.", "Name each column once.")
+                raise refused(name, f"column {column!r} is listed twice.", "List each column once.")
             seen.add(column)
         merged.setdefault(key, []).extend(columns)
     _refuse_nested_twice(name, seen)
@@ -130,7 +132,11 @@ def column_groups(name: str, value: object) -> Groups:
 def _column_group(name: str, group: str) -> tuple[str, tuple[str, ...]]:
     key, colon, columns = group.rpartition(":")
     if not colon:
-        raise refused(name, f"{group.strip(' ')[:80]!r} is no group.", "Write key:column,column;key:column.")
+        raise refused(
+            name,
+            f"{group.strip(' ')[:80]!r} is not a group of columns.",
+            "Write key:column,column;key:column.",
+        )
     return master_key_id(name, key.strip(" ")), tuple(_column(name, text) for text in columns.split(","))
 
 
@@ -138,7 +144,9 @@ def _column(name: str, text: str) -> str:
     column = text.strip(" ")
     if not all(part.strip(" ") for part in column.split(".")):
         raise refused(
-            name, "a column name, or a part of a nested one, is empty.", "Name every column in full."
+            name,
+            "a column name, or a part of a nested column name, is empty.",
+            "Write every column name in full.",
         )
     return column
 
@@ -151,7 +159,9 @@ def _refuse_nested_twice(name: str, columns: set[str]) -> None:
             outer = ".".join(parts[:depth])
             if outer in columns:
                 raise refused(
-                    name, f"column {column!r} lies inside column {outer!r}.", "Name only one of the two."
+                    name,
+                    f"column {column!r} is nested in column {outer!r}, which is listed too.",
+                    "List only one of them.",
                 )
 
 

@@ -18,7 +18,7 @@ from policy.location.location import Location
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Requested:
     """What a request wants to govern a table, before it is authorized.
 
     Attributes:
@@ -44,7 +44,7 @@ def for_new_table(
     table: str,
     *,
     file_format: FileFormat | None = FileFormat.PARQUET,
-) -> Wanted:
+) -> Requested:
     """What governs a table that is being created.
 
     Args:
@@ -65,7 +65,7 @@ def for_new_table(
         properties, catalog_master_key_id=catalog_master_key_id, file_format=file_format or FileFormat.AVRO
     )
     refuse_without_effect(spec, table)
-    return Wanted(allowed, spec, allowed.entries, spec.key_ids(), unprotects=spec.opens_to_others)
+    return Requested(allowed, spec, allowed.entries, spec.key_ids(), unprotects=spec.opens_to_others)
 
 
 def for_change(
@@ -78,7 +78,7 @@ def for_change(
     table: str,
     *,
     file_format: FileFormat | None = None,
-) -> Wanted:
+) -> Requested:
     """What governs a table after a change of its governed properties.
 
     Args:
@@ -100,7 +100,7 @@ def for_change(
     next_allowed = AllowList.of([location]) if names.ALLOWED_PATHS in governed_unset else given
     wanted = _next_spec(spec, governed_set, governed_unset, catalog_master_key_id, file_format)
     refuse_without_effect(wanted, table)
-    return Wanted(
+    return Requested(
         allowed=next_allowed,
         spec=wanted,
         added=tuple(entry for entry in next_allowed.entries if not allowed.covers(entry)),
@@ -153,5 +153,5 @@ def refuse_without_effect(spec: EncryptionSpec, table: str) -> None:
             " ".join(without),
             table=table,
             rule="not-in-effect",
-            hint="Leave the property out; it would not protect anything yet.",
+            hint="Omit the property. It has no effect in this release.",
         )

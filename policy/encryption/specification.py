@@ -247,14 +247,14 @@ def _algorithm(given: Mapping[str, str], file_format: FileFormat | None) -> Algo
         algorithm = Algorithm(said)
         if file_format not in (None, algorithm.file_format):
             raise PropertyInvalid(
-                f"{governed.ALGORITHM}={algorithm} is not for files in {file_format}.",
+                f"{governed.ALGORITHM}={algorithm} cannot encrypt {file_format} files.",
                 rule="format-algorithm",
-                hint="Leave the algorithm out: each format has a default, and ORC no other.",
+                hint="Omit the algorithm to use the default of the file format.",
             )
         return algorithm
     if file_format not in (None, FileFormat.PARQUET, FileFormat.ORC):
         raise PropertyInvalid(
-            f"Files in {file_format} cannot be encrypted.",
+            f"Encryption of {file_format} files is not supported.",
             rule="format-encryption",
             hint=f"Set {WRITE_FORMAT} to parquet or orc.",
         )
@@ -278,19 +278,23 @@ def refuse_unfit(spec: EncryptionSpec, given: Collection[str]) -> None:
     """
     if spec.file_format is FileFormat.ORC:
         if spec.data_key_length not in _ORC_KEY_LENGTHS:
-            raise _unfit(governed.DATA_KEY_LENGTH, "ORC has keys of 16 and 32 bytes alone", "Set 16 or 32.")
+            raise _unfit(
+                governed.DATA_KEY_LENGTH, "ORC supports data keys of 16 and 32 bytes only", "Set 16 or 32."
+            )
         if governed.FOOTER in given:
-            raise _unfit(governed.FOOTER, "ORC's footer is always in plaintext", "Leave the property out.")
+            raise _unfit(
+                governed.FOOTER, "the footer of ORC files is always in plaintext", "Omit the property."
+            )
         if spec.stock_readers:
             raise _unfit(
                 governed.STOCK_READERS,
-                "stock readers of ORC have keys of the KMS endpoint",
-                "Set it to false.",
+                "stock ORC readers get their keys from the KMS endpoint",
+                "Set the property to false.",
             )
         return
     other = [mask.mask for mask in spec.masks if mask.mask != NULLIFY]
     if other:
-        raise _unfit(governed.MASKS, f"Parquet files hold no masked values for {other[0]}", f"Use {NULLIFY}.")
+        raise _unfit(governed.MASKS, f"Parquet files do not support the mask {other[0]}", f"Use {NULLIFY}.")
 
 
 def _unfit(name: str, why: str, hint: str) -> PropertyInvalid:
@@ -301,15 +305,15 @@ def _master_key_id(given: Mapping[str, str], catalog_master_key_id: str | None) 
     key_id = given.get(governed.MASTER_KEY_ID, catalog_master_key_id)
     if key_id is None:
         raise PropertyInvalid(
-            "The table is to be encrypted, but neither it nor the catalog names a master key.",
+            "The table is encrypted, but neither the table nor the catalog has a master key.",
             rule="master-key-id",
             hint=f"Set {governed.MASTER_KEY_ID}.",
         )
     if not is_master_key_id(key_id):
         raise PropertyInvalid(
-            "The catalog's master key id cannot be the id of a master key.",
+            f"The catalog's master key id {key_id[:80]!r} is not valid.",
             rule="master-key-id",
-            hint="Correct it in the catalog's configuration.",
+            hint="Correct the master key id in the catalog's configuration.",
         )
     return key_id
 
@@ -335,6 +339,6 @@ def _not_in_effect(spec: EncryptionSpec) -> Iterator[str]:
     later = "has no effect in this release"
     for name, value in spec.foreign_key_providers:
         if spec.file_format is not FileFormat.ORC:
-            yield f"{name} {later}: keys come from the catalog's own KMS."
+            yield f"{name} {later}: keys always come from the catalog's KMS."
         elif name == governed.ORC_KEY_PROVIDER and value != "hadoop":
-            yield f"{name}={value[:80]} {later}: the catalog stands in for hadoop alone."
+            yield f"{name}={value[:80]} {later}: only the hadoop provider is supported."

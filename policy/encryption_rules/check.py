@@ -20,10 +20,10 @@ from typing import Final
 from policy.encryption import governed
 from policy.encryption.file_formats import WRITE_FORMAT, FileFormat
 from policy.encryption.specification import Footer
-from policy.encryption_rules.model import NOTHING, Ask, Column, Demands, Rule, TableFacts, Violation
+from policy.encryption_rules.model import NOTHING, Column, Demands, Requirement, Rule, TableFacts, Violation
 from policy.encryption_rules.names import KeyPatterns
 
-_EXPIRE: Final = "Expire the snapshots that hold it."
+_EXPIRE: Final = "Expire the snapshots that contain it."
 
 #: The whole table, among the field ids of its columns.
 WHOLE_TABLE: Final = None
@@ -66,30 +66,34 @@ def _in_plaintext(rule: Rule, facts: TableFacts, columns: tuple[Column, ...]) ->
         return
     if not rule.has_columns and not facts.spec.encrypts:
         yield _of_table(
-            rule, Ask.MUST_ENCRYPT, "", "The table must be encrypted.", f"Set {governed.MECHANISM}=envelope."
+            rule,
+            Requirement.MUST_ENCRYPT,
+            "",
+            "The table must be encrypted.",
+            f"Set {governed.MECHANISM}=envelope.",
         )
         return
     for column in columns:
         if facts.key_of(column) is None:
             detail = f"{_shown(column)} must be encrypted."
-            yield _of_column(rule, Ask.MUST_ENCRYPT, column, "", detail, _encrypting(facts, column))
+            yield _of_column(rule, Requirement.MUST_ENCRYPT, column, "", detail, _encrypting(facts, column))
 
 
 def _encrypting(facts: TableFacts, column: Column) -> str:
     if not column.is_current:
         return _EXPIRE
     if facts.spec.encrypts:
-        return f"Name it in {governed.COLUMNS}, or leave that property out."
+        return f"Add it to {governed.COLUMNS}, or unset that property to encrypt all columns."
     return f"Set {governed.MECHANISM}=envelope."
 
 
 def _without_column_key(rule: Rule, facts: TableFacts, columns: tuple[Column, ...]) -> Iterator[Violation]:
     for column in columns:
         if column.key_id is None or column.key_id == facts.spec.master_key_id:
-            detail = f"{_shown(column)} must have a column key of its own."
-            own = f"Give it one in {governed.COLUMNS}, other than the table's {governed.MASTER_KEY_ID}."
+            detail = f"{_shown(column)} must have a column key."
+            own = f"Add it to {governed.COLUMNS} under a key other than the table's {governed.MASTER_KEY_ID}."
             remedy = own if column.is_current else _EXPIRE
-            yield _of_column(rule, Ask.COLUMN_KEY, column, "", detail, remedy)
+            yield _of_column(rule, Requirement.COLUMN_KEY, column, "", detail, remedy)
 
 
 def _wrong_keys(rule: Rule, facts: TableFacts, columns: tuple[Column, ...]) -> Iterator[Violation]:
@@ -99,7 +103,7 @@ def _wrong_keys(rule: Rule, facts: TableFacts, columns: tuple[Column, ...]) -> I
             for key_id in facts.spec.key_ids():
                 if not allowed.allows(key_id):
                     detail = f"The master key {key_id!r} is not allowed for the table."
-                    yield _of_table(rule, Ask.MASTER_KEY, key_id, detail, remedy)
+                    yield _of_table(rule, Requirement.MASTER_KEY, key_id, detail, remedy)
         else:
             yield from _wrong_column_keys(rule, facts, columns, allowed, remedy)
 
@@ -111,7 +115,7 @@ def _wrong_column_keys(
         key_id = facts.key_of(column)
         if key_id is not None and not allowed.allows(key_id):
             detail = f"The master key {key_id!r} is not allowed for the {_shown(column).lower()}."
-            yield _of_column(rule, Ask.MASTER_KEY, column, key_id, detail, remedy)
+            yield _of_column(rule, Requirement.MASTER_KEY, column, key_id, detail, remedy)
 
 
 def _wrong_files(rule: Rule, facts: TableFacts) -> Iterator[Violation]:
@@ -120,33 +124,39 @@ def _wrong_files(rule: Rule, facts: TableFacts) -> Iterator[Violation]:
         allowed = " or ".join(sorted(demands.algorithms))
         detail = f"The algorithm {spec.algorithm} is not allowed."
         remedy = f"Set {governed.ALGORITHM}={allowed}."
-        yield _of_table(rule, Ask.ALGORITHM, spec.algorithm.value, detail, remedy)
+        yield _of_table(rule, Requirement.ALGORITHM, spec.algorithm.value, detail, remedy)
     if spec.data_key_length < demands.min_data_key_length:
-        detail = f"Data keys of {spec.data_key_length} bytes are too short."
+        detail = (
+            f"Data keys of {spec.data_key_length} bytes are shorter than {demands.min_data_key_length} bytes."
+        )
         remedy = f"Set {governed.DATA_KEY_LENGTH} to {demands.min_data_key_length} or more."
-        yield _of_table(rule, Ask.DATA_KEY_LENGTH, str(spec.data_key_length), detail, remedy)
+        yield _of_table(rule, Requirement.DATA_KEY_LENGTH, str(spec.data_key_length), detail, remedy)
     if demands.encrypted_footer and spec.file_format is FileFormat.ORC:
-        remedy = f"Set {WRITE_FORMAT}={FileFormat.PARQUET}: ORC's footer is always in plaintext."
-        yield _of_table(rule, Ask.PLAINTEXT_FOOTER, "", "A footer in plaintext is not allowed.", remedy)
+        remedy = f"Set {WRITE_FORMAT}={FileFormat.PARQUET}: ORC footers are always in plaintext."
+        yield _of_table(rule, Requirement.PLAINTEXT_FOOTER, "", "A plaintext footer is not allowed.", remedy)
     if demands.encrypted_footer and spec.footer is Footer.PLAINTEXT:
         remedy = f"Set {governed.FOOTER}={Footer.ENCRYPTED}."
-        yield _of_table(rule, Ask.PLAINTEXT_FOOTER, "", "A footer in plaintext is not allowed.", remedy)
+        yield _of_table(rule, Requirement.PLAINTEXT_FOOTER, "", "A plaintext footer is not allowed.", remedy)
     if demands.no_stock_readers and spec.stock_readers:
         remedy = f"Set {governed.STOCK_READERS}=false."
-        yield _of_table(rule, Ask.STOCK_READERS, "", "Stock readers are not allowed.", remedy)
+        yield _of_table(rule, Requirement.STOCK_READERS, "", "Stock readers are not allowed.", remedy)
 
 
-def _of_table(rule: Rule, ask: Ask, found: str, detail: str, remedy: str) -> Violation:
-    return Violation(rule.name, rule.document, ask, found, None, None, detail, remedy)
+def _of_table(rule: Rule, requirement: Requirement, found: str, detail: str, remedy: str) -> Violation:
+    return Violation(rule.name, rule.document, requirement, found, None, None, detail, remedy)
 
 
-def _of_column(rule: Rule, ask: Ask, column: Column, found: str, detail: str, remedy: str) -> Violation:
-    return Violation(rule.name, rule.document, ask, found, column.field_id, column.name, detail, remedy)
+def _of_column(
+    rule: Rule, requirement: Requirement, column: Column, found: str, detail: str, remedy: str
+) -> Violation:
+    return Violation(
+        rule.name, rule.document, requirement, found, column.field_id, column.name, detail, remedy
+    )
 
 
 def _shown(column: Column) -> str:
     """The column, and what it was called before, since a rule may be about that."""
     where = "" if column.is_current else " of a snapshot's schema"
     before = [name.full[:80] for name in column.names[1:4]]
-    was = f", once {', '.join(map(repr, before))}," if before else ""
+    was = f", formerly {', '.join(map(repr, before))}," if before else ""
     return f"Column {column.name[:160]!r}{where}{was}"

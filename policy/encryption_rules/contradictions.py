@@ -26,7 +26,7 @@ _FILLER: Final = "zq"
 def self_conflict(demands: Demands) -> str | None:
     """Why one rule cannot be satisfied, as a clause; None if it can."""
     if demands.column_key and not demands.must_encrypt:
-        return "a column with a key of its own is encrypted: columnKey needs mustEncrypt."
+        return "a column with a column key is always encrypted, so columnKey requires mustEncrypt"
     return None
 
 
@@ -39,13 +39,15 @@ def conflict(first: Rule, second: Rule) -> str | None:
 
 def _unsatisfiable(both: Demands, first: Rule, second: Rule) -> str | None:
     if not both.algorithms:
-        return "they share no algorithm"
+        return "they allow no common algorithm"
     if _disjoint(both.master_keys):
-        return "they share no master key"
+        return "they allow no common master key"
     wide = [rule for rule in (first, second) if not rule.has_columns]
     only = {keys.only for rule in wide for keys in rule.demands.master_keys} - {None}
     if both.column_key and only:
-        return f"the one master key {min(map(str, only))!r} leaves none for a column of its own"
+        return (
+            f"they allow only the master key {min(map(str, only))!r}, so no other key is left for the column"
+        )
     return None
 
 

@@ -12,7 +12,7 @@ from policy.encryption.specification import Algorithm, EncryptionSpec
 from policy.encryption_rules.names import KeyPatterns, NamePatterns
 
 
-class Ask(StrEnum):
+class Requirement(StrEnum):
     """What a rule asks for; the name of the rule in reasons and errors."""
 
     MUST_ENCRYPT = "must-encrypt"
@@ -253,7 +253,7 @@ class Violation:
     Attributes:
         rule: name of the rule.
         document: where it stands.
-        ask: what it asks.
+        requirement: what it asks.
         found: what the table has instead; empty where that is nothing.
         field_id: of the column, where it is about one.
         column: the name of that column.
@@ -263,7 +263,7 @@ class Violation:
 
     rule: str
     document: str
-    ask: Ask
+    requirement: Requirement
     found: str
     field_id: int | None
     column: str | None = field(compare=False)
@@ -273,4 +273,4 @@ class Violation:
     @property
     def reason(self) -> Reason:
         """The same as a reason of a decision."""
-        return Reason(self.ask.value, f"{self.detail} {self.remedy}", self.rule, self.document)
+        return Reason(self.requirement.value, f"{self.detail} {self.remedy}", self.rule, self.document)

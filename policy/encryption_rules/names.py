@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from policy.confusables import as_seen, same_but_foreign
+from policy.confusables import equal_but_foreign, skeleton_of
 from policy.ranger.matching import Pattern, fold
 from policy.ranger.servicedef import LEVELS, Level
 
@@ -41,7 +41,7 @@ def _bounded(values: Iterable[str]) -> tuple[str, ...]:
     """
     bounded = tuple(values)
     if any(len(value) > MAX_PATTERN_LENGTH for value in bounded):
-        raise ValueError(f"a pattern has at most {MAX_PATTERN_LENGTH} characters")
+        raise ValueError(f"a pattern must have at most {MAX_PATTERN_LENGTH} characters")
     return bounded
 
 
@@ -52,7 +52,7 @@ def _pattern(value: str, level: Level) -> Pattern:
         ValueError: with a sentence, for braces.
     """
     if "{" in value or "}" in value:
-        raise ValueError("what must be encrypted does not depend on who asks: there are no macros")
+        raise ValueError("encryption rules do not depend on the user, so macros in braces are not supported")
     return Pattern.of(value, level)
 
 
@@ -83,10 +83,10 @@ class NamePatterns:
         """
         values = _bounded(values)
         exact = [_pattern(each, _NAME) for value in values for each in _places(value, nested)]
-        values_seen = [seen for value in values if (seen := as_seen(value))]
+        values_seen = [seen for value in values if (seen := skeleton_of(value))]
         confusables = [_pattern(each, _NAME) for value in values_seen for each in _places(value, nested)]
         literals = tuple(value for value in values_seen if is_literal(value))
-        differ = any(as_seen(value) != fold(value) for value in values)
+        differ = any(skeleton_of(value) != fold(value) for value in values)
         return cls(values, tuple(exact), tuple(confusables), literals, differ)
 
     def matches(self, name: str) -> bool:
@@ -98,7 +98,7 @@ class NamePatterns:
         """Whether the name matches, or what a person takes it for."""
         if self.matches(name):
             return True
-        seen = as_seen(name)
+        seen = skeleton_of(name)
         if seen == fold(name) and not self._differ:
             return False
         return any(pattern.matches((seen,), _NOBODY) for pattern in self._seen) or self._foreign(seen)
@@ -108,7 +108,7 @@ class NamePatterns:
         if seen.isascii():
             return False
         parts = (seen, *seen.split("."))
-        return any(same_but_foreign(part, literal) for part in parts for literal in self._seen_literals)
+        return any(equal_but_foreign(part, literal) for part in parts for literal in self._seen_literals)
 
 
 @dataclass(frozen=True, slots=True)

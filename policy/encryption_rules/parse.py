@@ -72,7 +72,7 @@ def parse_documents(documents: Mapping[str, bytes | str]) -> tuple[Rule, ...]:
     containers = [_open(name, data).members(_TOP) for name, data in documents.items()]
     rule_fields = [field for top in containers for field in top["rules"].elements()]
     if len(rule_fields) > MAX_RULES:
-        raise rule_fields[MAX_RULES].invalid(f"there are at most {MAX_RULES} encryption rules.")
+        raise rule_fields[MAX_RULES].invalid(f"there are more than {MAX_RULES} encryption rules.")
     tags = _tags([field for top in containers for field in top["tags"].elements()])
     placed = [_Placed(_rule(field, tags), field) for field in rule_fields]
     _check_names(placed)
@@ -84,14 +84,14 @@ def parse_documents(documents: Mapping[str, bytes | str]) -> tuple[Rule, ...]:
 def _open(name: str, data: bytes | str) -> Field:
     if len(data) > MAX_DOCUMENT_SIZE:
         raise PolicyInvalid(
-            f"{name}: a document of encryption rules has at most {MAX_DOCUMENT_SIZE} bytes, not {len(data)}.",
+            f"{name}: the document has {len(data)} bytes, but at most {MAX_DOCUMENT_SIZE} are allowed.",
             rule="policy-document",
             hint="Split it into several documents.",
         )
     value = strict_json.parse(data, what=f"Encryption rules {name}", error=PolicyInvalid)
     top = Field(name, data.decode("utf-8") if isinstance(data, bytes) else data, (), value)
     if not _TOP.intersection(top.names()):
-        raise top.invalid("there are neither rules nor tags.", 'Write {"rules": [...]}.')
+        raise top.invalid("the document has neither rules nor tags.", 'Write {"rules": [...]}.')
     return top
 
 
@@ -113,7 +113,9 @@ def _rule(field: Field, tags: Mapping[str, list[tuple[Area, Field]]]) -> Rule:
     tagged: list[Area] = []
     for tag in _filled(members["tags"]) if members["tags"].given else ():
         if tag.string() not in tags:
-            raise tag.invalid(f"the tag {tag.string()!r} is assigned to no column.", "Assign it under tags.")
+            raise tag.invalid(
+                f"the tag {tag.string()!r} is assigned to no column.", "Assign the tag under tags."
+            )
         tagged += [area for area, _ in tags[tag.string()]]
     columns = _patterns(members["columns"], nested=True) if members["columns"].given else None
     return Rule(
@@ -134,7 +136,9 @@ def _exempt(field: Field) -> tuple[Exempt, ...]:
 def _exemption(field: Field) -> Exempt:
     members = field.members(_ABOUT)
     if not any(members[name].given for name in _ABOUT):
-        raise field.invalid("an exception names databases, tables or columns.", "Or leave it out.")
+        raise field.invalid(
+            "the exception names no databases, tables or columns.", "Name some, or remove the exception."
+        )
     levels = (
         _patterns(members[name]) if members[name].given else None
         for name in ("databases", "tables", "columns")
@@ -145,8 +149,8 @@ def _exemption(field: Field) -> Exempt:
 def _demands(field: Field, members: Members) -> Demands:
     if not members["mustEncrypt"].given:
         raise field.invalid(
-            "the rule does not say mustEncrypt.",
-            "Write true, or false if what it asks holds only for what is encrypted.",
+            "mustEncrypt is missing.",
+            "Set it to true, or to false if the rule applies only where data is encrypted.",
         )
     demands = Demands(
         must_encrypt=members["mustEncrypt"].boolean(False),
@@ -158,7 +162,7 @@ def _demands(field: Field, members: Members) -> Demands:
         no_stock_readers=_insisted(members["stockReaders"], insisting=False),
     )
     if demands == Demands():
-        raise field.invalid("the rule asks for nothing.", "Say what it asks, or remove it.")
+        raise field.invalid("the rule has no requirement.", "Add a requirement, or remove the rule.")
     problem = self_conflict(demands)
     if problem is not None:
         raise field.invalid(problem)
@@ -171,8 +175,8 @@ def _insisted(field: Field, *, insisting: bool) -> bool:
         return False
     if field.boolean(insisting) != insisting:
         raise field.invalid(
-            "a rule cannot allow what another one forbids, so this would be without effect.",
-            f"Write {'true' if insisting else 'false'}, or leave it out.",
+            "the value has no effect, because a rule cannot allow what another rule forbids.",
+            f"Write {'true' if insisting else 'false'}, or omit the field.",
         )
     return True
 
@@ -184,11 +188,12 @@ def _algorithms(field: Field) -> frozenset[Algorithm]:
     for element in _filled(field):
         if element.string() not in tuple(Algorithm):
             raise element.invalid(
-                f"{element.string()[:80]!r} is not an algorithm.", f"Known are: {', '.join(Algorithm)}."
+                f"{element.string()[:80]!r} is not an algorithm.",
+                f"Use one of: {', '.join(Algorithm)}.",
             )
         found.add(Algorithm(element.string()))
     if len(found) == len(Algorithm):
-        raise field.invalid("these are all algorithms, so this would be without effect.")
+        raise field.invalid("the list names every algorithm, so it has no effect.")
     return frozenset(found)
 
 
@@ -209,7 +214,7 @@ def _length(field: Field) -> int:
     if length is None:
         return 0
     if length not in _LENGTHS:
-        raise field.invalid(f"{length} is not the length of a data key in bytes.", "Write 16, 24 or 32.")
+        raise field.invalid(f"{length} is not a valid data key length in bytes.", "Use 16, 24 or 32.")
     return length
 
 
@@ -227,7 +232,7 @@ def _filled(field: Field) -> tuple[Field, ...]:
     """The elements of a list that has some."""
     elements = tuple(field.elements())
     if not elements:
-        raise field.invalid("at least one is needed.", 'Write ["*"] for all.')
+        raise field.invalid("the list is empty.", 'Use ["*"] to match all.')
     return elements
 
 
@@ -235,7 +240,7 @@ def _check_names(placed: list[_Placed]) -> None:
     seen: set[str] = set()
     for each in placed:
         if each.rule.name in seen:
-            raise each.field.member("name").invalid(f"there are two rules {each.rule.name!r}.")
+            raise each.field.member("name").invalid(f"another rule has the name {each.rule.name!r}.")
         seen.add(each.rule.name)
 
 
@@ -247,8 +252,8 @@ def _check_tags_used(tags: Mapping[str, list[tuple[Area, Field]]], rules: list[F
                 places[0][1]
                 .member("tag")
                 .invalid(
-                    f"no rule is about the tag {tag!r}, so it protects nothing.",
-                    "Correct the name, or name the tag in a rule.",
+                    f"no rule uses the tag {tag!r}, so it has no effect.",
+                    "Correct the name, or use the tag in a rule.",
                 )
             )
 
@@ -260,6 +265,6 @@ def _check_contradictions(placed: list[_Placed]) -> None:
             if problem is not None:
                 names = " and ".join(dict.fromkeys(repr(rule.name) for rule in (earlier.rule, later.rule)))
                 raise later.field.invalid(
-                    f"nothing can satisfy {names}: {problem}.",
-                    "Change what is asked, or take out with except what both are about.",
+                    f"no table can satisfy {names}: {problem}.",
+                    "Change a requirement, or add an exception so that the rules do not overlap.",
                 )

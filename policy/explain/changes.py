@@ -130,7 +130,7 @@ def _trials(book: Book, considered: Considered) -> Iterator[_Trial]:
     for policy in policies:
         yield from _of_policy(considered, policy)
     for policy in disabled:
-        yield "disabled", f"{policy.title} would have to be enabled.", considered.replacing(policy, policy)
+        yield "disabled", f"{policy.title} must be enabled.", considered.replacing(policy, policy)
     yield from _of_owner(book, considered)
     yield from _of_principal(book, considered, policies)
 
@@ -139,19 +139,19 @@ def _of_policy(considered: Considered, policy: Policy) -> Iterator[_Trial]:
     """What could be different in one policy."""
     title = policy.title
     for item in policy.deny:
-        detail = f"{item.label} of {_inside(policy)} would have to go, or not be about this principal."
+        detail = f"{item.label} of {_inside(policy)} must be removed, or must not name this principal."
         yield "denial", detail, considered.replacing(policy, without(policy, item.label))
     if policy.deny_all_else:
-        detail = f"{title} would have to grant it, or not deny all else."
+        detail = f"{title} must grant it, or must not set isDenyAllElse."
         yield "denial", detail, considered.replacing(policy, without(policy, DENY_ALL_ELSE))
     for item in policy.allow_exceptions:
-        detail = f"{item.label} of {_inside(policy)} takes the grant away, and would have to go."
+        detail = f"{item.label} of {_inside(policy)} removes the grant. The exception must be removed."
         yield "exception", detail, considered.replacing(policy, without(policy, item.label))
     if not active(policy.schedules, considered.now):
-        detail = f"{title} would have to be valid at {considered.now.isoformat(timespec='seconds')}."
+        detail = f"{title} must be valid at {considered.now.isoformat(timespec='seconds')}."
         yield "time", detail, considered.replacing(policy, replace(policy, schedules=()))
     if policy.limit is not None:
-        detail = f"{title} can deny, but not grant: {policy.limit}."
+        detail = f"{title} can only deny, because {policy.limit}."
         yield "conditions", detail, considered.replacing(policy, replace(policy, limit=None))
     yield from _of_items(considered, policy)
     yield from _of_level(considered, policy)
@@ -163,11 +163,11 @@ def _of_items(considered: Considered, policy: Policy) -> Iterator[_Trial]:
     for item in policy.allow:
         if not item.accesses & {access, ALL}:
             granted = ", ".join(sorted(item.accesses))
-            detail = f"{item.label} of {_inside(policy)} grants {granted}, and would have to grant {access}."
+            detail = f"{item.label} of {_inside(policy)} grants {granted}. It must grant {access}."
             wider = replace(item, accesses=item.accesses | considered.request.resource.access_types)
             yield "access", detail, _with_item(considered, policy, item, wider)
         if item.conditional:
-            detail = f"{item.label} of {_inside(policy)} has conditions, which are never taken to hold."
+            detail = f"{item.label} of {_inside(policy)} has conditions, which are not evaluated."
             yield (
                 "conditions",
                 detail,
@@ -192,11 +192,11 @@ def _of_level(considered: Considered, policy: Policy) -> Iterator[_Trial]:
     match = relation(policy, target, request.principal.name, request.owner)
     level = target.levels[-1]
     ways = {
-        Match.ABOVE: f"about what is above the {level}, and would have to name it",
-        Match.BELOW: f"about what is below the {level}, and would have to name it",
+        Match.ABOVE: f"about a level above the {level}, and must name it",
+        Match.BELOW: f"about a level below the {level}, and must name it",
     }
     if target.is_location:
-        ways[Match.SELF] = "about the location alone, and would have to be recursive (isRecursive)"
+        ways[Match.SELF] = "about the location only, and must be recursive (isRecursive)"
     if match not in ways:
         return
     hierarchy = policy.resources[0].hierarchy
@@ -215,7 +215,7 @@ def _of_owner(book: Book, considered: Considered) -> Iterator[_Trial]:
         owned = book.consider(
             replace(request, owner=user), considered.now, considered.table, considered.through
         )
-        yield "owner", f"{user!r} would have to own it; {known}.", owned
+        yield "owner", f"{user!r} must own it; {known}.", owned
 
 
 def _of_principal(book: Book, considered: Considered, policies: Iterable[Policy]) -> Iterator[_Trial]:
@@ -225,20 +225,20 @@ def _of_principal(book: Book, considered: Considered, policies: Iterable[Policy]
         trial = book.consider(
             replace(request, principal=principal), considered.now, considered.table, considered.through
         )
-        yield "principal", f"{request.principal.name!r} would have to {detail}.", trial
+        yield "principal", f"{request.principal.name!r} must {detail}.", trial
 
 
 def _others(who: Principal, policies: Iterable[Policy]) -> Iterator[tuple[str, Principal]]:
     """Principals like this one, and in what they differ."""
     items = [item for policy in policies for item in (*policy.allow, *policy.deny_exceptions)]
     for group in sorted(who.groups):
-        yield f"be outside of the group {group!r}", replace(who, groups=who.groups - {group})
+        yield f"leave the group {group!r}", replace(who, groups=who.groups - {group})
     for role in sorted(who.roles):
-        yield f"be without the role {role!r}", replace(who, roles=who.roles - {role})
+        yield f"lose the role {role!r}", replace(who, roles=who.roles - {role})
     for group in _nameable(name for item in items for name in item.groups - who.groups):
-        yield f"be in the group {group!r}", replace(who, groups=who.groups | {group})
+        yield f"join the group {group!r}", replace(who, groups=who.groups | {group})
     for role in _nameable(name for item in items for name in item.roles - who.roles):
-        yield f"hold the role {role!r}", replace(who, roles=who.roles | {role})
+        yield f"have the role {role!r}", replace(who, roles=who.roles | {role})
     for user in islice(_nameable(name for item in items for name in item.users), _MAX_USERS):
         yield f"be the user {user!r}", replace(who, name=user)
 

@@ -77,7 +77,9 @@ class Book:
         found: list[Policy] = []
         for kind, index in self._indexes.items():
             related = set()
-            for target in (Target.of(each) for each in dict.fromkeys(_asked(r, kind) for r in resources)):
+            for target in (
+                Target.of(each) for each in dict.fromkeys(_policy_target(r, kind) for r in resources)
+            ):
                 for policy in index.candidates(target):
                     if relation(policy, target, request.principal.name, request.owner) is not Match.NONE:
                         related.add(id(policy))
@@ -153,13 +155,13 @@ class Considered:
         """The policies of these types that are valid at some times only, and then have a say."""
         asked = set(kinds)
         return [
-            each for each in self.policies if each.schedules and each.type in asked and self._speaks(each)
+            each for each in self.policies if each.schedules and each.type in asked and self._counts(each)
         ]
 
-    def _speaks(self, policy: Policy) -> bool:
+    def _counts(self, policy: Policy) -> bool:
         """Whether a policy, once it is valid, is heard."""
         request = self.request
-        target = Target.of(_asked(request.resource, policy.type))
+        target = Target.of(_policy_target(request.resource, policy.type))
         return relation(policy, target, request.principal.name, request.owner) is not Match.ABOVE
 
     def replacing(self, old: Policy, new: Policy) -> Considered:
@@ -228,7 +230,7 @@ def without(policy: Policy, label: str) -> Policy:
     )
 
 
-def _asked(resource: Resource, kind: PolicyType) -> Resource:
+def _policy_target(resource: Resource, kind: PolicyType) -> Resource:
     """The resource that policies of a type are asked about: row filters are a table's."""
     if kind is PolicyType.ROW_FILTER and resource.levels == ("database", "table", "column"):
         return Resource.table(*resource.values[:2])

@@ -45,9 +45,9 @@ _BATCH = 128
 _ROWS = 1 << 17
 _SHORT_NAME = min(rules.max_name_bytes for rules in SCHEMES)
 _SHORT_PATH = min(rules.max_path_bytes for rules in SCHEMES)
-_LIST_HINT = "Give locations separated by commas, or a JSON array of strings if a path has a comma."
-_NO_OBJECT = Decision.deny(Reason("location-invalid", "The location names a bucket, not an object in it."))
-_OUTSIDE = Decision.deny(Reason("allowed-paths", f"The location is in no entry of `{PROPERTY}`."))
+_LIST_HINT = "Write locations separated by commas, or a JSON array of strings if a path contains a comma."
+_NO_OBJECT = Decision.deny(Reason("location-invalid", "The location names a bucket, not an object."))
+_OUTSIDE = Decision.deny(Reason("allowed-paths", f"The location is outside of every entry of `{PROPERTY}`."))
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,10 @@ class AllowList:
             PropertyInvalid: a single string instead of a collection, or more than `MAX_ENTRIES`.
         """
         if isinstance(locations, str):
-            raise _invalid(
-                "was given as one string instead of a collection", "Use AllowList.parse for a text."
-            )
+            raise _invalid("is one string instead of a collection", "Use AllowList.parse for a text.")
         given = list(islice(locations, MAX_ENTRIES + 1))
         if len(given) > MAX_ENTRIES:
-            raise _invalid(f"has more than {MAX_ENTRIES} entries", "Name common parent directories instead.")
+            raise _invalid(f"has more than {MAX_ENTRIES} entries", "List common parent directories instead.")
         parsed = (item if isinstance(item, Location) else Location.parse(item) for item in given)
         return cls(tuple(dict.fromkeys(parsed)))
 
@@ -92,7 +90,8 @@ class AllowList:
         """
         if len(property_text) > _MAX_PROPERTY_CHARACTERS:
             raise _invalid(
-                f"is longer than {_MAX_PROPERTY_CHARACTERS} characters", "Name common parents instead."
+                f"is longer than {_MAX_PROPERTY_CHARACTERS} characters",
+                "List common parent directories instead.",
             )
         text = property_text.strip(_BLANKS)
         if text.startswith("["):

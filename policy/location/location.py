@@ -114,7 +114,11 @@ class Location:
         """
         for segment in segments:
             if not segment or "/" in segment:
-                _refuse(segment, "has an empty name or one with a slash", "Give each segment as one name.")
+                _refuse(
+                    segment,
+                    "has a path segment that is empty or contains a slash",
+                    "Pass each segment as one name.",
+                )
         return Location("/".join((self.canonical, *segments)))
 
     def __eq__(self, other: object) -> bool:
@@ -157,7 +161,11 @@ def _split_with_care(text: str) -> tuple[str, str, str]:
     authority, path = _split_authority(text, rules, rest)
     path = path.removesuffix("/")
     if path != path.rstrip():
-        _refuse(text, "ends in white space", "Remove it; readers disagree on whether it belongs to the name.")
+        _refuse(
+            text,
+            "ends in whitespace",
+            "Remove the whitespace. Readers disagree on whether it is part of the name.",
+        )
     if path:
         _check_path(text, rules, path[1:])
     elif not rules.root_allowed:
@@ -172,7 +180,7 @@ def _authority(rules: SchemeRules, written: str) -> str:
 
 def _check_text(text: str) -> None:
     if not isinstance(text, str) or not text:
-        _refuse(text if isinstance(text, str) else "", "is missing or no text", _HINT)
+        _refuse(text if isinstance(text, str) else "", "is missing or not a string", _HINT)
     if len(text) > MAX_LOCATION_CHARACTERS:
         _refuse(text, f"is longer than {MAX_LOCATION_CHARACTERS} characters", "Use a shorter path.")
     if (character := forbidden_character(text)) is not None:
@@ -180,7 +188,9 @@ def _check_text(text: str) -> None:
     for delimiter, meaning in (("\\", "backslash"), ("?", "query"), ("#", "fragment")):
         if delimiter in text:
             _refuse(
-                text, f"has a {meaning} ({delimiter})", "Rename it; inside a name it must be percent-encoded."
+                text,
+                f"has a {meaning} ({delimiter})",
+                "Percent-encode the character, or rename the file or directory.",
             )
 
 
@@ -190,7 +200,7 @@ def _split_scheme(text: str) -> tuple[SchemeRules, str]:
         _refuse(text, "has no scheme", _HINT)
     if scheme not in _BY_SPELLING:
         known = ", ".join(sorted(_BY_SPELLING))
-        _refuse(text, "has a scheme that is not known here", f"Use one of {known}, in lower case.")
+        _refuse(text, "has an unsupported scheme", f"Use one of {known}, in lower case.")
     return _BY_SPELLING[scheme][0], rest
 
 
@@ -213,20 +223,16 @@ def _check_path(text: str, rules: SchemeRules, path: str) -> None:
     names = path.split("/")
     for name in names:
         if (problem := problem_with_name(name)) is not None:
-            _refuse(text, problem, "Rename the file or directory; locations are never repaired.")
+            _refuse(text, problem, "Rename the file or directory.")
         if size > rules.max_name_bytes < len(name.encode()):
             _refuse(text, f"has a name of more than {rules.max_name_bytes} bytes", "Use a shorter name.")
         if not rules.final_dots and has_final_dot(name):
-            _refuse(text, "has a name that ends in a dot", "Rename it; some clients of Azure drop the dot.")
+            _refuse(text, "has a name that ends in a dot", "Rename it. Some Azure clients drop the dot.")
     first = decode_fully(names[0]) or ""
     if rules.drive_letters and _DRIVE.match(first):
-        _refuse(
-            text, "begins with a drive letter", "Write the path of the directory as the file system names it."
-        )
+        _refuse(text, "begins with a drive letter", "Write the path without a drive letter.")
     if rules.reserved is not None and first.partition("/")[0] == rules.reserved:
-        _refuse(
-            text, f"begins with {rules.reserved}", "Name the file by its own path, not by HDFS's other one."
-        )
+        _refuse(text, f"begins with {rules.reserved}", "Use the ordinary path of the file.")
 
 
 def _refuse(text: str, problem: str, hint: str) -> NoReturn:

@@ -104,7 +104,7 @@ def _any_case(word: str) -> str:
 
 
 _BUCKET_HINT = (
-    "After the scheme stand // and a bucket of {} lower-case letters, digits{} or hyphens, "
+    "After the scheme, write // and a bucket of {} lowercase letters, digits{} or hyphens, "
     "without user, password or port."
 )
 _AZURE_HINT = (
@@ -112,7 +112,7 @@ _AZURE_HINT = (
     "(account.{1}.core.windows.net in the public cloud), without password or port."
 )
 _HADOOP_HINT = (
-    "After the scheme stand // and a host or the name of a cluster, with a port if it has one, no user."
+    "After the scheme, write // and a host or cluster name, with a port if it has one, without a user."
 )
 
 SCHEMES: Final = (
@@ -184,7 +184,7 @@ SCHEMES: Final = (
         name="file",
         spellings=("file",),
         authority=None,
-        authority_hint="A file location names no host: write file:///path.",
+        authority_hint="A file location has no host. Write file:///path.",
         max_path_bytes=4094,
         max_name_bytes=255,
         root_allowed=False,

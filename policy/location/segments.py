@@ -112,7 +112,7 @@ def _problem_with_odd(name: str) -> str | None:
         return f"has the control or format character {character}"
     decoded = decode_fully(name)
     if decoded is None:
-        return "has percent-escapes that do not decode to UTF-8, or that are encoded too many times over"
+        return "has percent-escapes that are not UTF-8 or are encoded too many times"
     return _problem_with_decoded(decoded)
 
 
@@ -157,7 +157,7 @@ def _problem_with_decoded(decoded: str) -> str | None:
         return f"has the encoded control or format character {character}"
     dots = _DOT_ALTERNATIVE if "{" in decoded or "}" in decoded else _DOT_SEGMENT
     if dots.search(decoded):
-        return "has a dot segment, in the clear or once it is decoded"
+        return "has a dot segment, literally or after decoding"
     if _ABSOLUTE.match(decoded):
-        return "has a segment that begins with a slash once it is decoded"
+        return "has a segment that begins with a slash after decoding"
     return None

@@ -75,18 +75,19 @@ def check_namespace_properties(properties: Mapping[str, str]) -> None:
     for name, value in properties.items():
         if not 1 <= len(name) <= _MAX_NAME or len(value) > _MAX_PROPERTY:
             raise PropertyInvalid(
-                f"The namespace property {name[:80]!r} is too long to be stored.", rule="namespace-property"
+                f"The namespace property {name[:80]!r} or its value is too long to be stored.",
+                rule="namespace-property",
             )
         if name in PROTECTING:
             if value not in PROTECTING[name]:
                 raise PropertyInvalid(
-                    f"{name} is {value[:80]!a}. It can be {' or '.join(PROTECTING[name])}.",
+                    f"{value[:80]!a} is not an allowed value of {name}.",
                     rule="namespace-property",
-                    hint="Correct it.",
+                    hint=f"Use {' or '.join(PROTECTING[name])}.",
                 )
-        elif governed_names.is_taken_for(name, UNSEALED_PROPERTY) or governed_names.is_governed(name):
+        elif governed_names.is_confusable_with(name, UNSEALED_PROPERTY) or governed_names.is_governed(name):
             raise PropertyInvalid(
-                f"The namespace property {name[:80]!a} would protect nothing.",
+                f"The namespace property {name[:80]!a} has no effect, but resembles a governed property.",
                 rule="namespace-property",
-                hint=f"A namespace can have {' and '.join(PROTECTING)}. Set what governs a table on it.",
+                hint=f"On a namespace, set {' or '.join(PROTECTING)}. Set table properties on the table.",
             )

@@ -74,13 +74,11 @@ class Resource:
 
     def __post_init__(self) -> None:
         if self.levels not in ACCESS_TYPES or len(self.values) != len(self.levels):
-            raise RequestInvalid(
-                f"There is no resource with the levels {'/'.join(self.levels)}.", rule="resource"
-            )
+            raise RequestInvalid(f"No resource has the levels {'/'.join(self.levels)}.", rule="resource")
         for level, value in zip(self.levels, self.values, strict=True):
             if not value or len(value) > MAX_NAME_LENGTH:
                 raise RequestInvalid(
-                    f"The name of a {level} has 1 to {MAX_NAME_LENGTH} characters, not {len(value)}.",
+                    f"The {level} name has {len(value)} characters. It must have 1 to {MAX_NAME_LENGTH}.",
                     rule="resource",
                 )
 
@@ -170,7 +168,7 @@ class AccessRequest:
         raise RequestInvalid(
             f"A {self.resource.levels[-1]} has no access type {self.access!r}.",
             rule="access-type",
-            hint=f"Ask for one of: {', '.join(sorted(known))}.",
+            hint=f"Use one of: {', '.join(sorted(known))}.",
         )
 
 

@@ -109,10 +109,10 @@ def check_table_location(location: Location, table: str) -> None:
     """
     if len(location.canonical) > MAX_TABLE_LOCATION:
         raise LocationInvalid(
-            f"A table's location has at most {MAX_TABLE_LOCATION} characters.",
+            f"The table location has more than {MAX_TABLE_LOCATION} characters.",
             table=table,
             rule="location-length",
-            hint="Choose a shorter one.",
+            hint="Use a shorter location.",
         )
 
 
@@ -126,7 +126,7 @@ def write_paths(properties: Mapping[str, str]) -> list[Location]:
 
 
 def configures_readers(name: str) -> bool:
-    """Whether a table property would configure how readers reach storage."""
+    """Whether a table property configures how readers access storage."""
     folded = name.strip().lower()
     return folded in _READER_NAMES or folded.startswith(_READER_PREFIXES)
 
@@ -141,17 +141,17 @@ def refuse_location_property(names: Iterable[str], table: str) -> None:
         known = _near_write_path(name)
         if known is not None:
             raise PropertyInvalid(
-                f"The table property {name[:120]!r} is not {known}, and no writer would follow it.",
+                f"The table property {name[:120]!r} has no effect, but resembles {known}.",
                 table=table,
                 rule="property-name",
-                hint=f"Write it in small letters: {known}.",
+                hint=f"Use {known}.",
             )
         if name.strip().lower() == _LOCATION:
             raise PropertyInvalid(
-                f"The table property {name[:120]!r} would not move the table.",
+                f"The table property {name[:120]!r} does not move the table.",
                 table=table,
                 rule="location-property",
-                hint="Say where a table is to lie when it is created, or by an update of its location.",
+                hint="Set the location when you create the table, or update its location.",
             )
 
 
@@ -171,8 +171,8 @@ def check_ordinary_properties(names: Iterable[str], table: str) -> None:
     for name in names:
         if configures_readers(name):
             raise PropertyInvalid(
-                f"The table property {name[:120]!r} would configure how readers reach storage.",
+                f"The table property {name[:120]!r} configures how readers access storage.",
                 table=table,
                 rule="reader-configuration",
-                hint="Set it in the configuration of the client or engine, not on the table.",
+                hint="Set it in the configuration of the client or engine instead.",
             )

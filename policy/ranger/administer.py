@@ -75,7 +75,7 @@ def _decide(
                 continue
             if not verdict.allowed:
                 if any(overlaps(ours, resource, subject.name) for ours in policy.resources):
-                    detail = f"{policy.title} denies {subject.name!r} the administration of {question}."
+                    detail = f"{policy.title} denies {subject.name!r} the right to administer {question}."
                     return Decision.deny(Reason("policy-deny", detail, policy.name, verdict.item))
             elif grant is None and policy.priority >= changed.priority:
                 grant = _delegation(policy, subject, access, resource, question)

@@ -58,11 +58,13 @@ def _covers_level(wide: LevelPattern, narrow: LevelPattern, user: str) -> bool:
 
 def _takes_in(wide: Sequence[Pattern], narrow: Pattern) -> bool:
     """Whether patterns without macros together match whatever `narrow` stands for."""
-    ways = [way for pattern in wide for way in _ways(pattern)]
-    return all(any(len(way) in run(way, symbols) for way in ways) for symbols in _ways(narrow))
+    variants = [variant for pattern in wide for variant in _variants(pattern)]
+    return all(
+        any(len(variant) in run(variant, symbols) for variant in variants) for symbols in _variants(narrow)
+    )
 
 
-def _ways(pattern: Pattern) -> Iterator[list[Token]]:
+def _variants(pattern: Pattern) -> Iterator[list[Token]]:
     """The pattern itself and, if it is recursive, what lies below."""
     symbols = _symbols(pattern)
     yield symbols

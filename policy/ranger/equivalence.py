@@ -1,11 +1,11 @@
-"""Columns and people whom the policies about a table cannot tell apart: one answer holds for all of them.
+"""Columns and principals whom the policies about a table cannot tell apart: one answer holds for all of them.
 
 Rules:
 - Columns are alike if each policy relates to them in the same way.
-- People are alike if each item names all of them or none; the roles that they hold count.
+- PrincipalClass are alike if each item names all of them or none; the roles that they hold count.
 - Where a policy's resources have a macro, everybody and everything is told apart, by name.
 
-Whether a policy is in force now, and whether it can be evaluated, is the same for all columns and people.
+Whether a policy is in force now, and whether it can be evaluated, is the same for all columns and principals.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from policy.ranger.policy_set import PolicySet, relation
 T = TypeVar("T")
 
 #: Stands for whoever is in a group, or holds a role, or is named by no policy; no user has this name.
-_SOMEBODY: Final = "(somebody)"
+_ANONYMOUS: Final = "(somebody)"
 
 
 @dataclass(frozen=True, slots=True)
-class People:
+class PrincipalClass:
     """Some who are alike.
 
     Attributes:
-        who: for people: ``user 'ann'``, ``group 'hr'``, ``role 'clerk'`` or ``everybody else``.
+        who: for principals: ``user 'ann'``, ``group 'hr'``, ``role 'clerk'`` or ``everybody else``.
         principal: one of them.
     """
 
@@ -40,7 +40,7 @@ class People:
     principal: Principal
 
 
-class Likeness:
+class Equivalence:
     """Tells for one table who and what is alike.
 
     Args:
@@ -62,7 +62,7 @@ class Likeness:
         self.size = max(1, len(self._about), len(self._items))
         self._by_name = any(level.named for resource in resources for level in resource.patterns)
 
-    def people(self, most: int) -> tuple[list[People], bool]:
+    def principals(self, most: int) -> tuple[list[PrincipalClass], bool]:
         """Whom the policies name, and somebody whom none names; and whether that is all of them.
 
         Each user, group and role stands by itself: who belongs to several groups is nobody of these.
@@ -71,30 +71,30 @@ class Likeness:
             most: how many to look at.
         """
         named = list(islice(self._named(), most + 1))
-        alike = _grouped(named[:most], lambda each: self._kind_of_person(each[1]))
-        people = [People(tuple(who for who, _ in each), each[0][1]) for each in alike]
-        return people, len(named) <= most
+        alike = _grouped(named[:most], lambda each: self._class_of_principal(each[1]))
+        principals = [PrincipalClass(tuple(who for who, _ in each), each[0][1]) for each in alike]
+        return principals, len(named) <= most
 
     def columns(self, names: Iterable[str]) -> list[list[str]]:
         """Columns by their full names, those together that are alike."""
-        return _grouped(names, self._kind_of_column)
+        return _grouped(names, self._class_of_column)
 
     def _named(self) -> Iterator[tuple[str, Principal]]:
-        yield "everybody else", Principal(_SOMEBODY)
+        yield "everybody else", Principal(_ANONYMOUS)
         for group in sorted({name for item in self._items for name in item.groups}):
-            yield f"group {group!r}", Principal(_SOMEBODY, groups=frozenset({group}))
+            yield f"group {group!r}", Principal(_ANONYMOUS, groups=frozenset({group}))
         for role in sorted({name for item in self._items for name in item.roles}):
-            yield f"role {role!r}", Principal(_SOMEBODY, roles=frozenset({role}))
+            yield f"role {role!r}", Principal(_ANONYMOUS, roles=frozenset({role}))
         for user in sorted({name for item in self._items for name in item.users}):
             yield f"user {user!r}", Principal(user)
 
-    def _kind_of_person(self, principal: Principal) -> Hashable:
+    def _class_of_principal(self, principal: Principal) -> Hashable:
         if self._by_name:
             return principal
         subject = self._policies.subject(principal, self._owner)
         return tuple(is_named(item, subject) for item in self._items)
 
-    def _kind_of_column(self, name: str) -> Hashable:
+    def _class_of_column(self, name: str) -> Hashable:
         """A nested field is decided with all that is around it."""
         if self._by_name:
             return name

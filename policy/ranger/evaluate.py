@@ -49,7 +49,7 @@ class Scope(enum.Enum):
     ANYWHERE = enum.auto()
     """Anything at or below the resource."""
 
-    def hears(self, match: Match, allowed: bool) -> bool:
+    def counts(self, match: Match, allowed: bool) -> bool:
         """Whether a grant or denial by a policy with this match counts."""
         if match is Match.BELOW:
             return allowed if self is Scope.ANYWHERE else self is Scope.TREE and not allowed
@@ -112,12 +112,12 @@ def doubt_about(policy: Policy, user: str, owner: str | None = None) -> str | No
     levels = (level for resource in policy.resources for level in resource.patterns)
     patterns = [pattern for level in levels for pattern in level.named]
     if any(pattern.names_several(user, owner) for pattern in patterns):
-        return "it names a user by a macro, where names that differ in letter case mean the same"
+        return "it contains a user macro where names are compared without letter case"
     if not policy.resources[0].hierarchy[-1].location:
         return None
     names = (name for pattern in patterns for name in pattern.macro_names(user, owner))
     longer = next((name for name in names if not is_one_name(name)), None)
-    return None if longer is None else f"{longer!r} is not one plain name in a location"
+    return None if longer is None else f"{longer!r} is not a single path segment"
 
 
 def decide_access(
@@ -137,7 +137,7 @@ def decide_access(
         grant: Reason | None = None
         for entry in equals:
             verdict = check(entry.policy, subject, access)
-            if verdict is None or not scope.hears(entry.match, verdict.allowed):
+            if verdict is None or not scope.counts(entry.match, verdict.allowed):
                 if verdict is not None and entry.match is Match.SELF:
                     doubtful.append(_partial(entry, verdict))
                 continue
@@ -281,8 +281,8 @@ def _denial(entry: Applicable, verdict: Verdict, question: str) -> Reason:
 
 def _partial(entry: Applicable, verdict: Verdict) -> Reason:
     detail = (
-        f"{entry.policy.title} does not grant it by {verdict.item}: it is about the location without what "
-        "lies below it (isRecursive)."
+        f"{entry.policy.title} does not grant it by {verdict.item}: it covers the location only, not "
+        "what is below it. Set isRecursive."
     )
     return Reason("policy-not-recursive", detail, entry.policy.name, verdict.item)
 

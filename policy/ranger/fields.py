@@ -60,18 +60,18 @@ class Field:
     def members(self, known: frozenset[str]) -> Members:
         """The fields of an object that has no other names than `known`."""
         if not isinstance(self.value, dict):
-            raise self.invalid(f"an object is expected, not {_kind(self.value)}.")
+            raise self.invalid(f"expected an object, got {_kind(self.value)}.")
         for name in self.value:
             if name not in known:
                 raise self._child(name).invalid(
-                    f"the name {name[:80]!r} is unknown here.", f"Known are: {', '.join(sorted(known))}."
+                    f"unknown field {name[:80]!r}.", f"Use one of: {', '.join(sorted(known))}."
                 )
         return Members(self)
 
     def names(self) -> tuple[str, ...]:
         """The names of an object whose names are data."""
         if not isinstance(self.value, dict):
-            raise self.invalid(f"an object is expected, not {_kind(self.value)}.")
+            raise self.invalid(f"expected an object, got {_kind(self.value)}.")
         return tuple(self.value)
 
     def member(self, name: str) -> Field:
@@ -83,22 +83,26 @@ class Field:
         if self.value is None:
             return
         if not isinstance(self.value, list):
-            raise self.invalid(f"a list is expected, not {_kind(self.value)}.")
+            raise self.invalid(f"expected a list, got {_kind(self.value)}.")
         if len(self.value) > MAX_LIST_LENGTH:
-            raise self.invalid(f"a list has at most {MAX_LIST_LENGTH} elements, not {len(self.value)}.")
+            raise self.invalid(
+                f"the list has {len(self.value)} elements, but at most {MAX_LIST_LENGTH} are allowed."
+            )
         for position, element in enumerate(self.value):
             yield Field(self.document, self.text, (*self.path, position), element)
 
     def string(self) -> str:
         """A text that is not empty, not over-long, and has no control characters."""
         if not isinstance(self.value, str):
-            raise self.invalid(f"a text is expected, not {_kind(self.value)}.")
+            raise self.invalid(f"expected a string, got {_kind(self.value)}.")
         if not self.value.strip():
-            raise self.invalid("an empty text says nothing.")
+            raise self.invalid("the string is empty.")
         if len(self.value) > MAX_TEXT_LENGTH:
-            raise self.invalid(f"a text has at most {MAX_TEXT_LENGTH} characters, not {len(self.value)}.")
+            raise self.invalid(
+                f"the string has {len(self.value)} characters, but at most {MAX_TEXT_LENGTH} are allowed."
+            )
         if _UNPRINTABLE.search(self.value):
-            raise self.invalid("control characters and lone surrogates are not part of a name.")
+            raise self.invalid("the string contains a control character or a lone surrogate.")
         return self.value
 
     def optional_string(self) -> str | None:
@@ -115,14 +119,14 @@ class Field:
     def remark(self) -> None:
         """Check a text that has no effect, such as a description."""
         if self.value is not None and not isinstance(self.value, str):
-            raise self.invalid(f"a text is expected, not {_kind(self.value)}.")
+            raise self.invalid(f"expected a string, got {_kind(self.value)}.")
 
     def boolean(self, default: bool) -> bool:
         """`true` or `false`; `default` where it is left out."""
         if self.value is None:
             return default
         if not isinstance(self.value, bool):
-            raise self.invalid(f"true or false is expected, not {_kind(self.value)}.")
+            raise self.invalid(f"expected true or false, got {_kind(self.value)}.")
         return self.value
 
     def integer(self) -> int | None:
@@ -130,7 +134,7 @@ class Field:
         if self.value is None:
             return None
         if isinstance(self.value, bool) or not isinstance(self.value, int):
-            raise self.invalid(f"a whole number is expected, not {_kind(self.value)}.")
+            raise self.invalid(f"expected an integer, got {_kind(self.value)}.")
         return self.value
 
     def strings(self) -> tuple[str, ...]:
@@ -156,5 +160,5 @@ def _kind(value: object) -> str:
     """What a JSON value is, in words."""
     if value is None:
         return "null"
-    words = {dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a number"}
-    return words.get(type(value), "a fraction")
+    words = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "an integer"}
+    return words.get(type(value), "a floating-point number")

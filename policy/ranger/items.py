@@ -39,9 +39,11 @@ def require_unused(policy: Members, kind: PolicyType) -> None:
     """Refuse items, and ``isDenyAllElse``, in a policy of a type that ignores them."""
     for name, user in _USED_BY.items():
         if user is not kind and list(policy[name].elements()):
-            raise policy[name].invalid(f"a policy of type {int(kind)} has no {name}.")
+            raise policy[name].invalid(f"{name} is not allowed in a policy of type {int(kind)}.")
     if kind is not PolicyType.ACCESS and policy["isDenyAllElse"].boolean(False):
-        raise policy["isDenyAllElse"].invalid(f"a policy of type {int(kind)} has no isDenyAllElse.")
+        raise policy["isDenyAllElse"].invalid(
+            f"isDenyAllElse is not allowed in a policy of type {int(kind)}."
+        )
 
 
 def access_items(field: Field, hierarchy: tuple[Level, ...]) -> tuple[Item, ...]:
@@ -66,11 +68,11 @@ def _mask_item(field: Field) -> Item:
     name = info["dataMaskType"].string()
     if name not in MASK_TYPES:
         raise info["dataMaskType"].invalid(
-            f"the mask type {name!r} is unknown.", f"Known are: {', '.join(sorted(MASK_TYPES))}."
+            f"the mask type {name!r} is unknown.", f"Use one of: {', '.join(sorted(MASK_TYPES))}."
         )
     value = info["valueExpr"].expression()
     if name == MASK_CUSTOM and value is None:
-        raise info["valueExpr"].invalid("a custom mask needs its expression.")
+        raise info["valueExpr"].invalid("a CUSTOM mask must have an expression.")
     conditional = info["conditionExpr"].expression() is not None
     return _item(field, members, _SELECT, Mask(name, value), conditional=conditional)
 
@@ -91,7 +93,7 @@ def _item(
 ) -> Item:
     users, groups, roles = (frozenset(members[name].strings()) for name in ("users", "groups", "roles"))
     if not (users or groups or roles):
-        raise field.invalid("an item names at least one user, group or role.")
+        raise field.invalid("an item must name at least one user, group or role.")
     _check_macros(members["users"])
     return Item(
         label=_label(field),
@@ -116,13 +118,13 @@ def _accesses(field: Field, known: frozenset[str]) -> frozenset[str]:
         if name not in known:
             raise members["type"].invalid(
                 f"the access type {name[:80]!r} is unknown for this resource.",
-                f"Known are: {', '.join(sorted(known))}.",
+                f"Use one of: {', '.join(sorted(known))}.",
             )
         if members["isAllowed"].boolean(True):
             allowed.add(name)
     if not allowed:
         # Ranger passes over access types with isAllowed false, in items that deny as well.
-        raise field.invalid("an item names at least one access type, and not only with isAllowed false.")
+        raise field.invalid("an item must name at least one access type with isAllowed true.")
     return frozenset(allowed)
 
 
@@ -130,7 +132,7 @@ def _check_macros(users: Field) -> None:
     for user in users.elements():
         name = user.string()
         if ("{" in name or "}" in name) and name not in _MACROS:
-            raise user.invalid(f"the macro {name!r} is unknown.", "Known are: {OWNER}, {USER}.")
+            raise user.invalid(f"the macro {name!r} is unknown.", "Use one of: {OWNER}, {USER}.")
 
 
 def _label(field: Field) -> str:

@@ -145,7 +145,7 @@ def _require_new(names: set[object], document: str, field: Field, policy: Policy
         if key in names:
             raise field.member(member).invalid(
                 f"another policy has the {member} {field.member(member).value!r}.",
-                "Give each policy a name of its own, or remove the copy.",
+                "Rename or remove one of the policies.",
             )
         names.add(key)
 
@@ -160,7 +160,7 @@ def _require_no_cycle(roles: Mapping[str, tuple[Role, Field]]) -> None:
 def _open(name: str, data: bytes | str) -> Field:
     if len(data) > MAX_DOCUMENT_SIZE:
         raise PolicyInvalid(
-            f"{name}: a policy document has at most {MAX_DOCUMENT_SIZE} bytes, not {len(data)}.",
+            f"{name}: the document has {len(data)} bytes, but at most {MAX_DOCUMENT_SIZE} are allowed.",
             rule="policy-document",
             hint="Split it into several documents.",
         )
@@ -176,7 +176,7 @@ def _parts(top: Field) -> tuple[list[Field], list[Field]]:
     if "resources" in names:
         return [top], []
     if not {"policies", "roles"} & set(names):
-        raise top.invalid("neither a policy, nor a list of policies or roles.")
+        raise top.invalid("the document is neither a policy nor a list of policies or roles.")
     container = top.members(_CONTAINER)
     _check_whole(container)
     return list(container["policies"].elements()), list(container["roles"].elements())
@@ -188,8 +188,8 @@ def _check_whole(container: Members) -> None:
     listed = max(len(list(container[name].elements())) for name in ("policies", "roles"))
     if total > listed:
         raise container["totalCount"].invalid(
-            f"this is one page of {total} entries, and it has {listed}.",
-            "Export all of them into one document.",
+            f"the document has {listed} of {total} entries.",
+            "Export all entries into one document.",
         )
     for name in ("metaDataInfo", "serviceDef", "serviceConfig"):
         if container[name].given:
@@ -207,8 +207,8 @@ def _check_service_type(field: Field) -> None:
     found = field.optional_string()
     if found is not None and found not in SERVICE_TYPES:
         raise field.invalid(
-            f"policies of the service type {found!r} are not understood.",
-            f"Export the policies of these types only: {', '.join(sorted(SERVICE_TYPES))}.",
+            f"the service type {found!r} is not supported.",
+            f"Export policies of these types only: {', '.join(sorted(SERVICE_TYPES))}.",
         )
 
 
@@ -249,7 +249,7 @@ def _require_effect(members: Members) -> None:
     """Refuse a policy without items that is not there for Ranger's audit either, as Ranger does."""
     used = any(list(members[name].elements()) for name in ITEM_LISTS)
     if not (used or members["isDenyAllElse"].boolean(False) or members["isAuditEnabled"].boolean(True)):
-        raise members.owner.invalid("a policy without items says nothing.")
+        raise members.owner.invalid("the policy has no items.")
 
 
 def _check_remarks(members: Members) -> None:
@@ -268,7 +268,7 @@ def _choice(field: Field, choices: tuple[int, ...], default: int) -> int:
     if found is None:
         return default
     if found not in choices:
-        raise field.invalid(f"{found} is none of {', '.join(str(int(choice)) for choice in choices)}.")
+        raise field.invalid(f"{found} is not one of {', '.join(str(int(choice)) for choice in choices)}.")
     return found
 
 
@@ -288,12 +288,16 @@ def _resource_sets(members: Members, kind: PolicyType) -> tuple[ResourcePattern,
     first = _resources(members["resources"])
     sets = (first, *(_resources(more) for more in members["additionalResources"].elements()))
     if any(found.hierarchy != first.hierarchy for found in sets):
-        raise members["additionalResources"].invalid("all resources of a policy are of one hierarchy.")
+        raise members["additionalResources"].invalid(
+            "additionalResources must use the same hierarchy as resources."
+        )
     wanted = _RESOURCE_LEVELS.get(kind)
     for found in sets:
         if wanted is not None and found.hierarchy[: len(found.patterns)] != wanted:
             names = ", ".join(level.name for level in wanted)
-            raise members["resources"].invalid(f"a policy of type {int(kind)} names exactly: {names}.")
+            raise members["resources"].invalid(
+                f"a policy of type {int(kind)} must name exactly these levels: {names}."
+            )
     return sets
 
 
@@ -302,11 +306,11 @@ def _resources(field: Field) -> ResourcePattern:
     for name in names:
         if name not in LEVELS:
             raise field.member(name).invalid(
-                f"the resource {name[:80]!r} is unknown.", f"Known are: {', '.join(sorted(LEVELS))}."
+                f"the resource {name[:80]!r} is unknown.", f"Use one of: {', '.join(sorted(LEVELS))}."
             )
     hierarchy = hierarchy_of(frozenset(names))
     if hierarchy is None:
-        raise field.invalid("these resources are not the upper levels of one hierarchy.")
+        raise field.invalid("the resources are not the top levels of one hierarchy.")
     patterns = tuple(_level_pattern(field.member(level.name), level) for level in hierarchy[: len(names)])
     return ResourcePattern(hierarchy, patterns)
 
@@ -316,12 +320,12 @@ def _level_pattern(field: Field, level: Level) -> LevelPattern:
     excludes = members["isExcludes"].boolean(False)
     recursive = members["isRecursive"].boolean(False)
     if excludes and not level.excludes:
-        raise members["isExcludes"].invalid(f"a {level.name} cannot be excluded.")
+        raise members["isExcludes"].invalid(f"isExcludes is not supported for a {level.name}.")
     if recursive and not level.location:
-        raise members["isRecursive"].invalid(f"a {level.name} cannot be recursive.")
+        raise members["isRecursive"].invalid(f"isRecursive is not supported for a {level.name}.")
     patterns = [_pattern(value, level, recursive) for value in members["values"].elements()]
     if not patterns:
-        raise members["values"].invalid("a resource has at least one value.", "Write * for all.")
+        raise members["values"].invalid("a resource must have at least one value.", "Use * to match all.")
     return LevelPattern.of(patterns, excludes)
 
 

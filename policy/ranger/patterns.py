@@ -35,7 +35,7 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _OPEN_SCHEME: Final = re.compile(r"([^/]*)(/*)(.*)", re.DOTALL)
 _OPEN_END: Final = re.compile(r"(?:\{USER\}|\{OWNER\}|[*?:])\Z")
 _OPEN_AUTHORITY: Final = re.compile(r"[^:/]+://[^/]*")
-_NO_NAME: Final = "a location has no empty name and no dot segment, so this matches nothing"
+_NO_NAME: Final = "the pattern matches no location: empty names and dot segments are not allowed"
 _CANONICAL_SCHEMES: Final = {spelling: rules.name for rules in SCHEMES for spelling in rules.spellings}
 _SPELLINGS: Final = {rules.name: rules.spellings for rules in SCHEMES}
 
@@ -104,7 +104,7 @@ class Pattern:
         text = _location_pattern(value) if level.location else value
         tokens = _tokens(text if level.case_sensitive else _around_macros(fold, text))
         if any(isinstance(token, str) and ("{" in token or "}" in token) for token in tokens):
-            raise ValueError("the macros in a resource are {USER} and {OWNER}, and braces have no other use")
+            raise ValueError("braces are only allowed in the macros {USER} and {OWNER}")
         return cls._from_tokens(tokens, level, recursive)
 
     @classmethod
@@ -184,7 +184,7 @@ def _location_pattern(value: str) -> str:
         return _open_scheme(value).removesuffix("/")
     scheme = _SCHEME.match(value)
     if scheme is None:
-        raise ValueError("a location begins with its scheme, such as s3:// or file:///")
+        raise ValueError("a location must begin with a scheme, such as s3:// or file:///")
     name = scheme[1].lower()
     text = f"{name}{value[scheme.end(1) :]}"
     if name not in _CANONICAL_SCHEMES:
@@ -222,7 +222,7 @@ def _understood_pattern(text: str, scheme: str) -> str:
         # A name below it, because the root of a host is no location, and can be what a policy is about.
         return Location.parse(f"{directory}/x").canonical.removesuffix("/x") + rest
     except LocationInvalid as problem:
-        raise ValueError(f"nothing can match this: {problem.message}".removesuffix(".")) from problem
+        raise ValueError(f"the pattern matches no location: {problem.message}".removesuffix(".")) from problem
 
 
 def _require_possible(rest: str) -> None:
@@ -232,13 +232,13 @@ def _require_possible(rest: str) -> None:
         raise ValueError(_NO_NAME)
     plain = (name for name in names if _TOKEN.search(name) is None)
     if (problem := next(filter(None, map(problem_with_name, plain)), None)) is not None:
-        raise ValueError(f"nothing can match this: the location {problem}")
+        raise ValueError(f"the pattern matches no location: the location {problem}")
     _require_plain(rest)
 
 
 def _require_plain(text: str) -> None:
     if "\\" in text or "#" in text:
-        raise ValueError("a location has no backslash and no fragment (#), so this matches nothing")
+        raise ValueError("the pattern matches no location: backslashes and fragments (#) are not allowed")
 
 
 def _open_authority(text: str, scheme: str) -> str:

@@ -156,7 +156,7 @@ class PolicySet:
         kinds = (PolicyType.ACCESS, PolicyType.MASK)
         return tuple(policy for kind in kinds for policy in self._indexes[kind].candidates(target))
 
-    def someone_may(self, resource: Resource, access: str) -> Reason | None:
+    def grant_to_anyone(self, resource: Resource, access: str) -> Reason | None:
         """Why somebody may hold a right at some time; None if no policy grants it to anyone.
 
         What takes the grant away again (denials, exceptions, schedules, names that a macro stands for) is not
@@ -219,7 +219,7 @@ class PolicySet:
 
 def _require_zone(now: datetime) -> None:
     if now.tzinfo is None:
-        raise RequestInvalid("A time without a time zone decides nothing.", rule="now")
+        raise RequestInvalid("The time has no time zone.", rule="now")
 
 
 def relation(policy: Policy, target: Target, user: str, owner: str | None) -> Match:
@@ -259,5 +259,5 @@ def _any_of(decisions: Iterable[Decision], request: AccessRequest) -> Decision:
     if spoken is not None:
         return spoken
     doubtful = dict.fromkeys(reason for each in refused for reason in each.reasons[1:])
-    who = f"{request.principal.name!r} any right on {request.resource} or below it"
+    who = f"{request.principal.name!r} any privilege on {request.resource} or below it"
     return Decision.deny(Reason("policy-no-match", f"No policy grants {who}."), *doubtful)

@@ -93,7 +93,7 @@ def numbers(text: str, bounds: tuple[int, int]) -> tuple[int, ...]:
         if bounds is YEARS:
             first, last = max(first, lowest), min(last, highest)
         if not lowest <= first <= last <= highest:
-            raise ValueError(f"numbers are {lowest} to {highest} here")
+            raise ValueError(f"numbers must be {lowest} to {highest}")
         found.update(range(first, last + 1))
     return tuple(sorted(found, reverse=True))
 
@@ -102,7 +102,7 @@ def _range(part: str) -> tuple[int, int]:
     """First and last number of ``5`` or ``5-7``."""
     ends = [end.strip() for end in part.split("-")]
     if len(ends) > 2 or not all(end.isascii() and end.isdecimal() and len(end) <= 4 for end in ends):
-        raise ValueError("write *, or numbers and ranges such as 1, 5-7")
+        raise ValueError("expected *, or numbers and ranges such as 1, 5-7")
     first, last = int(ends[0]), int(ends[-1])
     if last < first:
         raise ValueError(f"the range {first}-{last} ends before it begins")

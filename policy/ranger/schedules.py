@@ -47,7 +47,7 @@ def schedules_of(policy: Members) -> tuple[Schedule, ...]:
     names = options.names() if options.given else ()
     if not found and _OLD_VALIDITY in names:
         raise options.member(_OLD_VALIDITY).invalid(
-            "validity schedules in options are not read.", "Write them as validitySchedules."
+            "validity schedules in options are not supported.", "Use the field validitySchedules."
         )
     return found
 
@@ -57,10 +57,10 @@ def _schedule(field: Field) -> Schedule:
     zone = _zone(members["timeZone"])
     start, end = (_time(members[name], zone) for name in ("startTime", "endTime"))
     if start is not None and end is not None and end < start:
-        raise members["endTime"].invalid("the end is before the start.")
+        raise members["endTime"].invalid("endTime is before startTime.")
     recurrences = tuple(_recurrence(element) for element in members["recurrences"].elements())
     if start is None and end is None and not recurrences:
-        raise field.invalid("a schedule says a start, an end or recurrences.")
+        raise field.invalid("a schedule must have a start, an end or recurrences.")
     return Schedule(start, end, zone, recurrences)
 
 
@@ -68,7 +68,7 @@ def _zone(field: Field) -> tzinfo:
     try:
         return parse_zone(field.optional_string())
     except ValueError as problem:
-        raise field.invalid(f"{problem}.", "Write a name such as Europe/Oslo, or GMT+01:00.") from problem
+        raise field.invalid(f"{problem}.", "Use a name such as Europe/Oslo, or GMT+01:00.") from problem
 
 
 def _time(field: Field, zone: tzinfo) -> datetime | None:
@@ -76,7 +76,7 @@ def _time(field: Field, zone: tzinfo) -> datetime | None:
     try:
         return None if text is None else parse_time(text, zone)
     except ValueError as problem:
-        raise field.invalid("a time is written as 2030/01/31 23:59:59.") from problem
+        raise field.invalid("the time is not in the form 2030/01/31 23:59:59.") from problem
 
 
 def _recurrence(field: Field) -> Recurrence:
@@ -84,7 +84,7 @@ def _recurrence(field: Field) -> Recurrence:
     schedule = members["schedule"].members(frozenset(_FIELDS))
     named = {name: _numbers(schedule[name], name) for name in _FIELDS}
     if not any(named[name] for name in _DAYS):
-        raise members["schedule"].invalid("a recurrence says a day of the month or a day of the week.")
+        raise members["schedule"].invalid("a recurrence must have dayOfMonth or dayOfWeek.")
     return Recurrence(
         minutes=named["minute"],
         hours=named["hour"],
@@ -101,7 +101,7 @@ def _numbers(field: Field, name: str) -> tuple[int, ...]:
     if text is None and name in _DAYS:
         return ()
     if text is None:
-        raise field.invalid(f"a recurrence says its {name}.", "Write * for all.")
+        raise field.invalid(f"a recurrence must have {name}.", "Use * to match all.")
     try:
         return numbers(text, _FIELDS[name])
     except ValueError as problem:
@@ -114,10 +114,10 @@ def _length(field: Field) -> timedelta:
     for name, highest in (("days", MAX_DAYS), ("hours", HOURS[1]), ("minutes", MINUTES[1])):
         count = members[name].integer() or 0
         if not 0 <= count <= highest:
-            raise members[name].invalid(f"an interval has 0 to {highest} {name}, not {count}.")
+            raise members[name].invalid(f"{name} is {count}, but must be 0 to {highest}.")
         counts.append(count)
     days, hours, minutes = counts
     length = timedelta(days=days, hours=hours, minutes=minutes)
     if not length:
-        raise field.invalid("an interval lasts at least a minute.")
+        raise field.invalid("the interval is shorter than one minute.")
     return length

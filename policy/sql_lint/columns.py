@@ -40,7 +40,7 @@ def columns_of(cursor: Cursor) -> tuple[Column, ...]:
         raise _twice(start)
     _refuse_twice(start, (each.name[-1] for each in columns))
     if len(columns) > MAX_COLUMNS:
-        raise Problem(start, "columns", f"There are more than {MAX_COLUMNS} columns.", "Leave some out.")
+        raise Problem(start, "columns", f"The table has more than {MAX_COLUMNS} columns.", "Remove columns.")
     return columns
 
 
@@ -59,7 +59,7 @@ def column(cursor: Cursor, *, required: bool = True) -> Column:
         if not cursor.took("COMMENT"):
             if cursor.next.is_word("FIRST", "AFTER"):
                 break
-            cursor.refuse("this clause of a column is not kept by the catalog")
+            cursor.refuse("the catalog does not support this column clause")
         cursor.remark()
     return Column(name, tuple(f"{'.'.join(name)}.{each}" for each in inside))
 
@@ -84,7 +84,7 @@ def column_type(cursor: Cursor, depth: int = 0) -> tuple[str, ...]:
         return _fields(cursor, depth)
     if word not in (_HIVE_TYPES if cursor.hive else _SPARK_TYPES):
         raise Problem(
-            start, "column-type", f"The type {word[:40]!a} has no like in Iceberg here.", "Choose another."
+            start, "column-type", f"The column type {word[:40]!a} is not supported.", "Use an Iceberg type."
         )
     if word in _SIZED and cursor.next.is_symbol("("):
         cursor.listed(lambda: _number(cursor))
@@ -120,8 +120,8 @@ def _source(cursor: Cursor, start: int, transform: Name) -> Name:
         raise Problem(
             start,
             "partition-transform",
-            f"A table cannot be partitioned by {'.'.join(transform)[:60]!a} of this.",
-            "Take a column, bucket(n, c), truncate(w, c), years(c), months(c), days(c) or hours(c).",
+            f"The partition transform {'.'.join(transform)[:60]!a} with these arguments is not supported.",
+            "Use a column, bucket(n, c), truncate(w, c), years(c), months(c), days(c) or hours(c).",
         )
     return sources[0]
 
@@ -171,10 +171,10 @@ def _refuse_twice(start: int, names: Iterable[str]) -> None:
 
 
 def _twice(start: int) -> Problem:
-    return Problem(start, "columns", "A column stands twice, or has a dot in its name.", "Rename it.")
+    return Problem(start, "columns", "A column name occurs twice, or contains a dot.", "Rename the column.")
 
 
 def _number(cursor: Cursor) -> str:
     if cursor.next.kind is not Kind.NUMBER:
-        cursor.refuse("a number is expected")
+        cursor.refuse("expected a number")
     return cursor.take().text

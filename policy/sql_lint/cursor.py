@@ -90,7 +90,7 @@ class Cursor:
             Problem: something else comes next.
         """
         if not self.took(*words):
-            self.refuse(f"{' '.join(words)} is expected")
+            self.refuse(f"expected {' '.join(words)}")
 
     def expect_symbol(self, symbol: str) -> None:
         """Take a symbol.
@@ -99,7 +99,7 @@ class Cursor:
             Problem: something else comes next.
         """
         if not self.took_symbol(symbol):
-            self.refuse(f"{symbol} is expected")
+            self.refuse(f"expected {symbol}")
 
     def expect_end(self) -> None:
         """Make sure that everything was taken.
@@ -114,10 +114,10 @@ class Cursor:
         """One part of a name."""
         token = self.next
         if token.kind not in (Kind.WORD, Kind.QUOTED):
-            self.refuse("a name is expected")
+            self.refuse("expected a name")
         self._at += 1
         if token.is_word("IDENTIFIER") and self.next.is_symbol("("):
-            self.refuse("a name that is computed is not known")
+            self.refuse("computed names are not supported")
         return token.text
 
     def name(self) -> Name:
@@ -127,7 +127,7 @@ class Cursor:
         while self.took_symbol("."):
             parts.append(self.part())
         if len(parts) > MAX_NAME_PARTS:
-            raise Problem(start, "name", f"A name has more than {MAX_NAME_PARTS} parts.", "Shorten it.")
+            raise Problem(start, "name", f"A name has more than {MAX_NAME_PARTS} parts.", "Shorten the name.")
         return tuple(parts)
 
     def string(self) -> str:
@@ -141,7 +141,7 @@ class Cursor:
             raise Problem(
                 token.start,
                 "escape",
-                "The string has a backslash; what it stands for depends on the reader's settings.",
+                "The string contains a backslash, whose meaning depends on the engine's settings.",
                 "Write the string without escapes.",
             )
         return token.text
@@ -168,7 +168,9 @@ class Cursor:
         found: dict[str, str] = {}
         for start, key, value in self.listed(self._property):
             if key in found:
-                raise Problem(start, "duplicate-key", f"The property {key[:80]!a} stands twice.", "Keep one.")
+                raise Problem(
+                    start, "duplicate-key", f"The property {key[:80]!a} occurs twice.", "Remove one."
+                )
             found[key] = value
         return found
 
@@ -176,7 +178,7 @@ class Cursor:
         """`(key, …)`."""
         return self.listed(self._key)
 
-    def refuse(self, why: str = "this is not understood here") -> NoReturn:
+    def refuse(self, why: str = "unsupported syntax") -> NoReturn:
         """Refuse what comes next.
 
         Raises:
@@ -188,30 +190,30 @@ class Cursor:
             token.start,
             "syntax",
             f"At {shown}: {why}.",
-            "Write the statement as docs/lint.md shows, or have somebody look at it who may allow it.",
+            "Rewrite the statement as docs/lint.md shows, or ask an administrator to review it.",
         )
 
     def _any_string(self, *, joined: bool = False) -> Token:
         if self.next.kind is not Kind.STRING:
-            self.refuse("a string is expected")
+            self.refuse("expected a string")
         token = self.take()
         while self.next.kind is Kind.STRING:
             if not joined:
-                self.refuse("strings in a row are joined by some readers and not by others")
+                self.refuse("adjacent strings are ambiguous: only some engines join them")
             self._at += 1
         return token
 
     def _property(self) -> tuple[int, str, str]:
         start, key = self.next.start, self._key()
         if not self.took_symbol("=") and self.hive:
-            self.refuse("= is expected")
+            self.refuse("expected =")
         return start, key, self._value()
 
     def _key(self) -> str:
         if self.next.kind is Kind.STRING:
             return self.string()
         if self.hive:
-            self.refuse("a property is named in quotes")
+            self.refuse("expected a quoted property name")
         return ".".join(self.name())
 
     def _value(self) -> str:
@@ -221,4 +223,4 @@ class Cursor:
             return self.take().text
         if self.next.is_word("TRUE", "FALSE") and not self.hive:
             return self.take().text.lower()
-        self.refuse("a value is expected, in quotes")
+        self.refuse("expected a quoted value")

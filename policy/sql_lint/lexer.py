@@ -91,11 +91,15 @@ def tokens_of(text: str, *, hive: bool) -> Iterator[Token]:
         Problem: what stands next is read differently by different readers, or is no SQL.
     """
     if len(text) > MAX_CHARACTERS:
-        raise Problem(0, "too-long", f"The text has more than {MAX_CHARACTERS} characters.", "Split it.")
+        raise Problem(
+            0, "too-long", f"The script has more than {MAX_CHARACTERS} characters.", "Split the script."
+        )
     lexer = _Lexer(text, hive=hive)
     for count, token in enumerate(lexer):
         if count >= MAX_TOKENS:
-            raise Problem(token.start, "too-long", f"There are more than {MAX_TOKENS} tokens.", "Split it.")
+            raise Problem(
+                token.start, "too-long", f"The script has more than {MAX_TOKENS} tokens.", "Split the script."
+            )
         yield token
 
 
@@ -131,9 +135,13 @@ class _Lexer:
         end = min(ends, default=len(self._text))
         comment = self._text[start:end]
         if comment.endswith("\\"):
-            self._refuse(end - 1, "comment", "A comment ends in a backslash; Spark goes on with it.")
+            self._refuse(
+                end - 1, "comment", "The comment ends in a backslash, so Spark continues it in the next line."
+            )
         if end < len(self._text) and self._text[end] == "\r" and not self._text.startswith("\r\n", end):
-            self._refuse(end, "comment", "A comment ends at a bare carriage return, where not all end it.")
+            self._refuse(
+                end, "comment", "The comment ends at a bare carriage return, where only some engines end it."
+            )
         own_line = not self._text[self._text.rfind("\n", 0, start) + 1 : start].strip(" \t\ufeff")
         self._check_comment(start, comment, semicolons=own_line)
         self._at = end
@@ -142,17 +150,21 @@ class _Lexer:
         start = self._at
         end = self._text.find("*/", start + 2)
         if end < 0:
-            self._refuse(start, "comment", "A comment has no end.")
+            self._refuse(start, "comment", "The comment is not closed.")
         inside = self._text[start + 2 : end]
         if "/*" in inside:
-            self._refuse(start, "comment", "A comment is in a comment, which not all readers end alike.")
+            self._refuse(start, "comment", "The comment is nested. Engines disagree on where it ends.")
         self._check_comment(start, inside, semicolons=False)
         self._at = end + 2
 
     def _check_comment(self, start: int, comment: str, *, semicolons: bool) -> None:
         self._refuse_filled_in(start, comment)
         if self._hive and not semicolons and ";" in comment:
-            self._refuse(start, "comment", "A semicolon is in a comment; Hive's command line ends there.")
+            self._refuse(
+                start,
+                "comment",
+                "The comment contains a semicolon, where Hive's command line ends the statement.",
+            )
 
     def _next(self) -> Token:
         character = self._text[self._at]
@@ -169,15 +181,17 @@ class _Lexer:
             self._refuse(
                 self._at,
                 "character",
-                f"The character {character!a} has no place outside of quotes.",
-                "Write names with other letters than ASCII in backticks, and blanks as plain spaces.",
+                f"The character {character!a} is not allowed outside of quotes.",
+                "Quote names with non-ASCII letters in backticks, and use ASCII spaces.",
             )
         return self._token(Kind.SYMBOL, self._at + 1)
 
     def _word(self) -> Token:
         end = self._past(self._at, _WORD)
         if self._text[self._at : end].upper() == "R" and self._text[end : end + 1] in (*_QUOTES,):
-            self._refuse(self._at, "string", "A raw string is not read alike by all.")
+            self._refuse(
+                self._at, "string", "Raw strings are not supported, because engines read them differently."
+            )
         if not _is_digits(self._text[self._at : end]):
             return self._token(Kind.WORD, end)
         if self._text.startswith(".", end) and self._text[end + 1 : end + 2] in (*digits,):
@@ -189,7 +203,7 @@ class _Lexer:
         while at < len(self._text) and self._text[at] != quote:
             at += 2 if self._text[at] == "\\" else 1
         if at >= len(self._text):
-            self._refuse(self._at, "string", "A string has no end.")
+            self._refuse(self._at, "string", "The string is not closed.")
         inside = self._text[self._at + 1 : at]
         return self._enclosed(Kind.STRING, inside, at + 1, plain="\\" not in inside)
 
@@ -198,13 +212,13 @@ class _Lexer:
         while end >= 0 and self._text.startswith("``", end):
             end = self._text.find("`", end + 2)
         if end < 0:
-            self._refuse(self._at, "name", "A name in backticks has no end.")
+            self._refuse(self._at, "name", "The name in backticks is not closed.")
         return self._enclosed(Kind.QUOTED, self._text[self._at + 1 : end].replace("``", "`"), end + 1)
 
     def _hint(self) -> Token:
         end = self._text.find("*/", self._at)
         if end < 0 or not _HINT.issuperset(self._text[self._at + 3 : end]):
-            self._refuse(self._at, "hint", "A hint has no end, or holds what is not a name.")
+            self._refuse(self._at, "hint", "The hint is not closed, or contains more than names.")
         return self._token(Kind.HINT, end + 2)
 
     def _enclosed(self, kind: Kind, inside: str, end: int, *, plain: bool = True) -> Token:
@@ -230,12 +244,12 @@ class _Lexer:
                 self._refuse(
                     start,
                     "filled-in",
-                    f"{mark} begins something that is filled in later; what the text then says is not known.",
-                    "Fill it in first, and lint what comes out.",
+                    f"{mark} begins a variable or template, so the final text is unknown.",
+                    "Substitute variables first, then lint the result.",
                 )
 
     def _refuse(self, at: int, rule: str, message: str, hint: str | None = None) -> NoReturn:
-        raise Problem(at, rule, message, hint or "Write it in the plain way that every reader reads alike.")
+        raise Problem(at, rule, message, hint or "Rewrite it in a form that every engine reads the same way.")
 
 
 def _is_digits(text: str) -> bool:

@@ -19,7 +19,7 @@ from policy.errors import LakewardenError
 from policy.privileges.requests import AccessRequest
 from policy.sql_lint.context import LintContext
 from policy.sql_lint.denials import Refusal
-from policy.sql_lint.needs import Ask, Read
+from policy.sql_lint.needs import Read, RequiredPrivilege
 from policy.sql_lint.parse import Parsed, parse
 from policy.sql_lint.positions import Positions
 from policy.sql_lint.problems import Problem
@@ -30,7 +30,7 @@ Dialect = Literal["spark", "hive"]
 _Answer: TypeAlias = tuple[Decision, tuple[AccessRequest, ...]]
 
 _ASK: Final = "Ask an administrator for a policy that grants it."
-_NOTHING: Final = Decision.allow(Reason("nothing-asked", "The statement asks for nothing."))
+_NOTHING: Final = Decision.allow(Reason("nothing-asked", "The statement requires no privilege."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class StatementDecision:
         column: column of that, from 1.
         kind: its first words.
         decision: whether it would be allowed, and why or why not.
-        needed: what was asked of the policies; where one of several ways is enough, the one that counted.
+        needed: what was requested from the policies; of alternatives, the decisive one.
         assumed: what has to hold beside, and is not known here.
         hint: what to do about a denial; None if the reasons say it all.
         notes: what is worth knowing of an allowed statement, and denies nothing.
@@ -72,13 +72,13 @@ def lint(text: str, dialect: Dialect, context: LintContext) -> list[StatementDec
     Raises:
         RequestInvalid: the context names no namespace, or a time without a zone.
     """
-    check = _Judge(context, Script.begun(context, hive=dialect == "hive"))
+    check = _Decider(context, Script.begun(context, hive=dialect == "hive"))
     positions = Positions(text)
     return [check.check(each, positions) for each in parse(text, hive=dialect == "hive")]
 
 
 @dataclass
-class _Judge:
+class _Decider:
     """Decides the statements of a script, one after the other."""
 
     context: LintContext
@@ -87,13 +87,13 @@ class _Judge:
     def check(self, parsed: Parsed, positions: Positions) -> StatementDecision:
         """Decide the next statement."""
         at = parsed.start
-        asks = self.script.asks(self.context)
+        required = self.script.asks(self.context)
         hint: str | None
         try:
             if isinstance(parsed.statement, Problem):
                 raise parsed.statement
-            after = self.script.ask(parsed.statement, asks)
-            decision, needed = self._decide(asks.needed)
+            after = self.script.ask(parsed.statement, required)
+            decision, needed = self._decide(required.needed)
             hint = None if decision.allowed else _ASK
             if decision.allowed:
                 after()
@@ -111,28 +111,31 @@ class _Judge:
         if not decision.allowed:
             self.script.denied(parsed.kind)
         line, column = positions.of(at)
-        assumed = tuple(dict.fromkeys(asks.assumed)) if decision.allowed else ()
+        assumed = tuple(dict.fromkeys(required.assumed)) if decision.allowed else ()
         masked = (each.detail for each in decision.reasons if each.rule == SHOWN_MASKED)
-        notes = tuple(dict.fromkeys((*masked, *asks.notes))) if decision.allowed else ()
+        notes = tuple(dict.fromkeys((*masked, *required.notes))) if decision.allowed else ()
         return StatementDecision(line, column, parsed.kind, decision, needed, assumed, hint, notes)
 
-    def _decide(self, asks: Iterable[Ask | Read]) -> tuple[Decision, tuple[AccessRequest, ...]]:
+    def _decide(
+        self, required: Iterable[RequiredPrivilege | Read]
+    ) -> tuple[Decision, tuple[AccessRequest, ...]]:
         answers = [
-            self._read(each) if isinstance(each, Read) else self._answer(each) for each in dict.fromkeys(asks)
+            self._read(each) if isinstance(each, Read) else self._answer(each)
+            for each in dict.fromkeys(required)
         ]
         if not answers:
             return _NOTHING, ()
         decision = Decision.all_of(answer for answer, _ in answers)
         return decision, tuple(request for _, requests in answers for request in requests)
 
-    def _answer(self, ask: Ask) -> _Answer:
-        """The first way that is granted, else the refusal of the first one."""
-        answers = [(self._granted(ask, way), (way,)) for way in ask.ways]
+    def _answer(self, privilege: RequiredPrivilege) -> _Answer:
+        """The first alternative that is granted, else the refusal of the first one."""
+        answers = [(self._granted(privilege, each), (each,)) for each in privilege.alternatives]
         return next((each for each in answers if each[0].allowed), answers[0])
 
-    def _granted(self, ask: Ask, request: AccessRequest) -> Decision:
+    def _granted(self, privilege: RequiredPrivilege, request: AccessRequest) -> Decision:
         policies, now = self.context.policies, self.context.now
-        owners = [request.owner] if ask.owner_known else [None, request.principal.name]
+        owners = [request.owner] if privilege.owner_known else [None, request.principal.name]
         return Decision.all_of(policies.decide(replace(request, owner=owner), now) for owner in owners)
 
     def _read(self, read: Read) -> _Answer:

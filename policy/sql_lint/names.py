@@ -53,10 +53,12 @@ class Names:
             return table_name(self._current(), self._folded(name)[0])
         if len(name) == 2 and name[0].lower() in _FILE_FORMATS:
             raise Refusal(
-                "by-path", f"{name[0]}.`…` is a file, opened by its path, past the catalog.", "Read a table."
+                "by-path",
+                f"{name[0]}.`…` opens a file by its path and bypasses the catalog.",
+                "Read a table instead.",
             )
         if len(below) < 2:
-            raise Refusal("namespace", "The table is in no namespace.", "Name its namespace.")
+            raise Refusal("namespace", "The table name has no namespace.", "Add the namespace.")
         return table_name(below[:-1], below[-1])
 
     def namespace(self, name: Name) -> Namespace:
@@ -80,8 +82,8 @@ class Names:
         if not self.hive and len(parts) > 2 and parts[0] == self.catalog:
             raise Refusal(
                 "identifier",
-                "A new name does not begin with the catalog's.",
-                "Name the table, or its namespace and the table, without the catalog.",
+                "The new name begins with the catalog's name.",
+                "Write TABLE or NAMESPACE.TABLE, without the catalog.",
             )
         return table_name(parts[:-1], parts[-1])
 
@@ -98,24 +100,26 @@ class Names:
         if self.current is None:
             raise Refusal(
                 "no-database",
-                "The name has no namespace, and the current one is not known.",
-                "Name the namespace, or give --database, or begin with USE.",
+                "The name has no namespace, and the current namespace is unknown.",
+                "Add the namespace, pass --database, or begin the script with USE.",
             )
         if not self.current:
-            raise Refusal("namespace", "There are no tables outside of namespaces.", "Name a namespace.")
+            raise Refusal("namespace", "A table must be in a namespace.", "Add the namespace.")
         return self.current
 
     def _below(self, name: Name, *, alone: bool = False) -> Name | None:
         """The levels below the catalog; None for a name of one part that is in the current namespace."""
         parts = self._folded(name)
         if self.hive and len(parts) > (1 if alone else 2):
-            raise Refusal("name", "Hive's names have a database and a table.", "Shorten the name.")
+            raise Refusal(
+                "name", "A Hive table name has at most a database and a table.", "Write DATABASE.TABLE."
+            )
         if not self.hive and parts[0] == self.catalog and (alone or len(parts) > 1):
             return parts[1:]
         if parts[0].lower() == self.catalog.lower() and not self.hive:
             raise Refusal(
                 "catalog-name",
-                f"{parts[0][:80]!a} is not letter by letter the catalog's name.",
+                f"{parts[0][:80]!a} differs in letter case from the catalog's name.",
                 f"Write {self.catalog}.",
             )
         if parts[0].lower() in _ELSEWHERE and (alone or len(parts) > 1):
@@ -130,16 +134,16 @@ class Names:
         if self.lost:
             raise Refusal(
                 "current-unknown",
-                "A denied statement before may have made another catalog the current one.",
-                f"Begin the name with {self.catalog}, or correct the statement that is denied.",
+                "A denied statement before this one can have changed the current catalog.",
+                f"Begin the name with {self.catalog}, or correct the denied statement.",
             )
 
     def _require_table(self) -> None:
         if self.hidden:
             raise Refusal(
                 "view-unknown",
-                "A denied statement before may have made a temporary view of that name, or another one.",
-                "Name the table's namespace, or correct the statement that is denied.",
+                "A denied statement before this one can have created a temporary view with this name.",
+                "Add the table's namespace, or correct the denied statement.",
             )
 
     def _folded(self, name: Name) -> Name:
@@ -148,6 +152,6 @@ class Names:
     def _outside(self, what: str) -> Refusal:
         return Refusal(
             "other-catalog",
-            f"{what} is not the catalog {self.catalog}; nothing is decided about what is there.",
-            f"Name the table with {self.catalog} before it.",
+            f"{what} is outside of the catalog {self.catalog}, which lint cannot check.",
+            f"Begin the name with {self.catalog}.",
         )

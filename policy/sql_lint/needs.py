@@ -23,15 +23,15 @@ _LOADING: Final = ("select", "update", "alter")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class RequiredPrivilege:
     """One thing that a statement needs.
 
     Attributes:
-        ways: requests, one of which has to be granted.
+        alternatives: requests, one of which has to be granted.
         owner_known: whether they say whose the resource is, where it is somebody's.
     """
 
-    ways: tuple[AccessRequest, ...]
+    alternatives: tuple[AccessRequest, ...]
     owner_known: bool = True
 
 
@@ -70,7 +70,7 @@ class Needs:
     names: Names
     facts: Mapping[TableName, TableFacts | None]
     views: Mapping[str, tuple[Names, Query]] = field(default_factory=dict)
-    needed: list[Ask | Read] = field(default_factory=list)
+    needed: list[RequiredPrivilege | Read] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -89,11 +89,11 @@ class Needs:
         if self.context.engine is None:
             raise Refusal(
                 "code",
-                f"{what[:80]} runs code in the engine, and which engine that is, is not known.",
-                "Give --engine, to ask whether the user may run code in it.",
+                f"{what[:80]} runs code in the engine, and the engine's name is unknown.",
+                "Pass --engine to check the `code` privilege on that engine.",
             )
         resource = Resource.engine(self.context.engine)
-        self.needed.append(Ask((AccessRequest(self.context.principal, resource, "code"),)))
+        self.needed.append(RequiredPrivilege((AccessRequest(self.context.principal, resource, "code"),)))
 
     def _keys(self, key_ids: Iterable[str]) -> None:
         self._all(tables.key_requests(self.context.principal, key_ids))
@@ -101,7 +101,7 @@ class Needs:
 
     def _table(self, name: TableName, access: str, facts: TableFacts | None) -> None:
         known = facts is None or facts.owner is not None
-        self.needed.append(Ask((self._request(name, access, facts),), owner_known=known))
+        self.needed.append(RequiredPrivilege((self._request(name, access, facts),), owner_known=known))
 
     def _select(self, name: TableName, column: str, facts: TableFacts) -> AccessRequest:
         resource = Resource.column(name.database, name.name, column)
@@ -109,9 +109,9 @@ class Needs:
 
     def _load(self, name: TableName, facts: TableFacts, columns: Iterable[str]) -> None:
         """A right on the table, or SELECT on one of its columns."""
-        ways = tuple(self._request(name, access, facts) for access in _LOADING)
-        ways += tuple(self._select(name, each, facts) for each in columns)
-        self.needed.append(Ask(ways, owner_known=facts.owner is not None))
+        alternatives = tuple(self._request(name, access, facts) for access in _LOADING)
+        alternatives += tuple(self._select(name, each, facts) for each in columns)
+        self.needed.append(RequiredPrivilege(alternatives, owner_known=facts.owner is not None))
 
     def _request(self, name: TableName, access: str, facts: TableFacts | None) -> AccessRequest:
         owner = None if facts is None else facts.owner
@@ -119,7 +119,7 @@ class Needs:
 
     def _storage(self, paths: Iterable[Location], exempt: Location | None, facts: TableFacts) -> None:
         requests = tables.storage_requests(self.context.principal, paths, exempt, facts.owner)
-        self.needed += [Ask((each,), owner_known=facts.owner is not None) for each in requests]
+        self.needed += [RequiredPrivilege((each,), owner_known=facts.owner is not None) for each in requests]
 
     def _all(self, requests: Iterable[AccessRequest]) -> None:
-        self.needed += [Ask((each,)) for each in requests]
+        self.needed += [RequiredPrivilege((each,)) for each in requests]

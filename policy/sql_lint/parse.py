@@ -20,13 +20,13 @@ from policy.sql_lint.statements import (
     AlterProperties,
     Code,
     CreateView,
+    DescribeTable,
     DropTable,
     DropView,
     Explain,
     Insert,
-    Look,
     Namespace,
-    Nothing,
+    NoPrivileges,
     Select,
     Statement,
 )
@@ -107,7 +107,9 @@ def _kind(tokens: Sequence[Token]) -> str:
 
 
 def _too_many(at: int) -> Problem:
-    return Problem(at, "too-long", f"There are more than {MAX_STATEMENTS} statements.", "Split the text.")
+    return Problem(
+        at, "too-long", f"The script has more than {MAX_STATEMENTS} statements.", "Split the script."
+    )
 
 
 def _statement(cursor: Cursor) -> Statement:
@@ -119,15 +121,15 @@ def _statement(cursor: Cursor) -> Statement:
         return _STATEMENTS[words](cursor)
     if cursor.next.kind is Kind.WORD and cursor.next.text.upper() in _NOT_CARRIED_OUT:
         raise _not_carried_out(cursor, cursor.next.text.upper())
-    cursor.refuse("no statement that is known here begins like this")
+    cursor.refuse("unknown statement")
 
 
 def _not_carried_out(cursor: Cursor, what: str) -> Problem:
     return Problem(
         cursor.next.start,
         "not-supported-yet",
-        f"{what} is not carried out by the catalog, or goes past it.",
-        "Leave it out, or do it another way.",
+        f"{what} is not supported, or bypasses the catalog.",
+        "Remove the statement, or use a supported one.",
     )
 
 
@@ -142,7 +144,7 @@ def _create(cursor: Cursor) -> Statement:
     if cursor.took("VIEW"):
         return _create_view(cursor, temporary=temporary)
     if temporary or replaces:
-        cursor.refuse("only views and functions are made like this")
+        cursor.refuse("expected VIEW or FUNCTION")
     if cursor.took_one(*_NAMESPACE):
         return _create_namespace(cursor)
     cursor.took("EXTERNAL")
@@ -168,7 +170,7 @@ def _create_namespace(cursor: Cursor) -> Statement:
     while cursor.next.kind is not Kind.END:
         clause = cursor.next.text.upper()
         if clause in seen:
-            cursor.refuse("the clause stands twice")
+            cursor.refuse("the clause occurs twice")
         seen.add(clause)
         if cursor.took("COMMENT"):
             cursor.remark()
@@ -182,7 +184,7 @@ def _create_namespace(cursor: Cursor) -> Statement:
 
 def _namespace_properties(cursor: Cursor) -> dict[str, str]:
     if not cursor.took_one("DBPROPERTIES", "PROPERTIES"):
-        cursor.refuse("DBPROPERTIES is expected")
+        cursor.refuse("expected DBPROPERTIES")
     start, properties = cursor.next.start, cursor.properties()
     _refuse_reserved(start, properties)
     return properties
@@ -194,7 +196,7 @@ def _refuse_reserved(start: int, names: Mapping[str, str]) -> None:
             raise Problem(
                 start,
                 "reserved-property",
-                f"{name[:80]!a} is no property to be set on a namespace.",
+                f"The namespace property {name[:80]!a} is reserved.",
                 "Use the clause LOCATION.",
             )
 
@@ -203,13 +205,13 @@ def _alter(cursor: Cursor) -> Statement:
     if cursor.took("TABLE"):
         return alter_table(cursor)
     if not cursor.took_one(*_NAMESPACE):
-        cursor.refuse("this is not altered through the catalog")
+        cursor.refuse("ALTER is not supported for this object")
     name = cursor.name()
     if cursor.took("SET", "LOCATION"):
         return Namespace(name, "alter", {"location": cursor.string()})
     if cursor.took("UNSET"):
         if not cursor.took_one("DBPROPERTIES", "PROPERTIES"):
-            cursor.refuse("PROPERTIES is expected")
+            cursor.refuse("expected PROPERTIES")
         cursor.took("IF", "EXISTS")
         start, removals = cursor.next.start, cursor.property_names()
         _refuse_reserved(start, dict.fromkeys(removals, ""))
@@ -255,7 +257,7 @@ def _query_in_parentheses(cursor: Cursor) -> bool:
 def _static_value(cursor: Cursor) -> None:
     cursor.part()
     if cursor.took_symbol("=") and cursor.take().kind not in (Kind.STRING, Kind.NUMBER):
-        cursor.refuse("a value is expected before this")
+        cursor.refuse("expected a value before this")
 
 
 def _insert_overwrite(cursor: Cursor) -> Statement:
@@ -267,11 +269,11 @@ def _show(cursor: Cursor) -> Statement:
         name = cursor.name()
         if cursor.next.is_symbol("("):
             cursor.property_names()
-        return Look(name)
+        return DescribeTable(name)
     if cursor.took("COLUMNS"):
         if not cursor.took_one("IN", "FROM"):
-            cursor.refuse("IN is expected")
-        return Look(cursor.name())
+            cursor.refuse("expected IN")
+        return DescribeTable(cursor.name())
     lists_namespaces = cursor.took_one(*_NAMESPACES)
     if not lists_namespaces:
         cursor.expect("TABLES")
@@ -279,7 +281,7 @@ def _show(cursor: Cursor) -> Statement:
     if cursor.took("LIKE") or cursor.next.kind is Kind.STRING:
         cursor.remark()
     if lists_namespaces and listed is None:
-        return Nothing()
+        return NoPrivileges()
     return Namespace(listed, "_any")
 
 
@@ -292,7 +294,7 @@ def _describe(cursor: Cursor) -> Statement:
     name = cursor.name()
     if cursor.next.kind in (Kind.WORD, Kind.QUOTED):
         cursor.name()
-    return Look(name)
+    return DescribeTable(name)
 
 
 def _use(cursor: Cursor) -> Statement:
@@ -302,13 +304,13 @@ def _use(cursor: Cursor) -> Statement:
 
 def _refresh(cursor: Cursor) -> Statement:
     cursor.took("TABLE")
-    return Look(cursor.name())
+    return DescribeTable(cursor.name())
 
 
 def _comment_on(cursor: Cursor) -> Statement:
     of_table = cursor.took("TABLE")
     if not of_table and not cursor.took_one(*_NAMESPACE):
-        cursor.refuse("TABLE or NAMESPACE is expected")
+        cursor.refuse("expected TABLE or NAMESPACE")
     name = cursor.name()
     cursor.expect("IS")
     if not cursor.took("NULL"):
@@ -318,19 +320,19 @@ def _comment_on(cursor: Cursor) -> Statement:
 
 def _set(cursor: Cursor) -> Statement:
     check_setting(cursor)
-    return Nothing()
+    return NoPrivileges()
 
 
 def _explain(cursor: Cursor) -> Statement:
     cursor.took_one("EXTENDED", "CODEGEN", "COST", "FORMATTED")
     if cursor.ahead("EXPLAIN"):
-        cursor.refuse("EXPLAIN explains another statement")
+        cursor.refuse("expected a statement after EXPLAIN")
     return Explain(_statement(cursor))
 
 
 def _add(cursor: Cursor) -> Statement:
     if not cursor.next.is_word(*_PLURAL_CODE):
-        cursor.refuse("this is not known")
+        cursor.refuse("unknown resource kind")
     kind = cursor.take().text.upper()
     cursor.rest_taken()
     return Code(f"ADD {kind}")

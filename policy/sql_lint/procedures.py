@@ -34,8 +34,8 @@ def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite:
         raise Problem(
             start,
             "not-supported-yet",
-            f"CALL of {'.'.join(procedure)[:80]!a} is not carried out by the catalog, or goes past it.",
-            f"The catalog has the procedures {', '.join(_REWRAPS)} and {_REWRITE}; leave others out.",
+            f"The procedure {'.'.join(procedure)[:80]!a} is not supported, or bypasses the catalog.",
+            f"Use one of the procedures {', '.join(_REWRAPS)} and {_REWRITE}.",
         )
     cursor.expect_symbol("(")
     if cursor.took("TABLE"):
@@ -56,12 +56,12 @@ def _options(cursor: Cursor) -> bool:
     while cursor.took_symbol(","):
         name = next((each for each in sorted(left) if cursor.ahead(each)), None)
         if name is None:
-            cursor.refuse("a parameter is expected that the procedure has, each once")
+            cursor.refuse("unknown or repeated parameter")
         left.remove(name)
         cursor.take()
         _arrow(cursor)
         if name != _FORBID and cursor.next.kind is not _OPTIONS[name]:
-            cursor.refuse("a value is expected that is written out")
+            cursor.refuse("expected a literal value")
         if name == "BRANCH":
             cursor.string()
         elif name != _FORBID:
@@ -86,6 +86,6 @@ def _name_in(text: str, start: int) -> Name:
         inner.expect_end()
     except Problem as problem:
         raise Problem(
-            start, "identifier", f"{text[:80]!a} does not name a table.", "Name it as 'NAMESPACE.TABLE'."
+            start, "identifier", f"{text[:80]!a} is not a table name.", "Write 'NAMESPACE.TABLE'."
         ) from problem
     return name

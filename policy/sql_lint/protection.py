@@ -163,8 +163,8 @@ def _rule_facts(name: TableName, facts: TableFacts) -> RuleFacts:
     if facts.leaves is None or facts.spec is None:
         raise Refusal(
             "encryption-rules",
-            f"Encryption rules are in force, and the columns or the encryption of {name} are not known.",
-            "Name the columns, or give --live to look the table up.",
+            f"Encryption rules are in force, but the columns or the encryption of {name} are unknown.",
+            "List the columns, or pass --live to look up the table.",
         )
     columns = tuple(_keyed(each, facts.spec) for each in facts.leaves)
     return RuleFacts(name.database, name.name, columns, facts.spec)
@@ -181,5 +181,5 @@ def _enforce(decision: Decision, table: TableName) -> None:
             " ".join(told),
             table=str(table),
             rule=decision.reasons[0].rule,
-            hint="All rules on a table have to hold at once.",
+            hint="Change the table so that it satisfies every encryption rule.",
         )

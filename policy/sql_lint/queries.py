@@ -36,7 +36,7 @@ MAX_PARENTHESES: Final = 60
 #: Deepest tree; each operator in a row of `AND` is a level of its own.
 MAX_LEVELS: Final = 400
 
-_HINT: Final = "Write it in a simpler form, or have somebody look at it who may allow it."
+_HINT: Final = "Simplify the query, or ask an administrator to review it."
 _BEGIN: Final = ("SELECT", "WITH", "VALUES", "FROM")
 #: Functions with a syntax of their own, and the names of hints, which sqlglot reads like functions.
 _OWN_SYNTAX: Final = (
@@ -98,7 +98,7 @@ def read_query(cursor: Cursor) -> Query:
         Problem: it is none, or not all of it was understood.
     """
     if not begins_query(cursor):
-        cursor.refuse("a query is expected")
+        cursor.refuse("expected a query")
     start, text, tokens = cursor.rest_taken()
     _check_size(start, tokens)
     dialect = _HiveQueries if cursor.hive else _SparkQueries
@@ -108,7 +108,7 @@ def read_query(cursor: Cursor) -> Query:
         _check_kept(start, tokens, tree.sql(dialect=dialect, comments=False), hive=cursor.hive)
         return Reader(tree, start).read()
     except SqlglotError as error:
-        raise Problem(start, "query", f"The query is not understood: {_place(error)}.", _HINT) from error
+        raise Problem(start, "query", f"The query cannot be parsed: {_place(error)}.", _HINT) from error
     except RecursionError as error:
         raise Problem(start, "query", "The query is nested too deeply.", _HINT) from error
 
@@ -116,7 +116,7 @@ def read_query(cursor: Cursor) -> Query:
 def _place(error: SqlglotError) -> str:
     found = getattr(error, "errors", None) or [{}]
     near = found[0].get("highlight")
-    return f"at {str(near)[:60]!a}" if near else "its form is unknown"
+    return f"at {str(near)[:60]!a}" if near else "unknown syntax"
 
 
 def _check_size(start: int, tokens: Sequence[Token]) -> None:
@@ -126,7 +126,7 @@ def _check_size(start: int, tokens: Sequence[Token]) -> None:
         deepest = max(deepest, depth)
         if token.is_symbol("?", "@", "|") and not _is_concatenation(token, tokens):
             raise Problem(
-                token.start, "query", f"The sign {token.text} asks for what is not known here.", _HINT
+                token.start, "query", f"The operator {token.text} is not supported in a query.", _HINT
             )
     if len(tokens) > MAX_TOKENS or deepest > MAX_PARENTHESES:
         raise Problem(start, "query", "The query is too long, or nested too deeply.", _HINT)
@@ -141,13 +141,13 @@ def _is_concatenation(token: Token, tokens: Sequence[Token]) -> bool:
 
 def _check_nodes(start: int, tree: exp.Expr) -> None:
     if not isinstance(tree, exp.Query | exp.Values):
-        raise Problem(start, "query", f"{type(tree).__name__} is no query.", _HINT)
+        raise Problem(start, "query", f"{type(tree).__name__} is not a query.", _HINT)
     left: list[tuple[exp.Expr, int]] = [(tree, 0)]
     while left:
         node, level = left.pop()
         if not is_known(node):
             raise Problem(
-                start, "query", f"The query has a part ({type(node).__name__}) that is not known here.", _HINT
+                start, "query", f"The query contains unsupported syntax ({type(node).__name__}).", _HINT
             )
         if level > MAX_LEVELS:
             raise Problem(start, "query", "The query is nested too deeply.", _HINT)
@@ -159,11 +159,11 @@ def _check_kept(start: int, tokens: Iterable[Token], written: str, *, hive: bool
     try:
         kept = _contents(tokens_of(written, hive=hive))
     except Problem as problem:
-        raise Problem(start, "query", f"The query is not understood: {problem.message}", _HINT) from problem
+        raise Problem(start, "query", f"The query cannot be parsed: {problem.message}", _HINT) from problem
     lost = _contents(each for each in tokens if not _is_syntax(each)) - kept
     if lost:
         shown = ascii(min(lost)[1][:60])
-        raise Problem(start, "query", f"The parser of queries passes over {shown}.", _HINT)
+        raise Problem(start, "query", f"The query parser ignores {shown}.", _HINT)
 
 
 def _contents(tokens: Iterable[Token]) -> Counter[tuple[str, str]]:

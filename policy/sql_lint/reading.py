@@ -108,7 +108,10 @@ class Reader:
         called = ".".join([*_qualifier(node), name])
         if name.lower() == "identifier":
             raise Problem(
-                self._start, "query", "IDENTIFIER(…) makes a name that is not known here.", "Write the name."
+                self._start,
+                "query",
+                "IDENTIFIER(…) computes a name that lint cannot check.",
+                "Write the name.",
             )
         self._functions.append(called)
 

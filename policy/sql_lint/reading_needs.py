@@ -16,14 +16,14 @@ from policy.sql_lint.cursor import Name
 from policy.sql_lint.denials import Refusal
 from policy.sql_lint.functions import BUILT_IN
 from policy.sql_lint.needs import Needs, Read
-from policy.sql_lint.statements import Look, Query
+from policy.sql_lint.statements import DescribeTable, Query
 
 
 @dataclass
 class ReadingNeeds(Needs):
     """Collects what reading takes."""
 
-    def look(self, statement: Look) -> None:
+    def describe_table(self, statement: DescribeTable) -> None:
         """Loading a table's metadata: any of several rights lets one do it."""
         name = self.names.table(statement.name)
         facts = self.known(name)
@@ -62,8 +62,8 @@ class ReadingNeeds(Needs):
             if facts.columns is None:
                 raise Refusal(
                     "columns-unknown",
-                    f"Every column of {name} is read, and which ones it has is not known.",
-                    "Name the columns, or give --live to look them up.",
+                    f"The query reads every column of {name}, whose columns are unknown.",
+                    "List the columns, or pass --live to look them up.",
                 )
             paths = {(each,) for each in facts.columns}
         self._load(name, facts, sorted({path[0] for path in paths}))
@@ -74,7 +74,7 @@ class ReadingNeeds(Needs):
         read = dict.fromkeys(each for path in sorted(paths) for each in _known_as(path, facts))
         self.needed.append(Read(name, facts.owner, facts.known, tuple(read)))
         if facts.nested is None:
-            self.assumed.append(f"no policy withholds a field inside of a column of {name}")
+            self.assumed.append(f"no policy denies a nested field of {name}")
 
 
 _NO_FACTS: Final = TableFacts(None)
@@ -96,7 +96,9 @@ def _paths(query: Query, facts: Sequence[TableFacts]) -> list[set[Name]]:
         holders = [number for number in reference.tables if _may_have(facts[number], reference.path[0])]
         if not holders and not reference.optional:
             raise Refusal(
-                "column", f"No table of the query has a column {reference.path[0][:80]!a}.", "Correct it."
+                "column",
+                f"No table in the query has a column {reference.path[0][:80]!a}.",
+                "Correct the column name.",
             )
         for number in holders:
             paths[number].add(reference.path)

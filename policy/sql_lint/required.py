@@ -2,8 +2,8 @@
 
 Each function here follows a door of the catalog and uses the gates that it uses: creation and drafts for
 CREATE TABLE, commits for ALTER, lifecycle for RENAME and DROP, namespaces, the planner for what is read.
-Where the catalog would look at a table's present state and that is not known, everything is asked for that it
-might ask.
+Where the catalog would look at a table's present state and that is not known, it requires every privilege
+that the catalog might require.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from policy.sql_lint.statements import (
     CallRewrite,
     Column,
     CreateTable,
+    DescribeTable,
     DropTable,
     Insert,
-    Look,
     Namespace,
     RenameTable,
 )
@@ -49,7 +49,7 @@ _SYSTEM: Final = "system"
 
 
 @dataclass
-class Asks(ReadingNeeds):
+class RequiredPrivileges(ReadingNeeds):
     """Collects what any statement needs, statement by statement."""
 
     def create_table(self, statement: CreateTable) -> tuple[TableName, TableFacts]:
@@ -60,36 +60,36 @@ class Asks(ReadingNeeds):
         location = None if statement.location is None else Location.parse(statement.location)
         if location is not None:
             tables.check_table_location(location, str(name))
-            self.assumed.append(f"no other table lies at or around {location}")
-        asked = requested.for_new_table(
+            self.assumed.append(f"no other table's location overlaps {location}")
+        change = requested.for_new_table(
             governed,
             location,
             self.context.master_key_id,
             str(name),
             file_format=written_format(ordinary),
         )
-        paths = {*asked.added, *tables.write_paths(ordinary), *([location] if location else [])}
+        paths = {*change.added, *tables.write_paths(ordinary), *([location] if location else [])}
         self._table(name, "create", None)
         self._storage(paths, None, TableFacts(self.context.principal.name))
-        self._keys(asked.new_keys)
-        if asked.unprotects:
+        self._keys(change.new_keys)
+        if change.unprotects:
             self._table(name, "unprotect", TableFacts(self.context.principal.name))
-        facts = self._made(statement, asked, location)
+        facts = self._made(statement, change, location)
         protection.require_new(self.context.encryption, name, facts)
-        _check_columns(statement, asked.spec, facts, str(name))
+        _check_columns(statement, change.spec, facts, str(name))
         self._note_splits(name, facts)
         if statement.like is not None:
-            self.look(Look(statement.like))
+            self.describe_table(DescribeTable(statement.like))
         if statement.query is not None:
             self.read(statement.query)
             if governed_names.ALLOWED_PATHS in governed:
-                self._require_own_place(name, asked.allowed, location)
+                self._require_own_place(name, change.allowed, location)
         if statement.may_exist:
             # If it is there it stays as it is, and somebody else's.
             return name, self.known(name)
         if self._exists(name):
-            raise Refusal("table-exists", f"The table {name} exists.", "Take another name.")
-        self.assumed.append(f"there is no table {name} yet")
+            raise Refusal("table-exists", f"Table {name} already exists.", "Use another name.")
+        self.assumed.append(f"table {name} does not exist")
         return name, facts
 
     def alter_properties(self, statement: AlterProperties) -> tuple[TableName, TableFacts]:
@@ -106,19 +106,21 @@ class Asks(ReadingNeeds):
             moved.append(Location.parse(statement.location))
         for each in moved:
             tables.check_table_location(each, str(name))
-            self.assumed.append(f"no other table lies at or around {each}")
+            self.assumed.append(f"no other table's location overlaps {each}")
         self._table(name, "alter", facts)
         said = _format_said(ordinary, statement.removals)
-        asked = self._next(facts, governed, removed, str(name), said)
+        change = self._next(facts, governed, removed, str(name), said)
         own = facts.location if facts.default_location else None
-        self._storage([*moved, *asked.added], own, facts)
-        self._keys(asked.new_keys)
-        if asked.unprotects:
+        self._storage([*moved, *change.added], own, facts)
+        self._keys(change.new_keys)
+        if change.unprotects:
             self._table(name, "unprotect", facts)
         if governed or removed:
-            self.assumed.append("no live snapshot needs a location that the allowed list would lose")
-            self._check_keyed(asked.spec, facts)
-        after = _with(facts, asked, said) if governed or removed or said else facts
+            self.assumed.append(
+                "no live snapshot needs a location that the change removes from the allow-list"
+            )
+            self._check_keyed(change.spec, facts)
+        after = _with(facts, change, said) if governed or removed or said else facts
         if governed or removed:
             self._note_splits(name, after)
         if after.spec is None or after.spec != facts.spec:
@@ -136,11 +138,11 @@ class Asks(ReadingNeeds):
         if statement.renamed is not None and statement.renamed[0] != statement.renamed[1]:
             # A right on the new name must not be a way around a denial of the old one.
             self._selected(name, replace(facts, spec=None), {statement.renamed[0]})
-            self.assumed.append("the column had no other name before, under which a policy withholds it")
+            self.assumed.append("no policy denies the column under an earlier name")
         protection.require_change(self.context.encryption, name, facts, after)
-        self.assumed.append("the table's columns and their types allow the change")
+        self.assumed.append("the columns and their types allow the change")
         if statement.replaced and facts.spec is not None and facts.spec.columns:
-            self.assumed.append("a column is left that encryption.columns names")
+            self.assumed.append("at least one column of encryption.columns remains")
         return name, after
 
     def rename(self, statement: RenameTable) -> tuple[TableName, TableName]:
@@ -153,12 +155,12 @@ class Asks(ReadingNeeds):
         # A right on the new name must not be a way around a denial of the old one.
         if facts.columns is not None:
             self._columns(source, replace(facts, spec=None), None)
-        self.assumed.append(f"no policy withholds a column of {source} under a name that it has or had")
+        self.assumed.append(f"no policy denies a column of {source} under a current or earlier name")
         if protection.require_name(self.context.encryption, source, target, facts):
             self._table(source, "unprotect", facts)
         elif source.namespace != target.namespace:
             self.assumed.append(
-                f"the table may have unsealed metadata where it is, or may not in {target.database}"
+                f"unsealed metadata is forbidden in the current namespace, or allowed in {target.database}"
             )
         return source, target
 
@@ -186,16 +188,18 @@ class Asks(ReadingNeeds):
         if facts.spec is None:
             raise Refusal(
                 "state-unknown",
-                "Which master keys the table's keys are under is not known.",
-                "Give --live to look it up.",
+                "The master keys of the table are unknown.",
+                "Pass --live to look it up.",
             )
         if not statement.rewraps and not facts.spec.encrypts:
             raise Refusal(
-                "plaintext", "The table is not encrypted, so it has no key to rotate.", "Leave it out."
+                "plaintext",
+                "The table is not encrypted, so it has no key to rotate.",
+                "Remove the statement.",
             )
         self._all(tables.key_requests(self.context.principal, facts.spec.key_ids(), "rotate"))
         if statement.rewraps:
-            self.assumed.append("the table has no key under another master key, from before")
+            self.assumed.append("the table has no key under an earlier master key")
 
     def call_rewrite(self, statement: CallRewrite) -> None:
         """CALL of rewrite_data_files: it reads every column, and writes."""
@@ -207,30 +211,30 @@ class Asks(ReadingNeeds):
         self._columns(name, replace(facts, spec=unmasked), None)
         if statement.forbids:
             self._table(name, "alter", facts)
-            self.assumed.append("no retained snapshot has files of an earlier encryption that stay")
+            self.assumed.append("no retained snapshot keeps files of an earlier encryption epoch")
 
     def _called(self, statement: CallOnKeys | CallRewrite) -> TableName:
         """The table that a procedure is called on; the names of tables there are this catalog's."""
-        catalog, wanted_table = self.context.catalog, statement.table
+        catalog, given_table = self.context.catalog, statement.table
         if statement.procedure[:-1] != (catalog, _SYSTEM):
             raise Refusal(
                 "procedure",
-                f"{'.'.join(statement.procedure)[:80]!a} need not be a procedure of the catalog {catalog}.",
+                f"{'.'.join(statement.procedure)[:80]!a} can belong to another catalog than {catalog}.",
                 f"Write {catalog}.{_SYSTEM}.{statement.procedure[-1].lower()}.",
             )
-        if len(wanted_table) > 2 and wanted_table[0] == catalog:
-            wanted_table = wanted_table[1:]
-        if len(wanted_table) < 2:
-            raise Refusal("identifier", "The table has no namespace.", "Name it as 'NAMESPACE.TABLE'.")
-        return table_name(wanted_table[:-1], wanted_table[-1])
+        if len(given_table) > 2 and given_table[0] == catalog:
+            given_table = given_table[1:]
+        if len(given_table) < 2:
+            raise Refusal("identifier", "The table name has no namespace.", "Write 'NAMESPACE.TABLE'.")
+        return table_name(given_table[:-1], given_table[-1])
 
     def namespace(self, statement: Namespace) -> None:
-        """An operation on a namespace; on the catalog itself nothing is asked for."""
+        """An operation on a namespace; on the catalog itself nothing is change for."""
         current = statement.name is None
         levels = self.names.current_namespace() if current else self.names.namespace(statement.name or ())
         if not levels:
             if statement.access != "_any":
-                raise Refusal("namespace", "The catalog itself is no namespace.", "Name a namespace.")
+                raise Refusal("namespace", "The catalog is not a namespace.", "Name a namespace.")
             return
         check_namespace_properties(statement.updates)
         database = ".".join(levels)
@@ -238,7 +242,7 @@ class Asks(ReadingNeeds):
         removals, updates = statement.removals, statement.updates
         self._all(namespace_requests(principal, database, access, updates, removals))
         if statement.cascades:
-            self.assumed.append("the namespace is empty: CASCADE does not drop its tables")
+            self.assumed.append("the namespace is empty, because CASCADE does not drop tables")
 
     def _next(
         self,
@@ -247,7 +251,7 @@ class Asks(ReadingNeeds):
         removed: frozenset[str],
         table: str,
         said: FileFormat | None,
-    ) -> requested.Wanted:
+    ) -> requested.Requested:
         """What governs an existing table next; where its present state is not known, at its widest."""
         key = self.context.master_key_id
         place_counts = governed_names.ALLOWED_PATHS in removed
@@ -260,8 +264,8 @@ class Asks(ReadingNeeds):
         if place_counts:
             raise Refusal(
                 "state-unknown",
-                "The allowed list would go back to the table's own location, which is not known.",
-                "Give --live to look it up, or set the list.",
+                "The statement resets the allow-list to the table's location, which is unknown.",
+                "Pass --live to look it up, or set read.allowed.data.paths.",
             )
         return _widest(governed, removed, key, table, said)
 
@@ -269,9 +273,9 @@ class Asks(ReadingNeeds):
         """Columns that get keys are there, as far as it is known which are."""
         if not spec.columns:
             return
-        self.assumed.append("no column with a key partitions or sorts the table")
+        self.assumed.append("no column with a column key is a partition or sort source")
         if facts.columns is None or facts.nested is None:
-            self.assumed.append("the table has the columns that encryption.columns names")
+            self.assumed.append("the table has every column in encryption.columns")
         else:
             names = [*facts.columns, *facts.nested]
             resolve_columns(spec, {name: number for number, name in enumerate(names, start=1)})
@@ -297,15 +301,17 @@ class Asks(ReadingNeeds):
         """What is written with a table's creation has to be readable: its list covers its own place."""
         place = location or _above_default(self.context.warehouse, name)
         if place is None:
-            self.assumed.append("the allowed list covers the place that the table gets")
+            self.assumed.append("the allow-list covers the location that the catalog chooses")
         elif not allowed.covers(place):
             raise Refusal(
                 "allowed-paths",
-                "The table's own location is not in its allowed list; what is written could not be read.",
-                "Add it to read.allowed.data.paths.",
+                "The allow-list does not cover the table's own location, so its data could not be read.",
+                "Add the location to read.allowed.data.paths.",
             )
 
-    def _made(self, statement: CreateTable, asked: requested.Wanted, location: Location | None) -> TableFacts:
+    def _made(
+        self, statement: CreateTable, change: requested.Requested, location: Location | None
+    ) -> TableFacts:
         columns = nested = leaves = None
         if statement.columns is not None:
             columns = tuple(each.name[-1] for each in statement.columns)
@@ -319,8 +325,8 @@ class Asks(ReadingNeeds):
             columns=columns,
             nested=nested,
             leaves=leaves,
-            allowed=asked.allowed,
-            spec=asked.spec,
+            allowed=change.allowed,
+            spec=change.spec,
             file_format=written_format(statement.properties) or FileFormat.AVRO,
             location=location,
             default_location=location is None,
@@ -330,11 +336,13 @@ class Asks(ReadingNeeds):
         """The columns of a table that a query makes: Hive's are in small letters."""
         folded = tuple(each.lower() for each in outputs)
         if len(set(folded)) < len(folded):
-            raise Refusal("columns", "The query answers two columns of one name.", "Give one another name.")
+            raise Refusal(
+                "columns", "The query returns two columns with the same name.", "Rename one with AS."
+            )
         return folded if self.names.hive else outputs
 
 
-#: A list is never sent back to this: see `Asks._next`.
+#: A list is never sent back to this: see `RequiredPrivileges._next`.
 _ANYWHERE: Final = Location.parse("file:///lakewarden/unknown")
 
 
@@ -349,7 +357,7 @@ def _widest(
     key: str | None,
     table: str,
     file_format: FileFormat | None,
-) -> requested.Wanted:
+) -> requested.Requested:
     """All that a change could bring or take away, whatever governs the table now."""
     nothing = EncryptionSpec.parse({}, catalog_master_key_id=key)
     given = requested.for_change(
@@ -359,7 +367,7 @@ def _widest(
     if removed and key is not None:
         keys.add(key)
     touched = bool(removed or file_format) or given.unprotects or could_downgrade(governed)
-    return requested.Wanted(given.allowed, given.spec, given.added, tuple(sorted(keys)), touched)
+    return requested.Requested(given.allowed, given.spec, given.added, tuple(sorted(keys)), touched)
 
 
 def _format_said(ordinary: Mapping[str, str], removals: Collection[str]) -> FileFormat | None:
@@ -369,12 +377,12 @@ def _format_said(ordinary: Mapping[str, str], removals: Collection[str]) -> File
     return written_format(ordinary) or FileFormat.AVRO
 
 
-def _with(facts: TableFacts, asked: requested.Wanted, said: FileFormat | None) -> TableFacts:
+def _with(facts: TableFacts, change: requested.Requested, said: FileFormat | None) -> TableFacts:
     certain = facts.allowed is not None and facts.spec is not None
     return replace(
         facts,
-        allowed=asked.allowed if certain else None,
-        spec=asked.spec if certain else None,
+        allowed=change.allowed if certain else None,
+        spec=change.spec if certain else None,
         file_format=said or facts.file_format,
     )
 
@@ -385,7 +393,7 @@ def _check_ordinary(ordinary: Mapping[str, str], table: str, *, new: bool = True
     version = ordinary.get(_FORMAT_VERSION, _WRITTEN)
     if new and version != _WRITTEN:
         raise UnsupportedFormatVersion(
-            f"Tables of format version {version[:20]!r} are not written here.",
+            f"Table format version {version[:20]!r} is not supported.",
             table=table,
             rule="format-version",
             hint=f"Use format version {_WRITTEN}.",
@@ -399,7 +407,9 @@ def _check_columns(statement: CreateTable, spec: EncryptionSpec, facts: TableFac
     sources = [".".join(each) for each in statement.sources]
     unknown = [each for each in sources if facts.columns is not None and not _has(each, names)]
     if unknown:
-        raise Refusal("partition-spec", f"There is no column {unknown[0][:80]!a}.", "Correct it.")
+        raise Refusal(
+            "partition-spec", f"The table has no column {unknown[0][:80]!a}.", "Correct the column name."
+        )
     if not spec.encrypts:
         return
     keyed = resolve_columns(spec, ids)

@@ -10,7 +10,7 @@ from policy.identifiers import TableName, namespace_of
 from policy.sql_lint.context import LintContext, TableFacts
 from policy.sql_lint.denials import Refusal
 from policy.sql_lint.names import Names
-from policy.sql_lint.required import Asks
+from policy.sql_lint.required import RequiredPrivileges
 from policy.sql_lint.statements import (
     AlterColumns,
     AlterProperties,
@@ -19,13 +19,13 @@ from policy.sql_lint.statements import (
     Code,
     CreateTable,
     CreateView,
+    DescribeTable,
     DropTable,
     DropView,
     Explain,
     Insert,
-    Look,
     Namespace,
-    Nothing,
+    NoPrivileges,
     Query,
     RenameTable,
     Select,
@@ -71,37 +71,37 @@ class Script:
         current = None if given is None else namespace_of(given.split("."))
         return cls(Names(context.catalog, current, lost=False, hive=hive))
 
-    def asks(self, context: LintContext) -> Asks:
+    def asks(self, context: LintContext) -> RequiredPrivileges:
         """What the next statement needs is collected here."""
-        return Asks(context, self.names, self.facts, self.views)
+        return RequiredPrivileges(context, self.names, self.facts, self.views)
 
-    def ask(self, statement: Statement, asks: Asks) -> After:
-        """Ask for what a statement needs.
+    def ask(self, statement: Statement, required: RequiredPrivileges) -> After:
+        """Collects the privileges that a statement requires.
 
         Raises:
             Refusal, LakewardenError: it breaks a rule, or something that counts is not known.
         """
         match statement:
             case CreateTable():
-                return self._know(*asks.create_table(statement))
+                return self._know(*required.create_table(statement))
             case AlterProperties():
-                return self._know(*asks.alter_properties(statement))
+                return self._know(*required.alter_properties(statement))
             case AlterColumns():
-                return self._know(*asks.alter_columns(statement))
+                return self._know(*required.alter_columns(statement))
             case RenameTable():
-                return self._rename(*asks.rename(statement), asks)
+                return self._rename(*required.rename(statement), required)
             case DropTable():
-                return self._know(asks.drop_table(statement), None)
+                return self._know(required.drop_table(statement), None)
             case CreateView():
-                return self._view(statement, asks)
+                return self._view(statement, required)
             case DropView():
                 return self._drop_view(statement)
             case Namespace():
-                return self._namespace(statement, asks)
+                return self._namespace(statement, required)
             case Explain():
-                self.ask(statement.statement, asks)
+                self.ask(statement.statement, required)
                 return _nothing
-        self._without_effect(statement, asks)
+        self._without_effect(statement, required)
         return _nothing
 
     def denied(self, kind: str) -> None:
@@ -118,20 +118,22 @@ class Script:
             self.views.clear()
 
     def _without_effect(
-        self, statement: Insert | Select | Look | Code | CallOnKeys | CallRewrite | Nothing, asks: Asks
+        self,
+        statement: Insert | Select | DescribeTable | Code | CallOnKeys | CallRewrite | NoPrivileges,
+        required: RequiredPrivileges,
     ) -> None:
         if isinstance(statement, Insert):
-            asks.insert(statement)
+            required.insert(statement)
         elif isinstance(statement, Select):
-            asks.read(statement.query)
-        elif isinstance(statement, Look):
-            asks.look(statement)
+            required.read(statement.query)
+        elif isinstance(statement, DescribeTable):
+            required.describe_table(statement)
         elif isinstance(statement, CallOnKeys):
-            asks.call_on_keys(statement)
+            required.call_on_keys(statement)
         elif isinstance(statement, CallRewrite):
-            asks.call_rewrite(statement)
+            required.call_rewrite(statement)
         elif isinstance(statement, Code):
-            asks.code(statement.what)
+            required.code(statement.what)
 
     def _know(self, name: TableName, facts: TableFacts | None) -> After:
         def after() -> None:
@@ -139,8 +141,8 @@ class Script:
 
         return after
 
-    def _rename(self, source: TableName, target: TableName, asks: Asks) -> After:
-        facts = asks.known(source)
+    def _rename(self, source: TableName, target: TableName, required: RequiredPrivileges) -> After:
+        facts = required.known(source)
 
         def after() -> None:
             self.facts[source] = None
@@ -148,8 +150,8 @@ class Script:
 
         return after
 
-    def _view(self, statement: CreateView, asks: Asks) -> After:
-        asks.read(statement.query)
+    def _view(self, statement: CreateView, required: RequiredPrivileges) -> After:
+        required.read(statement.query)
         names = self.names
 
         def after() -> None:
@@ -161,12 +163,14 @@ class Script:
         name = statement.name[0].lower()
         if len(statement.name) > 1 or name not in self.views:
             raise Refusal(
-                "not-supported-yet", "Views are not kept by the catalog.", "Drop temporary views alone."
+                "not-supported-yet",
+                "The catalog does not support permanent views.",
+                "Drop temporary views only.",
             )
         return lambda: self.views.__delitem__(name)
 
-    def _namespace(self, statement: Namespace, asks: Asks) -> After:
-        asks.namespace(statement)
+    def _namespace(self, statement: Namespace, required: RequiredPrivileges) -> After:
+        required.namespace(statement)
         if not statement.uses or statement.name is None:
             return _nothing
         current = self.names.namespace(statement.name)
@@ -178,4 +182,4 @@ class Script:
 
 
 def _nothing() -> None:
-    """Nothing is otherwise."""
+    """Leaves the script state unchanged."""

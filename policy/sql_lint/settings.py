@@ -58,8 +58,8 @@ def check_setting(cursor: Cursor) -> None:
         raise Problem(
             start,
             "setting",
-            f"The setting {name[:120]!a} is not one of those known to be harmless.",
-            "Set it when the session is launched, by whoever is responsible for the engine.",
+            f"The setting {name[:120]!a} is not in the list of harmless settings.",
+            "Ask the engine's administrator to set it at session start.",
         )
     cursor.expect_symbol("=")
     while cursor.next.kind is not Kind.END:

@@ -155,7 +155,7 @@ class DropView:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DescribeTable:
     """SHOW and DESCRIBE of a table."""
 
     name: Name
@@ -227,7 +227,7 @@ class CallRewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class NoPrivileges:
     """What asks for nothing, such as a harmless setting."""
 
 
@@ -241,11 +241,11 @@ Statement = (
     | Select
     | CreateView
     | DropView
-    | Look
+    | DescribeTable
     | Namespace
     | Code
     | Explain
     | CallOnKeys
     | CallRewrite
-    | Nothing
+    | NoPrivileges
 )

@@ -64,7 +64,7 @@ class _Clauses:
             if words is None:
                 return
             if words in self.seen:
-                self.cursor.refuse("the clause stands twice")
+                self.cursor.refuse("the clause occurs twice")
             self.seen.add(words)
             self.cursor.expect(*words)
             readers[words](self)
@@ -147,7 +147,7 @@ def create_table(cursor: Cursor) -> Statement:
     cursor.expect_end()
     if [columns, query, like].count(None) != 2:
         raise Problem(
-            start, "columns", "A table has its columns from one place.", "Name them, or make it from a query."
+            start, "columns", "The statement has both a column list and a query.", "Keep one of them."
         )
     properties, location = _merged(clauses, start)
     _refuse_reserved(properties, start, hive=cursor.hive)
@@ -160,7 +160,7 @@ def alter_table(cursor: Cursor) -> Statement:
     name = cursor.name()
     words = next((words for words in _ALTERATIONS if cursor.ahead(*words)), None)
     if words is None:
-        cursor.refuse("this change of a table is not carried out, or not known")
+        cursor.refuse("unsupported change of a table")
     cursor.expect(*words)
     statement = _ALTERATIONS[words](cursor, name)
     cursor.expect_end()
@@ -171,7 +171,7 @@ def _like(cursor: Cursor) -> Name | None:
     if not cursor.ahead("LIKE"):
         return None
     if not cursor.hive:
-        cursor.refuse("Spark does not make tables of this catalog like others")
+        cursor.refuse("Spark does not support CREATE TABLE LIKE in this catalog")
     cursor.expect("LIKE")
     return cursor.name()
 
@@ -183,7 +183,7 @@ def _merged(clauses: _Clauses, start: int) -> tuple[dict[str, str], str | None]:
         is_option = key in clauses.options or key.startswith(_OPTION)
         if key.lower() == _PATH and is_option:
             if location is not None:
-                raise Problem(start, "location", "The location stands twice.", "Keep LOCATION.")
+                raise Problem(start, "location", "The location occurs twice.", "Keep LOCATION.")
             location = value
             merged.pop(key, None)
             continue
@@ -193,7 +193,7 @@ def _merged(clauses: _Clauses, start: int) -> tuple[dict[str, str], str | None]:
                 start,
                 "option",
                 f"OPTIONS and TBLPROPERTIES give {bare[:80]!a} different values.",
-                "Give it once.",
+                "Set it once.",
             )
         merged.pop(key, None)
         merged[bare] = value
@@ -203,7 +203,7 @@ def _merged(clauses: _Clauses, start: int) -> tuple[dict[str, str], str | None]:
                 start,
                 "table-format",
                 f"{clauses.file_format} contradicts {_WRITE_FORMAT}.",
-                "Say it once.",
+                "Set the file format once.",
             )
         merged[_WRITE_FORMAT] = clauses.file_format
     return merged, location
@@ -217,8 +217,8 @@ def _refuse_reserved(properties: Mapping[str, str], start: int, *, hive: bool) -
             raise Problem(
                 start,
                 "reserved-property",
-                f"{name[:80]!a} is no property to be set: it says where or whose the table is.",
-                "Use the clause that is meant, such as LOCATION, or register the table.",
+                f"The table property {name[:80]!a} is reserved for the location or owner.",
+                "Use a clause such as LOCATION, or register the table.",
             )
 
 
@@ -226,7 +226,7 @@ def _not_iceberg(start: int, name: str) -> Problem:
     return Problem(
         start,
         "table-format",
-        f"The catalog makes Iceberg tables, and no others ({name[:80]!a}).",
+        f"The catalog supports only Iceberg tables, not {name[:80]!a}.",
         "Write USING iceberg for Spark, STORED BY ICEBERG for Hive.",
     )
 
@@ -250,8 +250,8 @@ def _set_location(cursor: Cursor, name: Name) -> Statement:
         raise Problem(
             start,
             "not-supported-yet",
-            "Spark does not give a table another location yet.",
-            "Make a new table there.",
+            "Spark does not support a change of the table location yet.",
+            "Create a new table at the location.",
         )
     return AlterProperties(name, location=location)
 
@@ -272,7 +272,7 @@ def _add_columns(cursor: Cursor, name: Name) -> Statement:
 
 def _add_column(cursor: Cursor, name: Name) -> Statement:
     if cursor.hive:
-        cursor.refuse("Hive adds COLUMNS")
+        cursor.refuse("expected COLUMNS")
     return _add_columns(cursor, name)
 
 
@@ -310,7 +310,7 @@ def _change_column(cursor: Cursor, name: Name) -> Statement:
     elif cursor.took("COMMENT"):
         cursor.remark()
     elif not cursor.took("DROP", "NOT", "NULL") and not _position(cursor):
-        cursor.refuse("a change of a column is expected that the catalog carries out")
+        cursor.refuse("unsupported change of a column")
     return AlterColumns(name)
 
 

@@ -28,7 +28,7 @@ NO_MASK: Final = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AccessQuestion:
     """A request.
 
     Attributes:
@@ -50,11 +50,11 @@ class Asked:
     def __str__(self) -> str:
         owned = "" if self.owner is None else f", owned by {self.owner!r}"
         through = "" if self.through is Through.ENGINE else f", through {self.through}"
-        return f"{_who(self.principal)} asks for {self.access} on {self.resource}{owned}{through}"
+        return f"{_who(self.principal)} requests {self.access} on {self.resource}{owned}{through}"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StatementQuestion:
     """A SQL statement.
 
     Attributes:
@@ -72,24 +72,24 @@ class Run:
     owner: str | None
 
     def __str__(self) -> str:
-        return f"{_who(self.principal)} runs, in {self.dialect}: {' '.join(self.sql.split())}"
+        return f"{_who(self.principal)} runs {self.dialect} SQL: {' '.join(self.sql.split())}"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class TableQuestion:
     """A table of the file's `tables`, as if it were made with its columns and properties."""
 
     table: TableName
 
     def __str__(self) -> str:
-        return f"table {self.table} is made"
+        return f"create table {self.table}"
 
 
-Question: TypeAlias = Asked | Run | Made
+Question: TypeAlias = AccessQuestion | StatementQuestion | TableQuestion
 
 
 @dataclass(frozen=True, slots=True)
-class Because:
+class ExpectedReason:
     """What a reason of the decision is to say; what is None may be anything.
 
     Attributes:
@@ -117,7 +117,7 @@ class Because:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedMask:
+class ExpectedMask:
     """The mask that a column is to have.
 
     Attributes:
@@ -143,8 +143,8 @@ class Expected:
     """
 
     answer: Answer
-    because: Because | None
-    mask: WantedMask | None
+    because: ExpectedReason | None
+    mask: ExpectedMask | None
     filtered: bool | None
 
 

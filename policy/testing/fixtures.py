@@ -61,9 +61,9 @@ class FixtureTable:
         given, others = governed.split(properties)
         if others:
             raise PropertyInvalid(
-                f"The property {next(iter(others))[:80]!r} does not govern a table.",
+                f"The property {next(iter(others))[:80]!r} is not a governed table property.",
                 rule="governed-property",
-                hint="Leave it out.",
+                hint="Omit the property.",
             )
         listed = given.get(governed.ALLOWED_PATHS)
         allowed = None if location is None else AllowList.of([location])

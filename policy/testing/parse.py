@@ -30,17 +30,17 @@ from policy.resource_names import resource_named, table_named
 from policy.sql_lint.lint import Dialect
 from policy.testing.cases import (
     NO_MASK,
+    AccessQuestion,
     Answer,
-    Asked,
-    Because,
     Case,
     CaseFile,
     Catalog,
     Expected,
-    Made,
+    ExpectedMask,
+    ExpectedReason,
     Question,
-    Run,
-    WantedMask,
+    StatementQuestion,
+    TableQuestion,
 )
 from policy.testing.fixtures import FixtureTable
 from policy.testing.strict_yaml import Node
@@ -73,7 +73,7 @@ def parse_cases(file: str, data: bytes) -> CaseFile:
     if "description" in fields:
         fields["description"].text()
     if "cases" not in fields:
-        raise top.invalid("there are no cases.", "Write a list named cases.")
+        raise top.invalid("the file has no cases.", "Add a list named cases.")
     catalog = _catalog(fields["catalog"]) if "catalog" in fields else Catalog()
     tables = _tables(fields["tables"], catalog) if "tables" in fields else {}
     return CaseFile(
@@ -91,7 +91,7 @@ def _paths(fields: Mapping[str, Node], name: str) -> tuple[str, ...]:
         return ()
     for node in fields[name].elements():
         if node.line_of_text().startswith("/"):
-            raise node.invalid("a path is relative to the file of cases.")
+            raise node.invalid("the path must be relative to the test file.")
     return fields[name].texts()
 
 
@@ -104,7 +104,7 @@ def _catalog(node: Node) -> Catalog:
 def _tables(node: Node, catalog: Catalog) -> dict[TableName, FixtureTable]:
     tables: dict[TableName, FixtureTable] = {}
     for text, each in node.members().items():
-        with _said_of(each):
+        with _reported_at(each):
             table = _table(table_named(text), each, catalog)
         tables[table.name] = table
     return tables
@@ -130,13 +130,17 @@ def _table(name: TableName, node: Node, catalog: Catalog) -> FixtureTable:
 def _cases(node: Node, tables: Mapping[TableName, FixtureTable]) -> tuple[Case, ...]:
     elements = node.elements()
     if len(elements) > MAX_CASES:
-        raise node.invalid(f"a file has at most {MAX_CASES} cases, not {len(elements)}.", "Split it.")
+        raise node.invalid(
+            f"the file has {len(elements)} cases, but at most {MAX_CASES} are allowed.", "Split the file."
+        )
     names: set[str] = set()
     cases = []
     for element in elements:
         case = _case(element, tables)
         if case.name in names:
-            raise element.invalid(f"another case has the name {case.name!r}.", "Name each case for itself.")
+            raise element.invalid(
+                f"another case has the name {case.name!r}.", "Use a different name for each case."
+            )
         names.add(case.name)
         cases.append(case)
     return tuple(cases)
@@ -147,7 +151,8 @@ def _case(node: Node, tables: Mapping[TableName, FixtureTable]) -> Case:
     kinds = [name for name in ("access", "sql", "table") if name in fields]
     if len(kinds) != 1:
         raise node.invalid(
-            "a case asks one thing.", "Write access and resource, or sql and dialect, or table."
+            "a case must have exactly one of access, sql and table.",
+            "Write access and resource, or sql and dialect, or table.",
         )
     kind = kinds[0]
     known = {"access": (*_REQUEST, "at", "mask", "rows"), "sql": (*_STATEMENT, "at"), "table": ("table",)}[
@@ -155,7 +160,7 @@ def _case(node: Node, tables: Mapping[TableName, FixtureTable]) -> Case:
     ]
     for name in fields:
         if name not in (*_ALWAYS, *known):
-            raise fields[name].invalid(f"this has no effect beside {kind}.", "Leave it out.")
+            raise fields[name].invalid(f"this field has no effect together with {kind}.", "Omit the field.")
     if "description" in fields:
         fields["description"].text()
     return Case(
@@ -171,38 +176,42 @@ def _case(node: Node, tables: Mapping[TableName, FixtureTable]) -> Case:
 def _name(node: Node) -> str:
     name = node.line_of_text()
     if "::" in name:
-        raise node.invalid("two colons have a meaning to test runners.", "Choose another name.")
+        raise node.invalid("the name contains two colons, which test runners interpret.", "Use another name.")
     return name
 
 
-def _asked(node: Node, fields: Mapping[str, Node], tables: Mapping[TableName, FixtureTable]) -> Asked:
+def _access_question(
+    node: Node, fields: Mapping[str, Node], tables: Mapping[TableName, FixtureTable]
+) -> AccessQuestion:
     named = _needed(node, fields, "resource")
-    with _said_of(named):
+    with _reported_at(named):
         resource = resource_named(named.line_of_text())
     principal = _principal(node, fields)
     table, owner = _table_of(resource, tables), _text(fields, "owner")
     if owner is None and table is not None:
         owner = table.owner
     access = fields["access"].line_of_text()
-    with _said_of(fields["access"]):
+    with _reported_at(fields["access"]):
         AccessRequest(principal, resource, access, owner)
     if "mask" in fields and (resource.levels[-1] != "column" or access != "select"):
-        raise fields["mask"].invalid("a mask is what select on a column is answered with.")
+        raise fields["mask"].invalid("mask requires access: select on a column.")
     if "rows" in fields and (resource.levels[-1] not in ("table", "column") or access != "select"):
-        raise fields["rows"].invalid("rows are what select on a table or a column is answered with.")
+        raise fields["rows"].invalid("rows requires access: select on a table or column.")
     if "through" in fields and not reads(AccessRequest(principal, resource, access, owner)):
         raise fields["through"].invalid("only tables and columns are read through something.")
     through = Through(fields["through"].choice(*Through)) if "through" in fields else Through.ENGINE
     known = UNKNOWN_TABLE if table is None else table.for_statements().known
-    return Asked(principal, access, resource, owner, known, through)
+    return AccessQuestion(principal, access, resource, owner, known, through)
 
 
-def _run(node: Node, fields: Mapping[str, Node], tables: Mapping[TableName, FixtureTable]) -> Run:
+def _statement_question(
+    node: Node, fields: Mapping[str, Node], tables: Mapping[TableName, FixtureTable]
+) -> StatementQuestion:
     dialect = _needed(node, fields, "dialect").choice(*_DIALECTS)
     if "database" in fields:
-        with _said_of(fields["database"]):
+        with _reported_at(fields["database"]):
             namespace_of(fields["database"].line_of_text().split("."))
-    return Run(
+    return StatementQuestion(
         principal=_principal(node, fields),
         sql=fields["sql"].text(),
         dialect=_DIALECTS[dialect],
@@ -211,19 +220,25 @@ def _run(node: Node, fields: Mapping[str, Node], tables: Mapping[TableName, Fixt
     )
 
 
-def _made(node: Node, fields: Mapping[str, Node], tables: Mapping[TableName, FixtureTable]) -> Made:
+def _table_question(
+    node: Node, fields: Mapping[str, Node], tables: Mapping[TableName, FixtureTable]
+) -> TableQuestion:
     named = fields["table"]
-    with _said_of(named):
+    with _reported_at(named):
         table = table_named(named.line_of_text())
     if table not in tables:
-        raise named.invalid("this is none of the file's tables.", "Describe it under tables.")
+        raise named.invalid("the table is not defined in the file.", "Add it under tables.")
     if tables[table].columns is None:
-        raise named.invalid("the columns of this table are not known.", "Give its columns under tables.")
-    return Made(table)
+        raise named.invalid("the columns of the table are unknown.", "Add its columns under tables.")
+    return TableQuestion(table)
 
 
 _Reader: TypeAlias = Callable[[Node, Mapping[str, Node], Mapping[TableName, FixtureTable]], Question]
-_QUESTIONS: Final[Mapping[str, _Reader]] = {"access": _asked, "sql": _run, "table": _made}
+_QUESTIONS: Final[Mapping[str, _Reader]] = {
+    "access": _access_question,
+    "sql": _statement_question,
+    "table": _table_question,
+}
 
 
 def _table_of(resource: Resource, tables: Mapping[TableName, FixtureTable]) -> FixtureTable | None:
@@ -236,7 +251,7 @@ def _table_of(resource: Resource, tables: Mapping[TableName, FixtureTable]) -> F
 def _principal(node: Node, fields: Mapping[str, Node]) -> Principal:
     user = _needed(node, fields, "user")
     groups, roles = (fields[name].texts() if name in fields else () for name in ("groups", "roles"))
-    with _said_of(user):
+    with _reported_at(user):
         return Principal(user.line_of_text(), frozenset(groups), frozenset(roles))
 
 
@@ -247,9 +262,11 @@ def _moment(node: Node) -> datetime:
         # Time zones reach a day further; beyond the ends of the calendar no zone shows a time.
         _ = moment - timedelta(days=2), moment + timedelta(days=2)
     except (ValueError, OverflowError) as problem:
-        raise node.invalid("this is no time.", 'Write it as "2030-01-31T12:00:00+01:00".') from problem
+        raise node.invalid(
+            "the value is not a time.", 'Write it as "2030-01-31T12:00:00+01:00".'
+        ) from problem
     if moment.tzinfo is None:
-        raise node.invalid("the time has no zone.", 'Write it as "2030-01-31T12:00:00+01:00".')
+        raise node.invalid("the time has no time zone.", 'Write it as "2030-01-31T12:00:00+01:00".')
     return moment
 
 
@@ -264,22 +281,22 @@ def _expected(node: Node, fields: Mapping[str, Node]) -> Expected:
     )
 
 
-def _because(node: Node) -> Because:
+def _because(node: Node) -> ExpectedReason:
     fields = node.fields("rule", "policy", "item", "detail")
-    return Because(*(_text(fields, name) for name in ("rule", "policy", "item", "detail")))
+    return ExpectedReason(*(_text(fields, name) for name in ("rule", "policy", "item", "detail")))
 
 
-def _mask(node: Node) -> WantedMask:
+def _mask(node: Node) -> ExpectedMask:
     fields = node.fields("type", "value", "policy")
     named = _needed(node, fields, "type").choice(NO_MASK, *sorted(MASK_TYPES - {MASK_NONE}))
     if named == NO_MASK and len(fields) > 1:
-        raise node.invalid("what is not masked has neither policy nor value.", "Leave them out.")
-    return WantedMask(named, _text(fields, "value"), _text(fields, "policy"))
+        raise node.invalid("policy and value are not allowed together with no mask.", "Omit them.")
+    return ExpectedMask(named, _text(fields, "value"), _text(fields, "policy"))
 
 
 def _needed(node: Node, fields: Mapping[str, Node], name: str) -> Node:
     if name not in fields:
-        raise node.invalid(f"{name} is missing.", "Add it.")
+        raise node.invalid(f"the field the field {name} is missing.", "Add it.")
     return fields[name]
 
 
@@ -288,7 +305,7 @@ def _text(fields: Mapping[str, Node], name: str) -> str | None:
 
 
 @contextmanager
-def _said_of(node: Node) -> Iterator[None]:
+def _reported_at(node: Node) -> Iterator[None]:
     """What is refused by the rules of names, requests and properties is refused here."""
     try:
         yield

@@ -10,7 +10,7 @@ from policy.testing.run import Outcome
 def failure_lines(outcome: Outcome) -> Iterator[str]:
     """Why a case failed: expected and got, what was asked, every reason, and what would change the answer."""
     yield from outcome.problems
-    yield f"asked: {outcome.case.question}"
+    yield f"request: {outcome.case.question}"
     if outcome.case.at is not None:
         yield f"at: {outcome.case.at.isoformat()}"
     if outcome.decision is not None:
@@ -25,4 +25,4 @@ def failure_lines(outcome: Outcome) -> Iterator[str]:
             f"without {each.item} of {each.policy!r}: {each.decision.explanation}"
             for each in outcome.explanation.without
         )
-        yield from (f"for it to be allowed: {each.detail}" for each in outcome.explanation.changes)
+        yield from (f"to allow it: {each.detail}" for each in outcome.explanation.changes)

@@ -29,7 +29,16 @@ from policy.ranger.parse import Contents, parse_documents
 from policy.ranger.policy_set import PolicySet
 from policy.sql_lint.context import LintContext, TableFacts
 from policy.sql_lint.lint import StatementDecision, lint
-from policy.testing.cases import NO_MASK, Answer, Asked, Case, CaseFile, Expected, Made, Run
+from policy.testing.cases import (
+    NO_MASK,
+    AccessQuestion,
+    Answer,
+    Case,
+    CaseFile,
+    Expected,
+    StatementQuestion,
+    TableQuestion,
+)
 from policy.testing.coverage import Coverage, Part, PartsOfPolicies, parts_of_rules
 from policy.visible import SHOWN_MASKED
 
@@ -92,20 +101,20 @@ class UnderTest:
         return Coverage(frozenset((*self.parts, *self.rule_parts.values())), reached)
 
 
-class Watched(PolicySet):
+class RecordingPolicySet(PolicySet):
     """Policies that keep what they were asked.
 
     Attributes:
-        asked: each request, in the order in which they came.
+        requests: each request, in the order in which they came.
     """
 
     def __init__(self, contents: Contents) -> None:
         super().__init__(contents, "")
-        self.asked: list[AccessRequest] = []
+        self.requests: list[AccessRequest] = []
 
     def decide(self, request: AccessRequest, now: datetime) -> Decision:
         """As `PolicySet.decide`."""
-        self.asked.append(request)
+        self.requests.append(request)
         return super().decide(request, now)
 
 
@@ -125,7 +134,7 @@ class Suite:
         self.file = file
         self.tested = tested
         self._book, self._rules, self._rule_parts = tested.book, tested.rules, tested.rule_parts
-        made = [isinstance(case.question, Made) for case in file.cases]
+        made = [isinstance(case.question, TableQuestion) for case in file.cases]
         if not all(made) and not tested.book.contents.policies:
             raise _untested(file, "policies")
         if any(made) and not tested.rules.rules:
@@ -134,13 +143,13 @@ class Suite:
     def run(self, case: Case) -> Outcome:
         """Ask a case's question, and compare the answer."""
         question = case.question
-        if isinstance(question, Asked):
-            return self._asked(case, question)
-        if isinstance(question, Run):
-            return self._ran(case, question)
-        return self._made(case, question)
+        if isinstance(question, AccessQuestion):
+            return self._answer_access(case, question)
+        if isinstance(question, StatementQuestion):
+            return self._answer_statement(case, question)
+        return self._answer_table(case, question)
 
-    def _asked(self, case: Case, question: Asked) -> Outcome:
+    def _answer_access(self, case: Case, question: AccessQuestion) -> Outcome:
         request = AccessRequest(question.principal, question.resource, question.access, question.owner)
         considered = self._book.consider(request, case.at or _ANY_TIME, question.table, question.through)
         scheduled = considered.scheduled(_looked_at(request))
@@ -161,16 +170,18 @@ class Suite:
                 if _answer(changed, case.expected) != answer:
                     yield self.tested.parts.part(policy, label)
 
-    def _ran(self, case: Case, question: Run) -> Outcome:
+    def _answer_statement(self, case: Case, question: StatementQuestion) -> Outcome:
         policies = self._book.contents.policies
-        watched = self._watched(policies)
-        statements = self._judged(case, question, watched, self._rules)
-        considered = [self._book.consider(request, case.at or _ANY_TIME) for request in watched.asked]
+        recording = self._recording(policies)
+        statements = self._lint(case, question, recording, self._rules)
+        considered = [self._book.consider(request, case.at or _ANY_TIME) for request in recording.requests]
         scheduled = [policy for each in considered for policy in each.scheduled(PolicyType)]
         if case.at is None and scheduled:
             return _needs_time(case, scheduled[0])
         if len(statements) != 1:
-            return Outcome(case, (f"sql holds {len(statements)} statements; a case has one.",), None)
+            return Outcome(
+                case, (f"sql has {len(statements)} statements. A case must have exactly one.",), None
+            )
         decision = statements[0].decision
         problems = _differences(decision, case.expected)
         if problems:
@@ -182,22 +193,22 @@ class Suite:
         )
 
     def _reached_by(
-        self, case: Case, question: Run, heard: tuple[Policy, ...], decision: Decision
+        self, case: Case, question: StatementQuestion, heard: tuple[Policy, ...], decision: Decision
     ) -> Iterator[Part]:
         """The parts without which a statement would be answered in another way."""
         for policy in heard:
             for label in labels_of(policy):
                 changed = (without(each, label) if each is policy else each for each in heard)
-                answered = self._judged(case, question, self._watched(changed), self._rules)
+                answered = self._lint(case, question, self._recording(changed), self._rules)
                 if answered[0].decision != decision:
                     yield self.tested.parts.part(policy, label)
         for name, part in self._rule_parts.items():
-            answered = self._judged(case, question, self._watched(heard), _lacking(self._rules, name))
+            answered = self._lint(case, question, self._recording(heard), _lacking(self._rules, name))
             if answered[0].decision != decision:
                 yield part
 
-    def _judged(
-        self, case: Case, question: Run, policies: PolicySet, rules: EncryptionRules
+    def _lint(
+        self, case: Case, question: StatementQuestion, policies: PolicySet, rules: EncryptionRules
     ) -> list[StatementDecision]:
         catalog = self.file.catalog
         context = LintContext(
@@ -218,10 +229,10 @@ class Suite:
         table = self.file.tables.get(name)
         return None if table is None else table.for_statements()
 
-    def _watched(self, policies: Iterable[Policy]) -> Watched:
-        return Watched(Contents(tuple(policies), (), self._book.contents.roles))
+    def _recording(self, policies: Iterable[Policy]) -> RecordingPolicySet:
+        return RecordingPolicySet(Contents(tuple(policies), (), self._book.contents.roles))
 
-    def _made(self, case: Case, question: Made) -> Outcome:
+    def _answer_table(self, case: Case, question: TableQuestion) -> Outcome:
         facts = self.file.tables[question.table].for_rules()
         decision = self._rules.decide(facts)
         problems = _differences(decision, case.expected)
@@ -235,9 +246,9 @@ class Suite:
 
 def _untested(file: CaseFile, what: str) -> RequestInvalid:
     return RequestInvalid(
-        f"{file.name}: there are no {what} to test.",
+        f"{file.name}: no {what} to test.",
         rule="policy-test",
-        hint=f"Name documents under {what}, or on the command line.",
+        hint=f"List documents under {what}, or pass them on the command line.",
     )
 
 
@@ -246,7 +257,7 @@ def _lacking(rules: EncryptionRules, name: str) -> EncryptionRules:
 
 
 def _needs_time(case: Case, policy: Policy) -> Outcome:
-    problem = f'{policy.title} is not always valid: say at which time, such as at: "2030-01-31T12:00Z".'
+    problem = f'{policy.title} is not always valid. Set a time, such as at: "2030-01-31T12:00Z".'
     return Outcome(case, (problem,), None)
 
 
@@ -268,21 +279,21 @@ def _differences(decision: Decision, expected: Expected) -> tuple[str, ...]:
         return (f"expected {expected.answer}, got {answer}.",)
     because = expected.because
     if because is not None and not any(map(because.matches, decision.reasons)):
-        return (f"no reason has {because}.",)
+        return (f"no reason matches {because}.",)
     return ()
 
 
 def _other_values(mask: MaskRule | None, filtered: bool | None, expected: Expected) -> Iterator[str]:
-    wanted = expected.mask
-    if wanted is not None:
+    expected_mask = expected.mask
+    if expected_mask is not None:
         found = NO_MASK if mask is None else mask.type
-        if found != wanted.type:
-            yield f"expected the mask {wanted.type}, got {found}."
+        if found != expected_mask.type:
+            yield f"expected the mask {expected_mask.type}, got {found}."
         elif mask is not None:
-            if wanted.value not in (None, mask.value):
-                yield f"expected the mask's value {wanted.value!r}, got {mask.value!r}."
-            if wanted.policy not in (None, mask.policy):
-                yield f"expected the mask of policy {wanted.policy!r}, got that of {mask.policy!r}."
+            if expected_mask.value not in (None, mask.value):
+                yield f"expected the mask's value {expected_mask.value!r}, got {mask.value!r}."
+            if expected_mask.policy not in (None, mask.policy):
+                yield f"expected the mask of policy {expected_mask.policy!r}, got that of {mask.policy!r}."
     if filtered != expected.filtered:
         yield f"expected {_rows(expected.filtered)}, got {_rows(filtered)}."
 

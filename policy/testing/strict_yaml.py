@@ -78,40 +78,40 @@ class Node:
         members = self.members()
         for name, node in members.items():
             if name not in known:
-                raise node.invalid("the name is unknown here.", f"Known are: {', '.join(sorted(known))}.")
+                raise node.invalid("unknown field.", f"Use one of: {', '.join(sorted(known))}.")
         return members
 
     def members(self) -> Mapping[str, Node]:
         """The members of a mapping whose names are data; at least one."""
         if not isinstance(self.value, Mapping):
-            raise self.invalid(f"a mapping is expected, not {self._kind}.")
+            raise self.invalid(f"expected a mapping, got {self._kind}.")
         if not self.value:
-            raise self.invalid("an empty mapping says nothing.", "Leave it out.")
+            raise self.invalid("the mapping is empty.", "Omit the field.")
         return self.value
 
     def elements(self) -> tuple[Node, ...]:
         """The elements of a list; at least one."""
         if not isinstance(self.value, tuple):
-            raise self.invalid(f"a list is expected, not {self._kind}.")
+            raise self.invalid(f"expected a list, got {self._kind}.")
         if not self.value:
-            raise self.invalid("an empty list says nothing.", "Leave it out.")
+            raise self.invalid("the list is empty.", "Omit the field.")
         return self.value
 
     def text(self) -> str:
         """A text that is not blank; whatever is invisible in it is written as an escape in double quotes."""
         if not isinstance(self.value, str):
-            raise self.invalid(f"a text is expected, not {self._kind}.")
+            raise self.invalid(f"expected a string, got {self._kind}.")
         if not self.value.strip():
-            raise self.invalid("an empty text says nothing.", "Leave it out.")
+            raise self.invalid("the string is empty.", "Omit the field.")
         if len(self.value) > MAX_TEXT or _SURROGATE.search(self.value):
-            raise self.invalid(f"a text has at most {MAX_TEXT} characters, and no lone surrogates.")
+            raise self.invalid(f"the string has more than {MAX_TEXT} characters, or a lone surrogate.")
         return self.value
 
     def line_of_text(self) -> str:
         """A text of one line that is not blank and shows all that it holds."""
         found = self.text()
         if (forbidden := forbidden_character(found)) is not None:
-            raise self.invalid(f"the character {forbidden} has no place here.")
+            raise self.invalid(f"the character {forbidden} is not allowed.")
         return found
 
     def texts(self) -> tuple[str, ...]:
@@ -119,20 +119,20 @@ class Node:
         found = tuple(node.line_of_text() for node in self.elements())
         for position, node in enumerate(self.elements()):
             if found[position] in found[:position]:
-                raise node.invalid(f"{found[position]!r} is given twice.")
+                raise node.invalid(f"{found[position]!r} is listed twice.")
         return found
 
     def choice(self, *known: str) -> str:
         """One of some words."""
         found = self.line_of_text()
         if found not in known:
-            raise self.invalid(f"{found[:80]!r} is none of {', '.join(known)}.")
+            raise self.invalid(f"{found[:80]!r} is not one of {', '.join(known)}.")
         return found
 
     @property
     def _kind(self) -> str:
         if isinstance(self.value, str):
-            return "a text"
+            return "a string"
         return "a list" if isinstance(self.value, tuple) else "a mapping"
 
 
@@ -157,7 +157,7 @@ def parse(file: str, data: bytes) -> Node:
         raise _invalid(file, line, column, f"this is not YAML: {problem.problem}.") from problem
     except (yaml.YAMLError, ValueError, OverflowError) as problem:
         # Also PyYAML's own arithmetic, on escapes and versions that are no numbers a machine has.
-        raise _invalid(file, 1, 1, "the file has an escape or a number that means nothing.") from problem
+        raise _invalid(file, 1, 1, "the file has an invalid escape or number.") from problem
 
 
 def _text_of(file: str, data: bytes) -> str:
@@ -171,7 +171,10 @@ def _text_of(file: str, data: bytes) -> str:
     if hidden is not None:
         at = text.index(chr(int(hidden.removeprefix("U+"), 16)))
         raise _invalid(
-            file, *_place(text, at), f"the character {hidden} is in the file.", "Write it as an escape."
+            file,
+            *_place(text, at),
+            f"the file contains the invisible character {hidden}.",
+            "Write it as an escape.",
         )
     return text
 
@@ -202,25 +205,28 @@ class _Reader:
         next(self.events)
         start = next(self.events)
         if isinstance(start, StreamEndEvent):
-            raise _invalid(self.file, 1, 1, "the file is empty.", "Write cases into it, or remove it.")
+            raise _invalid(self.file, 1, 1, "the file is empty.", "Add cases, or remove the file.")
         if isinstance(start, DocumentStartEvent) and (start.version or start.tags):
-            self._refuse(start, (), "a directive has no place here.")
+            self._refuse(start, (), "directives are not supported.")
         found = self._node(next(self.events), ())
         next(self.events)
         after = next(self.events)
         if not isinstance(after, StreamEndEvent):
-            self._refuse(after, (), "the file holds a second document.", "Give it a file of its own.")
+            self._refuse(after, (), "the file contains a second document.", "Move it to another file.")
         return found
 
     def _node(self, event: Event, path: tuple[Step, ...]) -> Node:
         if isinstance(event, AliasEvent) or (isinstance(event, NodeEvent) and event.anchor is not None):
-            self._refuse(event, path, "anchors and aliases have no place here.", "Write it out.")
+            self._refuse(event, path, "anchors and aliases are not supported.", "Write the value in full.")
         if isinstance(event, ScalarEvent | CollectionStartEvent) and event.tag is not None:
             self._refuse(
-                event, path, "a tag has no place here.", "Remove what begins with an exclamation mark."
+                event,
+                path,
+                "tags are not supported.",
+                "Remove the part that begins with an exclamation mark.",
             )
         if len(path) > MAX_DEPTH:
-            self._refuse(event, path, f"the file nests deeper than {MAX_DEPTH} levels.")
+            self._refuse(event, path, f"values are nested deeper than {MAX_DEPTH} levels.")
         value: str | tuple[Node, ...] | Mapping[str, Node]
         if isinstance(event, ScalarEvent):
             value = self._text(event, path)
@@ -240,11 +246,11 @@ class _Reader:
         seen: set[str] = set()
         while isinstance(event := next(self.events), NodeEvent):
             if not isinstance(event, ScalarEvent):
-                self._refuse(event, path, "a name in a mapping is a text.")
+                self._refuse(event, path, "a field name must be a string.")
             key = self._node(event, path)
             name = key.line_of_text()
             if name in seen:
-                raise key.invalid(f"the name {name[:80]!r} is given twice.")
+                raise key.invalid(f"the field {name[:80]!r} occurs twice.")
             seen.add(name)
             value = self._node(next(self.events), (*path, name))
             yield name, replace(value, line=key.line, column=key.column)
@@ -253,13 +259,13 @@ class _Reader:
         value = str(event.value)
         plain = event.style is None
         if plain and not value:
-            self._refuse(event, path, "nothing stands here.", "Give a value, or leave the name out.")
+            self._refuse(event, path, "the value is missing.", "Add a value, or omit the field.")
         if plain and (value.lower() in _WORDS or _SURPRISE.match(value)):
             self._refuse(
                 event,
                 path,
-                f"{value[:80]!r} is not a text to every reader of YAML.",
-                "Put it into quotes.",
+                f"{value[:80]!r} is not a string to every YAML parser.",
+                "Quote the value.",
             )
         return value
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.encryption.governed import is_governed, is_taken_for, split
+from policy.encryption.governed import is_confusable_with, is_governed, split
 from policy.errors import PropertyInvalid
 from tests.support.host import Host
 from tests.support.http_calls import SCHEMA, new_table, refused
@@ -332,7 +332,7 @@ def test_no_disguise_made_of_equal_forms_passes(data: st.DataObject) -> None:
     disguised = ""
     for character in known:
         disguised += data.draw(st.sampled_from(_FORMS[character])) + data.draw(st.just("") | _INVISIBLE)
-    assert is_taken_for(disguised, known)
+    assert is_confusable_with(disguised, known)
     if disguised != known:
         assert is_governed(disguised)
         with pytest.raises(PropertyInvalid):

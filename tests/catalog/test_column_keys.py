@@ -283,7 +283,7 @@ def told(lake: Lake, caller: Caller) -> list[str]:
 
 def test_a_group_that_policies_split_is_told_where_it_is_made(lake: Lake, split: None) -> None:
     properties = {COLUMNS: "pii:ssn,email;hr:home"}
-    sentence = "The key 'pii' is split for user 'carol', who may select 'ssn' and not 'email'"
+    sentence = "The key 'pii' is split for user 'carol': SELECT is granted on 'ssn' but not on 'email'"
     caller = lake.caller(ALICE)
     new = NewTable(fresh(), schema=PERSON, properties=properties)
     made = lake.services.creator.create(caller, new)

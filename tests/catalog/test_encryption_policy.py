@@ -153,7 +153,7 @@ def test_a_refusal_is_in_the_audit_trail(lake: Lake) -> None:
 def test_a_column_key_satisfies_a_rule_that_asks_for_one(lake: Lake) -> None:
     put_rules(lake, rule("keys", columns=["ssn"], columnKey=True))
     for properties in (ENCRYPTED, {"encryption.columns": f"{MASTER_KEY}:ssn"}):
-        with pytest.raises(EncryptionPolicyViolation, match="column key of its own"):
+        with pytest.raises(EncryptionPolicyViolation, match="must have a column key"):
             make(lake, schema=PERSONAL, properties=properties)
     lake.kms.create_master_key("other")
     make(lake, schema=PERSONAL, properties={"encryption.columns": "other:ssn"})
@@ -380,7 +380,7 @@ def test_the_report_names_what_breaks_rules_that_are_not_in_force_yet(
     plain, encrypted = make(lake, schema=PERSONAL), make(lake, schema=PERSONAL, properties=ENCRYPTED)
     found = standings(rules_of(rule("personal", columns=["ssn"])))
     (violation,) = found[str(name_of(plain))].violations
-    assert (violation.rule, violation.ask, violation.column) == ("personal", "must-encrypt", "ssn")
+    assert (violation.rule, violation.requirement, violation.column) == ("personal", "must-encrypt", "ssn")
     assert found[str(name_of(encrypted))] == TableStanding(str(name_of(encrypted)), Standing.FITS)
 
 

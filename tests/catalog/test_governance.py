@@ -14,7 +14,7 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import LongType, NestedField, StructType
 
 from catalog.rules import governance, table_changes
-from catalog.rules.governance import Wanted
+from catalog.rules.governance import Requested
 from catalog.state.table_state import Governed
 from policy.encryption.epochs import Epoch, PekRef
 from policy.encryption.specification import Mechanism
@@ -28,7 +28,7 @@ BY_ID = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
 PATHS = "read.allowed.data.paths"
 
 
-def new(**properties: str) -> Wanted:
+def new(**properties: str) -> Requested:
     given = {name.replace("__", ".").replace("_", "-"): value for name, value in properties.items()}
     return governance.for_new_table(given, HERE, "lakewarden", "db.t")
 
@@ -43,15 +43,15 @@ def at_sequence(number: int) -> TableMetadata:
     return metadata().model_copy(update={"last_sequence_number": number})
 
 
-def first(wanted: Wanted) -> Governed:
+def first(wanted: Requested) -> Governed:
     return governance.first_version(wanted, metadata(), refs(wanted))
 
 
-def refs(wanted: Wanted) -> list[PekRef]:
+def refs(wanted: Requested) -> list[PekRef]:
     return [PekRef(uuid4(), 1, key) for key in wanted.spec.key_ids()]
 
 
-def changed(current: Governed, *updates: TableUpdate) -> Wanted:
+def changed(current: Governed, *updates: TableUpdate) -> Requested:
     parted = table_changes.part(updates, current.to_properties(), "db.t")
     return governance.for_change(current, parted, HERE, "lakewarden", "db.t")
 

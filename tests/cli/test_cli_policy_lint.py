@@ -115,7 +115,7 @@ def test_wrong_usage(host: Host, script: Path) -> None:
 
 def test_a_use_that_is_denied_lacks_any_right(host: Host, script: Path) -> None:
     shown = _lint(host, script, user="bob", code=3)
-    assert "policy-no-match: No policy grants 'bob' any right on database sales or below it." in shown
+    assert "policy-no-match: No policy grants 'bob' any privilege on database sales or below it." in shown
     assert "needs any right on database sales" in _lint(host, script)
 
 

@@ -64,8 +64,8 @@ def test_a_tables_location_leaves_room_for_the_names_of_its_metadata() -> None:
     with pytest.raises(LocationInvalid) as caught:
         check_table_location(Location.parse(longest + "x"), "db.t")
     assert str(caught.value) == (
-        "A table's location has at most 800 characters. [table=db.t, rule=location-length]"
-        " Choose a shorter one."
+        "The table location has more than 800 characters. [table=db.t, rule=location-length]"
+        " Use a shorter location."
     )
 
 
@@ -92,9 +92,9 @@ def test_what_configures_readers_is_no_property_of_a_table(name: str) -> None:
     with pytest.raises(PropertyInvalid) as caught:
         check_ordinary_properties(["owner", name], "db.t")
     assert str(caught.value) == (
-        f"The table property {name!r} would configure how readers reach storage."
+        f"The table property {name!r} configures how readers access storage."
         " [table=db.t, rule=reader-configuration]"
-        " Set it in the configuration of the client or engine, not on the table."
+        " Set it in the configuration of the client or engine instead."
     )
 
 
@@ -110,8 +110,8 @@ def test_a_location_as_property_is_refused(name: str) -> None:
     with pytest.raises(PropertyInvalid) as caught:
         refuse_location_property(["owner", name], "db.t")
     assert str(caught.value) == (
-        f"The table property {name!r} would not move the table. [table=db.t, rule=location-property]"
-        " Say where a table is to lie when it is created, or by an update of its location."
+        f"The table property {name!r} does not move the table. [table=db.t, rule=location-property]"
+        " Set the location when you create the table, or update its location."
     )
 
 

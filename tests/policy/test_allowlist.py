@@ -209,7 +209,7 @@ def test_an_odd_directory_with_bytes_that_are_no_text_is_refused():
     assert LIST.decide_many(column).to_pylist() == [False, True, False, True]
 
 
-LIST_HINT = "Give locations separated by commas, or a JSON array of strings if a path has a comma."
+LIST_HINT = "Write locations separated by commas, or a JSON array of strings if a path contains a comma."
 
 
 @each_row(
@@ -217,18 +217,18 @@ LIST_HINT = "Give locations separated by commas, or a JSON array of strings if a
     [
         (
             lambda: AllowList.of("s3://b1/t"),
-            "was given as one string instead of a collection",
+            "is one string instead of a collection",
             "Use AllowList.parse for a text.",
         ),
         (
             lambda: AllowList.of(["s3://b1/t"] * 1001),
             "has more than 1000 entries",
-            "Name common parent directories instead.",
+            "List common parent directories instead.",
         ),
         (
             lambda: AllowList.parse("s" * 4_000_001),
             "is longer than 4000000 characters",
-            "Name common parents instead.",
+            "List common parent directories instead.",
         ),
         (lambda: AllowList.parse("s3://b1/a,,s3://b1/c"), "has an empty entry between commas", LIST_HINT),
         (lambda: AllowList.parse('["s3://b1/a", 7]'), "is not a JSON array of strings", LIST_HINT),
@@ -283,8 +283,12 @@ def test_a_list_is_written_plainly_unless_an_entry_has_a_comma(entries, text):
             "allowed-paths",
             "The location is in the entry s3://b1/t of `read.allowed.data.paths`.",
         ),
-        ("s3://b1/u/f", "allowed-paths", "The location is in no entry of `read.allowed.data.paths`."),
-        ("s3://b1", "location-invalid", "The location names a bucket, not an object in it."),
+        (
+            "s3://b1/u/f",
+            "allowed-paths",
+            "The location is outside of every entry of `read.allowed.data.paths`.",
+        ),
+        ("s3://b1", "location-invalid", "The location names a bucket, not an object."),
         ("b1/t/f", "location-invalid", "The location has no scheme."),
     ],
 )

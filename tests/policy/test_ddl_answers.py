@@ -61,7 +61,7 @@ def test_a_denial_by_policies_says_whom_to_ask() -> None:
 
 def test_a_statement_that_asks_for_nothing_is_allowed() -> None:
     answer = the_answer("SELECT 1 AS a")
-    assert answer.decision.reasons == (Reason("nothing-asked", "The statement asks for nothing."),)
+    assert answer.decision.reasons == (Reason("nothing-asked", "The statement requires no privilege."),)
     assert (answer.needed, answer.hint) == ((), None)
 
 
@@ -110,7 +110,7 @@ def test_a_nested_field_needs_no_policy_of_its_own() -> None:
     answer = the_answer("SELECT person.ssn FROM lake.s.t", knowing(FACTS, BOB, policy(
         "person", {"database": ["s"], "table": ["t"], "column": ["person"]}, {BOB: ["select"]})))  # fmt: skip
     assert answer.decision.allowed
-    assert Reason("nested-field", "No policy speaks against the field.") in answer.decision.reasons
+    assert Reason("nested-field", "No policy denies the field.") in answer.decision.reasons
 
 
 def test_what_lies_in_the_tables_own_location_needs_no_right() -> None:
@@ -126,8 +126,8 @@ def test_what_lies_in_the_tables_own_location_needs_no_right() -> None:
 
 NO_DATABASE = (
     "no-database",
-    "The name has no namespace, and the current one is not known.",
-    "Name the namespace, or give --database, or begin with USE.",
+    "The name has no namespace, and the current namespace is unknown.",
+    "Add the namespace, pass --database, or begin the script with USE.",
 )
 
 
@@ -140,14 +140,14 @@ NO_DATABASE = (
         ("DROP TABLE lake.c.t", None, "drop table c.t"),
         ("ALTER TABLE lake.c.d.t RENAME TO u", None, "alter table c.d.t"),
         ("USE lake; DROP TABLE t", "a", (
-            "namespace", "There are no tables outside of namespaces.", "Name a namespace.")),
+            "namespace", "A table must be in a namespace.", "Add the namespace.")),
         ("DROP TABLE global_temp", "a", "drop table a.global_temp"),
         ("DROP TABLE lake", "a", (
-            "catalog-name", "'lake' is not letter by letter the catalog's name.", "Write lake.")),
+            "catalog-name", "'lake' differs in letter case from the catalog's name.", "Write lake.")),
         ("USE global_temp", "a", (
             "other-catalog",
-            "'global_temp' is not the catalog lake; nothing is decided about what is there.",
-            "Name the table with lake before it.",
+            "'global_temp' is outside of the catalog lake, which lint cannot check.",
+            "Begin the name with lake.",
         )),
     ],
 )  # fmt: skip
@@ -184,16 +184,16 @@ def test_a_schema_and_a_hint_of_a_join_have_one_place() -> None:
     assert not is_known(exp.Command()) and is_known(exp.Add())
 
 
-SIMPLER = "Write it in a simpler form, or have somebody look at it who may allow it."
+SIMPLER = "Simplify the query, or ask an administrator to review it."
 NESTED = "The query is too long, or nested too deeply."
 
 
 @each_row(
     ("sql", "told"),
     [
-        ("SELECT @a FROM s.t", "The sign @ asks for what is not known here."),
-        ("SELECT ? FROM s.t", "The sign ? asks for what is not known here."),
-        ("FROM s.t |> SELECT a", "The sign | asks for what is not known here."),
+        ("SELECT @a FROM s.t", "The operator @ is not supported in a query."),
+        ("SELECT ? FROM s.t", "The operator ? is not supported in a query."),
+        ("FROM s.t |> SELECT a", "The operator | is not supported in a query."),
         (f"SELECT {'(' * (MAX_PARENTHESES + 1)}1{')' * (MAX_PARENTHESES + 1)} AS a", NESTED),
         (f"SELECT {'1, ' * (MAX_TOKENS // 2)}1", NESTED),
         ("SELECT a FROM s.t WHERE", None),
@@ -225,15 +225,15 @@ def test_what_the_parser_of_queries_passes_over_is_told(
     monkeypatch.setattr(exp.Select, "sql", lambda *_, **__: written)
     answer = the_answer("SELECT a FROM t WHERE b = 'x'")
     assert (rule(answer), answer.hint) == ("query", SIMPLER)
-    assert answer.decision.explanation == f"The parser of queries passes over {lost!r}."
+    assert answer.decision.explanation == f"The query parser ignores {lost!r}."
 
 
 @pytest.mark.parametrize(
     ("written", "why"),
     [
-        ("SELECT a FROM t WHERE b = 'x' OR b = 'x'", "The parser of queries passes over 'a'."),
-        ("SELECT a, a FROM t WHERE b = 'x' OR b", "The parser of queries passes over 'x'."),
-        ("SELECT 'x", "The query is not understood: A string has no end."),
+        ("SELECT a FROM t WHERE b = 'x' OR b = 'x'", "The query parser ignores 'a'."),
+        ("SELECT a, a FROM t WHERE b = 'x' OR b", "The query parser ignores 'x'."),
+        ("SELECT 'x", "The query cannot be parsed: The string is not closed."),
     ],
 )
 def test_each_name_and_string_counts_as_often_as_it_stands_there(
@@ -247,16 +247,16 @@ def test_each_name_and_string_counts_as_often_as_it_stands_there(
 def test_what_is_told_of_a_query_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exp.Select, "sql", lambda *_, **__: "SELECT 1")
     told = the_answer(f"SELECT {'a' * 90}").decision.explanation
-    assert told == f"The parser of queries passes over '{'a' * 60}'."
+    assert told == f"The query parser ignores '{'a' * 60}'."
 
 
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        (SqlglotError("x"), "The query is not understood: its form is unknown."),
+        (SqlglotError("x"), "The query cannot be parsed: unknown syntax."),
         (
             ParseError("x", errors=[{"highlight": "y" * 90}]),
-            f"The query is not understood: at '{'y' * 60}'.",
+            f"The query cannot be parsed: at '{'y' * 60}'.",
         ),
         (RecursionError("x"), "The query is nested too deeply."),
     ],
@@ -300,11 +300,15 @@ def test_a_script_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lexer, "MAX_TOKENS", 4)
     assert answers(" " * 20) == [] and answers("SELECT 1 AS a")[0].decision.allowed
     for text, place, told in (
-        (" " * 21, (1, 1), "The text has more than 20 characters."),
-        ("SELECT 1,\n2,3", (2, 2), "There are more than 4 tokens."),
+        (" " * 21, (1, 1), "The script has more than 20 characters."),
+        ("SELECT 1,\n2,3", (2, 2), "The script has more than 4 tokens."),
     ):
         answer = answers(text)[-1]
-        assert (rule(answer), answer.decision.explanation, answer.hint) == ("too-long", told, "Split it.")
+        assert (rule(answer), answer.decision.explanation, answer.hint) == (
+            "too-long",
+            told,
+            "Split the script.",
+        )
         assert (answer.line, answer.column) == place
 
 
@@ -356,16 +360,16 @@ def test_a_property_that_only_a_new_table_may_not_have() -> None:
     changed = the_answer("ALTER TABLE lake.s.t SET TBLPROPERTIES ('format-version'='3')")
     assert needs(changed) == ["alter table s.t"]
     made = the_answer(f"CREATE TABLE lake.s.n (a INT) TBLPROPERTIES ('format-version'='{'3' * 30}')")
-    assert made.decision.explanation == f"Tables of format version '{'3' * 20}' are not written here."
+    assert made.decision.explanation == f"Table format version '{'3' * 20}' is not supported."
 
 
 def test_columns_with_keys_outlive_a_change_of_columns() -> None:
     spec = EncryptionSpec.parse({"encryption.columns": "k:id"}, catalog_master_key_id="main")
     judged_by = knowing(replace(FACTS, spec=spec), ANN)
-    assumed = "the table's columns and their types allow the change"
+    assumed = "the columns and their types allow the change"
     assert the_answer("ALTER TABLE lake.s.t ADD COLUMN a INT", judged_by).assumed == (assumed,)
     replaced = the_answer("ALTER TABLE lake.s.t REPLACE COLUMNS (id INT)", judged_by)
-    assert replaced.assumed == (assumed, "a column is left that encryption.columns names")
+    assert replaced.assumed == (assumed, "at least one column of encryption.columns remains")
 
 
 @each_row(
@@ -381,7 +385,7 @@ def test_a_function_in_backticks_is_the_one_without(sql: str, code: str | None) 
     if code is None:
         assert answer.decision.allowed
     else:
-        told = f"{code} runs code in the engine, and which engine that is, is not known."
+        told = f"{code} runs code in the engine, and the engine's name is unknown."
         assert answer.decision.explanation == told
 
 

@@ -72,7 +72,7 @@ def test_columns_with_keys_are_there() -> None:
     known = the_answer(alter.format("ssn"), _known(facts))
     assert known.decision.allowed and not any("encryption.columns" in each for each in known.assumed)
     unknown = the_answer(alter.format("ssn"), context())
-    assert "the table has the columns that encryption.columns names" in unknown.assumed
+    assert "the table has every column in encryption.columns" in unknown.assumed
 
 
 def test_a_column_with_a_key_is_left() -> None:
@@ -153,7 +153,9 @@ def test_a_key_group_that_policies_split_is_noted() -> None:
     made = the_answer(create.format("ssn,email"), context(ANN, one))
     assert made.decision.allowed
     (note,) = made.notes
-    assert note.startswith("The key 'pii' is split for user 'bob', who may select 'ssn' and not 'email'")
+    assert note.startswith(
+        "The key 'pii' is split for user 'bob': SELECT is granted on 'ssn' but not on 'email'"
+    )
     assert the_answer(create.format("ssn"), context(ANN, one)).notes == ()
     facts = _governed({}, "id", "ssn", "email")
     alter = f"ALTER TABLE lake.s.t SET {COLUMN_KEYS}"
@@ -226,8 +228,8 @@ def test_what_the_rules_need_to_know_is_told() -> None:
     answer = the_answer("ALTER TABLE lake.s.t RENAME TO u", _ruled())
     assert (rule(answer), answer.decision.explanation, answer.hint) == (
         "encryption-rules",
-        "Encryption rules are in force, and the columns or the encryption of s.t are not known.",
-        "Name the columns, or give --live to look the table up.",
+        "Encryption rules are in force, but the columns or the encryption of s.t are unknown.",
+        "List the columns, or pass --live to look up the table.",
     )
 
 
@@ -235,7 +237,7 @@ def test_a_rule_that_is_broken_is_told_with_its_name() -> None:
     answer = the_answer("CREATE TABLE lake.s.n (id INT, ssn STRING)", _ruled())
     assert rule(answer) == "must-encrypt"
     assert answer.decision.explanation.startswith("Encryption rule 'personal': ")
-    assert answer.hint == "All rules on a table have to hold at once."
+    assert answer.hint == "Change the table so that it satisfies every encryption rule."
 
 
 def test_columns_that_are_replaced_are_not_known_any_more() -> None:

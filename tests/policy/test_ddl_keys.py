@@ -26,7 +26,7 @@ def test_alter_and_rotate_on_the_master_keys_are_needed(procedure: str, table: s
     answer = answers(sql, context(ANN, ROTATES))[-1]
     assert answer.decision.allowed
     assert needs(answer) == ["alter table s.t", "rotate key main"]
-    before = ("the table has no key under another master key, from before",)
+    before = ("the table has no key under an earlier master key",)
     assert answer.assumed == (before if procedure == "REWRAP_KEYS" else ())
 
 
@@ -81,45 +81,44 @@ def test_what_is_no_call_on_keys_is_denied(call: str, expected: str) -> None:
         (
             f"a.{'b' * 90}('s.t')",
             6,
-            f"CALL of 'a.{'b' * 78}' is not carried out by the catalog, or goes past it.",
-            "The catalog has the procedures rotate_key, rewrap_keys and rewrite_data_files; leave others "
-            "out.",
+            f"The procedure 'a.{'b' * 78}' is not supported, or bypasses the catalog.",
+            "Use one of the procedures rotate_key, rewrap_keys and rewrite_data_files.",
         ),
         (
             f"{'b' * 90}.ROTATE_key('s.t')",
             1,
-            f"'{'b' * 80}' need not be a procedure of the catalog lake.",
+            f"'{'b' * 80}' can belong to another catalog than lake.",
             "Write lake.system.rotate_key.",
         ),
         (
             f"lake.system.rotate_key(table => 's.t {'x' * 90}')",
             38,
-            f"'s.t {'x' * 76}' does not name a table.",
-            "Name it as 'NAMESPACE.TABLE'.",
+            f"'s.t {'x' * 76}' is not a table name.",
+            "Write 'NAMESPACE.TABLE'.",
         ),
         (
             "lake.system.rewrap_keys('s.')",
             30,
-            "'s.' does not name a table.",
-            "Name it as 'NAMESPACE.TABLE'.",
+            "'s.' is not a table name.",
+            "Write 'NAMESPACE.TABLE'.",
         ),
         (
             "lake.system.rewrap_keys('t')",
             1,
-            "The table has no namespace.",
-            "Name it as 'NAMESPACE.TABLE'.",
+            "The table name has no namespace.",
+            "Write 'NAMESPACE.TABLE'.",
         ),
         (
             "lake.system.rewrap_keys('s.t')",
             1,
-            "Which master keys the table's keys are under is not known.",
-            "Give --live to look it up.",
+            "The master keys of the table are unknown.",
+            "Pass --live to look it up.",
         ),
         (
             "lake.system.rotate_key('plain.t')",
             1,
             "The table is not encrypted, so it has no key to rotate.",
-            "Leave it out.",
+            "Remove the statement.",
         ),
     ],
 )

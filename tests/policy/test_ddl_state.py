@@ -303,7 +303,7 @@ def test_rows_that_come_with_a_table_have_to_be_readable() -> None:
     judged_by = context(warehouse=Location.parse("s3://lake"))
     assert rule(the_answer(sql.format("s3://lake/other"), judged_by)) == "allowed-paths"
     assert the_answer(sql.format("s3://lake/s"), judged_by).decision.allowed
-    assert "the place that the table gets" in " ".join(the_answer(sql.format("s3://lake/s")).assumed)
+    assert "the location that the catalog chooses" in " ".join(the_answer(sql.format("s3://lake/s")).assumed)
     placed = sql.replace(" TBL", " LOCATION 's3://lake/n' TBL")
     assert rule(the_answer(placed.format("s3://lake/other"))) == "allowed-paths"
 

@@ -18,7 +18,7 @@ def test_a_decision_is_as_true_as_it_is_allowed() -> None:
 
 def test_a_decision_without_a_reason_cannot_be_made() -> None:
     for allowed in (True, False):
-        with pytest.raises(ValueError, match=r"^a decision needs a reason$"):
+        with pytest.raises(ValueError, match=r"^A decision must have at least one reason.$"):
             Decision(allowed, ())
 
 
@@ -58,7 +58,7 @@ def test_a_conjunction_names_each_reason_once() -> None:
 
 def test_an_empty_conjunction_says_so() -> None:
     assert Decision.all_of(iter(())).reasons == (
-        Reason("empty-conjunction", "Nothing was asked, so nothing is granted."),
+        Reason("empty-conjunction", "The request names no privilege, so it grants nothing."),
     )
 
 

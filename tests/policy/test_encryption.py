@@ -254,7 +254,8 @@ def test_more_columns_than_key_metadata_holds_are_refused_where_they_are_named(k
 def test_foreign_key_providers_have_no_effect_on_parquet():
     providers = ("orc.key.provider", "hadoop.security.key.provider.path")
     assert parse(dict.fromkeys(reversed(providers), "x")).not_in_effect() == tuple(
-        f"{name} has no effect in this release: keys come from the catalog's own KMS." for name in providers
+        f"{name} has no effect in this release: keys always come from the catalog's KMS."
+        for name in providers
     )
 
 
@@ -263,41 +264,41 @@ def test_foreign_key_providers_have_no_effect_on_parquet():
     [
         (
             lambda: parse(mechanism="envelope", master=None),
-            "The table is to be encrypted, but neither it nor the catalog names a master key."
+            "The table is encrypted, but neither the table nor the catalog has a master key."
             " [rule=master-key-id] Set encryption.master-key-id.",
         ),
         (
             lambda: parse(mechanism="envelope", master="not a key"),
-            "The catalog's master key id cannot be the id of a master key."
-            " [rule=master-key-id] Correct it in the catalog's configuration.",
+            "The catalog's master key id 'not a key' is not valid."
+            " [rule=master-key-id] Correct the master key id in the catalog's configuration.",
         ),
         (
             lambda: parse(mechanism="plaintext", footer="encrypted"),
-            "encryption.mechanism=plaintext and encryption.footer contradict each other."
-            " [rule=property-contradiction] Keep one of the two.",
+            "Properties encryption.mechanism=plaintext and encryption.footer contradict each other."
+            " [rule=property-contradiction] Set only one of them.",
         ),
         (
             lambda: resolve_columns(parse(columns="pii:SSN"), SCHEMA),
             "encryption.columns: the table has no column 'SSN'. [rule=unknown-column]"
-            " Name columns as the schema does, letter by letter, nested ones with dots.",
+            " Use the schema's column names, in exact letter case. Separate nested names with dots.",
         ),
         (
             lambda: resolve_columns(parse(masks="nullify:absent"), SCHEMA),
             "encryption.masks: the table has no column 'absent'. [rule=unknown-column]"
-            " Name columns as the schema does, letter by letter, nested ones with dots.",
+            " Use the schema's column names, in exact letter case. Separate nested names with dots.",
         ),
         (
             lambda: resolve_columns(parse(columns="pii:ssn", masks="nullify:email"), SCHEMA),
-            "encryption.masks: column 'email' is masked but has no key. [rule=mask-without-key]"
-            " Give the column a key in encryption.columns, or take the mask away.",
+            "encryption.masks: column 'email' has a mask but no column key. [rule=mask-without-key]"
+            " Give the column a key in encryption.columns, or remove the mask.",
         ),
         (
             lambda: resolve_columns(
                 parse(columns=";".join(f"k{n}:c{n}" for n in range(255))), {f"c{n}": n for n in range(255)}
             ),
-            "encryption.columns: 255 keys and their columns, nested ones included, are more than the key"
-            " metadata of a file holds. [rule=too-many-columns] Use fewer keys or columns; without the"
-            " property all columns are encrypted, under one key.",
+            "encryption.columns: 255 column keys with their columns, nested ones included, do not fit into"
+            " the key metadata of a file. [rule=too-many-columns] Use fewer keys or columns, or unset the"
+            " property to encrypt all columns under one key.",
         ),
     ],
 )
@@ -351,7 +352,7 @@ def test_columns_are_no_more_than_an_encrypted_file_can_number(file_format, leav
     spec = EncryptionSpec.parse(
         {"encryption.mechanism": "envelope"}, catalog_master_key_id="m", file_format=FileFormat(file_format)
     )
-    with pytest.raises(PropertyInvalid, match=r"too-many-columns.*ORC") if refused else nullcontext():
+    with pytest.raises(PropertyInvalid, match=r"too-many-columns.*orc") if refused else nullcontext():
         require_numbered(spec, leaves)
     require_numbered(EncryptionSpec.parse({}, catalog_master_key_id="m"), leaves)
 
@@ -365,8 +366,8 @@ def test_the_last_column_with_a_key_does_not_go():
     with pytest.raises(EncryptionPolicyViolation) as refused:
         require_column_left(keyed, none, "db.t")
     assert str(refused.value) == (
-        "No column would be left that encryption.columns names. [table=db.t, rule=last-column] "
-        "Unset encryption.columns first: then all columns are encrypted, under one key."
+        "The change removes the last column that encryption.columns names. [table=db.t, rule=last-column] "
+        "Unset encryption.columns first. All columns are then encrypted under one key."
     )
     require_column_left(keyed, others, "db.t")
     require_column_left(none, none, "db.t")

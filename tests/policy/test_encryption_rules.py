@@ -30,7 +30,7 @@ def facts(
 
 def broken(rules: EncryptionRules, found: TableFacts) -> list[tuple[str, str | None]]:
     """What is asked and broken, with the column."""
-    return [(str(each.ask), each.column) for each in rules.violations(found)]
+    return [(str(each.requirement), each.column) for each in rules.violations(found)]
 
 
 def test_without_a_rule_nothing_has_to_be_encrypted() -> None:
@@ -193,7 +193,7 @@ def test_every_name_of_a_column_counts() -> None:
     names = (ColumnName("note", "note"), ColumnName("ssn", "ssn"))
     found = TableFacts("finance", "pay", (Column(3, names),), PLAIN)
     (violation,) = rules_of(rule("ssn", columns=["ssn"])).violations(found)
-    assert "'note', once 'ssn'," in violation.detail
+    assert "'note', formerly 'ssn'," in violation.detail
 
 
 def test_either_spelling_of_a_nested_column_counts() -> None:
@@ -366,7 +366,7 @@ _KEYED = {"columns": "other:ssn"}
             (
                 "",
                 "Column 'id' must be encrypted.",
-                "Name it in encryption.columns, or leave that property out.",
+                "Add it to encryption.columns, or unset that property to encrypt all columns.",
             ),
         ),
         (
@@ -374,8 +374,8 @@ _KEYED = {"columns": "other:ssn"}
             {},
             (
                 "",
-                "Column 'ssn' must have a column key of its own.",
-                "Give it one in encryption.columns, other than the table's encryption.master-key-id.",
+                "Column 'ssn' must have a column key.",
+                "Add it to encryption.columns under a key other than the table's encryption.master-key-id.",
             ),
         ),
         (
@@ -400,12 +400,16 @@ _KEYED = {"columns": "other:ssn"}
         (
             {"minDataKeyLength": 24},
             {"data_key_length": "16"},
-            ("16", "Data keys of 16 bytes are too short.", "Set encryption.data-key-length to 24 or more."),
+            (
+                "16",
+                "Data keys of 16 bytes are shorter than 24 bytes.",
+                "Set encryption.data-key-length to 24 or more.",
+            ),
         ),
         (
             {"plaintextFooter": False},
             {"footer": "plaintext"},
-            ("", "A footer in plaintext is not allowed.", "Set encryption.footer=encrypted."),
+            ("", "A plaintext footer is not allowed.", "Set encryption.footer=encrypted."),
         ),
         (
             {"stockReaders": False},
@@ -427,7 +431,7 @@ def test_columns_of_snapshots_are_told_to_be_expired() -> None:
     column = Column(3, (ColumnName("ssn", "ssn"),), None, is_current=False)
     found = TableFacts("finance", "pay", (column,), PLAIN)
     broken_two = rules_of(rule("r", columns=["ssn"], columnKey=True)).violations(found)
-    assert [each.remedy for each in broken_two] == ["Expire the snapshots that hold it."] * 2
+    assert [each.remedy for each in broken_two] == ["Expire the snapshots that contain it."] * 2
     assert broken_two[0].detail == "Column 'ssn' of a snapshot's schema must be encrypted."
 
 

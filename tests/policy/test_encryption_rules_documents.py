@@ -123,7 +123,7 @@ def test_a_name_given_twice_means_nothing() -> None:
 
 def test_two_rules_of_one_name_are_refused_in_whatever_documents() -> None:
     one = text_of(rule("r"))
-    with pytest.raises(PolicyInvalid, match=r"b, line \d+, rules\[0\].name: there are two rules 'r'"):
+    with pytest.raises(PolicyInvalid, match=r"b, line \d+, rules\[0\].name: another rule has the name 'r'"):
         EncryptionRules.parse({"a": one, "b": one})
 
 
@@ -153,14 +153,26 @@ _V1, _CTR = {"algorithms": ["AES_GCM_V1"]}, {"algorithms": ["AES_GCM_CTR_V1"]}
 @each_row(
     ("first", "second", "why"),
     [
-        (rule("a", **_V1), rule("b", **_CTR), "share no algorithm"),
-        (rule("a", **_V1), rule("b", mustEncrypt=False, columns=["x"], **_CTR), "share no algorithm"),
-        (rule("a", databases=["fin*"], **_V1), rule("b", databases=["*ce"], **_CTR), "share no algorithm"),
-        (rule("a", tables=["Pay"], **_V1), rule("b", tables=["pay"], **_CTR), "share no algorithm"),
-        (rule("a", columns=["ssn"], **_V1), rule("b", columns=["*n"], **_CTR), "share no algorithm"),
-        (rule("a", masterKeys=["k1"]), rule("b", masterKeys=["k2"]), "share no master key"),
-        (rule("a", masterKeys=["x*"]), rule("b", masterKeys=["y*", "z?"], columns=["c"]), "no master key"),
-        (rule("a", masterKeys=["k"]), rule("b", columns=["ssn"], columnKey=True), "leaves none for a column"),
+        (rule("a", **_V1), rule("b", **_CTR), "allow no common algorithm"),
+        (rule("a", **_V1), rule("b", mustEncrypt=False, columns=["x"], **_CTR), "allow no common algorithm"),
+        (
+            rule("a", databases=["fin*"], **_V1),
+            rule("b", databases=["*ce"], **_CTR),
+            "allow no common algorithm",
+        ),
+        (rule("a", tables=["Pay"], **_V1), rule("b", tables=["pay"], **_CTR), "allow no common algorithm"),
+        (rule("a", columns=["ssn"], **_V1), rule("b", columns=["*n"], **_CTR), "allow no common algorithm"),
+        (rule("a", masterKeys=["k1"]), rule("b", masterKeys=["k2"]), "allow no common master key"),
+        (
+            rule("a", masterKeys=["x*"]),
+            rule("b", masterKeys=["y*", "z?"], columns=["c"]),
+            "no common master key",
+        ),
+        (
+            rule("a", masterKeys=["k"]),
+            rule("b", columns=["ssn"], columnKey=True),
+            "no other key is left for the column",
+        ),
     ],
 )
 def test_rules_that_nothing_can_satisfy_are_refused(
@@ -168,18 +180,18 @@ def test_rules_that_nothing_can_satisfy_are_refused(
 ) -> None:
     for pair in ((first, second), (second, first)):
         told = refusal(text_of(*pair))
-        assert "rules[1]: nothing can satisfy" in told and why in told
+        assert "rules[1]: no table can satisfy" in told and why in told
         assert "'a'" in told and "'b'" in told
 
 
 def test_one_rule_that_nothing_can_satisfy_is_refused() -> None:
     told = refusal(text_of(rule("a", columnKey=True, masterKeys=["k"])))
-    assert "nothing can satisfy 'a': the one master key" in told
+    assert "no table can satisfy 'a': they allow only the master key" in told
 
 
 def test_a_tag_can_make_two_rules_meet() -> None:
     pair = (rule("a", columns=["ssn"], **_V1), rule("b", tags=["pii"], **_CTR))
-    assert "share no algorithm" in refusal(text_of(*pair, tags=(tag("pii", "s*"),)))
+    assert "allow no common algorithm" in refusal(text_of(*pair, tags=(tag("pii", "s*"),)))
     rules_of(*pair, tags=(tag("pii", "email"),))
 
 
@@ -226,44 +238,48 @@ def test_what_two_patterns_share(one: str, other: str, shared: str | None) -> No
     assert common(other, one) == shared
 
 
-_NO_MACROS = "what must be encrypted does not depend on who asks: there are no macros."
-_WITHOUT_EFFECT = "a rule cannot allow what another one forbids, so this would be without effect."
+_NO_MACROS = "encryption rules do not depend on the user, so macros in braces are not supported."
+_WITHOUT_EFFECT = "the value has no effect, because a rule cannot allow what another rule forbids."
 
 
 @each_row(
     ("fields", "problem", "hint"),
     [
-        ({"except": [{}]}, "an exception names databases, tables or columns.", "Or leave it out."),
+        (
+            {"except": [{}]},
+            "the exception names no databases, tables or columns.",
+            "Name some, or remove the exception.",
+        ),
         (
             {"mustEncrypt": None},
-            "the rule does not say mustEncrypt.",
-            "Write true, or false if what it asks holds only for what is encrypted.",
+            "mustEncrypt is missing.",
+            "Set it to true, or to false if the rule applies only where data is encrypted.",
         ),
-        ({"mustEncrypt": False}, "the rule asks for nothing.", "Say what it asks, or remove it."),
+        ({"mustEncrypt": False}, "the rule has no requirement.", "Add a requirement, or remove the rule."),
         (
             {"mustEncrypt": False, "columnKey": True},
-            "a column with a key of its own is encrypted: columnKey needs mustEncrypt.",
+            "a column with a column key is always encrypted, so columnKey requires mustEncrypt",
             None,
         ),
-        ({"columnKey": False}, _WITHOUT_EFFECT, "Write true, or leave it out."),
-        ({"stockReaders": True}, _WITHOUT_EFFECT, "Write false, or leave it out."),
+        ({"columnKey": False}, _WITHOUT_EFFECT, "Write true, or omit the field."),
+        ({"stockReaders": True}, _WITHOUT_EFFECT, "Write false, or omit the field."),
         (
             {"algorithms": ["x" * 100]},
             f"{'x' * 80!r} is not an algorithm.",
-            "Known are: AES_GCM_V1, AES_GCM_CTR_V1, ORC_AES_CTR.",
+            "Use one of: AES_GCM_V1, AES_GCM_CTR_V1, ORC_AES_CTR.",
         ),
         (
             {"algorithms": ["AES_GCM_V1", "AES_GCM_CTR_V1", "ORC_AES_CTR"]},
-            "these are all algorithms, so this would be without effect.",
+            "the list names every algorithm, so it has no effect.",
             None,
         ),
         ({"masterKeys": ["{USER}"]}, _NO_MACROS, None),
         ({"tables": ["a{b"]}, _NO_MACROS, None),
         ({"columns": ["a}b"]}, _NO_MACROS, None),
-        ({"minDataKeyLength": 7}, "7 is not the length of a data key in bytes.", "Write 16, 24 or 32."),
-        ({"tables": ["x" * 257]}, "a pattern has at most 256 characters.", None),
-        ({"tables": []}, "at least one is needed.", 'Write ["*"] for all.'),
-        ({"tags": ["x"]}, "the tag 'x' is assigned to no column.", "Assign it under tags."),
+        ({"minDataKeyLength": 7}, "7 is not a valid data key length in bytes.", "Use 16, 24 or 32."),
+        ({"tables": ["x" * 257]}, "a pattern must have at most 256 characters.", None),
+        ({"tables": []}, "the list is empty.", 'Use ["*"] to match all.'),
+        ({"tags": ["x"]}, "the tag 'x' is assigned to no column.", "Assign the tag under tags."),
     ],
 )
 def test_a_mistake_is_told_with_what_to_do(fields: dict[str, Any], problem: str, hint: str | None) -> None:
@@ -276,9 +292,11 @@ def test_a_mistake_is_told_with_what_to_do(fields: dict[str, Any], problem: str,
 def test_mistakes_of_several_rules_are_told_with_what_to_do() -> None:
     with pytest.raises(PolicyInvalid) as raised:
         rules_of(rule("a", **_V1), rule("b", **_CTR))
-    assert raised.value.message.endswith(": nothing can satisfy 'a' and 'b': they share no algorithm.")
-    assert raised.value.hint == "Change what is asked, or take out with except what both are about."
+    assert raised.value.message.endswith(
+        ": no table can satisfy 'a' and 'b': they allow no common algorithm."
+    )
+    assert raised.value.hint == "Change a requirement, or add an exception so that the rules do not overlap."
     with pytest.raises(PolicyInvalid) as raised:
         rules_of(rule("a"), tags=(tag("pii", "x"),))
-    assert raised.value.message.endswith(": no rule is about the tag 'pii', so it protects nothing.")
-    assert raised.value.hint == "Correct the name, or name the tag in a rule."
+    assert raised.value.message.endswith(": no rule uses the tag 'pii', so it has no effect.")
+    assert raised.value.hint == "Correct the name, or use the tag in a rule."

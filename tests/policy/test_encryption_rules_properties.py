@@ -84,7 +84,7 @@ def parsed(*found: dict[str, Any]) -> EncryptionRules:
 
 
 def _asked(found: EncryptionRules, facts: TableFacts) -> list[tuple[str, str, int | None]]:
-    return [(each.rule, str(each.ask), each.field_id) for each in found.violations(facts)]
+    return [(each.rule, str(each.requirement), each.field_id) for each in found.violations(facts)]
 
 
 _RUN = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -160,7 +160,10 @@ def test_a_table_without_encryption_breaks_only_what_must_be_encrypted(
     plain = TableFacts(
         facts.database, facts.table, facts.columns, EncryptionSpec.parse({}, catalog_master_key_id=None)
     )
-    assert {str(each.ask) for each in parsed(*some).violations(plain)} <= {"must-encrypt", "column-key"}
+    assert {str(each.requirement) for each in parsed(*some).violations(plain)} <= {
+        "must-encrypt",
+        "column-key",
+    }
 
 
 _GLOBS = st.text("ab?*", max_size=6)

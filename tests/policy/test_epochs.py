@@ -194,49 +194,65 @@ def test_column_keys_may_be_rewrapped_each_for_itself():
 @each_row(
     ("number", "keys", "rule", "detail"),
     [
-        (None, None, "epoch", "The file's sequence number is not known, so no epoch can judge it."),
+        (
+            None,
+            None,
+            "epoch",
+            "The file's sequence number is unknown, so its encryption epoch cannot be determined.",
+        ),
         (4, None, "plaintext-required", "The table is not encrypted, nor is the file."),
-        (4, UNIFORM_FILE, "plaintext-required", "The file has key metadata, but its epoch is plaintext."),
-        (5, None, "encryption-required", "The file is plaintext, and its encryption epoch is not."),
+        (
+            4,
+            UNIFORM_FILE,
+            "plaintext-required",
+            "The file has key metadata, but its encryption epoch is plaintext.",
+        ),
+        (
+            5,
+            None,
+            "encryption-required",
+            "The file is unencrypted, but its encryption epoch requires encryption.",
+        ),
         (5, UNIFORM_FILE, "encryption-required", "The file is encrypted as its epoch says."),
         (9, COLUMN_FILE, "encryption-required", "The file is encrypted as its epoch says."),
         (
             9,
             replace(COLUMN_FILE, algorithm=Algorithm.AES_GCM_CTR_V1),
             "algorithm",
-            "The file uses AES_GCM_CTR_V1, its epoch says AES_GCM_V1.",
+            "The file uses AES_GCM_CTR_V1. Its encryption epoch requires AES_GCM_V1.",
         ),
         (
             9,
             replace(COLUMN_FILE, footer=Footer.PLAINTEXT),
             "footer",
-            "The file's footer is plaintext, its epoch says encrypted.",
+            "The file's footer is plaintext. Its encryption epoch requires encrypted.",
         ),
         (
             9,
             replace(COLUMN_FILE, stock_readers=True),
             "stock-readers",
-            "The file carries what stock readers need, its epoch says otherwise.",
+            "The file has the key material for standard readers, contrary to its epoch.",
         ),
         (
             9,
             replace(COLUMN_FILE, keys=(FileKey(OTHER, (), 32),)),
             "pek",
-            "The file is under PEK 00000000-0000-0000-0000-000000000003, which its epoch does not name.",
+            "The file is under PEK 00000000-0000-0000-0000-000000000003, "
+            "which its encryption epoch does not allow.",
         ),
         (
             9,
             replace(COLUMN_FILE, keys=(FileKey(LAKE, (), 16),)),
             "data-key-length",
-            "The file has a key of 16 bytes, not what its epoch says.",
+            "The file has a data key of 16 bytes. Its epoch requires 32 bytes.",
         ),
         (
             9,
             replace(COLUMN_FILE, keys=()),
             "pek",
-            "The file's footer is not under the master key that its epoch says.",
+            "The footer key is not wrapped under the master key that the encryption epoch names.",
         ),
-        (9, UNIFORM_FILE, "columns", "The file's column keys are not those that its epoch says."),
+        (9, UNIFORM_FILE, "columns", "The file's column keys do not match those of its encryption epoch."),
     ],
 )
 def test_a_decision_about_a_file_says_why(number, keys, rule, detail):
@@ -244,7 +260,7 @@ def test_a_decision_about_a_file_says_why(number, keys, rule, detail):
     assert (reason.rule, reason.detail) == (rule, detail)
 
 
-DAMAGED = "The table's governed state is damaged; restore the catalog's database."
+DAMAGED = "The table's governed state is damaged. Restore the catalog's database from a backup."
 
 
 @each_row(
@@ -252,21 +268,33 @@ DAMAGED = "The table's governed state is damaged; restore the catalog's database
     [
         (
             lambda: replace(PLAIN, from_sequence_number=-1),
-            "An epoch begins at a negative sequence number.",
+            "An encryption epoch begins at a negative sequence number.",
             DAMAGED,
         ),
         (
             lambda: replace(COLUMNS, columns=()),
-            "An epoch's columns are not those of its specification.",
+            "The columns of an encryption epoch do not match its specification.",
             DAMAGED,
         ),
-        (lambda: replace(COLUMNS, peks=()), "An epoch's PEKs are not those of its master keys.", DAMAGED),
-        (lambda: replace(COLUMNS, peks=(LAKE, PII, PII)), "An epoch names a PEK twice.", DAMAGED),
-        (lambda: Epochs.of([]), "No epoch governs the first sequence numbers.", DAMAGED),
-        (lambda: Epochs.of([PLAIN, PLAIN]), "The epochs are not in ascending order.", DAMAGED),
+        (
+            lambda: replace(COLUMNS, peks=()),
+            "The PEKs of an encryption epoch do not match its master keys.",
+            DAMAGED,
+        ),
+        (
+            lambda: replace(COLUMNS, peks=(LAKE, PII, PII)),
+            "An encryption epoch names the same PEK twice.",
+            DAMAGED,
+        ),
+        (lambda: Epochs.of([]), "No encryption epoch covers sequence number 0.", DAMAGED),
+        (
+            lambda: Epochs.of([PLAIN, PLAIN]),
+            "The encryption epochs are not in ascending order of sequence numbers.",
+            DAMAGED,
+        ),
         (
             lambda: epoch_for(HISTORY, -1),
-            "No epoch governs sequence number -1.",
+            "No encryption epoch covers sequence number -1.",
             "The metadata is malformed; restore it from a sealed version.",
         ),
     ],

@@ -71,46 +71,46 @@ def test_without_a_denial_the_answer_may_still_be_a_denial() -> None:
 
 
 def test_all_else_denied_is_named_as_what_denies() -> None:
-    assert "not deny all else" in changes(grant(), policy("q", isDenyAllElse=True))["denial"]
+    assert "must not set isDenyAllElse" in changes(grant(), policy("q", isDenyAllElse=True))["denial"]
 
 
 @each_row(
     ("policy", "what", "detail"),
     [
-        (grant(groups=["g9"]), "principal", "'bob' would have to be in the group 'g9'."),
-        (grant(roles=["r9"]), "principal", "'bob' would have to hold the role 'r9'."),
-        (grant(users=["carol"]), "principal", "'bob' would have to be the user 'carol'."),
-        (grant(users=["{OWNER}"]), "owner", "'bob' would have to own it; no owner was given."),
-        (grant() | {"isEnabled": False}, "disabled", "Policy 'p' would have to be enabled."),
+        (grant(groups=["g9"]), "principal", "'bob' must join the group 'g9'."),
+        (grant(roles=["r9"]), "principal", "'bob' must have the role 'r9'."),
+        (grant(users=["carol"]), "principal", "'bob' must be the user 'carol'."),
+        (grant(users=["{OWNER}"]), "owner", "'bob' must own it; no owner was given."),
+        (grant() | {"isEnabled": False}, "disabled", "Policy 'p' must be enabled."),
         (
             grant() | {"validitySchedules": [{"endTime": "2029/12/31 23:59:59"}]},
             "time",
-            "Policy 'p' would have to be valid at 2030-01-15T12:00:00+00:00.",
+            "Policy 'p' must be valid at 2030-01-15T12:00:00+00:00.",
         ),
         (
             grant() | {"allowExceptions": [{"users": ["bob"], "accesses": SELECT}]},
             "exception",
-            "allowExceptions[0] of policy 'p' takes the grant away, and would have to go.",
+            "allowExceptions[0] of policy 'p' removes the grant. The exception must be removed.",
         ),
         (
             grant() | {"conditions": [{"type": "ip", "values": ["x"]}]},
             "conditions",
-            "Policy 'p' can deny, but",
+            "Policy 'p' can only deny, because",
         ),
         (
             policy(policyItems=[{"users": ["bob"], "accesses": SELECT, "conditions": [{"type": "ip"}]}]),
             "conditions",
-            "policyItems[0] of policy 'p' has conditions, which are never taken to hold.",
+            "policyItems[0] of policy 'p' has conditions, which are not evaluated.",
         ),
         (
             policy(policyItems=[{"users": ["bob"], "accesses": [{"type": "update"}]}]),
             "access",
-            "policyItems[0] of policy 'p' grants update, and would have to grant select.",
+            "policyItems[0] of policy 'p' grants update. It must grant select.",
         ),
         (
             grant() | {"resources": {"database": {"values": ["sales"]}}},
             "resource",
-            "Policy 'p' is about what is above the table, and would have to name it.",
+            "Policy 'p' is about a level above the table, and must name it.",
         ),
         (
             grant()
@@ -122,7 +122,7 @@ def test_all_else_denied_is_named_as_what_denies() -> None:
                 }
             },
             "resource",
-            "Policy 'p' is about what is below the table, and would have to name it.",
+            "Policy 'p' is about a level below the table, and must name it.",
         ),
     ],
 )
@@ -135,9 +135,9 @@ def test_a_grant_of_a_location_alone_would_have_to_be_recursive() -> None:
     alone = {"name": "p", "resources": {"url": {"values": ["s3://lake/a"]}}, "policyItems": items}
     below = {**alone, "resources": {"url": {"values": ["s3://lake/a/b"]}}}
     asked: dict[str, Any] = {"access": "read", "resource": Resource.url("s3://lake/a")}
-    told = "Policy 'p' is about the location alone, and would have to be recursive (isRecursive)."
+    told = "Policy 'p' is about the location only, and must be recursive (isRecursive)."
     assert changes(alone, **asked)["resource"] == told
-    assert changes(below, **asked)["resource"].startswith("Policy 'p' is about what is below the url")
+    assert changes(below, **asked)["resource"].startswith("Policy 'p' is about a level below the url")
 
 
 def test_a_denial_of_a_group_or_role_is_left_by_leaving_it() -> None:
@@ -145,8 +145,8 @@ def test_a_denial_of_a_group_or_role_is_left_by_leaving_it() -> None:
     asker = Principal("bob", frozenset({"g8"}), frozenset({"r8"}))
     by_group = policy("d", denyPolicyItems=[{"groups": ["g8"], "accesses": SELECT}])
     by_role = policy("d", denyPolicyItems=[{"roles": ["r8"], "accesses": SELECT}])
-    assert "outside of the group 'g8'" in changes(everyone, by_group, asker=asker)["principal"]
-    assert "without the role 'r8'" in changes(everyone, by_role, asker=asker)["principal"]
+    assert "leave the group 'g8'" in changes(everyone, by_group, asker=asker)["principal"]
+    assert "lose the role 'r8'" in changes(everyone, by_role, asker=asker)["principal"]
 
 
 def test_two_things_in_the_way_are_no_near_miss() -> None:

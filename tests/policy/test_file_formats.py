@@ -78,8 +78,8 @@ def test_what_other_files_cannot_have_is_refused(
 @each_row(
     ("given", "why"),
     [
-        ({"columns": "pii:st.a"}, "ORC encrypts a column as a whole."),
-        ({"columns": "pii:st", "masks": "nullify:st.a"}, "a mask is for a column as a whole."),
+        ({"columns": "pii:st.a"}, "ORC encrypts a whole top-level column."),
+        ({"columns": "pii:st", "masks": "nullify:st.a"}, "a mask covers a whole top-level column."),
     ],
 )
 def test_orc_encrypts_and_masks_whole_columns(given: dict[str, str], why: str) -> None:

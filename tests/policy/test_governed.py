@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.confusables import as_seen, same_but_foreign
-from policy.encryption.governed import PEK_ID, canonical_name, check_count, is_governed, is_taken_for, split
+from policy.confusables import equal_but_foreign, skeleton_of
+from policy.encryption.governed import (
+    PEK_ID,
+    canonical_name,
+    check_count,
+    is_confusable_with,
+    is_governed,
+    split,
+)
 from policy.errors import PropertyInvalid
 from tests.support.vectors import each_row
 
@@ -277,10 +284,13 @@ GOVERNED_NAMES = (
     " orc.key.provider, hadoop.security.key.provider.path."
 )
 PROVIDER = "orc.key.provider"
-KEY_ID_HINT = "Use ASCII letters, digits and _ . / + = -, at most 255 of them, or an ARN."
+KEY_ID_HINT = "Use at most 255 ASCII letters, digits and _ . / + = -, or an ARN."
 GROUP_HINT = "Write key:column,column;key:column."
 REFUSALS = {
-    ("encryption.pek-id", "x"): ("encryption.pek-id is set by the catalog.", "Leave the property out."),
+    ("encryption.pek-id", "x"): (
+        "encryption.pek-id is read-only: only the catalog sets it.",
+        "Omit the property.",
+    ),
     ("option.encryption.Mechanism", "x"): (
         "'option.encryption.Mechanism' is not a governed property.",
         "Did you mean encryption.mechanism?",
@@ -294,55 +304,55 @@ REFUSALS = {
         GOVERNED_NAMES,
     ),
     ("read.allowed.data.paths", 7): (
-        "read.allowed.data.paths: the value is not a text.",
-        "Give the list of locations as a text.",
+        "read.allowed.data.paths: the value is not a string.",
+        "Set the list of locations as a string.",
     ),
-    ("orc.key.provider", 7): ("orc.key.provider: the value is not a text.", "Give the value as a text."),
+    ("orc.key.provider", 7): ("orc.key.provider: the value is not a string.", "Set the value as a string."),
     ("orc.key.provider", "  "): (
         "orc.key.provider: the value is empty.",
-        "Name the key provider, or leave the property out.",
+        "Set the key provider, or omit the property.",
     ),
     ("orc.key.provider", "a\x85"): (
-        "orc.key.provider: the value has a control or invisible character.",
-        "Type the value again without it.",
+        "orc.key.provider: the value contains a control or invisible character.",
+        "Remove the character.",
     ),
     ("orc.key.provider", "a" * 65_537): (
-        "orc.key.provider: the value has 65537 characters.",
+        "orc.key.provider: the value has 65537 characters, which is too long.",
         "Use at most 65536.",
     ),
     ("encryption.footer", "x" * 81): (
-        f"encryption.footer: {'x' * 80!r} is not a value of this property.",
+        f"encryption.footer: {'x' * 80!r} is not an allowed value.",
         "Use encrypted or plaintext.",
     ),
     ("option.encryption.data-key-length", "8"): (
-        "option.encryption.data-key-length: '8' is not a value of this property.",
+        "option.encryption.data-key-length: '8' is not an allowed value.",
         "Use 16 or 24 or 32.",
     ),
     ("encryption.key-id", "k" * 256): (
-        f"encryption.key-id: {'k' * 80!r} cannot be the id of a master key.",
+        f"encryption.key-id: {'k' * 80!r} is not a valid master key id.",
         KEY_ID_HINT,
     ),
-    ("orc.encrypt", " " + "p" * 81): (f"orc.encrypt: {'p' * 80!r} is no group.", GROUP_HINT),
+    ("orc.encrypt", " " + "p" * 81): (f"orc.encrypt: {'p' * 80!r} is not a group of columns.", GROUP_HINT),
     ("encryption.key-id", "door/pii"): (
-        "encryption.key-id: 'door/pii' is the name of a key of the KMS endpoint.",
-        "Name a master key of the catalog's KMS.",
+        "encryption.key-id: 'door/pii' names a key of the KMS endpoint, not a master key.",
+        "Use a master key of the catalog's KMS.",
     ),
     ("orc.encrypt", "door/pii:a"): (
-        "orc.encrypt: 'door/pii' is the name of a key of the KMS endpoint.",
-        "Name a master key of the catalog's KMS.",
+        "orc.encrypt: 'door/pii' names a key of the KMS endpoint, not a master key.",
+        "Use a master key of the catalog's KMS.",
     ),
-    ("orc.encrypt", "p q:a"): ("orc.encrypt: 'p q' cannot be the id of a master key.", KEY_ID_HINT),
-    ("orc.encrypt", "p:a;q:a"): ("orc.encrypt: column 'a' stands twice.", "Name each column once."),
+    ("orc.encrypt", "p q:a"): ("orc.encrypt: 'p q' is not a valid master key id.", KEY_ID_HINT),
+    ("orc.encrypt", "p:a;q:a"): ("orc.encrypt: column 'a' is listed twice.", "List each column once."),
     ("orc.encrypt", "p:a. ,b"): (
-        "orc.encrypt: a column name, or a part of a nested one, is empty.",
-        "Name every column in full.",
+        "orc.encrypt: a column name, or a part of a nested column name, is empty.",
+        "Write every column name in full.",
     ),
     ("orc.encrypt", "p:a.b.c,a.b"): (
-        "orc.encrypt: column 'a.b.c' lies inside column 'a.b'.",
-        "Name only one of the two.",
+        "orc.encrypt: column 'a.b.c' is nested in column 'a.b', which is listed too.",
+        "List only one of them.",
     ),
     ("orc.mask", "hide:a"): (
-        "orc.mask: 'hide' is not a value of this property.",
+        "orc.mask: 'hide' is not an allowed value.",
         "Use nullify or sha256 or redact.",
     ),
 }
@@ -359,8 +369,8 @@ def test_a_contradiction_is_told_with_both_spellings_as_given():
     with pytest.raises(PropertyInvalid) as caught:
         split({"encryption.key-id": "a", "option.encryption.master-key-id": "b"})
     assert str(caught.value) == (
-        "encryption.key-id and option.encryption.master-key-id contradict each other."
-        " [rule=property-contradiction] Keep one of the two."
+        "Properties encryption.key-id and option.encryption.master-key-id contradict each other."
+        " [rule=property-contradiction] Set only one of them."
     )
 
 
@@ -368,7 +378,7 @@ def test_an_ordinary_property_is_told_from_a_governed_one():
     with pytest.raises(PropertyInvalid) as caught:
         canonical_name("owner")
     assert caught.value.message == "'owner' is not a governed property."
-    assert caught.value.hint == "It can be set and removed like any other."
+    assert caught.value.hint == "Set or remove it as an ordinary table property."
     assert caught.value.rule == "property-name"
 
 
@@ -377,7 +387,7 @@ def test_more_properties_than_are_judged_are_refused():
     with pytest.raises(PropertyInvalid) as caught:
         check_count(1001)
     assert str(caught.value) == (
-        "1001 properties are more than 1000. [rule=property-count] Leave out those that nobody reads."
+        "There are 1001 properties. At most 1000 are allowed. [rule=property-count] Remove unused properties."
     )
 
 
@@ -424,7 +434,7 @@ def test_blanks_are_spaces_alone():
     ],
 )
 def test_a_name_is_taken_for_another_one(name, known, taken):
-    assert is_taken_for(name, known) is taken
+    assert is_confusable_with(name, known) is taken
 
 
 @each_row(
@@ -442,7 +452,7 @@ def test_a_name_is_taken_for_another_one(name, known, taken):
     ],
 )
 def test_what_a_person_sees(name, seen):
-    assert as_seen(name) == seen
+    assert skeleton_of(name) == seen
 
 
 @each_row(
@@ -460,4 +470,4 @@ def test_what_a_person_sees(name, seen):
     ],
 )
 def test_most_letters_are_equal_where_foreign_ones_stand_for_others(text, known, same):
-    assert same_but_foreign(text, known) is same
+    assert equal_but_foreign(text, known) is same

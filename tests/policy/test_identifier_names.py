@@ -8,7 +8,7 @@ from policy.errors import RequestInvalid
 from policy.identifiers import TableName, namespace_of, slug, table_name
 from tests.support.vectors import each_row
 
-HINT = " Choose a name without dots, slashes, backslashes, control and format characters."
+HINT = " Use a name without dots, slashes, backslashes, control and format characters."
 
 
 def told(*levels: str, table: str | None = None) -> str:
@@ -39,19 +39,21 @@ def test_names_that_differ_in_case_are_different() -> None:
 )
 def test_a_character_that_could_be_read_in_two_ways_is_refused(character: str) -> None:
     name = f"a{character}b"
-    problem = f"{name!r} holds the character {character!r}, which could be read in two ways.{HINT}"
+    problem = f"{name!r} contains the ambiguous character {character!r}.{HINT}"
     assert told(name) == f"The namespace level {problem}"
     assert told("a", table=name) == f"The table name {problem}"
 
 
 def test_bounds_of_names_and_namespaces() -> None:
-    assert told() == "A namespace has 1 to 8 levels, this one has 0."
+    assert told() == "The namespace has 0 levels. It must have 1 to 8."
     assert namespace_of("abcdefgh") == tuple("abcdefgh")
-    assert told(*"abcdefghi") == "A namespace has 1 to 8 levels, this one has 9."
-    assert told("a", "") == told("a", "x" * 129) == "A namespace level has 1 to 128 characters."
-    assert told("a", table="") == told("a", table="x" * 129) == "A table name has 1 to 128 characters."
+    assert told(*"abcdefghi") == "The namespace has 9 levels. It must have 1 to 8."
+    assert told("a", "") == told("a", "x" * 129) == "The namespace level must have 1 to 128 characters."
+    assert (
+        told("a", table="") == told("a", table="x" * 129) == "The table name must have 1 to 128 characters."
+    )
     assert namespace_of(["x" * 127, "y" * 127])
-    assert told("x" * 128, "y" * 127) == "A namespace has at most 255 characters."
+    assert told("x" * 128, "y" * 127) == "The namespace has more than 255 characters."
 
 
 @each_row("name", [" a", "a ", "\u00a0a", "a\u3000", "\ta"])
@@ -61,7 +63,7 @@ def test_a_space_around_a_name_is_refused(name: str) -> None:
 
 
 def test_a_table_needs_a_namespace() -> None:
-    assert told(table="t") == "A namespace has 1 to 8 levels, this one has 0."
+    assert told(table="t") == "The namespace has 0 levels. It must have 1 to 8."
 
 
 def test_a_directory_is_called_after_what_is_plain_in_a_name() -> None:

@@ -39,7 +39,7 @@ def found(*rules: dict[str, Any], owner: str | None = None) -> list[tuple[str, s
     policies = PolicySet.parse({"p.json": json.dumps({"policies": list(rules)})})
     made = splits(policies, TABLE, GROUPS, NOW, owner=owner)
     assert made.complete
-    return [(each.who, each.key_id, each.may_not) for each in made.found]
+    return [(each.who, each.key_id, each.withheld) for each in made.found]
 
 
 ALL = rule("all", ["*"], groups=["staff"], users=["ann"])
@@ -83,8 +83,8 @@ def test_a_split_is_told_in_a_sentence() -> None:
     policies = PolicySet.parse({"p.json": json.dumps({"policies": [rule("some", ["ssn"], users=["ann"])]})})
     (split,) = splits(policies, TABLE, GROUPS, NOW).found
     assert str(split) == (
-        "The key 'pii' is split for user 'ann', who may select 'ssn' and not 'email', 'home', 'home.street': "
-        "the key opens both, so neither is read."
+        "The key 'pii' is split for user 'ann': SELECT is granted on 'ssn' but not on 'email', 'home', "
+        "'home.street'. The key decrypts all of them, so none can be read."
     )
 
 
@@ -97,7 +97,7 @@ def test_a_mask_of_the_owner_splits_it_for_the_owner_alone() -> None:
 def test_many_columns_are_told_in_part() -> None:
     policies = PolicySet.parse({"p.json": json.dumps({"policies": [rule("some", ["a"], users=["ann"])]})})
     (split,) = splits(policies, TABLE, {"pii": "abcdef"}, NOW).found
-    assert "may select 'a' and not 'b', 'c', 'd' and 2 more: " in str(split)
+    assert "SELECT is granted on 'a' but not on 'b', 'c', 'd' and 2 more. " in str(split)
 
 
 # -- asked once for all who are alike, and within bounds
@@ -137,7 +137,7 @@ def test_people_whom_no_policy_tells_apart_are_asked_about_once(asked: list[Acce
     policies = of(rule("all", ["*"], users=users), rule("not", ["c7"], "denyPolicyItems", users=users[:200]))
     (split,) = splits(policies, TABLE, {"pii": columns}, NOW).found
     assert split.who == "user 'u0', user 'u1', user 'u10' and 197 more"
-    assert split.may_not == ("c7",) and len(split.may) == 899
+    assert split.withheld == ("c7",) and len(split.may) == 899
     assert len(asked) == 3 * 2
 
 
@@ -170,7 +170,7 @@ def test_what_was_not_looked_at_is_said(monkeypatch: pytest.MonkeyPatch, bound: 
     monkeypatch.setattr(key_groups, bound, enough - 1)
     in_part = splits(policies, TABLE, groups, NOW)
     assert not in_part.complete and set(in_part.found) <= set(all_of_it.found)
-    assert in_part.notes[-1].startswith("Not all columns and people were looked at")
+    assert in_part.notes[-1].startswith("Not all columns and principals were checked")
     assert len(in_part.notes) == len(in_part.found) + 1
 
 

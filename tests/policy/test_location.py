@@ -95,15 +95,15 @@ def test_child_refuses_what_is_no_name(name):
 
 
 HINT = "Write the location in full, such as s3://bucket/warehouse/t1 or file:///warehouse/t1."
-RENAME = "Rename the file or directory; locations are never repaired."
-ENCODED = "Rename it; inside a name it must be percent-encoded."
-ONE_NAME = "Give each segment as one name."
+RENAME = "Rename the file or directory."
+ENCODED = "Percent-encode the character, or rename the file or directory."
+ONE_NAME = "Pass each segment as one name."
 BUCKET = (
-    "After the scheme stand // and a bucket of 1 to 63 lower-case letters, digits, dots, underscores or"
+    "After the scheme, write // and a bucket of 1 to 63 lowercase letters, digits, dots, underscores or"
     " hyphens, without user, password or port."
 )
 REFUSALS = [
-    ("", "is missing or no text", HINT),
+    ("", "is missing or not a string", HINT),
     ("s3://b1/" + "x" * 4200, "is longer than 4200 characters", "Use a shorter path."),
     ("s3://b1/a\x7f", "has the control or format character U+007F", "Rename the file or directory."),
     ("s3://b1/a\\b", "has a backslash (\\)", ENCODED),
@@ -113,12 +113,16 @@ REFUSALS = [
     ("b1/a:b", "has no scheme", HINT),
     (
         "S3://b1/a",
-        "has a scheme that is not known here",
+        "has an unsupported scheme",
         "Use one of abfs, abfss, file, gs, hdfs, oss, s3, s3a, s3n, viewfs, wasb, wasbs, in lower case.",
     ),
     ("s3://B1/a", "has an invalid bucket or host", BUCKET),
     ("file:a", "has a relative path", HINT),
-    ("s3://b1/a ", "ends in white space", "Remove it; readers disagree on whether it belongs to the name."),
+    (
+        "s3://b1/a ",
+        "ends in whitespace",
+        "Remove the whitespace. Readers disagree on whether it is part of the name.",
+    ),
     ("hdfs://nn/", "names the root of a whole host", "Name a directory below it."),
     ("s3://b1/" + "x" * 1025, "has a path of more than 1024 bytes", "Use a shorter path."),
     ("file:///a/" + "x" * 256, "has a name of more than 255 bytes", "Use a shorter name."),
@@ -126,26 +130,26 @@ REFUSALS = [
     ("s3://b1/a%00", "has the encoded control or format character U+0000", RENAME),
     (
         "s3://b1/a%ff",
-        "has percent-escapes that do not decode to UTF-8, or that are encoded too many times over",
+        "has percent-escapes that are not UTF-8 or are encoded too many times",
         RENAME,
     ),
-    ("s3://b1/{x,..", "has a dot segment, in the clear or once it is decoded", RENAME),
-    ("s3://b1/..}", "has a dot segment, in the clear or once it is decoded", RENAME),
-    ("s3://b1/%2Fa", "has a segment that begins with a slash once it is decoded", RENAME),
+    ("s3://b1/{x,..", "has a dot segment, literally or after decoding", RENAME),
+    ("s3://b1/..}", "has a dot segment, literally or after decoding", RENAME),
+    ("s3://b1/%2Fa", "has a segment that begins with a slash after decoding", RENAME),
     (
         "abfss://c01@acc.dfs.core.windows.net/a./b",
         "has a name that ends in a dot",
-        "Rename it; some clients of Azure drop the dot.",
+        "Rename it. Some Azure clients drop the dot.",
     ),
     (
         "file:///C:/a",
         "begins with a drive letter",
-        "Write the path of the directory as the file system names it.",
+        "Write the path without a drive letter.",
     ),
     (
         "hdfs://nn/.reserved/raw",
         "begins with .reserved",
-        "Name the file by its own path, not by HDFS's other one.",
+        "Use the ordinary path of the file.",
     ),
 ]
 
@@ -159,7 +163,7 @@ def test_each_refusal_says_what_is_wrong_and_what_to_do(text: str, problem: str,
 
 
 def test_what_is_no_text_is_refused_as_missing():
-    with pytest.raises(LocationInvalid, match="is missing or no text") as refused:
+    with pytest.raises(LocationInvalid, match="is missing or not a string") as refused:
         Location.parse(None)
     assert refused.value.path == "" and refused.value.hint == HINT
 
@@ -168,7 +172,7 @@ def test_what_is_no_text_is_refused_as_missing():
 def test_a_child_that_is_not_one_name_is_refused(name: str) -> None:
     with pytest.raises(LocationInvalid) as refused:
         Location.parse("s3://b1/t").child(name)
-    assert refused.value.message == "The location has an empty name or one with a slash."
+    assert refused.value.message == "The location has a path segment that is empty or contains a slash."
     assert (refused.value.path, refused.value.hint) == (name, ONE_NAME)
 
 

@@ -53,15 +53,15 @@ def test_properties_of_a_namespace_as_long_as_they_may_be(name: str, value: str)
     check_namespace_properties({name: value, "lakewarden.unsealed": "forbid"} | {name: value})
 
 
-TOO_LONG = "The namespace property {!r} is too long to be stored. [rule=namespace-property]"
+TOO_LONG = "The namespace property {!r} or its value is too long to be stored. [rule=namespace-property]"
 NOTHING = (
-    "The namespace property {!a} would protect nothing. [rule=namespace-property]"
-    " A namespace can have lakewarden.unsealed and encryption.standard-clients."
-    " Set what governs a table on it."
+    "The namespace property {!a} has no effect, but resembles a governed property. [rule=namespace-property]"
+    " On a namespace, set lakewarden.unsealed or encryption.standard-clients."
+    " Set table properties on the table."
 )
 VALUES = {
-    "lakewarden.unsealed": "It can be allow or forbid. [rule=namespace-property] Correct it.",
-    "encryption.standard-clients": "It can be load or refuse. [rule=namespace-property] Correct it.",
+    "lakewarden.unsealed": "[rule=namespace-property] Use allow or forbid.",
+    "encryption.standard-clients": "[rule=namespace-property] Use load or refuse.",
 }
 
 
@@ -72,7 +72,7 @@ VALUES = {
         ("", "v", TOO_LONG.format("")),
         ("n", "v" * 1001, TOO_LONG.format("n")),
         *[
-            (known, value, f"{known} is {value!a}. {told}")
+            (known, value, f"{value!a} is not an allowed value of {known}. {told}")
             for known, told in VALUES.items()
             for value in ("Forbid", "")
         ],

@@ -17,7 +17,14 @@ from policy.privileges.requests import Resource
 from policy.resource_names import table_named
 from policy.sql_lint.context import TableFacts
 from policy.testing import parse_cases
-from policy.testing.cases import Asked, Because, CaseFile, Made, Run, WantedMask
+from policy.testing.cases import (
+    AccessQuestion,
+    CaseFile,
+    ExpectedMask,
+    ExpectedReason,
+    StatementQuestion,
+    TableQuestion,
+)
 from policy.testing.fixtures import FixtureTable
 from policy.testing.parse import MAX_CASES
 from tests.support.vectors import each_row
@@ -85,17 +92,19 @@ def test_a_file_is_read_as_it_says() -> None:
     bob = Principal("bob", frozenset({"g1", "g2"}), frozenset({"r1"}))
     column = Resource.column("sales.eu", "orders", "customer.email")
     known = found.tables[table_named("sales.eu.orders")].for_statements().known
-    assert request.question == Asked(bob, "select", column, "olga", known)
+    assert request.question == AccessQuestion(bob, "select", column, "olga", known)
     assert (request.name, request.line) == ("a request", 15)
     assert request.at == datetime.fromisoformat("2030-01-31T12:00:00+01:00")
-    assert request.expected.because == Because("policy-allow", "p", "policyItems[0]", "grants")
-    assert request.expected.mask == WantedMask("CUSTOM", "f(x)", "m")
+    assert request.expected.because == ExpectedReason("policy-allow", "p", "policyItems[0]", "grants")
+    assert request.expected.mask == ExpectedMask("CUSTOM", "f(x)", "m")
     assert request.expected.answer == "allow" and request.expected.filtered is True
-    assert statement.question == Run(Principal("bob"), "DROP TABLE t", "hive", "sales.eu", "own")
+    assert statement.question == StatementQuestion(
+        Principal("bob"), "DROP TABLE t", "hive", "sales.eu", "own"
+    )
     assert (
         statement.at is None and statement.expected.answer == "deny" and statement.expected.filtered is None
     )
-    assert table.question == Made(TableName(("sales", "eu"), "orders"))
+    assert table.question == TableQuestion(TableName(("sales", "eu"), "orders"))
 
 
 def test_tables_are_known_as_the_catalog_would_know_them() -> None:
@@ -125,26 +134,35 @@ def test_an_owner_of_its_own_comes_before_that_of_the_table() -> None:
             ("database:s", ""),
         )
     ]
-    assert [each.owner for each in asked if isinstance(each, Asked)] == ["olga", "olga", "bob", None, None]
+    assert [each.owner for each in asked if isinstance(each, AccessQuestion)] == [
+        "olga",
+        "olga",
+        "bob",
+        None,
+        None,
+    ]
 
 
 @each_row(
     ("text", "what"),
     [
-        ("description: x", "line 1, column 1: there are no cases"),
-        ("cases: []", "line 1, column 1: cases: an empty list"),
-        ("cases: {}", "cases: a list is expected"),
-        ("- a", "a mapping is expected, not a list"),
-        ("cases: [a]", "line 1, column 9: cases[0]: a mapping is expected"),
-        ("case: []", "line 1, column 1: case: the name is unknown here"),
-        ("policies: a.json\ncases: []", "policies: a list is expected"),
-        ("policies: [a, a]\ncases: []", "policies[1]: 'a' is given twice"),
-        ("policies: [/a]\ncases: []", "policies[0]: a path is relative"),
-        ("catalog: {key: k}\ncases: []", "catalog.key: the name is unknown"),
-        ("tables: {t: {owner: o}}\ncases: []", "tables.t: A table's name begins with its namespace"),
-        ("tables: {s.t: {owner: ' '}}\ncases: []", "tables.s.t.owner: an empty text"),
+        ("description: x", "line 1, column 1: the file has no cases"),
+        ("cases: []", "line 1, column 1: cases: the list is empty"),
+        ("cases: {}", "cases: expected a list"),
+        ("- a", "expected a mapping, got a list"),
+        ("cases: [a]", "line 1, column 9: cases[0]: expected a mapping"),
+        ("case: []", "line 1, column 1: case: unknown field"),
+        ("policies: a.json\ncases: []", "policies: expected a list"),
+        ("policies: [a, a]\ncases: []", "policies[1]: 'a' is listed twice"),
+        ("policies: [/a]\ncases: []", "policies[0]: the path must be relative"),
+        ("catalog: {key: k}\ncases: []", "catalog.key: unknown field"),
+        ("tables: {t: {owner: o}}\ncases: []", "tables.t: The table name has no namespace"),
+        ("tables: {s.t: {owner: ' '}}\ncases: []", "tables.s.t.owner: the string is empty"),
         ("tables: {s.t: {location: lake}}\ncases: []", "line 1, column 10: tables.s.t: "),
-        ("tables: {s.t: {properties: {comment: c}}}\ncases: []", "'comment' does not govern a table"),
+        (
+            "tables: {s.t: {properties: {comment: c}}}\ncases: []",
+            "'comment' is not a governed table property",
+        ),
         ("tables: {s.t: {properties: {encryption.mechanism: rot13}}}\ncases: []", "tables.s.t: "),
         ("tables: {s.t: {properties: {encryption.footer: 'encrypted'}}}\ncases: []", "tables.s.t: "),
     ],
@@ -156,47 +174,62 @@ def test_a_file_with_a_mistake_is_refused(text: str, what: str) -> None:
 @each_row(
     ("case", "what"),
     [
-        ("name: it, expect: deny", "line 3, column 5: cases[0]: a case asks one thing"),
-        (f"{ASK}, resource: table:s.t, sql: x", "a case asks one thing"),
+        (
+            "name: it, expect: deny",
+            "line 3, column 5: cases[0]: a case must have exactly one of access, sql and table",
+        ),
+        (f"{ASK}, resource: table:s.t, sql: x", "a case must have exactly one of access, sql and table"),
         (f"{ASK}", "resource is missing"),
         ("name: it, access: select, resource: table:s.t, expect: deny", "user is missing"),
         ("user: u, access: select, resource: table:s.t, expect: deny", "name is missing"),
         ("name: it, user: u, access: select, resource: table:s.t", "expect is missing"),
-        (f"{ASK}, resource: table:s.t, acces: x", "cases[0].acces: the name is unknown"),
-        (f"{ASK}, resource: table:s.t, dialect: spark", "cases[0].dialect: this has no effect beside access"),
-        (f"{RUN}, sql: x, mask: {{type: none}}", "cases[0].mask: this has no effect beside sql"),
-        ("name: it, table: s.t, expect: deny, user: u", "cases[0].user: this has no effect beside table"),
-        ("name: it, table: s.t, expect: deny", "cases[0].table: this is none of the file's tables"),
-        (f"{ASK}, resource: orders", "cases[0].resource: A resource is written as KIND:NAME"),
+        (f"{ASK}, resource: table:s.t, acces: x", "cases[0].acces: unknown field"),
+        (
+            f"{ASK}, resource: table:s.t, dialect: spark",
+            "cases[0].dialect: this field has no effect together with access",
+        ),
+        (f"{RUN}, sql: x, mask: {{type: none}}", "cases[0].mask: this field has no effect together with sql"),
+        (
+            "name: it, table: s.t, expect: deny, user: u",
+            "cases[0].user: this field has no effect together with table",
+        ),
+        ("name: it, table: s.t, expect: deny", "cases[0].table: the table is not defined in the file"),
+        (f"{ASK}, resource: orders", "cases[0].resource: The resource is not in the form KIND:NAME"),
         (f"{ASK}, resource: tabel:s.t", "cases[0].resource: "),
-        (f"{ASK}, resource: column:s.t", "cases[0].resource: A column is named after its table"),
+        (f"{ASK}, resource: column:s.t", "cases[0].resource: The column name has no table"),
         (f"{ASK}, resource: storage:lake", "cases[0].resource: "),
         (f"{ASK}, resource: key:k", "cases[0].access: A key has no access type 'select'"),
-        (f"{ASK}, resource: table:s.t, groups: g", "cases[0].groups: a list is expected"),
-        (f"{ASK}, resource: table:s.t, groups: []", "cases[0].groups: an empty list"),
+        (f"{ASK}, resource: table:s.t, groups: g", "cases[0].groups: expected a list"),
+        (f"{ASK}, resource: table:s.t, groups: []", "cases[0].groups: the list is empty"),
         (
             f"{ASK}, resource: table:s.t, mask: {{type: none}}",
-            "cases[0].mask: a mask is what select",
+            "cases[0].mask: mask requires access: select",
         ),
-        (f"{ASK}, resource: column:s.t/c, mask: {{type: HASH}}", "cases[0].mask.type: 'HASH' is none of"),
-        (f"{ASK}, resource: column:s.t/c, mask: {{type: MASK_NONE}}", "'MASK_NONE' is none of"),
-        (f"{ASK}, resource: column:s.t/c, mask: {{type: none, policy: p}}", "neither policy nor value"),
-        (f"{ASK}, resource: database:s, rows: all", "cases[0].rows: rows are what select"),
-        (f"{ASK}, resource: table:s.t, because: {{}}", "cases[0].because: an empty mapping"),
+        (f"{ASK}, resource: column:s.t/c, mask: {{type: HASH}}", "cases[0].mask.type: 'HASH' is not one of"),
+        (f"{ASK}, resource: column:s.t/c, mask: {{type: MASK_NONE}}", "'MASK_NONE' is not one of"),
+        (
+            f"{ASK}, resource: column:s.t/c, mask: {{type: none, policy: p}}",
+            "policy and value are not allowed",
+        ),
+        (f"{ASK}, resource: database:s, rows: all", "cases[0].rows: rows requires access: select"),
+        (f"{ASK}, resource: table:s.t, because: {{}}", "cases[0].because: the mapping is empty"),
         (
             f"{ASK}, resource: table:s.t, because: {{reason: x}}",
-            "cases[0].because.reason: the name is unknown",
+            "cases[0].because.reason: unknown field",
         ),
-        (f"{ASK}, resource: table:s.t, at: tomorrow", "cases[0].at: this is no time"),
-        (f"{ASK}, resource: table:s.t, at: '0001-01-02T00:00+14:00'", "cases[0].at: this is no time"),
-        (f"{ASK}, resource: table:s.t, at: '9999-12-30T23:59-14:00'", "cases[0].at: this is no time"),
-        (f"{ASK}, resource: table:s.t, at: '2030-01-31T12:00'", "cases[0].at: the time has no zone"),
+        (f"{ASK}, resource: table:s.t, at: tomorrow", "cases[0].at: the value is not a time"),
+        (f"{ASK}, resource: table:s.t, at: '0001-01-02T00:00+14:00'", "cases[0].at: the value is not a time"),
+        (f"{ASK}, resource: table:s.t, at: '9999-12-30T23:59-14:00'", "cases[0].at: the value is not a time"),
+        (f"{ASK}, resource: table:s.t, at: '2030-01-31T12:00'", "cases[0].at: the time has no time zone"),
         (f"{RUN}, sql: x, database: s..t", "cases[0].database: "),
-        (f"{RUN.replace('spark', 'trino')}, sql: x", "cases[0].dialect: 'trino' is none of spark, hive"),
-        (f"{RUN.replace('deny', 'refuse')}, sql: x", "cases[0].expect: 'refuse' is none of allow, deny"),
+        (f"{RUN.replace('spark', 'trino')}, sql: x", "cases[0].dialect: 'trino' is not one of spark, hive"),
+        (f"{RUN.replace('deny', 'refuse')}, sql: x", "cases[0].expect: 'refuse' is not one of allow, deny"),
         (f"{ASK.replace('bob', 'b' * 300)}, resource: table:s.t", "cases[0].user: "),
-        (f"{ASK.replace('it,', 'a::b,')}, resource: table:s.t", "cases[0].name: two colons"),
-        (f"{ASK.replace('deny', 'no')}, resource: table:s.t", "cases[0].expect: 'no' is not a text"),
+        (
+            f"{ASK.replace('it,', 'a::b,')}, resource: table:s.t",
+            "cases[0].name: the name contains two colons",
+        ),
+        (f"{ASK.replace('deny', 'no')}, resource: table:s.t", "cases[0].expect: 'no' is not a string"),
     ],
 )
 def test_a_case_with_a_mistake_is_refused(case: str, what: str) -> None:
@@ -205,31 +238,31 @@ def test_a_case_with_a_mistake_is_refused(case: str, what: str) -> None:
 
 def test_a_table_without_columns_cannot_be_checked_against_rules() -> None:
     found = refused_case("name: it, table: s.t, expect: deny", "tables: {s.t: {owner: o}}")
-    assert "the columns of this table are not known" in found
+    assert "the columns of the table are unknown" in found
 
 
 def test_names_of_cases_are_unique_and_their_number_is_bounded() -> None:
     case = f"  - {{{ASK}, resource: table:s.t}}\n"
     assert "line 3, column 5: cases[1]: another case has the name 'it'" in refused(f"cases:\n{case}{case}")
     many = "cases:\n" + "  - a\n" * (MAX_CASES + 1)
-    assert f"at most {MAX_CASES} cases" in refused(many)
+    assert f"but at most {MAX_CASES} are allowed" in refused(many)
 
 
 def test_questions_and_reasons_are_shown_in_words() -> None:
     request, statement, table = (each.question for each in read(WHOLE).cases)
     assert str(request) == (
-        "'bob' (groups g1, g2; roles r1) asks for select on column sales.eu.orders.customer.email, "
+        "'bob' (groups g1, g2; roles r1) requests select on column sales.eu.orders.customer.email, "
         "owned by 'olga'"
     )
-    assert str(statement) == "'bob' runs, in hive: DROP TABLE t"
-    assert str(table) == "table sales.eu.orders is made"
-    assert str(Because(None, "p", None, "x")) == "policy 'p', detail 'x'"
+    assert str(statement) == "'bob' runs hive SQL: DROP TABLE t"
+    assert str(table) == "create table sales.eu.orders"
+    assert str(ExpectedReason(None, "p", None, "x")) == "policy 'p', detail 'x'"
 
 
 def test_what_is_expected_of_a_reason_is_shown_part_by_part() -> None:
-    whole = Because("policy-allow", "p", "policyItems[0]", "grants")
+    whole = ExpectedReason("policy-allow", "p", "policyItems[0]", "grants")
     assert str(whole) == "rule 'policy-allow', policy 'p', item 'policyItems[0]', detail 'grants'"
-    assert str(Because(None, "p", None, None)) == "policy 'p'"
+    assert str(ExpectedReason(None, "p", None, None)) == "policy 'p'"
 
 
 def test_a_table_is_told_to_statements_whole() -> None:
@@ -265,5 +298,6 @@ def test_a_property_that_governs_no_table_is_refused() -> None:
             name, owner=None, columns=None, location=None, properties={"o" * 81: ""}, master_key=None
         )
     assert str(caught.value) == (
-        f"The property {'o' * 80!r} does not govern a table. [rule=governed-property] Leave it out."
+        f"The property {'o' * 80!r} is not a governed table property."
+        " [rule=governed-property] Omit the property."
     )

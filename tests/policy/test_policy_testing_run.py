@@ -17,7 +17,7 @@ from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
 from policy.ranger.parse import parse_documents
 from policy.testing import Case, CaseFile, Coverage, Outcome, Suite, UnderTest, parse_cases
-from policy.testing.cases import Asked, Catalog, Expected
+from policy.testing.cases import AccessQuestion, Catalog, Expected
 from policy.testing.coverage import PartsOfPolicies
 from policy.testing.report import failure_lines
 from tests.policy.naive_ranger import allows
@@ -194,7 +194,7 @@ def test_a_statement_that_cannot_be_read_is_a_denial() -> None:
 @each_row("sql", ["'-- nothing'", "DROP TABLE sales.a; DROP TABLE sales.b"])
 def test_a_case_has_one_statement(sql: str) -> None:
     outcome = run(f"user: olga, sql: {sql}, dialect: spark, expect: deny", sales())
-    assert not outcome.passed and "a case has one" in outcome.problems[0]
+    assert not outcome.passed and "A case must have exactly one" in outcome.problems[0]
 
 
 RULES = [
@@ -339,9 +339,9 @@ def test_policies_of_one_name_in_two_services_are_two() -> None:
 def test_without_anything_to_test_no_case_passes() -> None:
     denied = "  - {name: it, user: bob, access: select, resource: table:s.t, expect: deny}"
     for policies in ((), ({**sales(), "isEnabled": False},)):
-        with pytest.raises(RequestInvalid, match=r"f\.yaml: there are no policies to test"):
+        with pytest.raises(RequestInvalid, match=r"f\.yaml: no policies to test"):
             suite(denied, *policies, rules=RULES)
-    with pytest.raises(RequestInvalid, match="there are no encryption_rules to test"):
+    with pytest.raises(RequestInvalid, match="no encryption_rules to test"):
         suite("  - {name: it, table: sales.orders, expect: allow}", sales(), top=TABLES)
     with pytest.raises(PolicyInvalid, match=r"p\.json, line 1"):
         suite(denied, {**sales(), "polcyItems": []})
@@ -353,12 +353,12 @@ def test_a_failure_shows_all_that_decided_and_what_would_change_it() -> None:
     lines = list(failure_lines(failed))
     assert lines[:4] == [
         "expected allow, got deny.",
-        "asked: 'bob' asks for select on table sales.orders",
+        "request: 'bob' requests select on table sales.orders",
         "at: 2030-06-01T12:00:00+00:00",
         "decision: deny",
     ]
     assert "  policy-no-match: No policy grants select on table sales.orders to 'bob'." in lines
-    assert "for it to be allowed: 'bob' would have to be in the group 'readers'." in lines
+    assert "to allow it: 'bob' must join the group 'readers'." in lines
     masked = f"{READ}, resource: column:sales.orders/email, expect: deny, mask: {{type: none}}"
     lines = list(failure_lines(run(masked, sales(), MASKED)))
     assert "mask: CUSTOM [masks]" in lines
@@ -384,7 +384,7 @@ def test_an_item_that_turns_the_answer_of_a_plain_reading_is_reached(data: st.Da
     resource, access = data.draw(requests(kind), label="request")
     asked = dict(zip(resource.levels, resource.values, strict=True))
     answer = allows(policies, asker, asked, access)
-    question = Asked(Principal(asker.name, asker.groups), access, resource, asker.owner)
+    question = AccessQuestion(Principal(asker.name, asker.groups), access, resource, asker.owner)
     case = Case("it", "f.yaml", 1, NOW, question, Expected("allow" if answer else "deny", None, None, None))
     tables: dict[TableName, Any] = {}
     documents = {"p.json": json.dumps({"policies": policies, "roles": ROLES}).encode()}
@@ -402,9 +402,9 @@ def test_an_item_that_turns_the_answer_of_a_plain_reading_is_reached(data: st.Da
 def test_one_case_is_enough_for_what_it_tests_to_be_needed() -> None:
     asked = f"  - {{name: ask, {READ}, resource: table:sales.orders, expect: deny}}\n"
     both = asked + "  - {name: made, table: sales.orders, expect: allow}"
-    with pytest.raises(RequestInvalid, match="there are no policies to test"):
+    with pytest.raises(RequestInvalid, match="no policies to test"):
         suite(both, rules=RULES, top=TABLES)
-    with pytest.raises(RequestInvalid, match="there are no encryption_rules to test"):
+    with pytest.raises(RequestInvalid, match="no encryption_rules to test"):
         suite(both, sales(), top=TABLES)
     assert suite(both, sales(), rules=RULES, top=TABLES).file.cases[1].name == "made"
 
@@ -454,13 +454,13 @@ def test_a_failed_case_is_reported_in_these_words() -> None:
     first, *rest = failure_lines(run(asked, sales()))
     assert first == "expected deny, got allow."
     assert rest[:3] == [
-        "asked: 'bob' (groups readers) asks for select on table sales.orders",
+        "request: 'bob' (groups readers) requests select on table sales.orders",
         "at: 2030-01-15T12:00:00+00:00",
         "decision: allow",
     ]
     denied = run("user: eve, sql: DROP TABLE sales.t, dialect: spark, expect: allow", sales())
     lines = list(failure_lines(denied))
-    assert lines[:2] == ["expected allow, got deny.", "asked: 'eve' runs, in spark: DROP TABLE sales.t"]
+    assert lines[:2] == ["expected allow, got deny.", "request: 'eve' runs spark SQL: DROP TABLE sales.t"]
     assert "decision: deny" in lines
 
 
@@ -472,8 +472,8 @@ def test_what_there_is_nothing_to_test_with_is_told(case: str, what: str) -> Non
     with pytest.raises(RequestInvalid) as caught:
         suite(f"  - {{name: it, {case}, expect: deny}}", top=TABLES)
     assert str(caught.value) == (
-        f"f.yaml: there are no {what} to test. [rule=policy-test]"
-        f" Name documents under {what}, or on the command line."
+        f"f.yaml: no {what} to test. [rule=policy-test]"
+        f" List documents under {what}, or pass them on the command line."
     )
 
 
@@ -481,9 +481,9 @@ def test_a_statement_that_fails_its_case_says_how() -> None:
     statement = "user: bob, groups: [readers], sql: SELECT id FROM sales.orders, dialect: spark"
     assert run(f"{statement}, expect: deny", sales()).problems == ("expected deny, got allow.",)
     because = run(f"{statement}, expect: allow, because: {{policy: other}}", sales())
-    assert because.problems == ("no reason has policy 'other'.",)
+    assert because.problems == ("no reason matches policy 'other'.",)
     two = run("user: bob, sql: 'SELECT 1; SELECT 2', dialect: spark, expect: allow", sales())
-    assert two.problems == ("sql holds 2 statements; a case has one.",) and two.decision is None
+    assert two.problems == ("sql has 2 statements. A case must have exactly one.",) and two.decision is None
 
 
 def test_a_statement_is_judged_in_the_engine_that_the_file_names() -> None:

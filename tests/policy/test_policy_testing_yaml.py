@@ -44,35 +44,35 @@ def test_names_and_paths_need_no_quotes() -> None:
     [
         ("", "line 1, column 1", "the file is empty"),
         ("# nothing\n", "line 1, column 1", "the file is empty"),
-        ("a: b\na: c", "line 2, column 1", "'a' is given twice"),
-        ("a: b\n'a': c", "line 2, column 1", "'a' is given twice"),
+        ("a: b\na: c", "line 2, column 1", "the field 'a' occurs twice"),
+        ("a: b\n'a': c", "line 2, column 1", "the field 'a' occurs twice"),
         ("a: &x b", "line 1, column 4", "anchors"),
         ("a: &x [b]", "line 1, column 4", "anchors"),
         ("a: *x", "line 1, column 4", "anchors"),
         ("&x a: b", "line 1, column 1", "anchors"),
-        ("a: !!python/object:os.system b", "line 1, column 4", "a tag"),
-        ("a: !!str b", "line 1, column 4", "a tag"),
-        ("a: !!map {b: c}", "line 1, column 4", "a tag"),
-        ("%YAML 1.1\n---\na: b", "line 1, column 1", "a directive"),
-        ("%TAG !e! tag:x,2000:\n---\na: b", "line 1, column 1", "a directive"),
+        ("a: !!python/object:os.system b", "line 1, column 4", "tags are not supported"),
+        ("a: !!str b", "line 1, column 4", "tags are not supported"),
+        ("a: !!map {b: c}", "line 1, column 4", "tags are not supported"),
+        ("%YAML 1.1\n---\na: b", "line 1, column 1", "directives are not supported"),
+        ("%TAG !e! tag:x,2000:\n---\na: b", "line 1, column 1", "directives are not supported"),
         ("--- {a: b}\n--- {a: b}", "line 2, column 1", "a second document"),
-        ("? [a]\n: b", "line 1, column 3", "a name in a mapping is a text"),
-        ("? {a: b}\n: b", "line 1, column 3", "a name in a mapping is a text"),
-        ("a:\nb: c", "line 1, column 3", "a: nothing stands here"),
-        ("a: [b, ]\nc:\n  - ", "line 3, column 4", "c[0]: nothing stands here"),
+        ("? [a]\n: b", "line 1, column 3", "a field name must be a string"),
+        ("? {a: b}\n: b", "line 1, column 3", "a field name must be a string"),
+        ("a:\nb: c", "line 1, column 3", "a: the value is missing"),
+        ("a: [b, ]\nc:\n  - ", "line 3, column 4", "c[0]: the value is missing"),
         ("a: {b: c", "line 1, column 9", "this is not YAML"),
         ("a: b: c", "line 1, column 5", "this is not YAML"),
         ("a: \tb\n\tc: d", "line 1", "this is not YAML"),
-        ('a: "\\UFFFFFFFF"', "line 1, column 1", "means nothing"),
-        ("%YAML " + "9" * 5000 + ".1\n---\na: b", "line 1, column 1", "means nothing"),
-        ("a: b\nc: \u200bd", "line 2, column 4", "the character U+200B"),
-        ("a: b\nc: \u202ed", "line 2, column 4", "the character U+202E"),
-        ("a: \x00", "line 1, column 4", "the character U+0000"),
-        ("[" * 100_000, "line 1, column 10", "nests deeper than 8"),
-        ("- " * 50_000, "line 1, column 19", "nests deeper than 8"),
-        ("{a: " * 1000, "line 1", "nests deeper than 8"),
-        ('"": b', "line 1, column 1", "an empty text"),
-        ('"\\ud800": b', "line 1, column 1", "surrogates"),
+        ('a: "\\UFFFFFFFF"', "line 1, column 1", "invalid escape or number"),
+        ("%YAML " + "9" * 5000 + ".1\n---\na: b", "line 1, column 1", "invalid escape or number"),
+        ("a: b\nc: \u200bd", "line 2, column 4", "the invisible character U+200B"),
+        ("a: b\nc: \u202ed", "line 2, column 4", "the invisible character U+202E"),
+        ("a: \x00", "line 1, column 4", "the invisible character U+0000"),
+        ("[" * 100_000, "line 1, column 10", "nested deeper than 8"),
+        ("- " * 50_000, "line 1, column 19", "nested deeper than 8"),
+        ("{a: " * 1000, "line 1", "nested deeper than 8"),
+        ('"": b', "line 1, column 1", "the string is empty"),
+        ('"\\ud800": b', "line 1, column 1", "surrogate"),
         ('"\\u200b": b', "line 1, column 1", "the character U+200B"),
     ],
 )
@@ -101,17 +101,17 @@ def test_what_is_invisible_is_written_as_an_escape_and_has_its_place_in_sql_alon
 @each_row(
     ("text", "read", "what"),
     [
-        ("a: b", "members", "a: a mapping is expected, not a text"),
-        ("a: [b]", "members", "a mapping is expected, not a list"),
-        ("a: {}", "members", "an empty mapping"),
-        ("a: {b: c}", "elements", "a list is expected, not a mapping"),
-        ("a: []", "elements", "an empty list"),
-        ("a: [b]", "text", "a text is expected, not a list"),
-        ("a: ' '", "text", "an empty text"),
-        ('a: "\\ud800"', "text", "surrogates"),
-        (f"a: {'x' * (MAX_TEXT + 1)}", "text", "at most"),
-        ("a: [b, c, b]", "texts", "a[2]: 'b' is given twice"),
-        ("a: [[b]]", "texts", "a[0]: a text is expected, not a list"),
+        ("a: b", "members", "a: expected a mapping, got a string"),
+        ("a: [b]", "members", "expected a mapping, got a list"),
+        ("a: {}", "members", "the mapping is empty"),
+        ("a: {b: c}", "elements", "expected a list, got a mapping"),
+        ("a: []", "elements", "the list is empty"),
+        ("a: [b]", "text", "expected a string, got a list"),
+        ("a: ' '", "text", "the string is empty"),
+        ('a: "\\ud800"', "text", "surrogate"),
+        (f"a: {'x' * (MAX_TEXT + 1)}", "text", "more than"),
+        ("a: [b, c, b]", "texts", "a[2]: 'b' is listed twice"),
+        ("a: [[b]]", "texts", "a[0]: expected a string, got a list"),
     ],
 )
 def test_a_value_of_another_type_is_not_converted(text: str, read: str, what: str) -> None:
@@ -122,9 +122,9 @@ def test_a_value_of_another_type_is_not_converted(text: str, read: str, what: st
 
 def test_unknown_names_and_words_are_refused_with_those_that_are_known() -> None:
     top = parse("f", b"a: b\nx: c")
-    with pytest.raises(RequestInvalid, match=r"line 2, column 1: x: the name is unknown here.*Known are: a"):
+    with pytest.raises(RequestInvalid, match=r"line 2, column 1: x: unknown field.*Use one of: a"):
         top.fields("a")
-    with pytest.raises(RequestInvalid, match="'b' is none of allow, deny"):
+    with pytest.raises(RequestInvalid, match="'b' is not one of allow, deny"):
         top.members()["a"].choice("allow", "deny")
 
 
@@ -138,32 +138,32 @@ def test_whatever_stands_in_a_file_it_is_read_or_refused(text: str) -> None:
         assert isinstance(found, Node)
 
 
-QUOTES = "Put it into quotes."
-NO_TAG = "a tag has no place here. Remove what begins with an exclamation mark."
-NO_ANCHOR = "anchors and aliases have no place here. Write it out."
-NO_DIRECTIVE = "a directive has no place here."
+QUOTES = "Quote the value."
+NO_TAG = "tags are not supported. Remove the part that begins with an exclamation mark."
+NO_ANCHOR = "anchors and aliases are not supported. Write the value in full."
+NO_DIRECTIVE = "directives are not supported."
 TOLD = {
-    "": "1:1 the file is empty. Write cases into it, or remove it.",
-    "a: b\na: c": "2:1 the name 'a' is given twice.",
-    f"{'k' * 81}: b\n{'k' * 81}: b": f"2:1 the name {'k' * 80!r} is given twice.",
+    "": "1:1 the file is empty. Add cases, or remove the file.",
+    "a: b\na: c": "2:1 the field 'a' occurs twice.",
+    f"{'k' * 81}: b\n{'k' * 81}: b": f"2:1 the field {'k' * 80!r} occurs twice.",
     "a: &x b": f"1:4 a: {NO_ANCHOR}",
     "a: [b, *x]": f"1:8 a[1]: {NO_ANCHOR}",
     "a: !!str b": f"1:4 a: {NO_TAG}",
     "a: {b: !!map {c: d}}": f"1:8 a.b: {NO_TAG}",
     "%YAML 1.1\n---\na: b": f"1:1 {NO_DIRECTIVE}",
     "%TAG !e! tag:x,2000:\n---\na: b": f"1:1 {NO_DIRECTIVE}",
-    "--- {a: b}\n--- {a: b}": "2:1 the file holds a second document. Give it a file of its own.",
-    "? [a]\n: b": "1:3 a name in a mapping is a text.",
-    "a:\nb: c": "1:3 a: nothing stands here. Give a value, or leave the name out.",
-    "a: {b: c, d: no}": f"1:14 a.d: 'no' is not a text to every reader of YAML. {QUOTES}",
-    f"a: {'9' * 81}": f"1:4 a: {'9' * 80!r} is not a text to every reader of YAML. {QUOTES}",
-    f"x: {{{'k' * 81}: no}}": f"1:88 x.{'k' * 80}: 'no' is not a text to every reader of YAML. {QUOTES}",
+    "--- {a: b}\n--- {a: b}": "2:1 the file contains a second document. Move it to another file.",
+    "? [a]\n: b": "1:3 a field name must be a string.",
+    "a:\nb: c": "1:3 a: the value is missing. Add a value, or omit the field.",
+    "a: {b: c, d: no}": f"1:14 a.d: 'no' is not a string to every YAML parser. {QUOTES}",
+    f"a: {'9' * 81}": f"1:4 a: {'9' * 80!r} is not a string to every YAML parser. {QUOTES}",
+    f"x: {{{'k' * 81}: no}}": f"1:88 x.{'k' * 80}: 'no' is not a string to every YAML parser. {QUOTES}",
     "a: {b: c": "1:9 this is not YAML: expected ',' or '}', but got '<stream end>'.",
-    'a: "\\UFFFFFFFF"': "1:1 the file has an escape or a number that means nothing.",
-    "\u00e4: b\nc: \u200bd\n": "2:4 the character U+200B is in the file. Write it as an escape.",
-    "\u200ba\nb: c": "1:1 the character U+200B is in the file. Write it as an escape.",
-    '"a\\u200b": b': "1:1 the character U+200B has no place here.",
-    "[" * 10 + "]" * 10: "1:10 [0][0][0][0][0][0][0][0][0]: the file nests deeper than 8 levels.",
+    'a: "\\UFFFFFFFF"': "1:1 the file has an invalid escape or number.",
+    "\u00e4: b\nc: \u200bd\n": "2:4 the file contains the invisible character U+200B. Write it as an escape.",
+    "\u200ba\nb: c": "1:1 the file contains the invisible character U+200B. Write it as an escape.",
+    '"a\\u200b": b': "1:1 the character U+200B is not allowed.",
+    "[" * 10 + "]" * 10: "1:10 [0][0][0][0][0][0][0][0][0]: values are nested deeper than 8 levels.",
 }
 
 
@@ -196,17 +196,17 @@ def test_the_place_of_a_bad_byte_is_its_line() -> None:
 @each_row(
     ("text", "read", "told"),
     [
-        ("a: b", "members", "a mapping is expected, not a text."),
-        ("a: [b]", "members", "a mapping is expected, not a list."),
-        ("a: {}", "members", "an empty mapping says nothing. Leave it out."),
-        ("a: {b: c}", "elements", "a list is expected, not a mapping."),
-        ("a: []", "elements", "an empty list says nothing. Leave it out."),
-        ("a: [b]", "text", "a text is expected, not a list."),
-        ("a: {b: c}", "text", "a text is expected, not a mapping."),
-        ("a: ' '", "text", "an empty text says nothing. Leave it out."),
-        ('a: "\\ud800"', "text", "a text has at most 65536 characters, and no lone surrogates."),
-        (f"a: {'x' * 65537}", "text", "a text has at most 65536 characters, and no lone surrogates."),
-        ('a: "b\\tc"', "line_of_text", "the character U+0009 has no place here."),
+        ("a: b", "members", "expected a mapping, got a string."),
+        ("a: [b]", "members", "expected a mapping, got a list."),
+        ("a: {}", "members", "the mapping is empty. Omit the field."),
+        ("a: {b: c}", "elements", "expected a list, got a mapping."),
+        ("a: []", "elements", "the list is empty. Omit the field."),
+        ("a: [b]", "text", "expected a string, got a list."),
+        ("a: {b: c}", "text", "expected a string, got a mapping."),
+        ("a: ' '", "text", "the string is empty. Omit the field."),
+        ('a: "\\ud800"', "text", "the string has more than 65536 characters, or a lone surrogate."),
+        (f"a: {'x' * 65537}", "text", "the string has more than 65536 characters, or a lone surrogate."),
+        ('a: "b\\tc"', "line_of_text", "the character U+0009 is not allowed."),
     ],
 )
 def test_a_value_that_is_not_what_is_expected_is_told_in_these_words(text: str, read: str, told: str) -> None:
@@ -221,13 +221,13 @@ def test_what_is_known_and_what_is_given_twice_are_told_in_these_words() -> None
     for read, told in (
         (
             lambda: top.fields("z", "a"),
-            "2, column 1: x: the name is unknown here. [rule=policy-test] Known are: a, z.",
+            "2, column 1: x: unknown field. [rule=policy-test] Use one of: a, z.",
         ),
         (
             lambda: top.members()["a"].choice("allow", "deny"),
-            f"1, column 1: a: {'b' * 80!r} is none of allow, deny. [rule=policy-test]",
+            f"1, column 1: a: {'b' * 80!r} is not one of allow, deny. [rule=policy-test]",
         ),
-        (lambda: top.members()["x"].texts(), "2, column 11: x[2]: 'c' is given twice. [rule=policy-test]"),
+        (lambda: top.members()["x"].texts(), "2, column 11: x[2]: 'c' is listed twice. [rule=policy-test]"),
     ):
         with pytest.raises(RequestInvalid) as caught:
             read()

@@ -32,9 +32,9 @@ def test_a_string_is_no_set_of_groups():
         Principal("ann", "etl")
 
 
-NAMELESS = "A {0} has no name. [rule=principal-name] Give each {0} a name that is not blank."
+NAMELESS = "A {0} name is empty or blank. [rule=principal-name] Use a {0} name that is not blank."
 UNFIT = (
-    "A {0} name is longer than 255 characters or holds a control character. [rule=principal-name]"
+    "A {0} name is longer than 255 characters or contains a control character. [rule=principal-name]"
     " Use a shorter name of printable characters."
 )
 
@@ -59,6 +59,6 @@ def test_a_string_of_names_is_told_by_its_kind(kind):
     with pytest.raises(RequestInvalid) as caught:
         Principal("ann", **{f"{kind}s": "etl"})
     assert str(caught.value) == (
-        f"The {kind}s of a principal were given as one string. [rule=principal-name]"
-        f" Give a set of {kind} names."
+        f"The {kind}s of a principal are one string instead of a set. [rule=principal-name]"
+        f" Pass a set of {kind} names."
     )

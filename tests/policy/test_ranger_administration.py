@@ -242,7 +242,7 @@ def test_whom_a_policy_denies_an_access_may_not_change_who_gets_it() -> None:
     assert (reason.rule, reason.policy, reason.item) == ("policy-deny", "central", "denyPolicyItems[0]")
     assert (
         decision.explanation
-        == "Policy 'central' denies 'ann' the administration of select by Policy 'orders'."
+        == "Policy 'central' denies 'ann' the right to administer select by Policy 'orders'."
     )
     # Neither beside nor around it, but elsewhere.
     assert not asked([STEWARD, denied], policy("p", SALES, item("select"))).allowed

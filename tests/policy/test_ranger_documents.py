@@ -112,7 +112,7 @@ def test_bytes_name_the_line_too() -> None:
 
 def test_an_oversized_document_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parse, "MAX_DOCUMENT_SIZE", 10)
-    with pytest.raises(PolicyInvalid, match="at most 10 bytes, not 11"):
+    with pytest.raises(PolicyInvalid, match="11 bytes, but at most 10"):
         PolicySet.parse({"big.json": b"not JSON at"})
 
 
@@ -121,7 +121,7 @@ def test_an_oversized_document_is_told_with_what_to_do(monkeypatch: pytest.Monke
     with pytest.raises(PolicyInvalid) as refusal:
         PolicySet.parse({"big.json": b"x" * 11})
     assert str(refusal.value) == (
-        "big.json: a policy document has at most 10 bytes, not 11. [rule=policy-document]"
+        "big.json: the document has 11 bytes, but at most 10 are allowed. [rule=policy-document]"
         " Split it into several documents."
     )
     monkeypatch.setattr(parse, "MAX_DOCUMENT_SIZE", len(json.dumps(POLICY)))
@@ -146,7 +146,7 @@ def test_a_policy_that_says_nothing_is_refused_unless_it_is_for_an_audit() -> No
     nothing = {**POLICY, "policyItems": [], "isAuditEnabled": False}
     with pytest.raises(PolicyInvalid) as refusal:
         PolicySet.parse({"p.json": json.dumps(nothing)})
-    assert refusal.value.message == "p.json, line 1: a policy without items says nothing."
+    assert refusal.value.message == "p.json, line 1: the policy has no items."
 
 
 @each_row(
@@ -156,7 +156,7 @@ def test_what_has_no_effect_has_its_type_all_the_same(name: str) -> None:
     written, place = ([7], f"{name}[0]") if name == "policyLabels" else (7, name)
     with pytest.raises(PolicyInvalid) as refusal:
         PolicySet.parse({"p.json": json.dumps({**POLICY, name: written})})
-    assert refusal.value.message == f"p.json, line 1, {place}: a text is expected, not a number."
+    assert refusal.value.message == f"p.json, line 1, {place}: expected a string, got an integer."
 
 
 def test_a_second_policy_of_one_name_or_id_is_refused_in_its_place() -> None:
@@ -169,7 +169,7 @@ def test_a_second_policy_of_one_name_or_id_is_refused_in_its_place() -> None:
 
 def test_an_overlong_list_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fields, "MAX_LIST_LENGTH", 2)
-    with pytest.raises(PolicyInvalid, match="at most 2 elements, not 3"):
+    with pytest.raises(PolicyInvalid, match="3 elements, but at most 2"):
         PolicySet.parse({"p.json": json.dumps([POLICY] * 3)})
 
 

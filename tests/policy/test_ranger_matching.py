@@ -240,39 +240,42 @@ def test_a_location_is_read_in_the_spelling_that_requests_have(written: str, can
 @each_row(
     ("written", "problem"),
     [
-        ("lake/a", "begins with its scheme"),
-        ("X/lake/a", "begins with its scheme"),
-        ("/a*:", "begins with its scheme"),
-        ("s3:lake/a", "nothing can match this"),
-        ("s3:/lake/a", "nothing can match this: The location"),
-        ("s3:*", "nothing can match this"),
+        ("lake/a", "must begin with a scheme"),
+        ("X/lake/a", "must begin with a scheme"),
+        ("/a*:", "must begin with a scheme"),
+        ("s3:lake/a", "the pattern matches no location"),
+        ("s3:/lake/a", "the pattern matches no location: The location"),
+        ("s3:*", "the pattern matches no location"),
         ("s3://Lake/a", "invalid bucket or host"),
         ("s3://Lake", "invalid bucket or host"),
         ("s3://lake/a/../b", "dot segment"),
         ("s3://lake/a/../b*", "dot segment"),
-        ("s3://lake/*/../b", "empty name and no dot segment"),
-        ("s3://lake/*/./b", "empty name and no dot segment"),
-        ("s3://lake/{USER}//b", "empty name and no dot segment"),
+        ("s3://lake/*/../b", "empty names and dot segments"),
+        ("s3://lake/*/./b", "empty names and dot segments"),
+        ("s3://lake/{USER}//b", "empty names and dot segments"),
         ("s3://lake//b*", "empty"),
         ("hdfs:///a", "invalid bucket or host"),
-        ("s3://*/a//b", "empty name and no dot segment"),
-        ("hdfs://nn*/a/../b/", "empty name and no dot segment"),
-        ("s3://lake/a*/%2e%2e/b", "nothing can match this: the location has a dot segment"),
-        ("s3://lake*/a/%2Fb", "nothing can match this: the location has a segment that begins with a slash"),
-        ("s3://lake/a*#b", "no backslash and no fragment"),
-        ("s3://*/a\\b?", "no backslash and no fragment"),
-        ("*://lake/a/../b", "empty name and no dot segment"),
-        ("*//", "empty name and no dot segment"),
-        ("s3*://", "empty name and no dot segment"),
-        ("s3*://lake//a", "empty name and no dot segment"),
-        ("*x//lake/a", "empty name and no dot segment"),
-        ("*:////a", "empty name and no dot segment"),
-        ("*/a/./b", "empty name and no dot segment"),
+        ("s3://*/a//b", "empty names and dot segments"),
+        ("hdfs://nn*/a/../b/", "empty names and dot segments"),
+        ("s3://lake/a*/%2e%2e/b", "the pattern matches no location: the location has a dot segment"),
+        (
+            "s3://lake*/a/%2Fb",
+            "the pattern matches no location: the location has a segment that begins with a slash",
+        ),
+        ("s3://lake/a*#b", "backslashes and fragments"),
+        ("s3://*/a\\b?", "backslashes and fragments"),
+        ("*://lake/a/../b", "empty names and dot segments"),
+        ("*//", "empty names and dot segments"),
+        ("s3*://", "empty names and dot segments"),
+        ("s3*://lake//a", "empty names and dot segments"),
+        ("*x//lake/a", "empty names and dot segments"),
+        ("*:////a", "empty names and dot segments"),
+        ("*/a/./b", "empty names and dot segments"),
         ("?3://lake/%2e%2e/b", "the location has a dot segment"),
         ("*/a/%2Fb", "begins with a slash"),
-        ("*://lake/a#b", "no backslash and no fragment"),
-        ("*://la#ke/a", "no backslash and no fragment"),
-        ("*a\\b", "no backslash and no fragment"),
+        ("*://lake/a#b", "backslashes and fragments"),
+        ("*://la#ke/a", "backslashes and fragments"),
+        ("*a\\b", "backslashes and fragments"),
     ],
 )
 def test_a_location_that_nothing_can_be_asked_by_is_refused(written: str, problem: str) -> None:
@@ -327,7 +330,7 @@ def test_below_a_location_of_an_owner() -> None:
 
 @each_row("value", ["{", "a}", "{owner}", "{user}", "{USER", "{{USER}}", "{GROUP}"])
 def test_other_braces_are_refused(value: str) -> None:
-    with pytest.raises(ValueError, match="the macros in a resource"):
+    with pytest.raises(ValueError, match="only allowed in the macros"):
         Pattern.of(value, TABLE)
 
 

@@ -135,7 +135,7 @@ def test_a_time_without_zone_decides_nothing() -> None:
     with pytest.raises(RequestInvalid, match="time zone") as refusal:
         found.decide(select("t", "c1"), naive)
     assert (refusal.value.message, refusal.value.rule) == (
-        "A time without a time zone decides nothing.",
+        "The time has no time zone.",
         "now",
     )
     with pytest.raises(RequestInvalid, match="time zone"):
@@ -324,7 +324,7 @@ def test_a_user_named_like_a_path_has_no_part_of_what_is_others(user: str, grant
     decision = found.decide(read(user, f"s3://lake/home/{user}"), NOW)
     assert decision.allowed is granted
     if not granted:
-        why = f"{user!r} is not one plain name in a location."
+        why = f"{user!r} is not a single path segment."
         assert decision.reasons[1].detail == f"Policy 'home' does not grant it by policyItems[0]: {why}"
 
 
@@ -358,8 +358,8 @@ def test_a_grant_of_a_location_alone_grants_nothing_below_it() -> None:
     assert not decision.allowed
     assert decision.reasons[1].rule == "policy-not-recursive"
     assert decision.reasons[1].detail == (
-        "Policy 'lake' does not grant it by policyItems[0]: it is about the location without what lies below "
-        "it (isRecursive)."
+        "Policy 'lake' does not grant it by policyItems[0]: it covers the location only, not what is "
+        "below it. Set isRecursive."
     )
     for resource in (
         {"values": ["s3://lake"], "isRecursive": True},

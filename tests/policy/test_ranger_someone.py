@@ -34,7 +34,7 @@ def _who(name: str, *accesses: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_a_grant_to_anyone_at_any_time_counts(document: dict[str, Any]) -> None:
-    reason = policies(document).someone_may(SPARK, "code")
+    reason = policies(document).grant_to_anyone(SPARK, "code")
     assert reason is not None and reason.policy == "p"
 
 
@@ -49,7 +49,7 @@ def test_a_grant_to_anyone_at_any_time_counts(document: dict[str, Any]) -> None:
     ],
 )
 def test_what_grants_it_to_nobody_does_not_count(document: dict[str, Any]) -> None:
-    assert policies(document).someone_may(SPARK, "code") is None
+    assert policies(document).grant_to_anyone(SPARK, "code") is None
 
 
 NAMES = st.sampled_from(["spark", "SPARK", "sp*", "*", "s?ark", "trino", "{USER}", "{USER}ark", "sp{USER}"])
@@ -72,4 +72,4 @@ def test_whoever_is_granted_it_is_someone(drawn: list[tuple[str, Any, Any]], use
     ]
     found = policies(*documents)
     if found.decide(AccessRequest(Principal(user), SPARK, "code"), NOW).allowed:
-        assert found.someone_may(SPARK, "code") is not None
+        assert found.grant_to_anyone(SPARK, "code") is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policy.encryption.requested import Wanted, for_change, for_new_table
+from policy.encryption.requested import Requested, for_change, for_new_table
 from policy.encryption.specification import EncryptionSpec, Mechanism
 from policy.errors import LocationInvalid, NotSupportedYet, PropertyInvalid
 from policy.location.allow_list import AllowList
@@ -30,7 +30,7 @@ def change(
     given: dict[str, str],
     unset: tuple[str, ...] = (),
     allowed: str = "s3://lake/db/t",
-) -> Wanted:
+) -> Requested:
     return for_change(AllowList.parse(allowed), spec(before), given, unset, HOME, "lake", "db.t")
 
 
@@ -45,7 +45,7 @@ def change(
 )
 def test_a_new_table_inherits_its_location_unless_a_list_is_given(properties, location, listed) -> None:
     wanted = for_new_table(properties, location, None, "db.t")
-    assert wanted == Wanted(AllowList.of(listed), PLAIN, listed, (), unprotects=False)
+    assert wanted == Requested(AllowList.of(listed), PLAIN, listed, (), unprotects=False)
 
 
 def test_a_new_table_asks_for_the_keys_that_it_names_or_the_catalogs() -> None:
@@ -67,7 +67,7 @@ def test_a_list_that_is_none_is_refused_at_creation_and_change() -> None:
 def test_nothing_changes_without_a_governed_property() -> None:
     before = spec({"encryption.master-key-id": "own"})
     same = for_change(AllowList.parse("s3://b/x"), before, {}, (), HOME, "lake", "db.t")
-    assert same == Wanted(AllowList.parse("s3://b/x"), before, (), (), unprotects=False)
+    assert same == Requested(AllowList.parse("s3://b/x"), before, (), (), unprotects=False)
     assert same.spec is before
 
 
@@ -133,7 +133,7 @@ def test_what_has_no_effect_yet_is_refused_at_creation_and_change() -> None:
     assert len(parts) > 1
     told = (
         f"{' '.join(parts)} [table=db.t, rule=not-in-effect]"
-        " Leave the property out; it would not protect anything yet."
+        " Omit the property. It has no effect in this release."
     )
     for attempt in (lambda: for_new_table(without, HOME, "lake", "db.t"), lambda: change({}, without)):
         with pytest.raises(NotSupportedYet) as caught:

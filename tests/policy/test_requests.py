@@ -71,7 +71,7 @@ def test_ambiguous_locations_are_refused(text: str) -> None:
 
 @each_row("name", ["", "x" * 4097])
 def test_names_are_neither_empty_nor_overlong(name: str) -> None:
-    with pytest.raises(RequestInvalid, match="4096 characters"):
+    with pytest.raises(RequestInvalid, match="1 to 4096"):
         Resource.table("a", name)
 
 
@@ -80,7 +80,7 @@ def test_names_are_neither_empty_nor_overlong(name: str) -> None:
     [(("table",), ("t",)), ((), ()), (("database", "table"), ("a",)), (("database",), ("a", "b"))],
 )
 def test_levels_are_those_of_a_hierarchy(levels: tuple[str, ...], values: tuple[str, ...]) -> None:
-    with pytest.raises(RequestInvalid, match="no resource with the levels"):
+    with pytest.raises(RequestInvalid, match="No resource has the levels"):
         Resource(levels, values)
 
 
@@ -89,21 +89,24 @@ def test_levels_are_those_of_a_hierarchy(levels: tuple[str, ...], values: tuple[
     [
         (
             lambda: Resource(("table", "x"), ("t",)),
-            "There is no resource with the levels table/x. [rule=resource]",
+            "No resource has the levels table/x. [rule=resource]",
         ),
         (
             lambda: Resource.table("a", "x" * 4097),
-            "The name of a table has 1 to 4096 characters, not 4097. [rule=resource]",
+            "The table name has 4097 characters. It must have 1 to 4096. [rule=resource]",
         ),
-        (lambda: Resource.key(""), "The name of a key has 1 to 4096 characters, not 0. [rule=resource]"),
+        (
+            lambda: Resource.key(""),
+            "The key name has 0 characters. It must have 1 to 4096. [rule=resource]",
+        ),
         (
             lambda: AccessRequest(ANN, Resource.key("k"), "select"),
             "A key has no access type 'select'. [rule=access-type]"
-            " Ask for one of: destroy, release, rotate, use.",
+            " Use one of: destroy, release, rotate, use.",
         ),
         (
             lambda: AccessRequest(ANN, Resource.storage("s3://b"), "read"),
-            "A storage-url has no access type 'read'. [rule=access-type] Ask for one of: rwstorage.",
+            "A storage-url has no access type 'read'. [rule=access-type] Use one of: rwstorage.",
         ),
     ],
 )

@@ -30,11 +30,11 @@ def test_each_kind_of_resource_has_a_name(text: str, resource: Resource) -> None
 
 
 KINDS = (
-    "A resource is written as KIND:NAME. [rule=resource-name]"
-    " Write one of the kinds database, table, column, url, storage, key, engine, service."
+    "The resource is not in the form KIND:NAME. [rule=resource-name]"
+    " Use one of the kinds database, table, column, url, storage, key, engine, service."
 )
-TABLE = "A table's name begins with its namespace. [rule=resource-name] Name it as NAMESPACE.TABLE."
-COLUMN = "A column is named after its table. [rule=resource-name] Name it as NAMESPACE.TABLE/COLUMN."
+TABLE = "The table name has no namespace. [rule=resource-name] Write NAMESPACE.TABLE."
+COLUMN = "The column name has no table. [rule=resource-name] Write NAMESPACE.TABLE/COLUMN."
 
 
 @each_row(

@@ -28,7 +28,7 @@ def test_plain_json_is_what_it_says() -> None:
 
 @each_row("text", ['{"a": 1, "a": 1}', '[{"x": {"a": 1, "b": 2, "a": 3}}]', '{"a": 1, "\\u0061": 2}'])
 def test_a_name_given_twice_is_refused_at_every_depth(text: str) -> None:
-    assert "'a' is given twice" in refusal(text)
+    assert "'a' occurs twice" in refusal(text)
 
 
 @each_row("text", ["NaN", "[Infinity]", "[1e999]", "-1e400", '{"a": -Infinity}'])
@@ -62,7 +62,7 @@ def test_the_error_is_of_the_kind_asked_for_and_names_the_text() -> None:
 def test_a_name_given_twice_among_very_many_is_found_in_one_pass() -> None:
     """Attack: half a million names, the last one twice; found by counting, it took hours."""
     names = ",".join(f'"{number:x}":0' for number in range(500_000))
-    assert "'7a11f' is given twice" in refusal(f'{{{names},"7a11f":0}}')
+    assert "'7a11f' occurs twice" in refusal(f'{{{names},"7a11f":0}}')
 
 
 @each_row(
@@ -76,15 +76,15 @@ def test_a_name_given_twice_among_very_many_is_found_in_one_pass() -> None:
     ],
 )
 def test_the_line_of_a_repetition_is_named(text: str, line: int) -> None:
-    assert f"'a' is given twice in one object, again in line {line}." in refusal(text)
+    assert f"'a' occurs twice in one object, the second time in line {line}." in refusal(text)
 
 
 def test_the_first_repetition_is_named() -> None:
-    assert "'b' is given twice" in refusal('{"a": 1, "b": 2, "b": 3, "a": 4}')
+    assert "'b' occurs twice" in refusal('{"a": 1, "b": 2, "b": 3, "a": 4}')
 
 
-MEND = "Correct the text there; JSON has no comments, and no comma behind the last element."
-ONCE = "Give each name of an object once."
+MEND = "Correct the text there. JSON has no comments and no trailing commas."
+ONCE = "Use each name once in an object."
 
 
 @each_row(
@@ -98,25 +98,25 @@ ONCE = "Give each name of an object once."
         ),
         ("[NaN]", "is ambiguous: NaN is not a JSON number.", MEND),
         ("[" * 65, "is ambiguous: it nests deeper than 64 levels.", MEND),
-        ("9" * 5000, "holds a number that is too long.", MEND),
+        ("9" * 5000, "contains a number that is too long.", MEND),
         (
             '{"b": {"a": 1},\n"a": [{"b": 1}, "a"], "c": "a",\n"a": 2}',
-            "is ambiguous: the name 'a' is given twice in one object, again in line 3.",
+            "is ambiguous: the name 'a' occurs twice in one object, the second time in line 3.",
             ONCE,
         ),
         (
             '{"a": "\\"", "' + "x" * 81 + '": 1,\n"' + "x" * 81 + '": 2}',
-            f"is ambiguous: the name {'x' * 80!r} is given twice in one object, again in line 2.",
+            f"is ambiguous: the name {'x' * 80!r} occurs twice in one object, the second time in line 2.",
             ONCE,
         ),
         (
             '[["a", "a"], {"a": ["a", "a"], "a": 1}]',
-            "is ambiguous: the name 'a' is given twice in one object, again in line 1.",
+            "is ambiguous: the name 'a' occurs twice in one object, the second time in line 1.",
             ONCE,
         ),
         (
             '{"a": [],\n"b": [{"x": 1}, {"x": 1}],\n"b": 1}',
-            "is ambiguous: the name 'b' is given twice in one object, again in line 3.",
+            "is ambiguous: the name 'b' occurs twice in one object, the second time in line 3.",
             ONCE,
         ),
     ],
@@ -151,7 +151,9 @@ def test_depth_counts_what_is_open_at_once(pair: str) -> None:
     ],
 )
 def test_the_name_that_is_given_twice_is_told_with_its_line(text: str, name: str, line: int) -> None:
-    assert refusal(text).endswith(f"the name {name!r} is given twice in one object, again in line {line}.")
+    assert refusal(text).endswith(
+        f"the name {name!r} occurs twice in one object, the second time in line {line}."
+    )
 
 
 def test_what_is_closed_makes_room_for_as_much() -> None:
