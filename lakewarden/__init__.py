@@ -14,7 +14,7 @@ hides one of Lakewarden's packages.
 from __future__ import annotations
 
 import sys
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -83,6 +83,8 @@ _PACKAGES: Final = ("policy", "catalog", "spark_ext")
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
+        from importlib import metadata
+
         return metadata.version("lakewarden")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -69,6 +68,8 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from importlib import metadata
+
         output.line(f"lakewarden {metadata.version('lakewarden')}")
         raise typer.Exit
 

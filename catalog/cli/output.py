@@ -14,16 +14,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich import box
 from rich.console import Console
-from rich.progress import Progress, TaskID
 from rich.table import Table
 from rich.text import Text
 
 from catalog.audit.records import clean
 from policy.errors import LakewardenError
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 _LONGEST: Final = 8_000
 #: The width of a pipe or file: lines are as long as they need to be.
@@ -89,6 +91,8 @@ def facts(values: Mapping[str, object]) -> None:
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int | None], None]]:
     """Bars on standard error, if it is a terminal; takes a bar's name, what is done, and of how much."""
+    from rich.progress import Progress
+
     bars: dict[str, TaskID] = {}
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as shown:
 

@@ -115,6 +115,11 @@ def test_the_service_installs_no_spark(wheel: Path) -> None:
     assert not found & SPARK
 
 
+def test_the_core_completes_commands(core: Environment, tmp_path: Path) -> None:
+    words = {"_LAKEWARDEN_COMPLETE": "complete_bash", "COMP_WORDS": "lakewarden table un", "COMP_CWORD": "2"}
+    assert _output(core.command(cwd=tmp_path, environ=words)) == "unset"
+
+
 def test_the_core_answers_help_and_version(core: Environment, tmp_path: Path) -> None:
     assert _output(core.command("--version", cwd=tmp_path)) == f"lakewarden {version('lakewarden')}"
     assert "NAMESPACE.TABLE" in _output(core.command("table", "show", "--help", cwd=tmp_path))

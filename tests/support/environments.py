@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, PathDistribution, distribution
 from pathlib import Path
@@ -90,9 +90,11 @@ class Environment:
         """Run Python on these arguments, without anything of the environment that runs the tests."""
         return _run([str(self.python), "-E", *arguments], cwd, stdin)
 
-    def command(self, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-        """Run the command `lakewarden`."""
-        return _run([str(self.root / "bin" / "lakewarden"), *arguments], cwd, "")
+    def command(
+        self, *arguments: str, cwd: Path, environ: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the command `lakewarden`, with these environment variables."""
+        return _run([str(self.root / "bin" / "lakewarden"), *arguments], cwd, "", environ)
 
 
 def environment(root: Path, wheel: Path, extras: Sequence[str]) -> Environment:
@@ -113,10 +115,13 @@ def _link(each: Distribution, packages: Path) -> None:
             target.symlink_to(source)
 
 
-def _run(command: list[str], cwd: Path, stdin: str) -> subprocess.CompletedProcess[str]:
-    environ = {"HOME": str(cwd), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "COLUMNS": "200"}
+def _run(
+    command: list[str], cwd: Path, stdin: str, environ: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    base = {"HOME": str(cwd), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "COLUMNS": "200"}
+    given = base | dict(environ or {})
     return subprocess.run(
-        command, cwd=cwd, input=stdin, env=environ, capture_output=True, text=True, check=False
+        command, cwd=cwd, input=stdin, env=given, capture_output=True, text=True, check=False
     )
 
 
