@@ -4,7 +4,7 @@ import org.apache.spark.sql.classic.SparkSession
 
 /** What Spark has cached of a table, for all of its users.
   *
-  * After a change Spark would build every user's cached results anew, in the session of the one who made the
+  * After a change Spark would build every user's cached results again, in the session of the one who made the
   * change. It finds them by the table's name, and where it may not read for somebody else, the statement would
   * fail although the change is there. Results of the state before serve nobody any more, so they are dropped.
   */

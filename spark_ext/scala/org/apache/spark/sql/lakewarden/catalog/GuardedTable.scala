@@ -56,7 +56,7 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
   /** Other for another user and other policies: `CACHE TABLE` of one user answers for nobody else. */
   override def id: String = handle.table.id
 
-  /** By this Spark sees that a DataFrame's table has moved on, and loads it anew. */
+  /** By this Spark sees that a DataFrame's table has moved on, and loads it again. */
   override def version: String = handle.table.metadataLocation
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =

@@ -15,7 +15,7 @@ trait SessionBound extends CatalogPlugin {
   def bind(session: SparkSession): Unit
 }
 
-/** Holds a session against the launch configuration.
+/** Compares a session with the launch configuration.
   *
   * A session that puts another class or address under the name of a launched catalog, or defines a Lakewarden
   * catalog of its own, can do nothing but set its settings right again. It costs a walk over the session's

@@ -22,7 +22,7 @@ import org.apache.spark.sql.lakewarden.write.GroupTarget
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
-/** `CALL <catalog>.system.rewrite_data_files(table => '…')`: writes the files anew that are not encrypted as the
+/** `CALL <catalog>.system.rewrite_data_files(table => '…')`: writes the files again that are not encrypted as the
   * table's properties say.
   *
   * Which files these are, and in what groups, the catalog says. Each group is read by a plan of its own, written

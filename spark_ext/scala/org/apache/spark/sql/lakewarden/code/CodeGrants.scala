@@ -10,7 +10,7 @@ import org.apache.spark.sql.lakewarden.rest.{EngineKeys, TokenDigest}
 
 /** Whether a session's user has `engine:code`, as each catalog of the engine decides it.
   *
-  * A grant is known for `CodeGrants.ValidFor`. A refusal is asked for anew each time, so that each is on record.
+  * A grant is known for `CodeGrants.ValidFor`. A refusal is asked for again each time, so that each is on record.
   *
   * @param engine
   *   the keys of the engine; without any the process is the user's own

@@ -27,7 +27,7 @@ private[read] object Verification {
   val All: Seq[Verification] = Seq(Never, FirstRead, Always)
 }
 
-/** Holds files against their digests.
+/** Verifies the digests of files.
   *
   * What is checked against a digest is what is read: a private copy, so that a file that is changed while a task reads
   * it is the one that was verified or none.

@@ -22,7 +22,7 @@ private[read] final case class OpenedKeys(
   * @param transport
   *   the key that the data keys are wrapped under
   * @param digests
-  *   holds opened files against their digests
+  *   verifies the digests of opened files
   */
 private[read] final class FileGate(
     table: String, uuid: UUID, allowed: AllowedPaths, transport: Option[TransportKey], val digests: FileDigests)

@@ -89,7 +89,7 @@ private[read] final class ParquetReading(
   }
 
   /** Dates and times are in the proleptic Gregorian calendar, as Iceberg's are, unless Spark wrote into a file in
-    * clear that it wrote them otherwise. An encrypted file is never written so; who wrote its footer anew may say so.
+    * clear that it wrote them otherwise. An encrypted file is never written so; who wrote its footer again may say so.
     */
   private def vectorized(opened: OpenedFile, encrypted: Boolean): VectorizedParquetRecordReader = {
     val notes = opened.footer.getFileMetaData.getKeyValueMetaData

@@ -79,7 +79,7 @@ private[read] object Plan {
   def snapshotId(node: JsonNode): Option[Long] = Option(node).filter(_.isNumber).map(_.longValue).filter(_ >= 0)
 }
 
-/** Asks the catalog which files a scan reads, and holds the answer against what Spark resolved.
+/** Asks the catalog which files a scan reads, and compares the answer with what Spark resolved.
   *
   * The catalog decides by names, files are read by ids: a column that changed its name between Spark's analysis
   * and the plan refuses the scan, as do another table or another user than those that were loaded. Rows that came

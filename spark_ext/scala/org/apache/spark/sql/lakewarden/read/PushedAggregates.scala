@@ -37,12 +37,12 @@ private[read] final case class CountValues(column: StructField, place: Int) exte
   override def ofFooter(footer: FooterSummary): Option[Any] = footer.values(column)
 }
 
-/** The least or the greatest value that is not NULL. */
-private[read] final case class Extreme(column: StructField, place: Int, least: Boolean) extends PushedAggregate {
-  override def field: StructField = StructField(s"${if (least) "min" else "max"}(${column.name})", column.dataType)
+/** The minimum or the greatest value that is not NULL. */
+private[read] final case class Extreme(column: StructField, place: Int, minimum: Boolean) extends PushedAggregate {
+  override def field: StructField = StructField(s"${if (minimum) "min" else "max"}(${column.name})", column.dataType)
   override def ofNone: Any = null
   override def ofRow(row: InternalRow): Any = if (row.isNullAt(place)) null else row.get(place, column.dataType)
-  override def ofFooter(footer: FooterSummary): Option[Any] = footer.extreme(column, least)
+  override def ofFooter(footer: FooterSummary): Option[Any] = footer.extreme(column, minimum)
 }
 
 /** The aggregates of a query that a scan answers out of footers, file by file; Spark puts the answers together.
@@ -90,8 +90,8 @@ private[read] object PushedAggregates {
     val found = asked.map {
       case _: CountStar                     => Some(CountRows)
       case count: Count if !count.isDistinct => column(count.column).filter(isCounted).map((CountValues.apply _).tupled)
-      case min: Min                         => column(min.column).filter(isBounded(times)).map { case (of, at) => Extreme(of, at, least = true) }
-      case max: Max                         => column(max.column).filter(isBounded(times)).map { case (of, at) => Extreme(of, at, least = false) }
+      case min: Min                         => column(min.column).filter(isBounded(times)).map { case (of, at) => Extreme(of, at, minimum = true) }
+      case max: Max                         => column(max.column).filter(isBounded(times)).map { case (of, at) => Extreme(of, at, minimum = false) }
       case _                                => None
     }
     Option.when(aggregation.groupByExpressions.isEmpty && found.nonEmpty && found.forall(_.nonEmpty))(

@@ -43,7 +43,7 @@ private[read] object ReadConfiguration {
 
 /** The configuration of guarded reads, as the executors have it.
   *
-  * To send it takes longer than a small scan, so it is sent anew only when it has changed.
+  * To send it takes longer than a small scan, so it is sent again only when it has changed.
   */
 private[read] object SentConfiguration {
   private final case class Sent(application: String, entries: Map[String, String], broadcast: Broadcast[SerializableConfiguration])

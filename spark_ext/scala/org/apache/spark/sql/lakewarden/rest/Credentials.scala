@@ -8,7 +8,7 @@ import org.apache.spark.sql.lakewarden.LakewardenException
 /** The token that a request carries, and the key that signs it where an engine acts for the token's user. */
 final class Credentials(private[this] val token: String, private[this] val engine: Option[EngineKey]) {
 
-  /** What goes with one request; signed anew each time. */
+  /** What goes with one request; signed again each time. */
   def headers(
       method: String, target: String, idempotencyKey: Option[String], body: Array[Byte]): Seq[(String, String)] = {
     val own = Seq("Authorization" -> s"Bearer ${Credentials.checked(token)}") ++
