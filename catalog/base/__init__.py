@@ -1,1 +1,1 @@
-"""What every part of the catalog uses: errors, identifiers, points at which tests stop it."""
+"""Shared by every package of the catalog: errors, identifiers, crash points for tests."""

@@ -1,4 +1,4 @@
-"""Named points between the steps of a commit.
+"""Named crash points between the steps of a commit.
 
 Nothing happens at a point unless a hook is installed in this process; the tests install one that kills the
 process, to show that no acknowledged commit is lost and no half-made one is seen.
@@ -13,7 +13,7 @@ _hooks: list[Callable[[str], None]] = []
 
 
 def point(name: str) -> None:
-    """Tell the installed hooks that this point was reached."""
+    """Call the installed hooks for this point."""
     for hook in _hooks:
         hook(name)
 

@@ -1,4 +1,4 @@
-"""Errors about the existence of catalog objects and about commits.
+"""Errors about catalog objects that exist or do not exist, and about commits.
 
 Each is a `LakewardenError` and also the exception that pyiceberg's `Catalog` interface promises, so that code
 written against pyiceberg works unchanged against `GuardedCatalog`.
@@ -32,8 +32,10 @@ class NamespaceNotEmpty(LakewardenError, iceberg.NamespaceNotEmptyError):
 
 
 class CommitConflict(LakewardenError, iceberg.CommitFailedException):
-    """Another commit came first, or a requirement no longer holds; the client may load and try again."""
+    """Another commit came first, or a requirement no longer holds; the client can load the table and try
+    again.
+    """
 
 
 class KeysChanged(CommitConflict):
-    """Keys that were seen of a table were replaced by a commit since; looking again tells those of today."""
+    """A commit replaced keys of the table that were read before; read them again."""

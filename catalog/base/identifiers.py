@@ -1,4 +1,4 @@
-"""Names of namespaces and tables, as `policy.identifiers` decides what is one."""
+"""Parses names of namespaces and tables; `policy.identifiers` decides what is valid."""
 
 from policy.identifiers import (
     MAX_LEVELS,

@@ -1,4 +1,4 @@
-"""AES-GCM as it is used everywhere here.
+"""AES-GCM with fixed parameters.
 
 Rules: keys of 16, 24 or 32 bytes; nonces of 12 bytes and tags of 16, nothing else; what does not authenticate
 is `DecryptionRefused`. Sealed bytes are nonce | ciphertext | tag.
@@ -24,19 +24,21 @@ NONCE_LENGTH: Final = 12
 TAG_LENGTH: Final = 16
 OVERHEAD: Final = NONCE_LENGTH + TAG_LENGTH
 
-#: Nonce of 12 bytes, ciphertext with tag, AAD; and the nonce and AAD that it is sealed with anew.
+#: Nonce of 12 bytes, ciphertext with tag, AAD; and the nonce and AAD for the new encryption.
 Resealing = tuple[bytes, bytes, bytes, bytes, bytes]
 
 
 def require_key_length(length: int) -> int:
-    """The length, if AES has keys of so many bytes.
+    """Return the length if AES has keys of that many bytes.
 
     Raises:
         KeyNotUsable: it has not.
     """
     if length not in KEY_LENGTHS:
         raise KeyNotUsable(
-            f"A key of {length} bytes cannot be used.", rule="key-length", hint="Use 16, 24 or 32 bytes."
+            f"A key of {length} bytes cannot be used: AES keys have 16, 24 or 32 bytes.",
+            rule="key-length",
+            hint="Use a key of 16, 24 or 32 bytes.",
         )
     return length
 
@@ -58,22 +60,22 @@ class Aead:
         require_key_length(len(key))
         self._spend = spend or _uncounted
         with key.lent() as lent:
-            # The key is expanded at once; what stays of it is OpenSSL's, which clears it in the end.
+            # The key schedule is computed once. OpenSSL keeps it and clears it when it is freed.
             self._cipher = AESGCM(lent)
 
     def encrypt(self, nonce: bytes, plaintext: bytes, aad: bytes) -> bytes:
-        """Ciphertext and tag.
+        """Return ciphertext and tag.
 
         Raises:
             ValueError: the nonce has not 12 bytes.
         """
         if len(nonce) != NONCE_LENGTH:
-            raise ValueError("a nonce has 12 bytes")
+            raise ValueError("a nonce must have 12 bytes")
         self._spend()
         return self._cipher.encrypt(nonce, plaintext, aad)
 
     def decrypt(self, nonce: bytes, ciphertext: bytes, aad: bytes) -> bytes:
-        """The plaintext of a ciphertext followed by its tag.
+        """Return the plaintext of a ciphertext followed by its tag.
 
         Raises:
             DecryptionRefused: wrong nonce length, too short, or not authentic.
@@ -86,13 +88,13 @@ class Aead:
             raise refused() from failure
 
     def seal(self, plaintext: bytes, aad: bytes) -> bytes:
-        """Nonce, ciphertext and tag, under a random nonce."""
+        """Encrypt under a random nonce; return nonce, ciphertext and tag."""
         self._spend()
         nonce = secrets.token_bytes(NONCE_LENGTH)
         return nonce + self._cipher.encrypt(nonce, plaintext, aad)
 
     def open(self, sealed: bytes, aad: bytes) -> bytes:
-        """The plaintext of what `seal` made.
+        """Decrypt what `seal` returned.
 
         Raises:
             DecryptionRefused: too short, or not authentic.
@@ -105,7 +107,7 @@ class Aead:
             raise refused() from failure
 
     def open_all(self, sealed: Iterable[tuple[bytes, bytes, bytes]], opened: list[bytes]) -> None:
-        """Open one after the other.
+        """Decrypt several values in order.
 
         Args:
             sealed: nonce, ciphertext with tag, and AAD of each.
@@ -122,7 +124,7 @@ class Aead:
             raise refused() from failure
 
     def open_key(self, sealed: bytes, aad: bytes) -> SecretBytes:
-        """The key that `seal_key` sealed.
+        """Decrypt the key that `seal_key` encrypted.
 
         Raises:
             DecryptionRefused: too short, or not authentic.
@@ -137,14 +139,14 @@ class Aead:
         return SecretBytes.taking(opened)
 
     def seal_key(self, key: SecretBytes, aad: bytes) -> bytes:
-        """A key, sealed under a random nonce."""
+        """Encrypt a key under a random nonce."""
         self._spend()
         nonce = secrets.token_bytes(NONCE_LENGTH)
         with key.lent() as lent:
             return nonce + self._cipher.encrypt(nonce, lent, aad)
 
     def reseal(self, sealed: Iterable[Resealing], length: int, under: Aead, done: list[bytes]) -> None:
-        """Encrypt under another key what was sealed here; nothing of it stays behind in plaintext.
+        """Re-encrypt sealed values under another key and overwrite the plaintext.
 
         Args:
             sealed: what is to be opened, and how it is sealed.
@@ -172,13 +174,14 @@ class Aead:
 
 
 def _uncounted() -> None:
-    """For keys that are gone before they could encrypt too often, and where somebody else counts."""
+    """Counts nothing: for keys that do not live long enough to reach the limit, or that the caller counts."""
 
 
 def refused() -> DecryptionRefused:
-    """The one error for bytes that do not open, which tells nothing of why."""
+    """The one error for bytes that do not authenticate; it does not reveal why."""
     return DecryptionRefused(
-        "A wrapped key does not open: it was changed, or belongs to another key, table, file or column.",
+        "A wrapped key cannot be decrypted: it was changed, or it belongs to another key, table, "
+        "file or column.",
         rule="aead",
-        hint="Restore the metadata from a sealed version.",
+        hint="Restore the table's metadata from a sealed version (`lakewarden table restore`).",
     )

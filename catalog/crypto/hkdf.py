@@ -1,4 +1,4 @@
-"""Keys derived from keys.
+"""Derives keys from keys (HKDF).
 
 Source: RFC 5869, with SHA-256 and without salt: what goes in is a random key already (section 3.1).
 """
@@ -12,7 +12,7 @@ from catalog.crypto.secret import SecretBytes
 
 
 def derived(key: SecretBytes, length: int, info: bytes) -> bytes:
-    """Bytes for one purpose.
+    """Derive bytes for one purpose.
 
     Args:
         key: what they are derived from.

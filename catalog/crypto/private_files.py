@@ -1,4 +1,4 @@
-"""Files that only their owner may read: opened, replaced and locked with care.
+"""Reads, replaces and locks files that only their owner can read.
 
 Rules:
 - Neither symbolic nor hard links are followed, nothing but a regular file is read, and a file that its group
@@ -28,7 +28,7 @@ _LOCK_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os
 
 
 def read_private(path: Path, *, limit: int) -> bytes:
-    """The whole of a private file.
+    """Read a private file.
 
     Args:
         path: the file.
@@ -42,17 +42,21 @@ def read_private(path: Path, *, limit: int) -> bytes:
         descriptor = os.open(path, _READ_FLAGS)
     except OSError as failure:
         raise _unusable(
-            path, f"cannot be opened ({failure.strerror})", "Check that it is there."
+            path,
+            f"cannot be opened ({failure.strerror})",
+            "Check that the file exists and that this user can read it.",
         ) from failure
     try:
         _require_private(path, os.fstat(descriptor))
         data = _read_at_most(descriptor, limit + 1)
     except OSError as failure:
-        raise _unusable(path, f"cannot be read ({failure.strerror})", "Check the disk.") from failure
+        raise _unusable(
+            path, f"cannot be read ({failure.strerror})", "Check the disk, then try again."
+        ) from failure
     finally:
         os.close(descriptor)
     if len(data) > limit:
-        raise _unusable(path, f"has more than {limit} bytes", "Check that it is the right file.")
+        raise _unusable(path, f"has more than {limit} bytes", "Check that the path names the right file.")
     return data
 
 
@@ -66,13 +70,17 @@ def _read_at_most(descriptor: int, count: int) -> bytes:
 
 def _require_private(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise _unusable(path, "is not a regular file", "Name the file itself.")
+        raise _unusable(path, "is not a regular file", "Name the file itself, not a link or directory.")
     if status.st_nlink > 1:
-        raise _unusable(path, "has a second name (hard link)", "Remove the other name, or make a new file.")
+        raise _unusable(
+            path, "has a second name (hard link)", "Remove the other hard link, or make a new file."
+        )
     if status.st_uid not in (os.geteuid(), 0):
-        raise _unusable(path, "belongs to another user", "Run as its owner, or change the owner.")
+        raise _unusable(path, "belongs to another user", "Run as the owner of the file, or change its owner.")
     if stat.S_IMODE(status.st_mode) & 0o077:
-        raise _unusable(path, "can be read or written by group or others", "Set its mode to 0600.")
+        raise _unusable(
+            path, "can be read or written by group or others", "Set its mode to 0600 (`chmod 600 FILE`)."
+        )
 
 
 def create_private(path: Path, data: bytes) -> None:
@@ -103,7 +111,9 @@ def replace_private(path: Path, data: bytes) -> None:
         with contextlib.suppress(FileNotFoundError):
             beside.unlink()
         raise _unusable(
-            path, f"cannot be written ({failure.strerror})", "Check disk and rights."
+            path,
+            f"cannot be written ({failure.strerror})",
+            "Check the free space of the disk and the permissions of the directory.",
         ) from failure
 
 
@@ -125,7 +135,7 @@ def _flush_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, *, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
-    """Hold the exclusive lock that belongs to a file, against threads and processes alike.
+    """Hold the exclusive lock of a file, against threads and processes.
 
     Args:
         path: the file; the lock is ``<path>.lock`` beside it.
@@ -138,7 +148,9 @@ def locked(path: Path, *, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[Non
     try:
         descriptor = os.open(lock, _LOCK_FLAGS, 0o600)
     except OSError as failure:
-        raise _unusable(lock, f"cannot be opened ({failure.strerror})", "Check the directory.") from failure
+        raise _unusable(
+            lock, f"cannot be opened ({failure.strerror})", "Check that the directory exists and is writable."
+        ) from failure
     try:
         _wait_for(lock, descriptor, time.monotonic() + timeout)
         yield
@@ -153,7 +165,7 @@ def _wait_for(lock: Path, descriptor: int, deadline: float) -> None:
             return
         except BlockingIOError as failure:
             if time.monotonic() >= deadline:
-                raise _unusable(lock, "is held by another process", "Try again.") from failure
+                raise _unusable(lock, "is locked by another process", "Try again.") from failure
             time.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""Signatures over HTTP requests, by which an engine proves that it holds its key.
+"""Signs and verifies HTTP requests, so that an engine proves that it holds its key.
 
 One profile of HTTP Message Signatures, and nothing beside it:
 
@@ -37,7 +37,7 @@ from policy.errors import NotAuthenticated
 SIGNATURE_INPUT: Final = "Signature-Input"
 SIGNATURE: Final = "Signature"
 CONTENT_DIGEST: Final = "Content-Digest"
-#: The rule of every refusal of a signature as such.
+#: The rule of every refused signature.
 RULE: Final = "engine-signature"
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
@@ -55,7 +55,7 @@ _DIGEST: Final = "sha-256="
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """What a signature covers of a request, besides its own parameters.
+    """The parts of a request that a signature covers, besides its own parameters.
 
     Attributes:
         method: in upper case.
@@ -75,7 +75,7 @@ class SignedRequest:
 
     @property
     def components(self) -> Mapping[str, str]:
-        """What is covered, by name and in order."""
+        """Return the covered components by name and in order."""
         key = {} if self.idempotency_key is None else {"idempotency-key": self.idempotency_key}
         return {
             "@method": self.method,
@@ -89,7 +89,7 @@ class SignedRequest:
 
 @dataclass(frozen=True, slots=True)
 class SignatureParameters:
-    """What a signature says of itself.
+    """The parameters of a signature.
 
     Attributes:
         created: when it was made, in seconds since 1970.
@@ -103,11 +103,11 @@ class SignatureParameters:
 
     @classmethod
     def new(cls, key_id: uuid.UUID, created: int) -> Self:
-        """Parameters for one more signature."""
+        """Return new parameters."""
         return cls(created, secrets.token_urlsafe(16), key_id)
 
     def of(self, request: SignedRequest) -> str:
-        """The parameters with the names of what they cover of a request."""
+        """Return the parameters with the components that they cover."""
         names = " ".join(f'"{name}"' for name in request.components)
         return (
             f'({names});created={self.created};nonce="{self.nonce}";keyid="{self.key_id}"'
@@ -117,7 +117,7 @@ class SignatureParameters:
 
 @dataclass(frozen=True, slots=True)
 class RequestSignature:
-    """A signature with its parameters, and the text of these as it was sent."""
+    """A signature with its parameters, and their text as it was sent."""
 
     parameters: SignatureParameters
     text: str
@@ -135,11 +135,11 @@ class RequestSignature:
         matched = _PARAMETERS.fullmatch(text) if labelled else None
         value = _bytes_of(signature.removeprefix(_LABEL))
         if matched is None or value is None:
-            raise refused(f"{SIGNATURE_INPUT} or {SIGNATURE} is not of the form that engines send.")
+            raise refused(f"{SIGNATURE_INPUT} or {SIGNATURE} does not have the form that engines send.")
         return cls(SignatureParameters(int(matched[1]), matched[2], uuid.UUID(matched[3])), text, value)
 
     def is_by(self, public_key: bytes, request: SignedRequest) -> bool:
-        """Whether the holder of a key signed this request, and all of it.
+        """Return whether the holder of a key signed all of this request.
 
         Args:
             public_key: 32 bytes (RFC 8032, section 5.1.5).
@@ -157,7 +157,7 @@ class RequestSignature:
 def sign(
     request: SignedRequest, key: Ed25519PrivateKey, parameters: SignatureParameters
 ) -> Mapping[str, str]:
-    """The headers that a request is sent with."""
+    """Return the headers of a signed request."""
     signature = key.sign(_base(request, parameters))
     return {
         CONTENT_DIGEST: f"{_DIGEST}{_binary(request.body_sha256)}",
@@ -174,16 +174,16 @@ def digest_in(header: str) -> bytes:
     """
     digest = _bytes_of(header.removeprefix(_DIGEST))
     if not header.startswith(_DIGEST) or digest is None:
-        raise refused(f"{CONTENT_DIGEST} is not one sha-256.")
+        raise refused(f"{CONTENT_DIGEST} must hold exactly one sha-256 digest.")
     return digest
 
 
 def refused(problem: str) -> NotAuthenticated:
-    """The refusal of a signature."""
+    """The error for a signature that is not valid."""
     return NotAuthenticated(
         problem,
         rule=RULE,
-        hint="Sign the request as docs/rest-api.md says, and let proxies pass it unchanged.",
+        hint="Sign the request as described in docs/rest-api.md, and check that proxies do not change it.",
     )
 
 
@@ -194,12 +194,12 @@ def _base(request: SignedRequest, parameters: SignatureParameters) -> bytes:
 
 
 def _binary(value: bytes) -> str:
-    """A byte sequence of structured fields (RFC 8941, section 3.3.5)."""
+    """Parse a byte sequence of structured fields (RFC 8941, section 3.3.5)."""
     return f":{base64.b64encode(value).decode('ascii')}:"
 
 
 def _bytes_of(text: str) -> bytes | None:
-    """The other way round; None if it is not canonical."""
+    """Encode a byte sequence; None if the text is not canonical."""
     try:
         value = base64.b64decode(text.removeprefix(":").removesuffix(":"), validate=True)
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""Key bytes that mask themselves.
+"""Secret bytes that `repr`, `str`, JSON and pickle do not reveal.
 
 Rules:
 - `reveal` and `lent` are the two doors. `repr`, `str`, `format`, JSON and pickle give nothing away; pickle is
@@ -22,7 +22,7 @@ _MASK = "SecretBytes(****)"
 
 
 class SecretBytes:
-    """Secret bytes, masked everywhere but in `reveal` and `lent`.
+    """Secret bytes; only `reveal` and `lent` return them.
 
     Args:
         data: the secret; it is copied.
@@ -42,7 +42,7 @@ class SecretBytes:
         return taken
 
     def reveal(self) -> bytes:
-        """The secret itself.
+        """Return the secret.
 
         Raises:
             ValueError: the secret has been wiped.
@@ -51,7 +51,7 @@ class SecretBytes:
 
     @contextmanager
     def lent(self) -> Iterator[memoryview]:
-        """The secret itself, without a copy, for what takes a buffer and is done with it within the block.
+        """Lend the secret without a copy, as a buffer for the duration of the block.
 
         Raises:
             ValueError: the secret has been wiped.
@@ -59,7 +59,7 @@ class SecretBytes:
         yield memoryview(self._held()).toreadonly()
 
     def wipe(self) -> None:
-        """Overwrite the secret, as far as Python allows: bytes that were revealed before stay in memory."""
+        """Overwrite the secret as far as Python permits; bytes revealed before stay in memory."""
         if self._data is not None:
             self._data[:] = bytes(len(self._data))
             self._data = None
@@ -70,7 +70,7 @@ class SecretBytes:
         return self._data
 
     def __del__(self) -> None:
-        # An object whose making failed has no data.
+        # If the constructor failed, there is no data.
         if hasattr(self, "_data"):
             self.wipe()
 
@@ -98,11 +98,11 @@ class SecretBytes:
         raise TypeError("a secret cannot be pickled")
 
     def __getstate__(self) -> NoReturn:
-        raise TypeError("a secret has no state to hand out")
+        raise TypeError("a secret has no state to copy")
 
 
 def hush(logger: str) -> None:
-    """Keep a library's logger from writing at DEBUG, where it would write down answers with keys in them.
+    """Keep a library's logger from writing at DEBUG, where it would log responses with keys.
 
     Args:
         logger: its exact name; loggers below it are others.

@@ -1,4 +1,4 @@
-"""Keys: from the master key in the KMS down to the data key of one file.
+"""Envelope encryption: from PEKs down to the data keys of files.
 
 - `secret`: key bytes that mask themselves.  `aead`: AES-GCM as it is used here.
 - `kms`: the interface to a key management service.  `local_kms`, with `keystore`, `root_key` and

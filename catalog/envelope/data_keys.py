@@ -1,4 +1,4 @@
-"""Data keys (DEKs): made per file and key, wrapped by a PEK, bound to table, file and columns.
+"""Data keys (DEKs): one per file and key, wrapped by a PEK, bound to table, file and columns.
 
 Rules:
 - The AAD of a wrapped data key names the header of the key metadata, the table, the file, the PEK, the
@@ -34,7 +34,7 @@ BOUNDS_AAD: Final = b"lakewarden/bounds/1\0"
 
 
 class NewKey(NamedTuple):
-    """A data key that is to be wrapped.
+    """A data key to wrap.
 
     Attributes:
         pek: the PEK to wrap it with.
@@ -48,7 +48,7 @@ class NewKey(NamedTuple):
 
 
 def new_dek(length: int) -> SecretBytes:
-    """A random data key.
+    """Create a random data key.
 
     Raises:
         KeyNotUsable: a length other than 16, 24 or 32 bytes.
@@ -57,7 +57,7 @@ def new_dek(length: int) -> SecretBytes:
 
 
 def sealed_aad(purpose: bytes, metadata: KeyMetadata, file: FileIdentity, binding: bytes) -> bytes:
-    """The AAD of what a PEK seals for one key of a file.
+    """Return the AAD of a value that a PEK seals for one key of a file.
 
     Args:
         purpose: `DEK_AAD` or `BOUNDS_AAD`.
@@ -80,7 +80,7 @@ def wrap_deks(
     footer_digest: FooterDigest | None = None,
     stock_readers: bool = False,
 ) -> KeyMetadata:
-    """The key metadata of a new file, without bounds.
+    """Wrap data keys into the key metadata of a new file, without encrypted statistics.
 
     Args:
         algorithm: the algorithm of the file.
@@ -110,7 +110,7 @@ def wrap_deks(
 
 
 def _wrap(metadata: KeyMetadata, file: FileIdentity, key: NewKey) -> KeyEntry:
-    """An entry for key metadata with this header and digests."""
+    """Wrap one key into an entry, with this header and these digests."""
     if key.pek.table_uuid != file.table_uuid:
         raise refused()
     require_key_length(len(key.dek))
@@ -119,7 +119,7 @@ def _wrap(metadata: KeyMetadata, file: FileIdentity, key: NewKey) -> KeyEntry:
 
 
 def open_dek(metadata: KeyMetadata, entry: KeyEntry, file: FileIdentity, pek: Pek) -> SecretBytes:
-    """The data key of one entry.
+    """Unwrap the data key of one entry.
 
     Raises:
         DecryptionRefused: another PEK or table, or the entry does not open.
@@ -131,7 +131,7 @@ def open_dek(metadata: KeyMetadata, entry: KeyEntry, file: FileIdentity, pek: Pe
 def open_bounds(
     metadata: KeyMetadata, file: FileIdentity, peks: Callable[[PekRef], Pek]
 ) -> dict[int, ColumnBounds]:
-    """What the key metadata says of the file's columns, by field id; nothing if it has no sealed bounds.
+    """Decrypt the encrypted statistics of the file's columns, by field id; empty if there are none.
 
     Args:
         metadata: the key metadata of a file.
@@ -169,7 +169,7 @@ def _require_pek(entry: KeyEntry, file: FileIdentity, pek: Pek) -> None:
 def rewrap_deks(
     metadata: KeyMetadata, file: FileIdentity, peks: Mapping[PekRef, Pek], targets: Mapping[UUID, PekRef]
 ) -> KeyMetadata:
-    """The same data keys, each under the version of its PEK that is wanted.
+    """Rewrap data keys under the target versions of their PEKs.
 
     Args:
         metadata: the key metadata of a file.
@@ -215,7 +215,7 @@ def _reseal(
     file: FileIdentity,
     peks: Mapping[PekRef, Pek],
 ) -> bytes:
-    """Sealed bounds of an entry that was moved to another version of its PEK."""
+    """Reseal the encrypted statistics of an entry under another version of its PEK."""
     plain = _known(peks, before.bound.pek).aead.open(
         sealed, sealed_aad(BOUNDS_AAD, metadata, file, before.binding)
     )
@@ -227,7 +227,7 @@ def _reseal(
 def same_deks(
     before: KeyMetadata, after: KeyMetadata, file: FileIdentity, peks: Mapping[PekRef, Pek]
 ) -> bool:
-    """Whether two forms of a file's key metadata hold the same keys for the same columns of the same PEKs.
+    """Return whether two forms of a file's key metadata hold the same keys for the same columns and PEKs.
 
     Digests and bounds have to be the same, too.
 

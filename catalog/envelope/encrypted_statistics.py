@@ -1,4 +1,4 @@
-"""Bounds and counts of encrypted columns: put together, and sealed into the key metadata of their file.
+"""Encrypted statistics: bounds and counts of encrypted columns, sealed into the key metadata of their file.
 
 Rules:
 - What a key covers is described under that key's PEK alone, so that rights to the key are rights to it.
@@ -21,7 +21,7 @@ from catalog.crypto.aead import OVERHEAD
 from catalog.envelope.key_metadata import BOUNDS_STEP, MAX_BYTES
 from policy.errors import DecryptionRefused
 
-#: A longer bound is left out; writers cut texts and bytes far below it.
+#: A longer bound is left out; writers truncate texts and bytes far below this.
 MAX_BOUND_BYTES: Final = 255
 _MAX_COUNT: Final = 2**63 - 1
 _COUNT: Final = struct.Struct(">H")
@@ -35,7 +35,7 @@ _PER_NUMBER: Final = 8
 
 
 class ColumnBounds(NamedTuple):
-    """What is known of a column in one file; None where nothing is.
+    """The statistics of a column in one file; None if unknown.
 
     Attributes:
         values: number of values, nulls and NaN included.
@@ -53,7 +53,7 @@ class ColumnBounds(NamedTuple):
 
 
 class Directory(NamedTuple):
-    """What the plaintexts of many files have in common: which columns, and what is said of each.
+    """The common layout of the plaintexts of many files: columns, and what each has.
 
     Attributes:
         columns: field ids with their flags, ascending by field id.
@@ -69,7 +69,7 @@ class Directory(NamedTuple):
 
 
 def encode(columns: Mapping[int, ColumnBounds]) -> bytes:
-    """The plaintext of sealed bounds; columns of which nothing is known are left out.
+    """Encode the plaintext of encrypted statistics; columns without statistics are left out.
 
     Args:
         columns: by field id, each fit to be stored (`storable`).
@@ -91,18 +91,18 @@ def encode(columns: Mapping[int, ColumnBounds]) -> bytes:
 
 
 def storable(column: ColumnBounds) -> ColumnBounds:
-    """The column without what the format cannot hold: long bounds, and counts that are none."""
+    """Return the column without what the format cannot hold: long bounds and invalid counts."""
     values, nulls, nans, lower, upper = column
     return ColumnBounds(_count(values), _count(nulls), _count(nans), _bound(lower), _bound(upper))
 
 
 def padded(length: int) -> int:
-    """The length of a plaintext with its padding."""
+    """Return the length of a plaintext with its padding."""
     return max(-(-length // BOUNDS_STEP), 1) * BOUNDS_STEP
 
 
 def fitting(groups: Sequence[Mapping[int, ColumnBounds]], before: int) -> list[dict[int, ColumnBounds]]:
-    """As many columns as the key metadata of one file holds, those with the lowest field ids first.
+    """Return as many columns as fit into the key metadata of one file, lowest field ids first.
 
     Args:
         groups: the columns of each key that covers some.
@@ -129,7 +129,7 @@ def fitting(groups: Sequence[Mapping[int, ColumnBounds]], before: int) -> list[d
 
 
 def directory(data: bytes) -> Directory:
-    """Where things stand in a plaintext.
+    """Parse the layout of a plaintext.
 
     Raises:
         DecryptionRefused: it is not well formed.
@@ -152,7 +152,7 @@ def directory(data: bytes) -> Directory:
 
 
 def decode(data: bytes) -> dict[int, ColumnBounds]:
-    """What `encode` put together.
+    """Decode what `encode` wrote.
 
     Raises:
         DecryptionRefused: it is not exactly as the format says.
@@ -178,16 +178,16 @@ def decode(data: bytes) -> dict[int, ColumnBounds]:
 
 
 def counts_in(flags: int) -> int:
-    """How many counts a column with these flags has."""
+    """Return the number of counts of a column with these flags."""
     return (flags & sum(COUNT_FLAGS)).bit_count()
 
 
 def malformed() -> DecryptionRefused:
     """The error for a plaintext that is not as the format says."""
     return DecryptionRefused(
-        "The sealed bounds of a file are malformed.",
+        "The encrypted statistics of a file are malformed.",
         rule="sealed-bounds",
-        hint="Restore the table's metadata from a sealed version.",
+        hint="Restore the table's metadata from a sealed version (`lakewarden table restore`).",
     )
 
 
@@ -211,5 +211,5 @@ def _size(column: ColumnBounds) -> int:
 
 
 def _sealed_length(plain: int) -> int:
-    """What sealed bounds take in key metadata, their own length included."""
+    """Return the length of encrypted statistics in key metadata, with their length field."""
     return 2 + OVERHEAD + padded(plain)

@@ -1,4 +1,4 @@
-"""Digests that key metadata keeps of a file: of all of its bytes, and of a Parquet file's footer.
+"""Digests of a file in key metadata: of all of its bytes, and of a Parquet file's footer.
 
 Both stand in the AAD of the file's keys, so that neither can be changed beside the bytes that it is of.
 
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from policy.errors import DecryptionRefused
 
-#: A footer's content, of which there is at least some, its length and the magic.
+#: The shortest footer: one byte of content, its length, and the magic bytes.
 LEAST_FOOTER: Final = 12
 _FILE: Final = struct.Struct(">Q32s")
 _FOOTER: Final = struct.Struct(">I32s")
@@ -22,7 +22,7 @@ FOOTER_DIGEST_BYTES: Final = _FOOTER.size
 
 
 class FileDigest(NamedTuple):
-    """What a file is, byte for byte.
+    """The length and SHA-256 of a file.
 
     Attributes:
         length: its length in bytes.
@@ -33,7 +33,7 @@ class FileDigest(NamedTuple):
     sha256: bytes
 
     def to_bytes(self) -> bytes:
-        """The digest section.
+        """Encode the digest section.
 
         Raises:
             DecryptionRefused: a part that the format cannot hold.
@@ -49,7 +49,7 @@ class FileDigest(NamedTuple):
 
 
 class FooterDigest(NamedTuple):
-    """How a Parquet file ends, byte for byte.
+    """The length and SHA-256 of a Parquet file's footer.
 
     Attributes:
         length: of its footer in bytes, with the length and the magic at its end.
@@ -60,7 +60,7 @@ class FooterDigest(NamedTuple):
     sha256: bytes
 
     def to_bytes(self) -> bytes:
-        """The footer's digest section.
+        """Encode the digest section of the footer.
 
         Raises:
             DecryptionRefused: a part that the format cannot hold.
@@ -84,7 +84,7 @@ class FooterDigest(NamedTuple):
 
 def malformed(what: str) -> DecryptionRefused:
     return DecryptionRefused(
-        f"The key metadata is malformed: {what}.",
+        f"The key metadata of a file is malformed: {what}.",
         rule="key-metadata",
-        hint="Restore the table's metadata from a sealed version.",
+        hint="Restore the table's metadata from a sealed version (`lakewarden table restore`).",
     )

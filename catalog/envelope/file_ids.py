@@ -25,7 +25,7 @@ from policy.errors import DecryptionRefused
 
 FILE_ID_LENGTH: Final = 16
 _BASE_NAME: Final = re.compile(r"(?:.*-)?([0-9a-f]{32})(?:\.[A-Za-z0-9]+)*", re.DOTALL)
-#: The same for RE2, anywhere in a location: what follows the id has neither `-` nor `/`.
+#: The same for RE2, anywhere in a location: the text after the id has neither `-` nor `/`.
 _AT_THE_END: Final = r"(?:\A|[-/])(?P<id>[0-9a-f]{32})(?:\.[A-Za-z0-9]+)*\z"
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_=.-]*")
 _EXTENSION: Final = re.compile(r"[A-Za-z0-9]+(?:\.[A-Za-z0-9]+)*")
@@ -34,7 +34,7 @@ _PARQUET_PREFIX: Final = b"lakewarden/file/1\0"
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """Which file of which table.
+    """Identifies a file of a table.
 
     Attributes:
         table_uuid: the table's immutable UUID.
@@ -67,7 +67,7 @@ def file_id_of(location: str) -> bytes:
 
 
 def file_ids_of(locations: pa.Array) -> npt.NDArray[np.uint8]:
-    """The file ids of many locations, as `file_id_of`: one row of 16 bytes each.
+    """Return the file ids of many locations, as `file_id_of`: one row of 16 bytes each.
 
     Raises:
         DecryptionRefused: a location has none; names it.
@@ -80,12 +80,12 @@ def file_ids_of(locations: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def shown_file_ids(locations: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """The file ids of many locations in hexadecimal digits; null where a location has none."""
+    """Return the file ids of many locations in hexadecimal digits; null if a location has none."""
     return pc.struct_field(pc.extract_regex(locations, _AT_THE_END), "id")
 
 
 def new_file_name(prefix: str, extension: str) -> str:
-    """A base name with a fresh file id.
+    """Return a base name with a new file id.
 
     Args:
         prefix: what stands before the id, without the dash that follows it; may be empty.
@@ -95,20 +95,20 @@ def new_file_name(prefix: str, extension: str) -> str:
         ValueError: a prefix or extension that would break the name.
     """
     if _PREFIX.fullmatch(prefix) is None or _EXTENSION.fullmatch(extension) is None:
-        raise ValueError("a prefix or extension with characters that a file name may not have here")
+        raise ValueError("the prefix or extension has characters that a data file name cannot have")
     lead = f"{prefix}-" if prefix else ""
     return f"{lead}{secrets.token_hex(FILE_ID_LENGTH)}.{extension}"
 
 
 def parquet_aad_prefix(file: FileIdentity) -> bytes:
-    """The AAD prefix that every reader and writer of a Parquet file supplies."""
+    """Return the AAD prefix that every reader and writer of a Parquet file must supply."""
     return _PARQUET_PREFIX + file.table_uuid.bytes + file.file_id
 
 
 def _nameless(location: str) -> DecryptionRefused:
     return DecryptionRefused(
-        "The file's name has no file id, so no key can be bound to it.",
+        "The file name contains no file id, so no key can be bound to it.",
         path=location,
         rule="file-id",
-        hint="Write encrypted files with the names that the catalog's write session gives.",
+        hint="Write encrypted files under the names that the catalog's write session gives.",
     )

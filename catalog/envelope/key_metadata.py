@@ -1,4 +1,4 @@
-"""The key metadata of one encrypted file: the bytes in a manifest's ``key_metadata``.
+"""Parses and encodes the key metadata of one encrypted file: ``key_metadata`` in a manifest.
 
 Rules:
 - One encoding for one meaning: the footer key first, column groups ascending by their first field id, field
@@ -50,11 +50,12 @@ FOOTER_DIGEST_FLAG: Final = 0x10
 ALGORITHM_CODES: Final = MappingProxyType(
     {Algorithm.AES_GCM_V1: 1, Algorithm.AES_GCM_CTR_V1: 2, Algorithm.ORC_AES_CTR: 3}
 )
-#: Sealed bounds are padded to a multiple of so many bytes, so that their lengths tell next to nothing.
+#: Encrypted statistics are padded to a multiple of this many bytes, so that their length reveals almost
+#: nothing.
 BOUNDS_STEP: Final = 256
 _ALGORITHMS: Final = MappingProxyType({code: algorithm for algorithm, code in ALGORITHM_CODES.items()})
 _WRAPPED_LENGTHS: Final = frozenset(length + OVERHEAD for length in KEY_LENGTHS)
-#: ORC has no AES-192, and neither Parquet's footers nor what Parquet's stock readers look for.
+#: ORC does not support AES-192. Neither do Parquet's footers, nor the files that Parquet's key tools read.
 _ORC_WRAPPED_LENGTHS: Final = frozenset(length + OVERHEAD for length in (16, 32))
 _PARQUET_FLAGS: Final = PLAINTEXT_FOOTER_FLAG | STOCK_READERS_FLAG | FOOTER_DIGEST_FLAG
 _ALL_FLAGS: Final = _PARQUET_FLAGS | DIGEST_FLAG | BOUNDS_FLAG
@@ -63,7 +64,7 @@ _CACHED_BYTES: Final = 512
 
 
 class Binding(NamedTuple):
-    """What one entry says of its key, apart from the key.
+    """The binding of one key: everything in its entry except the key.
 
     Attributes:
         pek: the PEK version that wraps the key; its master key id is the entry's key name.
@@ -74,16 +75,16 @@ class Binding(NamedTuple):
     field_ids: tuple[int, ...]
 
     def to_bytes(self) -> bytes:
-        """Role, PEK id, PEK version, key name with length, field ids with count.
+        """Encode role, PEK id, PEK version, key name with length, and field ids with count.
 
         Raises:
             DecryptionRefused: a part that the format cannot hold, or field ids out of order.
         """
         pek, ids = self.pek, self.field_ids
         if not is_master_key_id(pek.master_key_id) or not 1 <= pek.version < 2**32:
-            raise malformed("the name or version of a key")
+            raise malformed("the name or version of a key is not valid")
         if len(ids) > MAX_FIELD_IDS or not _ascending(ids) or (ids and ids[-1] >= 2**31):
-            raise malformed("the field ids of a key")
+            raise malformed("the field ids of a key are not valid")
         name = pek.master_key_id.encode("ascii")
         head = struct.pack(">B16sIB", bool(ids), pek.pek_id.bytes, pek.version, len(name))
         return head + name + struct.pack(f">H{len(ids)}i", len(ids), *ids)
@@ -102,7 +103,7 @@ class KeyEntry(NamedTuple):
 
     @property
     def bound(self) -> Binding:
-        """The binding as values."""
+        """Parse the binding."""
         return _binding(self.binding)
 
     @property
@@ -131,7 +132,7 @@ class KeyMetadata(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> KeyMetadata:
-        """Key metadata out of its bytes.
+        """Parse key metadata.
 
         Raises:
             DecryptionRefused: anything that is not exactly as the format says.
@@ -148,17 +149,17 @@ class KeyMetadata(NamedTuple):
         covering = len(_covering(entries)) if data[2] & BOUNDS_FLAG else 0
         bounds, offset = _bounds(data, offset, covering)
         if offset != len(data):
-            raise malformed("what follows its last part")
+            raise malformed("it has bytes after its last part")
         return cls(data[:3], tuple(entries), digest, footer_digest, bounds)
 
     def to_bytes(self) -> bytes:
-        """The bytes of the key metadata.
+        """Encode the key metadata.
 
         Raises:
             DecryptionRefused: they would not parse to the same.
         """
         if len(self.entries) > MAX_KEYS:
-            raise malformed("the number of keys")
+            raise malformed("the number of keys is not valid")
         parts = [self.header, bytes((len(self.entries),))]
         for binding, wrapped in self.entries:
             parts += (binding, bytes((len(wrapped),)), wrapped)
@@ -172,22 +173,22 @@ class KeyMetadata(NamedTuple):
 
     @property
     def digests(self) -> bytes:
-        """The digest sections that there are, which are part of what the wrapped keys are bound to."""
+        """Return the digest sections, which the wrapped keys are bound to."""
         return b"".join(each.to_bytes() for each in (self.digest, self.footer_digest) if each is not None)
 
     @property
     def covering(self) -> tuple[KeyEntry, ...]:
-        """The entries whose keys cover columns: the only one, or those of the groups."""
+        """Return the entries whose keys cover columns: the only one, or those of the column groups."""
         return _covering(self.entries)
 
     @property
     def stock_readers(self) -> bool:
-        """Whether the file also carries what stock Parquet readers need."""
+        """Return whether the file also carries the key material for Parquet's key tools."""
         return bool(self.header[2] & STOCK_READERS_FLAG)
 
     @property
     def free_ranges(self) -> tuple[tuple[int, int], ...]:
-        """Start and end of what may be any bytes, for all that parsing looks at.
+        """Return the byte ranges that the parser does not interpret.
 
         That is the wrapped keys, the digests, and sealed bounds, in this order. Key metadata of the same
         length that differs there alone parses, and says the same elsewhere; but for a footer's digest, whose
@@ -220,7 +221,7 @@ class KeyMetadata(NamedTuple):
         return Footer.PLAINTEXT if self.header[2] & PLAINTEXT_FOOTER_FLAG else Footer.ENCRYPTED
 
     def file_keys(self) -> FileKeys:
-        """What the metadata states, for `policy.encryption.epochs` to judge."""
+        """Return what the metadata states, for `policy.encryption.epochs` to check."""
         stated = tuple((entry.binding, entry.data_key_length) for entry in self.entries)
         if sum(len(binding) for binding, _ in stated) > _CACHED_BYTES:
             return _file_keys.__wrapped__(self.header, stated)
@@ -236,7 +237,7 @@ def header(
     bounds: bool = False,
     stock_readers: bool = False,
 ) -> bytes:
-    """The first three bytes of key metadata.
+    """Encode the first three bytes of key metadata.
 
     Args:
         algorithm: of the file.
@@ -255,55 +256,55 @@ def header(
 def _check_header(data: bytes) -> None:
     algorithm = _ALGORITHMS.get(data[1])
     if data[0] != FORMAT_1 or algorithm is None or data[2] & ~_ALL_FLAGS:
-        raise malformed("its format, algorithm or flags")
+        raise malformed("its format, algorithm or flags are not valid")
     if algorithm is Algorithm.ORC_AES_CTR and data[2] & _PARQUET_FLAGS:
         raise malformed("its flags")
     if data[3] == 0:
-        raise malformed("the number of keys")
+        raise malformed("the number of keys is not valid")
 
 
 def _entry(data: bytes, start: int) -> tuple[KeyEntry, int]:
-    """The entry at an offset, and the offset behind it."""
+    """Parse the entry at an offset; return it and the next offset."""
     try:
         ids_at = start + _NAME_AT + data[start + _NAME_AT - 1]
         length_at = ids_at + 2 + 4 * (data[ids_at] << 8 | data[ids_at + 1])
         end = length_at + 1 + data[length_at]
     except IndexError as failure:
-        raise malformed("its end, which comes too early") from failure
+        raise malformed("it is truncated") from failure
     if end > len(data):
-        raise malformed("its end, which comes too early")
+        raise malformed("it is truncated")
     binding, wrapped = data[start:length_at], data[length_at + 1 : end]
     orc = data[1] == ALGORITHM_CODES[Algorithm.ORC_AES_CTR]
     if len(wrapped) not in (_ORC_WRAPPED_LENGTHS if orc else _WRAPPED_LENGTHS):
-        raise malformed("the length of a wrapped key")
+        raise malformed("the length of a wrapped key is not valid")
     _binding(binding)
     return KeyEntry(binding, wrapped), end
 
 
 def _digests(data: bytes, start: int, keys: int) -> tuple[FileDigest | None, FooterDigest | None, int]:
-    """The digest sections at an offset, and the offset behind them."""
+    """Parse the digest sections at an offset; return them and the next offset."""
     of_file, of_footer = data[2] & DIGEST_FLAG, data[2] & FOOTER_DIGEST_FLAG
     if of_footer and keys == 1:
-        raise malformed("the digest of a footer without keys of columns")
+        raise malformed("it has a footer digest, but no column keys")
     middle = start + FILE_DIGEST_BYTES * bool(of_file)
     end = middle + FOOTER_DIGEST_BYTES * bool(of_footer)
     if end > len(data):
-        raise malformed("its end, which comes too early")
+        raise malformed("it is truncated")
     digest = FileDigest.of_bytes(data[start:middle]) if of_file else None
     return digest, FooterDigest.of_bytes(data[middle:end]) if of_footer else None, end
 
 
 def _bounds(data: bytes, start: int, count: int) -> tuple[tuple[bytes, ...], int]:
-    """So many sealed values at an offset, and the offset behind them."""
+    """Parse a number of encrypted statistics at an offset; return them and the next offset."""
     found, at = [], start
     for _ in range(count):
         length = int.from_bytes(data[at : at + 2], "big")
         if length <= OVERHEAD or (length - OVERHEAD) % BOUNDS_STEP:
-            raise malformed("the length of sealed bounds")
+            raise malformed("the length of its encrypted statistics")
         found.append(data[at + 2 : at + 2 + length])
         at += 2 + length
     if at > len(data):
-        raise malformed("its end, which comes too early")
+        raise malformed("it is truncated")
     return tuple(found), at
 
 
@@ -317,18 +318,18 @@ def _binding(data: bytes) -> Binding:
 
 @lru_cache(maxsize=1024)
 def _read_binding(data: bytes) -> Binding:
-    """The files of a table share their bindings, so that these are read once."""
+    """Parse a binding; cached, because the files of a table share their bindings."""
     role, pek_id, version, name_length = struct.unpack_from(">B16sIB", data)
     try:
         name = data[_NAME_AT : _NAME_AT + name_length].decode("ascii")
     except UnicodeDecodeError as failure:
-        raise malformed("the name of a key") from failure
+        raise malformed("the name of a key is not valid") from failure
     (count,) = struct.unpack_from(">H", data, _NAME_AT + name_length)
     ids = struct.unpack_from(f">{count}i", data, _NAME_AT + name_length + 2)
     if not is_master_key_id(name) or version == 0:
-        raise malformed("the name or version of a key")
+        raise malformed("the name or version of a key is not valid")
     if role != bool(ids) or not _ascending(ids):
-        raise malformed("the role or the field ids of a key")
+        raise malformed("the role or the field ids of a key are not valid")
     return Binding(PekRef(UUID(bytes=pek_id), version, name), ids)
 
 
@@ -348,15 +349,17 @@ def _ascending(ids: tuple[int, ...]) -> bool:
 
 
 def _check_order(entries: list[KeyEntry]) -> None:
-    """One footer key, first; then groups ascending by first field id, no field id in two of them."""
+    """Check the order: one footer key first, then groups ascending by first field id, no field id in two
+    groups.
+    """
     if len(entries) == 1:
         if entries[0].binding[0] != 0:
-            raise malformed("the footer key, which is missing")
+            raise malformed("the footer key is missing")
         return
     groups = [entry.bound.field_ids for entry in entries]
     if groups[0] or not all(groups[1:]):
-        raise malformed("the footer key, which is missing or not the first and only one")
+        raise malformed("the footer key is missing, or is not the first and only one")
     if not _ascending(tuple(ids[0] for ids in groups[1:])):
-        raise malformed("the order of the column keys")
+        raise malformed("the column keys are not in order")
     if len({i for ids in groups for i in ids}) != sum(len(ids) for ids in groups):
-        raise malformed("a column, which is under two keys")
+        raise malformed("a column is under two keys")

@@ -1,4 +1,4 @@
-"""The key metadata of many files, most of which differ in wrapped keys, digests and sealed bounds alone.
+"""Parses the key metadata of many files at once.
 
 Rules:
 - The first of its kind is parsed as strictly as ever. What has the same length and the same bytes everywhere
@@ -30,7 +30,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Place(NamedTuple):
-    """Where a wrapped key, or the bounds that are sealed beside it, stand in key metadata of one form.
+    """The position of a wrapped key, or of the encrypted statistics beside it, in key metadata of one form.
 
     Attributes:
         binding: the bytes of the key's `Binding`.
@@ -44,18 +44,18 @@ class Place(NamedTuple):
 
     @property
     def pek(self) -> PekRef:
-        """The PEK that the binding names."""
+        """Return the PEK of the binding."""
         return KeyEntry(self.binding, b"").bound.pek
 
     @property
     def field_ids(self) -> tuple[int, ...]:
-        """The columns that the binding names; none for a footer's key, or the key of the whole file."""
+        """Return the columns of the binding; none for a footer key, or the key of a whole file."""
         return KeyEntry(self.binding, b"").bound.field_ids
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The files of one form.
+    """The files whose key metadata has one form.
 
     Attributes:
         metadata: the key metadata of the first of them.
@@ -68,33 +68,33 @@ class Form:
     data: Bytes
 
     def places(self) -> tuple[Place, ...]:
-        """Where the wrapped keys are, in the order of the entries."""
+        """Return the positions of the wrapped keys, in the order of the entries."""
         metadata = self.metadata
         return _places(metadata.entries, metadata.free_ranges[: len(metadata.entries)])
 
     def bounds(self) -> tuple[Place, ...]:
-        """Where the sealed bounds are, in the order of the entries that cover columns; empty without any."""
+        """Return the positions of the encrypted statistics, in the order of their entries."""
         count = len(self.metadata.bounds)
         if not count:
             return ()
         return _places(self.metadata.covering, self.metadata.free_ranges[-count:])
 
     def digests(self) -> Bytes:
-        """The digest sections, one row each: of the file, of its footer; of no bytes where there are none."""
+        """Return the digest sections, one row each: of the file, of its footer; empty if there are none."""
         start = self.places()[-1].end
         return self.data[:, start : start + len(self.metadata.digests)]
 
     def file_digests(self) -> Bytes | None:
-        """The files' digest sections, one row each; None where there are none."""
+        """Return the files' digest sections, one row each; None if there are none."""
         return None if self.metadata.digest is None else self.digests()[:, :FILE_DIGEST_BYTES]
 
     def footer_digests(self) -> Bytes | None:
-        """The footers' digest sections, one row each; None where there are none."""
+        """Return the footers' digest sections, one row each; None if there are none."""
         return None if self.metadata.footer_digest is None else self.digests()[:, -FOOTER_DIGEST_BYTES:]
 
 
 def read_forms(column: pa.ChunkedArray, paths: pa.ChunkedArray) -> list[Form]:
-    """The key metadata of some files, by form.
+    """Parse the key metadata of several files, by form.
 
     Args:
         column: key metadata of the files; null for those without, which are of no form.
@@ -114,7 +114,8 @@ def read_forms(column: pa.ChunkedArray, paths: pa.ChunkedArray) -> list[Form]:
             form = Form(_parsed(data[0].tobytes(), paths, int(left[0])), left, data)
             same = _alike(form)
             if same.all():
-                # Nothing is copied where there is one form, as nearly always: bounds make it much.
+                # Copies nothing if there is one form, which is nearly always so: encrypted statistics make it
+                # large.
                 forms.append(form)
                 break
             forms.append(Form(form.metadata, left[same], data[same]))
@@ -123,7 +124,7 @@ def read_forms(column: pa.ChunkedArray, paths: pa.ChunkedArray) -> list[Form]:
 
 
 def side_by_side(count: int, *parts: bytes | Bytes) -> Bytes:
-    """So many rows, put together of what they have in common and of what is each one's own."""
+    """Return rows of bytes, composed of common and individual parts."""
     columns = [
         np.broadcast_to(np.frombuffer(part, np.uint8), (count, len(part)))
         if isinstance(part, bytes)
@@ -134,7 +135,7 @@ def side_by_side(count: int, *parts: bytes | Bytes) -> Bytes:
 
 
 def byte_strings(rows: Bytes) -> list[bytes]:
-    """Each row as a byte string, in full."""
+    """Convert each row to a byte string."""
     whole = np.ascontiguousarray(rows)
     return cast(list[bytes], whole.view(np.dtype((np.void, rows.shape[1]))).ravel().tolist())
 
@@ -159,7 +160,7 @@ def _parsed(data: bytes, paths: pa.ChunkedArray, row: int) -> KeyMetadata:
 
 
 def _alike(form: Form) -> npt.NDArray[np.bool_]:
-    """Which rows are as the first one everywhere but in the free ranges, and parse there as well."""
+    """Return which rows equal the first one outside of the free ranges, and parse there, too."""
     fixed = np.ones(form.data.shape[1], np.bool_)
     for start, end in form.metadata.free_ranges:
         fixed[start:end] = False

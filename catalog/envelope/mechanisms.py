@@ -1,4 +1,4 @@
-"""Encryption mechanisms: what becomes of a new file's keys, and how a file's keys are opened again.
+"""Encryption mechanisms: create the keys of a new file, and open the keys of a file.
 
 Rules:
 - `envelope` wraps each data key by a PEK into key metadata. `plaintext` has neither keys nor metadata, and
@@ -27,7 +27,7 @@ PekLookup = Callable[[PekRef], Pek]
 
 
 class OpenedKey(NamedTuple):
-    """A key of a file in plaintext.
+    """A plaintext key of a file.
 
     Attributes:
         key_name: the master key id.
@@ -41,7 +41,7 @@ class OpenedKey(NamedTuple):
 
 
 class Crypto(NamedTuple):
-    """What a reader needs to open one encrypted file.
+    """What a reader needs to decrypt one file.
 
     Attributes:
         algorithm: the algorithm of the file.
@@ -62,17 +62,17 @@ class EncryptionManager(Protocol):
 
     @property
     def identifier(self) -> str:
-        """The value of `encryption.mechanism` that selects it."""
+        """Return the value of `encryption.mechanism` that selects this mechanism."""
 
     def wrap_new(self, spec: EncryptionSpec, file: FileIdentity, keys: Sequence[NewKey]) -> bytes | None:
-        """The key metadata of a new file; None if the mechanism has none.
+        """Return the key metadata of a new file; None if the mechanism has none.
 
         Raises:
             EncryptionPolicyViolation: keys that do not fit the table's specification.
         """
 
     def open(self, key_metadata: bytes | None, file: FileIdentity, peks: PekLookup) -> Crypto | None:
-        """What opens a file; None if nothing is needed.
+        """Return what decrypts a file; None if nothing is needed.
 
         Raises:
             DecryptionRefused: the key metadata is missing, malformed, unexpected or does not open.
@@ -89,9 +89,9 @@ class EnvelopeManager:
         """See `EncryptionManager.wrap_new`."""
         if any(len(key.dek) != spec.data_key_length for key in keys):
             raise EncryptionPolicyViolation(
-                f"A data key has not the {spec.data_key_length} bytes that the table asks for.",
+                f"A data key has the wrong length: the table requires {spec.data_key_length} bytes.",
                 rule="data-key-length",
-                hint="Make data keys of encryption.data-key-length bytes.",
+                hint="Create data keys of encryption.data-key-length bytes.",
             )
         return wrap_deks(spec.algorithm, spec.footer, file, keys).to_bytes()
 
@@ -112,7 +112,7 @@ class EnvelopeManager:
 
 
 class PlaintextManager:
-    """No encryption."""
+    """The plaintext mechanism: no encryption."""
 
     identifier = "plaintext"
 
@@ -120,7 +120,9 @@ class PlaintextManager:
         """See `EncryptionManager.wrap_new`."""
         if keys or spec.encrypts:
             raise EncryptionPolicyViolation(
-                "A plaintext file has no keys.", rule="plaintext-required", hint="Use the table's mechanism."
+                "A plaintext file cannot have keys.",
+                rule="plaintext-required",
+                hint="Use the encryption mechanism of the table.",
             )
         return None
 

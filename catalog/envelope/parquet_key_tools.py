@@ -1,4 +1,4 @@
-"""Keys for stock Parquet readers: data keys under a key-encryption key (KEK), and that under the table's PEK.
+"""Keys for Parquet's key tools: data keys under a key-encryption key (KEK), and KEKs under the table's PEK.
 
 Rules:
 - A KEK serves one write and one key of its files: the footer's, or that of a group of columns. Stock readers
@@ -37,7 +37,7 @@ _TRANSPORT_AAD: Final = b"lakewarden/write-kek/1\0"
 
 
 class KekClaims(NamedTuple):
-    """What a wrapped KEK says of itself; it is true once `open_kek` has opened it.
+    """The claims in a wrapped KEK; untrusted until `open_kek` has decrypted it.
 
     Attributes:
         table_uuid: the table whose files it opens.
@@ -54,7 +54,7 @@ class KekClaims(NamedTuple):
     of_group: bool
 
     def to_bytes(self) -> bytes:
-        """The head of the wrapped form."""
+        """Encode the header of the wrapped form."""
         return _HEAD.pack(
             FORMAT_1,
             self.table_uuid.bytes,
@@ -66,7 +66,7 @@ class KekClaims(NamedTuple):
 
 
 class StockKey(NamedTuple):
-    """A KEK on its way to an engine.
+    """A KEK in transport to an engine.
 
     Attributes:
         label: which key of the files it is for.
@@ -88,7 +88,7 @@ def make_stock_keys(
     labels: Sequence[KeyLabel],
     peks: Mapping[str, Pek],
 ) -> tuple[StockKey, ...]:
-    """New KEKs for a write, one for each key of its files.
+    """Create KEKs for a write, one for each key of its files.
 
     Args:
         transport: the write's key.
@@ -123,12 +123,12 @@ def _make(
 
 
 def transport_kek_aad(transport: TransportKey, table_uuid: UUID, kek_id: bytes, label: KeyLabel) -> bytes:
-    """The AAD of a KEK under a transport key."""
+    """Return the AAD of a KEK under a transport key."""
     return _TRANSPORT_AAD + transport.id + table_uuid.bytes + kek_id + label.to_bytes()
 
 
 def claims_of(wrapped: str) -> KekClaims:
-    """What a wrapped KEK says of itself.
+    """Parse the claims of a wrapped KEK.
 
     Raises:
         DecryptionRefused: that is no wrapped KEK.
@@ -142,7 +142,7 @@ def claims_of(wrapped: str) -> KekClaims:
 
 
 def open_kek(wrapped: str, pek: Pek) -> SecretBytes:
-    """The KEK inside.
+    """Unwrap a KEK.
 
     Args:
         wrapped: as files carry it.
@@ -170,7 +170,7 @@ def _bytes_of(wrapped: str) -> bytes:
 
 def _malformed() -> DecryptionRefused:
     return DecryptionRefused(
-        "That is not a wrapped key of a file for stock readers.",
+        "The request does not contain a wrapped key of a Parquet file.",
         rule="wrapped-kek",
-        hint="Send what stands in the file's key material, unchanged.",
+        hint="Send the wrapped key from the file's key material, unchanged.",
     )

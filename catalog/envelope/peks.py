@@ -1,4 +1,4 @@
-"""Table keys (PEKs): their records, and the cache that keeps the KMS out of the way of reads.
+"""Key-encryption keys of tables (PEKs): records, and a cache that saves KMS calls.
 
 Rules:
 - One unwrap a PEK and TTL, whatever the number of files, threads or engines: callers that come while one is
@@ -38,13 +38,13 @@ from policy.errors import KeyNotUsable, KmsUnavailable
 DEFAULT_TTL_SECONDS: Final = 60.0
 PEK_LENGTH: Final = 32
 KEY_CHECK_LENGTH: Final = 16
-#: How long keys are waited for, in seconds. With the deadline of the last call it stays below 30.
+#: The time in seconds to wait for keys. Together with the deadline of the last call it is below 30.
 PATIENCE_S: Final = 14.0
 _CHECK_INFO: Final = b"lakewarden/pek-check/1\0"
 
 
 class PekState(StrEnum):
-    """What a PEK may be used for."""
+    """The state of a PEK, which decides what it can be used for."""
 
     ACTIVE = "active"
     DECRYPT_ONLY = "decrypt-only"
@@ -82,13 +82,13 @@ class PekRecord:
 
     @property
     def ref(self) -> PekRef:
-        """How epochs and key metadata name it."""
+        """Return the reference that epochs and key metadata use."""
         return PekRef(self.id, self.version, self.master_key_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Pek:
-    """A PEK in plaintext, ready to wrap and unwrap data keys of its table.
+    """A plaintext PEK, ready to wrap and unwrap data keys of its table.
 
     Attributes:
         ref: its name.
@@ -114,7 +114,7 @@ def create_pek(
     pek_id: UUID | None = None,
     version: int = 1,
 ) -> PekRecord:
-    """A new PEK of 32 bytes for a table and one of its master keys, ready to be stored.
+    """Create a PEK of 32 bytes for a table and one of its master keys.
 
     Args:
         kms: where its master key is.
@@ -147,7 +147,7 @@ def create_pek(
 
 
 def key_check(key: SecretBytes, table_uuid: UUID, ref: PekRef) -> bytes:
-    """The check value of a PEK: 16 bytes from which nothing of the key can be learned.
+    """Return the check value of a PEK: 16 bytes that reveal nothing of the key.
 
     HKDF-SHA256 without salt; the info is ASCII ``lakewarden/pek-check/1`` NUL, table UUID, PEK id, version as
     u32, big endian. The master key is not in it: a PEK that is rewrapped stays the same.
@@ -166,7 +166,7 @@ _Slot = tuple[UUID, int, UUID, str, str, bytes, bytes | None]
 
 
 class PekCache:
-    """Unwrapped PEKs, each for a bounded time; safe for many threads.
+    """Caches unwrapped PEKs, each for a limited time; safe for many threads.
 
     Args:
         clients: KMS clients by identifier.
@@ -198,7 +198,7 @@ class PekCache:
         self._flights: dict[_Slot, Future[Pek]] = {}
 
     def get(self, record: PekRecord, *, for_writing: bool = False) -> Pek:
-        """The PEK of a record, from the cache or from the KMS.
+        """Return the PEK of a record, from the cache or from the KMS.
 
         Args:
             record: as stored, with its state of now.
@@ -212,7 +212,7 @@ class PekCache:
         return self._get(record, for_writing, self._clock() + self._patience)
 
     def get_all(self, records: Iterable[PekRecord], *, for_writing: bool = False) -> dict[PekRef, Pek]:
-        """The PEKs of several records, as `get`; the patience is for all of them together.
+        """Return the PEKs of several records; one time-out covers all of them.
 
         Raises:
             KeyNotUsable, DecryptionRefused, KmsUnavailable: one cannot be had.
@@ -221,7 +221,7 @@ class PekCache:
         return {record.ref: self._get(record, for_writing, until) for record in records}
 
     def _get(self, record: PekRecord, for_writing: bool, until: float) -> Pek:
-        """As `get`; nothing is asked or waited for after `until`."""
+        """As `get`, with a deadline for the KMS call and the wait."""
         _require_usable(record, for_writing)
         slot = _slot(record)
         with self._lock:
@@ -239,7 +239,9 @@ class PekCache:
         return self._fly(record, slot, flight) if mine else _published(flight, left)
 
     def forget(self, pek_id: UUID) -> None:
-        """Drop every version of a PEK; an unwrap that is under way will not be kept either."""
+        """Remove every version of a PEK from the cache; the result of an unwrap in progress is not cached
+        either.
+        """
         with self._lock:
             for slot in [slot for slot in self._cached if slot[0] == pek_id]:
                 del self._cached[slot]
@@ -255,7 +257,7 @@ class PekCache:
             flight.set_exception(failure)
             raise
         except BaseException:
-            # What ends this thread is not for those of others.
+            # An interrupt of this thread must not end the wait of others.
             self._publish(slot, flight, None)
             flight.set_exception(_no_patience_left())
             raise
@@ -264,7 +266,7 @@ class PekCache:
         return pek
 
     def _publish(self, slot: _Slot, flight: Future[Pek], cached: _Cached | None) -> None:
-        """Keep what came back, unless the PEK was forgotten meanwhile."""
+        """Cache the result, unless the PEK was forgotten meanwhile."""
         with self._lock:
             if self._flights.get(slot) is flight:
                 del self._flights[slot]
@@ -272,7 +274,7 @@ class PekCache:
                     self._cached[slot] = cached
 
     def _unwrap(self, record: PekRecord) -> Pek:
-        """The PEK that the KMS gives for a record, if it is the one that was created."""
+        """Unwrap a record with the KMS, and check that the PEK is the one that was created."""
         key = self._ask(record)
         found = key_check(key, record.table_uuid, record.ref)
         aead = Aead(key, self._counting(record.ref))
@@ -280,9 +282,9 @@ class PekCache:
             return Pek(record.ref, record.table_uuid, aead, found)
         if not hmac.compare_digest(found, record.check):
             raise KmsUnavailable(
-                f"The KMS gave another key for PEK {record.id} than the one that it made.",
+                f"The KMS returned a key for PEK {record.id} that differs from the key that it created.",
                 rule="key-check",
-                hint="Have an administrator examine the KMS; until then nothing is read or written with it.",
+                hint="Have an administrator examine the KMS. Until then, the catalog does not use this key.",
             )
         return Pek(record.ref, record.table_uuid, aead)
 
@@ -290,9 +292,9 @@ class PekCache:
         client = self._clients.get(record.kms)
         if client is None:
             raise KeyNotUsable(
-                f"PEK {record.id} is wrapped by KMS {record.kms!r}, which is not configured.",
+                f"PEK {record.id} is wrapped by the KMS {record.kms!r}, which is not configured.",
                 rule="kms",
-                hint="Configure that KMS, or wrap the PEK anew.",
+                hint="Configure that KMS, or rewrap the PEK with `lakewarden key rewrap-master`.",
             )
         key = client.get_key(record.wrapped, KeyContext(self._catalog, record.table_uuid))
         _require_length(key, record.ref)
@@ -305,7 +307,7 @@ class PekCache:
 
 
 def _published(flight: Future[Pek], patience: float) -> Pek:
-    """What another caller's unwrap brought, within so many seconds."""
+    """Wait for another caller's unwrap, at most the given number of seconds."""
     try:
         return flight.result(patience)
     except TimeoutError as failure:
@@ -314,21 +316,25 @@ def _published(flight: Future[Pek], patience: float) -> Pek:
 
 def _no_patience_left() -> KmsUnavailable:
     return KmsUnavailable(
-        "The KMS did not answer in time.", rule="kms-deadline", hint="Try again when the KMS answers."
+        "The KMS did not respond in time.",
+        rule="kms-deadline",
+        hint="Check that the KMS is running and reachable, then try again.",
     )
 
 
 def _require_length(key: SecretBytes, ref: PekRef) -> None:
     if len(key) != PEK_LENGTH:
         raise KmsUnavailable(
-            f"The KMS gave a key of another length for PEK {ref.pek_id}.",
+            f"The KMS returned a key of the wrong length for PEK {ref.pek_id}.",
             rule="key-length",
             hint="Have an administrator examine the KMS.",
         )
 
 
 def _slot(record: PekRecord) -> _Slot:
-    """All that the unwrapped PEK depends on, so that a record that differs is never served another's."""
+    """Return everything that the unwrapped PEK depends on, so that a changed record never gets another
+    record's key.
+    """
     return (
         record.id,
         record.version,
@@ -351,12 +357,15 @@ def _require_usable(record: PekRecord, for_writing: bool) -> None:
 
 
 def state_hint(state: PekState) -> str:
-    """What to do about a key that its state keeps from being used."""
+    """Return the next step for a key whose state prevents its use."""
     if state is PekState.DESTROYED:
         return (
-            "What is under it can never be read again. For new files, rotate the table's keys with "
+            "Files under it can never be read again. For new files, rotate the table's keys with "
             "`lakewarden key rotate`."
         )
     if state is PekState.DISABLED:
-        return "See `lakewarden key list`; what is disabled can be enabled again, until its time is over."
+        return (
+            "See `lakewarden key list`. Enable a disabled key with `lakewarden key enable`, before "
+            "its time of destruction."
+        )
     return "Use the table's current PEK."

@@ -1,4 +1,4 @@
-"""Encryption mechanisms by name: the built-in ones, and more by entry point.
+"""Loads encryption mechanisms by name: built-in ones, and others by entry point.
 
 Entry point group ``lakewarden.encryption_managers``: a callable without arguments that returns an
 `EncryptionManager`. What holds of KMS back ends (`catalog.kms.registry`) holds of mechanisms too.
@@ -30,5 +30,7 @@ def load_encryption_manager(name: str) -> EncryptionManager:
         return PlaintextManager()
     manager = from_entry_point(MANAGER_GROUP, name)
     if not isinstance(manager, EncryptionManager):
-        raise misconfigured(f"{name!r} of {MANAGER_GROUP} does not make an EncryptionManager.")
+        raise misconfigured(
+            f"The entry point {name!r} of {MANAGER_GROUP} does not return an EncryptionManager."
+        )
     return manager

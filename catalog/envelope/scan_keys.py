@@ -1,4 +1,4 @@
-"""Data keys for an engine that scans: out from under the PEKs, under a key made for this scan.
+"""Rewraps data keys for a scan: from the table's PEKs to the scan's transport key.
 
 Rules:
 - One wrapper alone uses the scan's key, with a counter as nonce, so that no nonce comes twice. It stops after
@@ -33,12 +33,12 @@ from policy.encryption.epochs import PekRef
 from policy.errors import DecryptionRefused, KeyNotUsable
 
 MAX_WRAPS: Final = 2**32
-#: So many keys at once stay within the processor's cache.
+#: This many keys at once fit into the processor's cache.
 _BATCH: Final = 8192
 
 
 class FormKeys(NamedTuple):
-    """The files of one form, and those of their keys that the reader may have.
+    """The files of one form, and the keys that the reader gets.
 
     Attributes:
         form: the files.
@@ -51,7 +51,7 @@ class FormKeys(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WrappedKeys:
-    """Released data keys under a scan's key, file by file.
+    """Released data keys under a scan's transport key, file by file.
 
     Attributes:
         offsets: where the keys of each file begin in what follows; one more than there are files.
@@ -97,7 +97,7 @@ class ScanWrapper:
         self._next = 0
 
     def rewrap_for_scan(self, paths: pa.ChunkedArray, released: Sequence[FormKeys]) -> WrappedKeys:
-        """The released data keys of the planned files under the scan's key.
+        """Rewrap the released data keys of the planned files under the scan's transport key.
 
         Args:
             paths: the checked locations of all planned files.
@@ -127,15 +127,15 @@ class ScanWrapper:
     def _rewrap(
         self, form: Form, place: Place, file_ids: Bytes, counters: Rows, paths: pa.ChunkedArray
     ) -> tuple[KeyLabel, Bytes]:
-        """One key of all files of a form, under the scan's key."""
+        """Rewrap one key of all files of a form under the scan's transport key."""
         entry = KeyEntry(place.binding, b"")
         pek = self._peks.get(entry.bound.pek)
         if pek is None:
             raise DecryptionRefused(
-                "The file is under a PEK that this scan has not.",
+                "The file is encrypted under a PEK that is not among the keys of this scan.",
                 path=paths[0].as_py(),
                 rule="pek",
-                hint="Ask for the right to use the key.",
+                hint="Ask an administrator for the release permission on the master key of these columns.",
             )
         label = label_of(entry)
         length = place.end - place.start - OVERHEAD
@@ -159,9 +159,9 @@ class ScanWrapper:
             first = self._next
             if first + count > MAX_WRAPS:
                 raise KeyNotUsable(
-                    "One scan has more keys than one transport key may wrap.",
+                    "One scan has more keys than one transport key can wrap.",
                     rule="transport-limit",
-                    hint="Read the table in parts, by a filter on its partitions.",
+                    hint="Read the table in parts, with a filter on its partitions.",
                 )
             self._next += count
         return first
@@ -175,7 +175,7 @@ def _resealings(
     nonces: Bytes,
     common: tuple[bytes, bytes, bytes],
 ) -> Iterator[Resealing]:
-    """What is to be opened and sealed.
+    """Return what to open and how to seal it again.
 
     Args:
         data: key metadata of the files.
@@ -206,7 +206,7 @@ def _nonces(counters: Rows) -> Bytes:
 
 
 def _in_order(offsets: Rows, parts: Sequence[_Part]) -> WrappedKeys:
-    """The keys of all forms, in the order of the files and of the keys in each."""
+    """Return the keys of all forms, in the order of the files and of the keys in each."""
     labels = tuple(dict.fromkeys(part.label for part in parts))
     none = np.empty(0, np.int64)
     order = np.argsort(np.concatenate([none, *(part.positions for part in parts)]))
@@ -218,7 +218,7 @@ def _in_order(offsets: Rows, parts: Sequence[_Part]) -> WrappedKeys:
 
 
 def _binary(rows: Bytes) -> pa.Array:
-    """Rows of bytes as Arrow's byte strings."""
+    """Convert rows of bytes to an Arrow binary array."""
     return pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(rows.shape[1]), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows))]
     ).cast(pa.binary())

@@ -1,4 +1,4 @@
-"""Bounds of encrypted columns, opened for a scan that filters by them: the files of one form at once.
+"""Decrypts the encrypted statistics that a scan filters by, for all files of one form at once.
 
 Rules:
 - One AES-GCM operation a file, and only for keys that cover a column of the filter.
@@ -31,7 +31,7 @@ Values = npt.NDArray[np.object_]
 
 @dataclass(frozen=True, slots=True)
 class ColumnOfFiles:
-    """What is known of one column in some files, None where nothing is; as in `ColumnBounds`."""
+    """The statistics of one column in several files; None if unknown, as in `ColumnBounds`."""
 
     values: Values
     nulls: Values
@@ -41,14 +41,14 @@ class ColumnOfFiles:
 
     @classmethod
     def unknown(cls, count: int) -> ColumnOfFiles:
-        """Nothing, of so many files."""
+        """Return unknown statistics for a number of files."""
         return cls(*(np.full(count, None, np.object_) for _ in range(5)))
 
 
 def open_bounds_of(
     form: Form, place: Place, paths: pa.ChunkedArray, table_uuid: UUID, pek: Pek
 ) -> list[bytes]:
-    """The plaintexts of sealed bounds at one place, in the order of the form's rows.
+    """Decrypt the encrypted statistics at one position, in the order of the form's rows.
 
     Args:
         form: files of one form.
@@ -83,7 +83,7 @@ def open_bounds_of(
 
 
 def columns_of(plaintexts: Sequence[bytes], wanted: Collection[int]) -> dict[int, ColumnOfFiles]:
-    """What plaintexts of one length say of some columns.
+    """Parse statistics of one length for some columns.
 
     They were written by the catalog alone and checked when they were committed, so that no more is checked
     here than is needed to take them apart.

@@ -1,4 +1,4 @@
-"""Data keys on their way: to an engine under a key made for one scan, back under a key made for one write.
+"""Data keys in transport: to an engine under a key for one scan, and back under a key for one write.
 
 Rules:
 - PEKs stay in the catalog. A plan carries the data keys of the files planned, wrapped under the scan's own
@@ -35,7 +35,7 @@ _STORED_AAD: Final = b"lakewarden/transport-key/1\0"
 
 
 class Purpose(StrEnum):
-    """What a transport key is for."""
+    """The purpose of a transport key."""
 
     SCAN = "scan"
     WRITE = "write"
@@ -43,7 +43,7 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TransportKey:
-    """A key made for one scan or one write.
+    """A transport key, for one scan or one write.
 
     Attributes:
         id: 16 random bytes.
@@ -57,17 +57,17 @@ class TransportKey:
 
     def __post_init__(self) -> None:
         if len(self.id) != TRANSPORT_ID_LENGTH or len(self.key) != TRANSPORT_KEY_LENGTH:
-            raise ValueError("a transport key has an id of 16 bytes and 32 bytes of key")
+            raise ValueError("a transport key must have an id of 16 bytes and a key of 32 bytes")
 
     @classmethod
     def new(cls, purpose: Purpose) -> TransportKey:
-        """A fresh random key."""
+        """Create a random transport key."""
         key = SecretBytes(secrets.token_bytes(TRANSPORT_KEY_LENGTH))
         return cls(secrets.token_bytes(TRANSPORT_ID_LENGTH), purpose, key)
 
 
 class KeyLabel(NamedTuple):
-    """Which key of a file is meant.
+    """Identifies a key of a file.
 
     Attributes:
         key_name: the master key id.
@@ -91,25 +91,25 @@ class KeyLabel(NamedTuple):
 
 
 def label_of(entry: KeyEntry) -> KeyLabel:
-    """The label of a key metadata entry."""
+    """Return the label of a key metadata entry."""
     bound = entry.bound
     return KeyLabel(bound.pek.master_key_id, bound.field_ids)
 
 
 def transport_prefix(transport: TransportKey, table_uuid: UUID) -> bytes:
-    """The part of `transport_aad` that all files of a scan or write share."""
+    """Return the prefix of `transport_aad` that all files of a scan or write share."""
     return f"lakewarden/{transport.purpose}/1\0".encode("ascii") + transport.id + table_uuid.bytes
 
 
 def transport_aad(transport: TransportKey, file: FileIdentity, label: KeyLabel) -> bytes:
-    """The AAD of a data key under a transport key."""
+    """Return the AAD of a data key under a transport key."""
     return transport_prefix(transport, file.table_uuid) + file.file_id + label.to_bytes()
 
 
 def open_transported(
     transport: TransportKey, wrapped: bytes, file: FileIdentity, label: KeyLabel
 ) -> SecretBytes:
-    """A data key out of a plan (on the engine) or out of a commit (in the catalog).
+    """Unwrap a data key from a plan (on the engine) or from a commit (in the catalog).
 
     Raises:
         DecryptionRefused: changed, or of another transport key, table, file, key or column.
@@ -121,7 +121,7 @@ def open_transported(
 
 
 def wrap_for_write(transport: TransportKey, dek: SecretBytes, file: FileIdentity, label: KeyLabel) -> bytes:
-    """A data key that an executor made, wrapped for the commit.
+    """Wrap a data key that an executor made, for the commit.
 
     Raises:
         DecryptionRefused: the transport key is not a write's.
@@ -131,12 +131,14 @@ def wrap_for_write(transport: TransportKey, dek: SecretBytes, file: FileIdentity
 
 
 def seal_transport_key(transport: TransportKey, pek: Pek) -> bytes:
-    """A write's key as the catalog may store it between begin and commit, under one of the table's PEKs."""
+    """Wrap a write's transport key under one of the table's PEKs, as the catalog stores it between begin and
+    commit.
+    """
     return pek.aead.seal_key(transport.key, _stored_aad(transport.id, transport.purpose, pek))
 
 
 def open_transport_key(sealed: bytes, transport_id: bytes, purpose: Purpose, pek: Pek) -> TransportKey:
-    """The write's key out of what `seal_transport_key` made.
+    """Unwrap what `seal_transport_key` wrapped.
 
     Raises:
         DecryptionRefused: changed, or of another id, purpose, table or PEK.
@@ -152,12 +154,13 @@ def _stored_aad(transport_id: bytes, purpose: Purpose, pek: Pek) -> bytes:
 
 
 def require_purpose(transport: TransportKey, purpose: Purpose) -> None:
-    """Refuse a transport key that was made for something else.
+    """Refuse a transport key that was made for another purpose.
 
     Raises:
         DecryptionRefused: it was.
     """
     if transport.purpose is not purpose:
         raise DecryptionRefused(
-            f"A transport key for a {transport.purpose} cannot serve a {purpose}.", rule="transport-purpose"
+            f"A transport key for a {transport.purpose} cannot be used for a {purpose}.",
+            rule="transport-purpose",
         )

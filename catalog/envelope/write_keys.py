@@ -1,4 +1,4 @@
-"""Data keys that a write brings: out from under the write's key, under the table's PEKs.
+"""Rewraps the data keys of a write: from the write's transport key to the table's PEKs.
 
 Rules:
 - The file id comes from the path that was checked, never from the client.
@@ -35,14 +35,14 @@ _LEAST: Final = 4 + FILE_DIGEST_BYTES + FOOTER_DIGEST_BYTES
 
 
 class WrittenKey(NamedTuple):
-    """A data key as a commit brings it, under the write's key."""
+    """A data key in a commit, under the write's transport key."""
 
     label: KeyLabel
     wrapped: bytes
 
 
 class _Route(NamedTuple):
-    """What becomes of the key at one place of a file's keys."""
+    """Where the key at one position of a file's keys goes."""
 
     place: int
     label: bytes
@@ -52,7 +52,7 @@ class _Route(NamedTuple):
 
 
 class WriteRewrapper:
-    """Takes back the data keys of one write.
+    """Rewraps the data keys of one write.
 
     Args:
         transport: the write's key.
@@ -95,7 +95,7 @@ class WriteRewrapper:
         digest: FileDigest | None = None,
         footer_digest: FooterDigest | None = None,
     ) -> KeyMetadata:
-        """The key metadata of one file.
+        """Return the key metadata of one file.
 
         Args:
             path: the checked location.
@@ -124,7 +124,7 @@ class WriteRewrapper:
         digest: FileDigest | None,
         footer_digest: FooterDigest | None,
     ) -> KeyMetadata:
-        """As `rewrap`, for a checked location; the errors name no path."""
+        """Does the work of `rewrap` for a checked location; the errors name no path."""
         labels = tuple(key.label for key in keys)
         routes = self._routes.get(labels) or self._route(labels)
         before = _LEAST + sum(len(route.binding) + 1 + len(keys[route.place].wrapped) for route in routes)
@@ -147,13 +147,13 @@ class WriteRewrapper:
         return bare._replace(entries=tuple(entries), bounds=bounds)
 
     def _route(self, labels: tuple[KeyLabel, ...]) -> tuple[_Route, ...]:
-        """The way of each key in the order of key metadata, once that is known to be well formed."""
+        """Return the route of each key in the order of key metadata, once it is well formed."""
         routes = []
         for place, label in sorted(enumerate(labels), key=lambda item: item[1].field_ids):
             pek = self._peks.get(label.key_name)
             if pek is None:
                 raise DecryptionRefused(
-                    "A key is under a master key that the table has not.",
+                    "The write uses a master key that the table does not use.",
                     rule="pek",
                     hint="Use the keys that the write session gave.",
                 )
@@ -165,14 +165,14 @@ class WriteRewrapper:
 
 
 def _covering(routes: tuple[_Route, ...]) -> tuple[_Route, ...]:
-    """The keys that cover columns, as `KeyMetadata.covering`."""
+    """Return the keys that cover columns, as `KeyMetadata.covering`."""
     return routes if len(routes) == 1 else routes[1:]
 
 
 def _covered(
     routes: tuple[_Route, ...], columns: Mapping[int, ColumnBounds]
 ) -> list[Mapping[int, ColumnBounds]]:
-    """What is known of the columns of each key that covers some."""
+    """Return the statistics of the columns of each key that covers columns."""
     if len(routes) == 1:
         return [columns]
     return [{each: columns[each] for each in route.field_ids if each in columns} for route in routes[1:]]

@@ -1,1 +1,1 @@
-"""Key management services: the interface, the back ends, and what keeps a failing one from doing harm."""
+"""Key management services: interface, back ends, and resilience."""

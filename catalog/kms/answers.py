@@ -1,4 +1,4 @@
-"""The answers of a KMS: their size and the time for all of one are bounded.
+"""Bounds the size and the total time of KMS responses.
 
 The time that a socket allows is for each read: a server that sends a byte now and then would go on for ever.
 - The head of an answer has twice the time of a read: then its connection is cut (`POOLS`). A server that says
@@ -25,11 +25,11 @@ _CHUNK: Final = 64 * 1024
 
 
 class AnswerOutOfBounds(Exception):
-    """An answer is too long, or has taken too long; it says nothing of what was in it."""
+    """A response is too long or took too long; the error does not quote it."""
 
 
 def read_answer(response: urllib3.BaseHTTPResponse, until: float) -> bytes:
-    """The whole body of an answer; at most one more wait for the socket passes the time.
+    """Read a whole response body; at most one more socket read exceeds the time.
 
     Args:
         response: of which nothing was read; it is used up afterwards.
@@ -74,16 +74,16 @@ class _TlsPool(HTTPSConnectionPool):
     ConnectionCls = _TlsConnection
 
 
-#: For the pool manager of a back end, as its `pool_classes_by_scheme`.
+#: The `pool_classes_by_scheme` for the pool manager of a back end.
 POOLS: Final = {"http": _Pool, "https": _TlsPool}
 
 
 @contextmanager
 def _cut_when_late(connection: HTTPConnection) -> Iterator[None]:
-    """Cut a connection if the block takes twice as long as the connection allows for a read."""
+    """Close a connection if the block takes twice the read time-out of the connection."""
 
     def cut() -> None:
-        # It may be gone already.
+        # The connection can be closed already.
         with suppress(OSError, AttributeError):
             connection.sock.shutdown(socket.SHUT_RDWR)
 

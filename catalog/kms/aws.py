@@ -45,7 +45,7 @@ from catalog.settings.kms_options import AwsKmsOptions, is_private_way
 from policy.errors import KeyNotUsable, KmsUnavailable, LakewardenError
 
 _FORMAT: Final = 0x01
-#: The longest ciphertext that Decrypt takes.
+#: The maximum ciphertext length of Decrypt.
 _LONGEST_BLOB: Final = 6144
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _NAME: Final = re.compile(rf"{_KEY_ID.pattern}|alias/[A-Za-z0-9/_-]{{1,249}}")
@@ -53,7 +53,7 @@ _ARN: Final = re.compile(
     rf"(arn:aws[a-z-]*:kms:([a-z0-9-]{{1,32}}):([0-9]{{12}}):)(?:key/{_KEY_ID.pattern}|alias/[A-Za-z0-9/_-]+)"
 )
 _DOES_NOT_OPEN: Final = frozenset({"InvalidCiphertextException", "IncorrectKeyException"})
-#: What botocore raises of an answer that is not as it expects.
+#: What botocore raises for an unexpected response.
 _MALFORMED: Final = (ResponseParserError, ValueError, TypeError, AttributeError, LookupError)
 _NOT_USABLE: Final = frozenset(
     {
@@ -86,7 +86,7 @@ class AwsKms(KmsClient):
     identifier = "aws"
 
     def __init__(self, client: Any, accounts: Sequence[str] = ()) -> None:
-        # At DEBUG botocore writes down whole answers, and requests with a session's token.
+        # At DEBUG, botocore logs whole responses, and requests with session tokens.
         for logger in ("botocore.parsers", "botocore.auth", "botocore.endpoint"):
             hush(logger)
         self._client = client
@@ -95,7 +95,7 @@ class AwsKms(KmsClient):
 
     @classmethod
     def connect(cls, options: AwsKmsOptions) -> AwsKms:
-        """A client of its own; nothing is sent yet.
+        """Return a separate client; sends nothing yet.
 
         Raises:
             PropertyInvalid: no region is known, the profile is missing, or the endpoint, which may come from
@@ -114,10 +114,12 @@ class AwsKms(KmsClient):
                 straight = _config(options).merge(Config(proxies={}))
                 client = session.client("kms", endpoint_url=options.endpoint, config=straight)
         except (BotoCoreError, ValueError) as failure:
-            raise misconfigured(f"AWS KMS cannot be used: {type(failure).__name__}.") from None
+            raise misconfigured(f"The AWS KMS client cannot be created: {type(failure).__name__}.") from None
         if not is_private_way(client.meta.endpoint_url):
-            raise misconfigured("The endpoint of AWS KMS must be https, or on this machine.")
-        # botocore has no public way to put a limit on an answer.
+            raise misconfigured(
+                "Check kms.options: the endpoint of AWS KMS must use https, or be a loopback address."
+            )
+        # botocore has no public interface to limit the size of a response.
         endpoint = client._endpoint
         endpoint.http_session = _BoundedSession(endpoint.http_session, options.request_timeout_s)
         return cls(client, options.accounts)
@@ -153,7 +155,7 @@ class AwsKms(KmsClient):
         return key
 
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
-        """See `KmsClient.rewrap_keys`; AWS takes one key a call, so some are under way at a time."""
+        """See `KmsClient.rewrap_keys`; AWS rewraps one key per call, so several calls run concurrently."""
         parsed = [(self._parse(wrapped), context) for wrapped, context in items]
         return some_at_a_time("aws-kms", lambda each: self._rewrap(*each), parsed)
 
@@ -173,7 +175,7 @@ class AwsKms(KmsClient):
         return _to_bytes(_Wrapped(parts.master_key_id, _key_id(answer, "KeyId"), _blob(answer)))
 
     def _call(self, operation: str, master_key_id: str, **request: Any) -> Mapping[str, Any]:
-        """One request, its failures as the interface names them; no cause that may hold an answer's bytes."""
+        """Send one request and translate its errors; no cause can hold bytes of a response."""
         try:
             answer: Mapping[str, Any] = getattr(self._client, operation)(**request)
         except ClientError as failure:
@@ -183,7 +185,7 @@ class AwsKms(KmsClient):
         return answer
 
     def _require_named_well(self, master_key_id: str) -> None:
-        """An id or alias, or an ARN that may be used.
+        """Check that a master key id is an id, an alias, or an ARN of a permitted account.
 
         Raises:
             KeyNotUsable: it is neither.
@@ -193,19 +195,19 @@ class AwsKms(KmsClient):
         arn = _ARN.fullmatch(master_key_id)
         if arn is None or len(master_key_id) > 255:
             raise KeyNotUsable(
-                f"{master_key_id[:80]!r} does not name a key of AWS KMS.",
+                f"{master_key_id[:80]!r} is not a valid key id for AWS KMS.",
                 rule="master-key",
                 hint="Use a key id, alias/NAME, or an ARN.",
             )
         if arn[2] != self._region or arn[3] not in self._accounts:
             raise KeyNotUsable(
-                f"Master key {master_key_id!r} is of another region, or of an account that is not listed.",
+                f"Master key {master_key_id!r} is in another region, or in an account that is not listed.",
                 rule="master-key",
-                hint="List its account in kms.options.accounts, if its keys may be used.",
+                hint="To use keys of that account, add it to kms.options.accounts.",
             )
 
     def _parse(self, wrapped: bytes) -> _Wrapped:
-        """The parts of a wrapped key.
+        """Parse a wrapped key.
 
         Raises:
             DecryptionRefused: it is none.
@@ -217,7 +219,7 @@ class AwsKms(KmsClient):
 
 
 class _BoundedSession:
-    """botocore's HTTP session, with bounds on answers.
+    """botocore's HTTP session, with bounds on responses.
 
     Args:
         session: botocore's.
@@ -229,7 +231,7 @@ class _BoundedSession:
         self._seconds = seconds
 
     def send(self, request: AWSPreparedRequest) -> AWSResponse:
-        """The answer to a request, with its whole body."""
+        """Send a request and return the response with its whole body."""
         until = time.monotonic() + self._seconds
         request.stream_output = True
         answer = self._session.send(request)
@@ -259,7 +261,7 @@ def _encryption_context(master_key_id: str, context: KeyContext) -> dict[str, st
 
 
 def _reference(parts: _Wrapped) -> str:
-    """The KMS key, in the account that the master key id is of."""
+    """Return the KMS key in the account of the master key id."""
     arn = _ARN.fullmatch(parts.master_key_id)
     return parts.key_id if arn is None else f"{arn[1]}key/{parts.key_id}"
 
@@ -287,43 +289,44 @@ def _from_bytes(wrapped: bytes) -> _Wrapped:
 
 
 def _key_id(answer: Mapping[str, Any], member: str) -> str:
-    """The id of the KMS key in an answer, which names it by its ARN."""
+    """Return the id of the KMS key in a response, which contains its ARN."""
     arn = _ARN.fullmatch(str(answer.get(member)))
     if arn is None or ":key/" not in arn[0]:
-        raise _unavailable("an answer without a key ARN")
+        raise _unavailable("response without a key ARN")
     return arn[0].rpartition("/")[2]
 
 
 def _blob(answer: Mapping[str, Any]) -> bytes:
     blob = answer.get("CiphertextBlob")
     if not isinstance(blob, bytes) or not 0 < len(blob) <= _LONGEST_BLOB:
-        raise _unavailable("an answer without a ciphertext")
+        raise _unavailable("response without a ciphertext")
     return blob
 
 
 def _plaintext(answer: Mapping[str, Any], lengths: Sequence[int]) -> SecretBytes:
     key = answer.get("Plaintext")
     if not isinstance(key, bytes) or len(key) not in lengths:
-        raise _unavailable("an answer without a key of the right length")
+        raise _unavailable("response without a key of the right length")
     return SecretBytes(key)
 
 
 def _translated(failure: ClientError, master_key_id: str) -> LakewardenError:
-    code = str(failure.response.get("Error", {}).get("Code", "an error without a code"))
+    code = str(failure.response.get("Error", {}).get("Code", "error without a code"))
     if code in _DOES_NOT_OPEN:
         return refused()
     if code in _NOT_USABLE:
         return KeyNotUsable(
-            f"Master key {master_key_id!r} cannot be used: AWS KMS answers {code}.",
+            f"AWS KMS refused to use the master key {master_key_id!r}: {code}.",
             rule="master-key",
-            hint="Check that it is there, enabled, and that the catalog's identity may use it.",
+            hint="Check that the key exists and is enabled, and that its key policy grants the "
+            "catalog's identity access.",
         )
     return _unavailable(code)
 
 
 def _unavailable(what: str) -> KmsUnavailable:
     return KmsUnavailable(
-        f"AWS KMS does not answer as it should: {what[:80]}.",
+        f"The call to AWS KMS failed: {what[:80]}.",
         rule="kms",
-        hint="Check region, endpoint, credentials and the state of AWS KMS.",
+        hint="Check region, endpoint, credentials and the status of AWS KMS.",
     )

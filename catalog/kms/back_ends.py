@@ -1,4 +1,4 @@
-"""What the back ends have in common.
+"""Functions that the back ends share.
 
 Of several calls for one caller, some are made at a time; the first that fails ends the rest.
 """
@@ -19,7 +19,7 @@ _AT_A_TIME: Final = 8
 
 
 def some_at_a_time(name: str, do: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """What is done with each item, in order.
+    """Apply a function to each item concurrently, and return the results in order.
 
     Args:
         name: of the threads.
@@ -43,7 +43,8 @@ def by_master_key(
     master_key_of: Callable[[T], str],
     do: Callable[[str, list[T]], list[R]],
 ) -> list[R]:
-    """What is done with the items of each master key together, in the order of the items.
+    """Apply a function to the items of each master key together, and return the results in the order of the
+    items.
 
     Args:
         items: of any master keys.
@@ -58,17 +59,17 @@ def by_master_key(
 
 
 def require_ca_file(path: Path | None) -> None:
-    """The file of authorities is there, if one is named.
+    """Check that the file with certificate authorities exists, if one is set.
 
     Raises:
         PropertyInvalid: it is not.
     """
     if path is not None and not path.is_file():
-        raise misconfigured(f"The ca_file {path} is not there.")
+        raise misconfigured(f"The ca_file {path} does not exist.")
 
 
 def misconfigured(
-    message: str, hint: str = "Correct the KMS's part of the catalog's configuration."
+    message: str, hint: str = "Correct the [kms.options] settings of the catalog."
 ) -> PropertyInvalid:
-    """The error for settings with which no KMS can be asked."""
+    """The error for settings with which no KMS can be called."""
     return PropertyInvalid(message, rule="kms-configuration", hint=hint)

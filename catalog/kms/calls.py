@@ -1,4 +1,4 @@
-"""What stands around a KMS client: a base for wrappers, and the counting of calls.
+"""A base class for wrappers of KMS clients, and a wrapper that counts calls.
 
 Rules:
 - Every attempt is counted once, by back end, operation and outcome; nothing else of it is kept.
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Operation(StrEnum):
-    """What a KMS is asked for."""
+    """An operation of a KMS."""
 
     CREATE = "create"
     UNWRAP = "unwrap"
@@ -29,7 +29,7 @@ class Operation(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a call ended: with what was asked for, with a refusal, or without an answer."""
+    """How a call ended: success, refusal, or no response."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
 
 class KmsCall(NamedTuple):
-    """One kind of call.
+    """A kind of call.
 
     Attributes:
         kms: identifier of the back end.
@@ -51,7 +51,7 @@ class KmsCall(NamedTuple):
 
 
 class KmsAround(KmsClient):
-    """A client that passes each call on to another one.
+    """A client that passes each call to another client.
 
     Args:
         kms: the other one.
@@ -62,7 +62,7 @@ class KmsAround(KmsClient):
 
     @property
     def identifier(self) -> str:
-        """The other one's."""
+        """Return the identifier of the wrapped client."""
         return self._kms.identifier
 
     def create_key(self, master_key_id: str, length: int, context: KeyContext) -> CreatedKey:
@@ -86,7 +86,7 @@ class KmsAround(KmsClient):
 
     @abstractmethod
     def _call(self, operation: Operation, subject: str, ask: Callable[[], T]) -> T:
-        """Let one call through.
+        """Make one call.
 
         Args:
             operation: what is asked for.
@@ -105,11 +105,11 @@ class CountedKms(KmsAround):
 
     @property
     def circuit_open(self) -> bool:
-        """Whether calls are kept from the KMS because it did not answer."""
+        """Return whether a circuit breaker of the KMS is open."""
         return False
 
     def counts(self) -> Mapping[KmsCall, int]:
-        """How many calls of each kind there were."""
+        """Return the number of calls of each kind."""
         with self._lock:
             return dict(self._counts)
 

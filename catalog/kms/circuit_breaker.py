@@ -1,4 +1,4 @@
-"""A circuit breaker: it keeps callers away from a service that does not answer.
+"""A circuit breaker: rejects calls to a service that does not respond.
 
 Rules:
 - Closed: everybody may call. After so many failures in a row it opens.
@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 
 class Circuit:
-    """Decides who may call.
+    """Decides whether a call can begin.
 
     Args:
         failures: after how many failures in a row it opens.
@@ -47,11 +47,11 @@ class Circuit:
 
     @property
     def is_open(self) -> bool:
-        """Whether the service was not answering when it was last asked."""
+        """Return whether the service failed to respond when it was last called."""
         return self._opened_until is not None
 
     def refuses(self, last: bool = False) -> bool:
-        """Whether no call may begin now.
+        """Return whether a call must not begin now.
 
         Args:
             last: whether others are to try before this caller.
@@ -62,7 +62,7 @@ class Circuit:
         return self._probing or self._clock() < self._opened_until + wait
 
     def enter(self) -> bool:
-        """Begin a call, which `refuses` let begin; `leave` has to follow.
+        """Begin a call that `refuses` permitted; `leave` must follow.
 
         Returns:
             whether this caller is the one that tries whether the service answers again.
@@ -95,7 +95,7 @@ class Circuit:
             self._open()
 
     def try_now(self) -> None:
-        """If it is open, let one caller try without waiting any longer."""
+        """If the circuit is open, let one caller try without further waiting."""
         if self.is_open:
             self._opened_until = self._clock()
 

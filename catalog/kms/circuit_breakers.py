@@ -1,4 +1,4 @@
-"""Circuit breakers of a KMS: one for all of it, and one for each subject of calls that fail.
+"""Circuit breakers of a KMS: one for all calls, and one for each subject of failing calls.
 
 A subject is what a call is about: a table, or the master key of a new key. Rules:
 - A subject that fails has a circuit of its own: one broken key is left alone, and no other with it.
@@ -23,11 +23,11 @@ SUBJECTS: Final = 1024
 
 
 class CircuitOpen(Exception):
-    """Nobody may call now."""
+    """The circuit breaker is open: no call can begin."""
 
 
 class Entry(NamedTuple):
-    """A call that has begun.
+    """A call in progress.
 
     Attributes:
         subject: what it is about.
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 class Circuits:
-    """Decides which calls may begin; safe for many threads.
+    """Decides which calls can begin; safe for many threads.
 
     Args:
         make: a new circuit, closed.
@@ -58,18 +58,18 @@ class Circuits:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are kept off: all, or those of some subject."""
+        """Return whether a circuit breaker is open: for all calls, or for some subject."""
         with self._lock:
             return self._common.is_open or any(own.is_open for own in self._own.values())
 
     def is_open_for(self, subject: str) -> bool:
-        """Whether the KMS was not answering when it was last asked about a subject, or about all."""
+        """Return whether the last calls about a subject, or all last calls, failed."""
         with self._lock:
             own = self._own.get(subject)
             return self._common.is_open or (own is not None and own.is_open)
 
     def check(self, subject: str) -> None:
-        """Refuse where `enter` would, without beginning a call.
+        """Raise where `enter` would, without beginning a call.
 
         Raises:
             CircuitOpen: no call may be made.
@@ -78,7 +78,7 @@ class Circuits:
             self._check(subject)
 
     def enter(self, subject: str) -> Entry:
-        """Begin a call; `leave` has to follow.
+        """Begin a call; `leave` must follow.
 
         Raises:
             CircuitOpen: no call may be made.

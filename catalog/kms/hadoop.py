@@ -43,7 +43,7 @@ _LONGEST_WRAPPED: Final = 1024
 _MOST_DIGITS: Final = 9
 _EEK: Final = "EEK"
 _NAME: Final = re.compile(r"[a-z0-9_][a-z0-9_.-]*", re.ASCII)
-#: How many keys one request re-encrypts.
+#: The number of keys in a re-encryption request.
 _BATCH: Final = 500
 
 
@@ -64,7 +64,7 @@ class _Eek:
         return int(self.version_name.rpartition("@")[2])
 
     def header(self) -> bytes:
-        """The beginning of a wrapped key."""
+        """Encode the first part of a wrapped key."""
         name = self.version_name.encode("ascii")
         sizes = bytes([_FORMAT, len(name)]), bytes([len(self.material)])
         return sizes[0] + name + sizes[1] + self.iv + self.material
@@ -84,7 +84,7 @@ class HadoopKms(KmsClient):
         self._time_s = options.request_timeout_s
 
     def create_key(self, master_key_id: str, length: int, context: KeyContext) -> CreatedKey:
-        """See `KmsClient.create_key`; needs the rights to generate and to decrypt EEKs."""
+        """See `KmsClient.create_key`; needs the permissions generate-EEK and decrypt-EEK."""
         require_key_length(length)
         _require_name(master_key_id)
         until = self._until()
@@ -93,13 +93,14 @@ class HadoopKms(KmsClient):
         return CreatedKey(_sealed(eek, self._decrypt(eek, until), key, context), key)
 
     def get_key(self, wrapped: bytes, context: KeyContext) -> SecretBytes:
-        """See `KmsClient.get_key`; needs the right to decrypt EEKs."""
+        """See `KmsClient.get_key`; needs the permission decrypt-EEK."""
         eek, sealed = _parse(wrapped)
         return _opened(eek, self._decrypt(eek, self._until()), sealed, context)
 
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
-        """See `KmsClient.rewrap_keys`; EEKs are re-encrypted in batches, and each is decrypted once, some at
-        a time: the seal names the version. What comes back opens to the same key, or nothing comes back."""
+        """See `KmsClient.rewrap_keys`; re-encrypts EEKs in batches, then decrypts each once, because the seal
+        names the version. What comes back opens to the same key, or nothing comes back.
+        """
         parsed = [(*_parse(wrapped), context) for wrapped, context in items]
         newest = by_master_key([eek for eek, _, _ in parsed], lambda eek: eek.master_key_id, self._newest)
         moves = list(zip(parsed, newest, strict=True))
@@ -132,7 +133,7 @@ class HadoopKms(KmsClient):
         return SecretBytes(key)
 
     def _newest(self, name: str, eeks: list[_Eek]) -> list[_Eek]:
-        """The same EEKs under the newest version of their master key, in order."""
+        """Re-encrypt EEKs under the newest version of their master key, in order."""
         batches = (eeks[at : at + _BATCH] for at in range(0, len(eeks), _BATCH))
         return [moved for batch in batches for moved in self._reencrypt(name, batch)]
 
@@ -168,23 +169,23 @@ class HadoopKms(KmsClient):
             return answer.document()
         if answer.denies_key():
             raise KeyNotUsable(
-                f"The KMS does not let this catalog use the master key {named.key!r}.",
+                f"The KMS denied this catalog the master key {named.key!r}.",
                 rule="master-key",
-                hint="Create the key, or grant the catalog generate-EEK and decrypt-EEK on it.",
+                hint="Create the key, or grant this catalog generate-EEK and decrypt-EEK on it.",
             )
         if answer.status == 500:
             self._require_there(named, until)
         raise _failed(answer)
 
     def _require_there(self, named: _Named, until: float) -> None:
-        """Tell a key that is not there from a KMS that fails: Hadoop's answers both with 500."""
+        """Distinguish a missing key from a failing KMS: Hadoop answers both with 500."""
         answer = self._rest.ask("GET", ("key", named.key, "_metadata"), until, {}, None)
         known = answer.document() if answer.status == 200 else None
         if known == {} or (isinstance(known, dict) and _lacks(known, named.number)):
             raise KeyNotUsable(
                 f"The KMS has no such version of the master key {named.key!r}.",
                 rule="master-key",
-                hint="Create the key, or name another.",
+                hint="Create the key, or name another one.",
             )
 
     def _until(self) -> float:
@@ -193,7 +194,7 @@ class HadoopKms(KmsClient):
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A master key, and the version of it that a request needs."""
+    """A master key, and the version that a request needs."""
 
     key: str
     number: int = 0
@@ -207,18 +208,18 @@ def _lacks(metadata: Mapping[str, Any], number: int) -> bool:
 def _failed(answer: Answer) -> KmsUnavailable:
     if answer.status in (401, 403):
         return KmsUnavailable(
-            "The KMS does not accept this catalog's credential.",
+            "The KMS rejected this catalog's credential.",
             rule="kms-credential",
-            hint="Renew the token, or name a user that the KMS knows.",
+            hint="Renew the token, or set kms.options.user to a user that the KMS knows.",
         )
-    return KmsUnavailable(f"The KMS answered with status {answer.status}.", rule="kms-answer")
+    return KmsUnavailable(f"The KMS responded with status {answer.status}.", rule="kms-answer")
 
 
 def _require_name(master_key_id: str) -> None:
-    # The KMS does not tell upper case from lower: one key must not go by two names here.
+    # The KMS ignores case; here, a key must not have two names.
     if not is_master_key_id(master_key_id) or _NAME.fullmatch(master_key_id) is None:
         raise KeyNotUsable(
-            f"{master_key_id[:80]!r} cannot be the name of a key in a Hadoop KMS.",
+            f"{master_key_id[:80]!r} is not a valid key name in a Hadoop KMS.",
             rule="master-key",
             hint="Use lower-case letters, digits and _ . -",
         )
@@ -237,7 +238,7 @@ def _opened(eek: _Eek, wrapping: SecretBytes, sealed: bytes, context: KeyContext
 
 
 def _parse(wrapped: bytes) -> tuple[_Eek, bytes]:
-    """The EEK, and what is sealed under it."""
+    """Parse a wrapped key into the EEK and what is sealed under it."""
     if not 3 <= len(wrapped) <= _LONGEST_WRAPPED or wrapped[0] != _FORMAT:
         raise refused()
     end = 2 + wrapped[1]
@@ -262,7 +263,7 @@ def _is_version_name(text: str) -> bool:
 
 
 def _read_eek(value: object, master_key_id: str) -> _Eek:
-    """An EEK as the KMS answers it."""
+    """Parse an EEK in the answer of the KMS."""
     if not isinstance(value, dict) or not isinstance(value.get("encryptedKeyVersion"), dict):
         raise unexpected()
     name, inner = value.get("versionName"), value["encryptedKeyVersion"]

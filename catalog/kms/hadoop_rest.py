@@ -1,4 +1,4 @@
-"""One question to a Hadoop KMS over HTTP, asked of its hosts in turn; see `hadoop_kms` for the rules.
+"""Sends one request to a Hadoop KMS over HTTP, to each host in turn; `catalog.kms.hadoop` has the rules.
 
 A host is passed over when it cannot be reached, breaks off, takes too long, or is a gateway that says so
 (502, 503, 504). Whatever else it answers is the answer.
@@ -25,7 +25,7 @@ _DELEGATION_HEADER: Final = "X-Hadoop-Delegation-Token"
 _CONNECTIONS: Final = 64
 _SHORTEST_S: Final = 0.001
 _PASSED_OVER: Final = frozenset({502, 503, 504})
-#: How a KMS says that a key may not be used by whom it knows well.
+#: How a KMS says that an authenticated user has no permission on a key.
 _DENIALS: Final = frozenset(
     {
         "org.apache.hadoop.security.authorize.AuthorizationException",
@@ -38,7 +38,7 @@ _WRAPPED_DENIALS: Final = tuple(f"{name}: " for name in sorted(_DENIALS))
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a host answered.
+    """The answer of a host.
 
     Attributes:
         status: the HTTP status.
@@ -57,15 +57,16 @@ class Answer:
         try:
             return strict_json.parse(self.body, what="The answer")
         except InvalidInput:
-            # The cause could quote a key.
+            # The cause can quote a key.
             raise unexpected() from None
 
     def denies_key(self) -> bool:
-        """Whether the KMS knows who asks, and refuses him the key, or the name that he gave it."""
+        """Return whether the KMS authenticated the caller, and refused the key or its name."""
         name, message = self._exception()
         if self.status in (401, 403):
             return name in _DENIALS or (self.status == 403 and name == _FORBIDDEN)
-        # Hadoop's wraps a refusal to generate into another exception, whose message begins with its name.
+        # Hadoop wraps a refused generate call into another exception, whose message begins with the name of
+        # the first.
         return self.status == 400 or (self.status == 500 and message.startswith(_WRAPPED_DENIALS))
 
     def _exception(self) -> tuple[str, str]:
@@ -81,7 +82,7 @@ class Answer:
 
 
 class HadoopRest:
-    """A Hadoop KMS as its REST protocol shows it; safe for many threads.
+    """The REST protocol of a Hadoop KMS; safe for many threads.
 
     Args:
         options: where it is, who asks, and how long it may take.
@@ -113,7 +114,7 @@ class HadoopRest:
         parameters: Mapping[str, str],
         body: object,
     ) -> Answer:
-        """The answer of the first host that gives one.
+        """Return the answer of the first host that responds.
 
         Args:
             method: the HTTP method.
@@ -136,7 +137,7 @@ class HadoopRest:
                 self._first = place
                 return answer
         raise KmsUnavailable(
-            "No host of the KMS answers.", rule="kms", hint="Look whether the KMS runs and can be reached."
+            "No host of the KMS responded.", rule="kms", hint="Check that the KMS is running and reachable."
         )
 
     def _try(self, method: str, url: str, content: bytes | None, until: float) -> Answer | None:
@@ -162,16 +163,16 @@ class HadoopRest:
 
 
 def unexpected() -> KmsUnavailable:
-    """An answer that is not as documented."""
+    """The error for an answer that does not follow the protocol."""
     return KmsUnavailable(
-        "The KMS answered something else than its protocol says.",
+        "The answer of the KMS does not follow the Hadoop KMS protocol.",
         rule="kms-answer",
-        hint="Look whether the address is that of a Hadoop or Ranger KMS.",
+        hint="Check that kms.options.url is the address of a Hadoop or Ranger KMS.",
     )
 
 
 def _credential(options: HadoopKmsOptions) -> tuple[dict[str, str], dict[str, str]]:
-    """Headers and parameters that say who asks."""
+    """Return the headers and parameters with the credential."""
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     if options.token is not None:
         return {**headers, "Authorization": f"Bearer {options.token.get_secret_value()}"}, {}

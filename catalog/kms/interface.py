@@ -30,7 +30,7 @@ from catalog.crypto.secret import SecretBytes
 
 @dataclass(frozen=True, slots=True)
 class KeyContext:
-    """What a wrapped key belongs to.
+    """The table or other object that a wrapped key is bound to.
 
     Attributes:
         catalog: name of the catalog.
@@ -41,29 +41,29 @@ class KeyContext:
     table_uuid: UUID
 
     def to_bytes(self) -> bytes:
-        """One unambiguous encoding: u16 length and UTF-8 of the catalog, then the 16 bytes of the UUID."""
+        """Encode unambiguously: u16 length and UTF-8 of the catalog, then the 16 bytes of the UUID."""
         name = self.catalog.encode("utf-8")
         return len(name).to_bytes(2, "big") + name + self.table_uuid.bytes
 
 
 class CreatedKey(NamedTuple):
-    """A new key, and the form of it that may be stored."""
+    """A new key and its wrapped form, which can be stored."""
 
     wrapped: bytes
     key: SecretBytes
 
 
 class KmsClient(ABC):
-    """A key management service; the module says what an implementation must and may do."""
+    """A key management service; the module docstring states what an implementation must and can do."""
 
     @property
     @abstractmethod
     def identifier(self) -> str:
-        """Short stable name of the back end, kept beside every key that it wrapped."""
+        """Return the short, stable name of the back end, stored beside every key that it wrapped."""
 
     @abstractmethod
     def create_key(self, master_key_id: str, length: int, context: KeyContext) -> CreatedKey:
-        """A new random key, wrapped by a master key.
+        """Create a random key, wrapped by a master key.
 
         Args:
             master_key_id: the master key in the KMS.
@@ -77,7 +77,7 @@ class KmsClient(ABC):
 
     @abstractmethod
     def get_key(self, wrapped: bytes, context: KeyContext) -> SecretBytes:
-        """The key inside what `create_key` wrapped.
+        """Unwrap a key that `create_key` wrapped.
 
         Raises:
             DecryptionRefused: malformed, changed, or wrapped for another context.
@@ -87,7 +87,7 @@ class KmsClient(ABC):
 
     @abstractmethod
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
-        """The same keys, rewrapped under the newest version of the master key that wraps each now.
+        """Rewrap keys under the newest version of their master keys.
 
         In one call to the KMS where it can; what is newest already may come back as it is or rewrapped.
 
@@ -102,7 +102,7 @@ class KmsClient(ABC):
         """
 
     def encrypt_data_key(self, data_key: SecretBytes, key: SecretBytes, aad: bytes) -> bytes:
-        """A data key wrapped by another key, here and without the KMS: nonce | ciphertext | tag.
+        """Wrap a data key under another key, without calling the KMS: nonce | ciphertext | tag.
 
         Raises:
             KeyNotUsable: the wrapping key has not 16, 24 or 32 bytes.
@@ -110,7 +110,7 @@ class KmsClient(ABC):
         return Aead(key).seal(data_key.reveal(), aad)
 
     def decrypt_data_key(self, wrapped: bytes, key: SecretBytes, aad: bytes) -> SecretBytes:
-        """The data key inside what `encrypt_data_key` wrapped.
+        """Unwrap a data key that `encrypt_data_key` wrapped.
 
         Raises:
             DecryptionRefused: it does not open.

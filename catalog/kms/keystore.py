@@ -1,4 +1,4 @@
-"""The keystore file of the local KMS: its JSON, read strictly and authenticated as a whole.
+"""Reads and authenticates the keystore file (JSON) of the local KMS.
 
 Rules:
 - Every member is known and of its type, or the file is refused.
@@ -35,7 +35,7 @@ MASTER_KEY_LENGTH: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class MasterKey:
-    """A master key as the keystore keeps it.
+    """A master key in the keystore.
 
     Attributes:
         id: its id.
@@ -68,22 +68,23 @@ class Keystore:
 
 @dataclass(frozen=True, slots=True)
 class Unverified:
-    """A keystore that is well formed, but whose HMAC has not been compared yet."""
+    """A well-formed keystore whose HMAC is not verified yet."""
 
     keystore: Keystore
     mac: bytes
 
     def verify(self, root_key: SecretBytes) -> Keystore:
-        """The keystore, if it was written with this root key.
+        """Return the keystore if its HMAC matches this root key.
 
         Raises:
             KmsUnavailable: another root key, or the file was changed.
         """
         if not hmac.compare_digest(self.mac, _mac(_document(self.keystore), root_key)):
             raise KmsUnavailable(
-                "The keystore was changed by someone else, or the passphrase or key file is not its own.",
+                "The keystore was changed, or the passphrase or key file does not belong to it.",
                 rule="keystore-authentic",
-                hint="Give the passphrase or key file that the keystore was created with.",
+                hint="Give the passphrase or key file that the keystore was created with, or restore "
+                "it from a backup.",
             )
         return self.keystore
 
@@ -95,7 +96,7 @@ def encode(keystore: Keystore, root_key: SecretBytes) -> bytes:
 
 
 def decode(data: bytes) -> Unverified:
-    """A keystore out of the bytes of its file; nothing in it may be used before `Unverified.verify`.
+    """Parse the keystore file; the content is untrusted until `Unverified.verify`.
 
     Raises:
         KmsUnavailable: the bytes are not exactly a keystore.
@@ -106,7 +107,7 @@ def decode(data: bytes) -> Unverified:
         raise _malformed(failure.message) from failure
     members = _members(document, "format", "version", "root", "master_keys", "mac")
     if members["format"] != FORMAT or members["version"] != VERSION or isinstance(members["version"], bool):
-        raise _malformed("It has another format or version.")
+        raise _malformed("Its format or version is not supported.")
     keystore = Keystore(_root(members["root"]), _master_keys(members["master_keys"]))
     return Unverified(keystore, _hex(members["mac"], hashlib.sha256().digest_size))
 
@@ -139,10 +140,10 @@ def _root(value: object) -> RootDescription:
         return RootDescription("key-file")
     members = _members(value, "kind", "salt", "log2_n")
     if members["kind"] != "passphrase":
-        raise _malformed("Its root key is of an unknown kind.")
+        raise _malformed("The kind of its root key is unknown.")
     log2_n = _integer(members["log2_n"])
     if log2_n not in SCRYPT_LOG2_N_RANGE:
-        raise _malformed("The cost of its passphrase is out of bounds.")
+        raise _malformed("The scrypt cost of its passphrase is out of range.")
     return RootDescription("passphrase", _hex(members["salt"], SALT_LENGTH), log2_n)
 
 
@@ -151,7 +152,7 @@ def _master_keys(value: object) -> tuple[MasterKey, ...]:
         raise _malformed("Its master keys are not a list.")
     keys = tuple(_master_key(item) for item in value)
     if len({key.id for key in keys}) != len(keys):
-        raise _malformed("It has a master key twice.")
+        raise _malformed("A master key id appears twice.")
     return keys
 
 
@@ -160,18 +161,18 @@ def _master_key(value: object) -> MasterKey:
     members = _members(value, "id", "version", "enabled", "wrapped", *rotated)
     key_id, enabled, older = members["id"], members["enabled"], members.get("older", [])
     if not isinstance(key_id, str) or not is_master_key_id(key_id) or not isinstance(enabled, bool):
-        raise _malformed("It has a malformed master key.")
+        raise _malformed("A master key is malformed.")
     if not isinstance(older, list) or (rotated and not older):
-        raise _malformed("The earlier versions of a master key are not a list of some.")
+        raise _malformed("The earlier versions of a master key are not a non-empty list.")
     versions = tuple(_base64(each, MASTER_KEY_LENGTH + OVERHEAD) for each in (*older, members["wrapped"]))
     if _integer(members["version"]) != len(versions):
-        raise _malformed("A master key has not as many versions as it says.")
+        raise _malformed("The number of versions of a master key differs from its version number.")
     return MasterKey(key_id, enabled, versions)
 
 
 def _members(value: object, *names: str) -> dict[str, object]:
     if not isinstance(value, dict) or set(value) != set(names):
-        raise _malformed(f"An object does not have exactly the members {', '.join(names)}.")
+        raise _malformed(f"An object must have exactly the members {', '.join(names)}.")
     return value
 
 
@@ -185,9 +186,9 @@ def _hex(value: object, length: int) -> bytes:
     try:
         data = bytes.fromhex(value) if isinstance(value, str) else b""
     except ValueError as failure:
-        raise _malformed("A hexadecimal text is malformed.") from failure
+        raise _malformed("A hexadecimal value is malformed.") from failure
     if len(data) != length or data.hex() != value:
-        raise _malformed("A hexadecimal text is malformed.")
+        raise _malformed("A hexadecimal value is malformed.")
     return data
 
 
@@ -195,7 +196,7 @@ def _base64(value: object, length: int) -> bytes:
     try:
         data = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
     except binascii.Error as failure:
-        raise _malformed("A base64 text is malformed.") from failure
+        raise _malformed("A base64 value is malformed.") from failure
     if len(data) != length:
         raise _malformed("A wrapped key has the wrong length.")
     return data
@@ -203,5 +204,7 @@ def _base64(value: object, length: int) -> bytes:
 
 def _malformed(message: str) -> KmsUnavailable:
     return KmsUnavailable(
-        f"The keystore is malformed. {message}", rule="keystore-format", hint="Restore it from a backup."
+        f"The keystore is malformed. {message}",
+        rule="keystore-format",
+        hint="Restore the keystore from a backup.",
     )

@@ -43,10 +43,10 @@ class EmbeddedKmsWarning(UserWarning):
 
 
 def warn_embedded_default() -> None:
-    """Say that the local KMS is not for production; called by whoever starts a service with it."""
+    """Warn that the local KMS is not for production; called at the start of a service."""
     warnings.warn(
-        "The local KMS is the embedded default and not for production: its master keys are in reach of this "
-        "process. Configure an external KMS.",
+        "The local KMS is the embedded default and not for production: this process can read its "
+        "master keys. Configure an external KMS (docs/kms.md).",
         EmbeddedKmsWarning,
         stacklevel=2,
     )
@@ -54,7 +54,7 @@ def warn_embedded_default() -> None:
 
 @dataclass(frozen=True, slots=True)
 class MasterKeyInfo:
-    """What may be told of a master key.
+    """The public properties of a master key.
 
     Attributes:
         id: its id.
@@ -84,7 +84,7 @@ class LocalKms(KmsClient):
 
     @classmethod
     def create(cls, keystore: Path, root: RootKeySource) -> LocalKms:
-        """A new, empty keystore.
+        """Create an empty keystore.
 
         Raises:
             KmsUnavailable: the file is there already, or cannot be written.
@@ -94,7 +94,7 @@ class LocalKms(KmsClient):
         return cls(keystore, root)
 
     def create_master_key(self, master_key_id: str) -> MasterKeyInfo:
-        """A new random master key of 32 bytes.
+        """Create a random master key of 32 bytes.
 
         Raises:
             RequestInvalid: the id cannot name a master key, is for keys of the KMS endpoint, or is taken.
@@ -104,13 +104,13 @@ class LocalKms(KmsClient):
             raise RequestInvalid(
                 "That is not a valid master key id.",
                 rule="master-key-id",
-                hint="Use ASCII letters, digits and _ . / + = -, at most 255 of them; no door/ in front.",
+                hint="Use at most 255 ASCII letters, digits and _ . / + = -, without the prefix door/.",
             )
 
         def add(keystore: Keystore, root_key: SecretBytes) -> Keystore:
             if _find(keystore, master_key_id) is not None:
                 raise RequestInvalid(
-                    f"There is a master key {master_key_id!r} already.",
+                    f"The master key {master_key_id!r} already exists.",
                     rule="master-key-id",
                     hint="Choose another id.",
                 )
@@ -120,7 +120,7 @@ class LocalKms(KmsClient):
         return _info(self._change(add), master_key_id)
 
     def list_master_keys(self) -> tuple[MasterKeyInfo, ...]:
-        """All master keys in order of creation.
+        """Return all master keys in order of creation.
 
         Raises:
             KmsUnavailable: the keystore cannot be used.
@@ -129,7 +129,7 @@ class LocalKms(KmsClient):
         return tuple(MasterKeyInfo(key.id, key.version, key.enabled) for key in keystore.master_keys)
 
     def disable_master_key(self, master_key_id: str) -> MasterKeyInfo:
-        """Make a master key unusable until it is enabled again: every key it wraps is revoked.
+        """Disable a master key: keys that it wraps cannot be unwrapped until it is enabled again.
 
         Raises:
             KeyNotUsable: there is no such master key.
@@ -138,7 +138,7 @@ class LocalKms(KmsClient):
         return self._set_enabled(master_key_id, False)
 
     def enable_master_key(self, master_key_id: str) -> MasterKeyInfo:
-        """Make a master key usable again.
+        """Enable a master key again.
 
         Raises:
             KeyNotUsable: there is no such master key.
@@ -147,7 +147,7 @@ class LocalKms(KmsClient):
         return self._set_enabled(master_key_id, True)
 
     def rotate_master_key(self, master_key_id: str) -> MasterKeyInfo:
-        """A new random version of a master key; what the earlier ones wrapped still opens.
+        """Add a random version to a master key; keys under earlier versions still unwrap.
 
         Raises:
             KeyNotUsable: there is no such master key, or it is disabled.
@@ -189,16 +189,17 @@ class LocalKms(KmsClient):
         return unverified.verify(root_key), root_key
 
     def _root_key(self, description: RootDescription) -> SecretBytes:
-        """Stretching a passphrase takes long, so its result is kept while the description is the same."""
+        """Derive the root key; cached per description, because scrypt is slow."""
         known = self._derived
         if known is not None and known[0] == description:
             return known[1]
         if description.kind != self._source.kind:
             raise KmsUnavailable(
-                f"The keystore's root key comes from a {description.kind}, not from a {self._source.kind}.",
+                f"The keystore's root key comes from a {description.kind}, but a "
+                f"{self._source.kind} was given.",
                 path=str(self._path),
                 rule="root-key",
-                hint=f"Give its {description.kind}.",
+                hint=f"Give the {description.kind} of the keystore.",
             )
         root_key = self._source.derive(description)
         self._derived = (description, root_key)
@@ -211,9 +212,9 @@ class LocalKms(KmsClient):
             data = encode(changed, root_key)
             if len(data) > MAX_KEYSTORE_BYTES:
                 raise RequestInvalid(
-                    "The keystore is full.",
+                    "The keystore has reached its maximum size.",
                     rule="keystore-size",
-                    hint="Use an external KMS for so many keys.",
+                    hint="Use an external KMS for more keys.",
                 )
             replace_private(self._path, data)
         return changed
@@ -235,9 +236,9 @@ def _known(keystore: Keystore, master_key_id: str) -> MasterKey:
     master = _find(keystore, master_key_id)
     if master is None:
         raise KeyNotUsable(
-            f"There is no master key {master_key_id[:80]!r}.",
+            f"The master key {master_key_id[:80]!r} does not exist in the local KMS.",
             rule="master-key",
-            hint="Create it, or name another.",
+            hint="Create it with `lakewarden key create-master`, or name another one.",
         )
     return master
 
@@ -246,9 +247,9 @@ def _usable(keystore: Keystore, master_key_id: str) -> MasterKey:
     master = _known(keystore, master_key_id)
     if not master.enabled:
         raise KeyNotUsable(
-            f"Master key {master_key_id!r} is disabled.",
+            f"The master key {master_key_id!r} is disabled.",
             rule="master-key",
-            hint="Enable it, if it may be used.",
+            hint="Enable it with `lakewarden key enable-master`, if it is safe to use.",
         )
     return master
 
@@ -259,7 +260,7 @@ def _info(keystore: Keystore, master_key_id: str) -> MasterKeyInfo:
 
 
 class _Wrapped(NamedTuple):
-    """The parts of a wrapped key; the header is all bytes before what is sealed."""
+    """The parts of a wrapped key; the header is everything before the sealed bytes."""
 
     master_key_id: str
     version: int
@@ -286,7 +287,7 @@ def _parse_wrapped(wrapped: bytes) -> _Wrapped:
 
 
 def _seal(master: MasterKey, root_key: SecretBytes, key: SecretBytes, context: KeyContext) -> bytes:
-    """A key under the newest version of a master key."""
+    """Wrap a key under the newest version of a master key."""
     header = _header(master)
     aad = _PEK_AAD + header + context.to_bytes()
     return header + _open_master(master, master.version, root_key).seal(key.reveal(), aad)
@@ -295,11 +296,11 @@ def _seal(master: MasterKey, root_key: SecretBytes, key: SecretBytes, context: K
 def _open(
     keystore: Keystore, root_key: SecretBytes, wrapped: _Wrapped, context: KeyContext
 ) -> tuple[MasterKey, SecretBytes]:
-    """A wrapped key, and the master key that it is under."""
+    """Unwrap a key, and return the master key that wraps it."""
     master = _usable(keystore, wrapped.master_key_id)
     if not 1 <= wrapped.version <= master.version:
         raise KeyNotUsable(
-            f"Master key {master.id!r} has no version {wrapped.version}.",
+            f"The master key {master.id!r} has no version {wrapped.version}.",
             rule="master-key",
             hint="Restore the keystore that wrapped the key.",
         )
@@ -324,6 +325,8 @@ def _open_master(master: MasterKey, version: int, root_key: SecretBytes) -> Aead
         key = Aead(subkey(root_key, "wrap")).open(sealed, _master_aad(master.id, version))
     except DecryptionRefused as failure:
         raise KmsUnavailable(
-            f"Master key {master.id!r} does not open.", rule="keystore-format", hint="Restore the keystore."
+            f"The master key {master.id!r} cannot be decrypted.",
+            rule="keystore-format",
+            hint="Restore the keystore from a backup.",
         ) from failure
     return Aead(SecretBytes(key))

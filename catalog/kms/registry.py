@@ -1,4 +1,4 @@
-"""KMS back ends by name: the built-in ones, and more by entry point.
+"""Loads KMS back ends by name: built-in ones, and others by entry point.
 
 Rules:
 - A built-in name cannot be taken over by an installed package, and a name that two packages claim is refused.
@@ -41,7 +41,7 @@ _Options = TypeVar("_Options", bound=BackendOptions)
 
 
 def load_kms(name: str, options: KmsOptions) -> KmsClient:
-    """A KMS client.
+    """Load a KMS client.
 
     Args:
         name: a built-in name, or the name of an entry point.
@@ -56,16 +56,16 @@ def load_kms(name: str, options: KmsOptions) -> KmsClient:
         return built_in(options)
     client = from_entry_point(KMS_GROUP, name, options)
     if not isinstance(client, KmsClient):
-        raise misconfigured(f"{name!r} of {KMS_GROUP} does not make a KmsClient.")
+        raise misconfigured(f"The entry point {name!r} of {KMS_GROUP} does not return a KmsClient.")
     return client
 
 
 def from_entry_point(group: str, name: str, *arguments: KmsOptions) -> object:
-    """What the entry point of a name makes."""
+    """Return the object that a named entry point creates."""
     found: set[EntryPoint] = set(entry_points(group=group, name=name))
     if len(found) != 1:
         state = "is claimed by more than one package" if found else "is not installed"
-        raise misconfigured(f"{name!r} of {group} {state}.")
+        raise misconfigured(f"The entry point {name!r} of {group} {state}.")
     point = found.pop()
     try:
         return point.load()(*arguments)
@@ -74,8 +74,8 @@ def from_entry_point(group: str, name: str, *arguments: KmsOptions) -> object:
     except Exception as error:  # noqa: BLE001 - of a stranger, nothing passes but the type
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise misconfigured(
-            f"The entry point {name!r} of {group} ({point.value}) fails with a {type(error).__name__}.",
-            hint=f"Correct the package or its options; it failed at {frame.filename}:{frame.lineno}.",
+            f"The entry point {name!r} of {group} ({point.value}) failed with {type(error).__name__}.",
+            hint=f"Correct the package or its options. It failed at {frame.filename}:{frame.lineno}.",
         ) from None
 
 
@@ -85,7 +85,7 @@ def _local(given: KmsOptions) -> KmsClient:
         secret = SecretBytes(options.passphrase.get_secret_value().encode("utf-8"))
         return LocalKms(options.keystore, Passphrase(secret))
     if options.key_file is None:
-        raise misconfigured("The local KMS takes keystore, and either key_file or passphrase.")
+        raise misconfigured("The local KMS needs the options keystore, and either key_file or passphrase.")
     return LocalKms(options.keystore, KeyFile(options.key_file))
 
 
@@ -123,15 +123,15 @@ _BUILT_IN: Final[Mapping[str, Callable[[KmsOptions], KmsClient]]] = {
 
 
 def _options(model: type[_Options], given: KmsOptions) -> _Options:
-    """The options in their types."""
+    """Parse the options into their types."""
     plain = {name: _plain(value) for name, value in given.items()}
     try:
         return model.model_validate(plain)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])
-        # The cause holds the values, secrets among them.
-        raise misconfigured(f"The KMS option {name} is refused: {first['msg']}.") from None
+        # The cause holds the values, including secrets.
+        raise misconfigured(f"The KMS option {name} is not valid: {first['msg']}.") from None
 
 
 def _plain(value: OptionValue | SecretBytes) -> OptionValue | SecretStr:
@@ -140,5 +140,6 @@ def _plain(value: OptionValue | SecretBytes) -> OptionValue | SecretStr:
 
 def _missing(extra: str) -> PropertyInvalid:
     return misconfigured(
-        f"The KMS {extra!r} needs packages that are not installed.", hint=f"Install lakewarden[{extra}]."
+        f"The KMS {extra!r} needs Python packages that are not installed.",
+        hint=f'Run `pip install "lakewarden[{extra}]"`.',
     )

@@ -1,4 +1,4 @@
-"""Calls to a KMS that is somewhere else: bounded, tried again, and kept off while it does not answer.
+"""Calls a remote KMS with time-outs, retries, a bulkhead and circuit breakers.
 
 Rules:
 - A caller has an answer or a typed error within a deadline, whatever the back end does. Each attempt runs in
@@ -43,7 +43,8 @@ T = TypeVar("T")
 
 _LONGEST_OPEN_S: Final = 30.0
 _REWRAPPED_AT_ONCE: Final = 25
-#: Parts of the time of an attempt: with less, none begins; with less, to run out of it says nothing.
+#: Fractions of the time of an attempt: with less left, none begins; with less used, running out of it is
+#: not a time-out of the KMS.
 _LEAST_PART: Final = 0.1
 _TELLING_PART: Final = 0.5
 _log: Final = logging.getLogger("lakewarden.kms")
@@ -78,7 +79,7 @@ def guarded(kms: KmsClient, policy: RetryPolicy) -> CountedKms:
 
 
 class ResilientKms(CountedKms):
-    """A KMS behind the rules of this module; safe for many threads.
+    """A KMS client with the rules of this module; safe for many threads.
 
     Args:
         kms: the back end.
@@ -107,11 +108,11 @@ class ResilientKms(CountedKms):
 
     @property
     def circuit_open(self) -> bool:
-        """Whether calls, or those about some table or master key, are kept from the KMS for a while."""
+        """Return whether a circuit breaker is open, for all calls or for some table or master key."""
         return self._circuits.is_open
 
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
-        """See `KmsClient.rewrap_keys`; a few at a time, since some KMSs take them singly."""
+        """See `KmsClient.rewrap_keys`; split into small batches, since some KMSs process keys singly."""
         pieces = (
             items[first : first + _REWRAPPED_AT_ONCE] for first in range(0, len(items), _REWRAPPED_AT_ONCE)
         )
@@ -136,11 +137,11 @@ class ResilientKms(CountedKms):
         )
 
     def _is_late(self, until: float) -> bool:
-        """Whether an attempt is not worth beginning any more."""
+        """Return whether too little time is left for another attempt."""
         return until - self._clock() < self._whole_s * _LEAST_PART
 
     def _attempt(self, operation: Operation, subject: str, ask: Callable[[], T], until: float) -> T:
-        """One attempt, if the circuits and the number of those that run let it begin before `until`."""
+        """Make one attempt, if the circuit breakers and the bulkhead permit it before `until`."""
         try:
             self._circuits.check(subject)
             slot = self._take_slot(subject, until)
@@ -175,9 +176,9 @@ class ResilientKms(CountedKms):
         if slot is not None:
             slot.leave()
         raise KmsUnavailable(
-            f"Too many calls to the KMS {self.identifier!r} are under way.",
+            f"All slots for concurrent calls to the KMS {self.identifier!r} are in use.",
             rule="kms-busy",
-            hint="Try again later.",
+            hint="Try again later, or raise the limit of concurrent calls in the KMS settings.",
         )
 
     def _in_thread(self, ask: Callable[[], T], seconds: float, slot: Slot) -> T:
@@ -211,23 +212,23 @@ class ResilientKms(CountedKms):
 
     def _not_in_time(self, seconds: float) -> KmsUnavailable:
         return KmsUnavailable(
-            f"The KMS {self.identifier!r} did not answer within {seconds:.1f} s.",
+            f"The KMS {self.identifier!r} did not respond within {seconds:.1f} s.",
             rule="kms-deadline",
-            hint="Try again when it answers.",
+            hint="Check that the KMS is running and reachable, then try again.",
         )
 
     def _failed(self, error: Exception) -> KmsUnavailable:
         kind, frame = type(error).__name__, traceback.extract_tb(error.__traceback__)[-1]
         _log.error("KMS %s failed: %s at %s:%s", self.identifier, kind, frame.filename, frame.lineno)
         return KmsUnavailable(
-            f"The KMS {self.identifier!r} failed with a {kind}.",
+            f"The call to the KMS {self.identifier!r} failed with {kind}.",
             rule="kms-failure",
-            hint="The catalog's log says where.",
+            hint="See the catalog's log for details.",
         )
 
     def _told_at_once(self) -> KmsUnavailable:
         return KmsUnavailable(
-            f"The KMS {self.identifier!r} has not answered such calls for a while, and is not asked now.",
+            f"The circuit breaker of the KMS {self.identifier!r} is open: such calls have failed repeatedly.",
             rule="kms-circuit",
-            hint="Try again in some seconds.",
+            hint="Try again in a few seconds.",
         )

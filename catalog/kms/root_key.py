@@ -1,4 +1,4 @@
-"""The root key of the local keystore: from a passphrase, or from a key file.
+"""Derives the root key of the local keystore from a passphrase or a key file.
 
 Rules:
 - The keystore says where its root key comes from, never the key itself. The parameters of scrypt are bounded,
@@ -34,7 +34,7 @@ _KEY_FILE: Final = re.compile(rb"([0-9a-f]{64})\n?\Z")
 
 @dataclass(frozen=True, slots=True)
 class RootDescription:
-    """What a keystore says of its root key.
+    """The description of the root key in a keystore.
 
     Attributes:
         kind: ``passphrase`` or ``key-file``.
@@ -48,21 +48,21 @@ class RootDescription:
 
 
 class RootKeySource(Protocol):
-    """Where the root key comes from."""
+    """A source of the root key."""
 
     @property
     def kind(self) -> str:
         """``passphrase`` or ``key-file``."""
 
     def describe(self) -> RootDescription:
-        """The description that a new keystore gets."""
+        """Return the description for a new keystore."""
 
     def derive(self, description: RootDescription) -> SecretBytes:
-        """The root key of 32 bytes for a keystore's description of the same kind."""
+        """Return the 32-byte root key for a keystore's description of the same kind."""
 
 
 class KeyFile:
-    """The root key in a private file of its own.
+    """A root key in a private file.
 
     Args:
         path: the key file.
@@ -105,7 +105,7 @@ class KeyFile:
 
 
 class Passphrase:
-    """The root key stretched from a passphrase by scrypt (N = 2**17, r = 8, p = 1: 128 MiB).
+    """A root key derived from a passphrase with scrypt (N = 2**17, r = 8, p = 1: 128 MiB).
 
     Args:
         passphrase: UTF-8, at least 8 bytes.
@@ -119,18 +119,18 @@ class Passphrase:
     def __init__(self, passphrase: SecretBytes) -> None:
         if len(passphrase) < MIN_PASSPHRASE_BYTES:
             raise KmsUnavailable(
-                "The passphrase of the keystore is too short.",
+                f"The passphrase of the keystore is shorter than {MIN_PASSPHRASE_BYTES} bytes.",
                 rule="passphrase",
-                hint=f"Use at least {MIN_PASSPHRASE_BYTES} bytes.",
+                hint=f"Use a passphrase of at least {MIN_PASSPHRASE_BYTES} bytes.",
             )
         self._passphrase = passphrase
 
     def describe(self) -> RootDescription:
-        """A fresh salt and today's cost."""
+        """Return a new salt and the current cost."""
         return RootDescription(self.kind, secrets.token_bytes(SALT_LENGTH), SCRYPT_LOG2_N)
 
     def derive(self, description: RootDescription) -> SecretBytes:
-        """The stretched passphrase."""
+        """Derive the root key from the passphrase."""
         cost = 2**description.log2_n
         with self._passphrase.lent() as lent:
             stretched = hashlib.scrypt(
@@ -146,6 +146,6 @@ class Passphrase:
 
 
 def subkey(root: SecretBytes, purpose: str) -> SecretBytes:
-    """A key of 32 bytes for one purpose, derived from the root key by HKDF-SHA256."""
+    """Derive a 32-byte key for one purpose from the root key (HKDF-SHA256)."""
     info = f"lakewarden/local-kms/{purpose}/1".encode("ascii")
     return SecretBytes(derived(root, ROOT_KEY_LENGTH, info))

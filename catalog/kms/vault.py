@@ -50,7 +50,7 @@ _LONGEST_CIPHERTEXT: Final = 1024
 _CONNECTIONS: Final = 64
 _NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9_])?")
 _CIPHERTEXT: Final = re.compile(r"vault:v([1-9][0-9]{0,9}):([A-Za-z0-9+/=]+)")
-#: What Transit says of a ciphertext that is not its own; everything else that it refuses concerns the key.
+#: Transit's message for a foreign ciphertext; every other refusal concerns the key.
 _DOES_NOT_OPEN: Final = ("message authentication failed", "invalid ciphertext")
 
 
@@ -62,7 +62,7 @@ class _Wrapped(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """A status, and a body that may hold a key."""
+    """A status, and a body that can hold a key."""
 
     status: int
     body: bytes
@@ -88,7 +88,7 @@ class VaultKms(KmsClient):
 
     @classmethod
     def connect(cls, options: VaultKmsOptions) -> VaultKms:
-        """A client; nothing is sent yet.
+        """Return a client; sends nothing yet.
 
         Raises:
             PropertyInvalid: the file of authorities is missing, or the token has characters that none has.
@@ -129,7 +129,7 @@ class VaultKms(KmsClient):
         return _key(data, parts.length)
 
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
-        """See `KmsClient.rewrap_keys`; one request a master key."""
+        """See `KmsClient.rewrap_keys`; one request per master key."""
         parsed = [(_from_bytes(wrapped), context) for wrapped, context in items]
         return by_master_key(parsed, lambda each: each[0].master_key_id, self._rewrap)
 
@@ -146,30 +146,30 @@ class VaultKms(KmsClient):
         )
         results = data.get("batch_results")
         if not isinstance(results, list) or len(results) != len(items):
-            raise _unavailable("an answer without a result for each key")
+            raise _unavailable("response without a result for each key")
         return [_one_of_batch(parts, result) for (parts, _), result in zip(items, results, strict=True)]
 
     def _require_derived(self, master_key_id: str) -> None:
-        """A key that is not derived would bind nothing to the context."""
+        """Refuse a key without derivation, because it binds nothing to the context."""
         data = self._transit(
             master_key_id,
             lambda transit: transit.read_key(name=master_key_id, mount_point=self._options.mount),
         )
         if data.get("derived") is not True:
             raise KeyNotUsable(
-                f"The Transit key {master_key_id!r} is not derived, so it binds keys to no table.",
+                f"The Transit key {master_key_id!r} is not derived, so it cannot bind keys to a table.",
                 rule="master-key",
                 hint="Create a Transit key with derived=true.",
             )
 
     def _transit(self, master_key_id: str, ask: Callable[[Transit], requests.Response]) -> Mapping[str, Any]:
-        """The data of Transit's answer, once more with another token if the first is not known any more."""
+        """Return the data of Transit's response; tries a second token if the server rejects the first."""
         token = self._identity.token()
         answer = self._send(token, lambda adapter: ask(Transit(adapter)))
         if answer.status == 403 and not self._is_known(token):
             fresh = self._identity.renewed(token)
             if fresh is None:
-                raise _unavailable("the token is not valid any more, or may not look itself up")
+                raise _unavailable("the token has expired, or has no permission to look itself up")
             if fresh != token:
                 answer = self._send(fresh, lambda adapter: ask(Transit(adapter)))
                 if answer.status == 403:
@@ -177,7 +177,7 @@ class VaultKms(KmsClient):
         return _data(answer, master_key_id)
 
     def _is_known(self, token: SecretBytes) -> bool:
-        """Whether the server knows the token: a refusal for want of a right looks the same."""
+        """Return whether the server knows the token; a missing permission gives the same status."""
         return self._send(token, lambda adapter: TokenApi(adapter).lookup_self()).status == 200
 
     def _log_in(self) -> tuple[SecretBytes, float]:
@@ -190,15 +190,17 @@ class VaultKms(KmsClient):
             ),
         )
         if answer.status != 200:
-            raise _unavailable(f"the login was refused with status {answer.status}")
+            raise _unavailable(f"the login failed with status {answer.status}")
         auth = _body(answer).get("auth")
         token, lease = (auth.get("client_token"), auth.get("lease_duration")) if auth else (None, None)
         if not isinstance(token, str) or not is_token(token.encode()) or not isinstance(lease, int):
-            raise _unavailable("a login without a token")
+            raise _unavailable("login response without a token")
         return SecretBytes(token.encode("ascii")), float(lease)
 
     def _send(self, token: SecretBytes | None, ask: Callable[[RawAdapter], requests.Response]) -> _Answer:
-        """One request; the adapter is made for it, since tokens change while other threads ask."""
+        """Send one request; the adapter is created per request, because tokens change while other threads
+        send.
+        """
         adapter = RawAdapter(
             base_uri=self._options.url,
             token=None if token is None else token.reveal().decode("ascii"),
@@ -218,7 +220,7 @@ class VaultKms(KmsClient):
 
 
 class _BoundedAdapter(HTTPAdapter):
-    """Cuts a connection whose answer does not begin in time."""
+    """Closes a connection whose response does not begin in time."""
 
     def init_poolmanager(self, *given: Any, **more: Any) -> None:
         """See `HTTPAdapter.init_poolmanager`."""
@@ -244,16 +246,16 @@ def _identity(options: VaultKmsOptions, log_in: Callable[[], tuple[SecretBytes, 
         return AppRole(log_in)
     token = options.token.get_secret_value().encode("utf-8")
     if not token or not is_token(token):
-        raise misconfigured("The token of Vault is empty, or has characters that none has.")
+        raise misconfigured("The Vault token is empty, or contains characters that a token cannot have.")
     return FixedToken(SecretBytes(token))
 
 
 def _require_named_well(master_key_id: str) -> None:
     if _NAME.fullmatch(master_key_id) is None:
         raise KeyNotUsable(
-            f"{master_key_id[:80]!r} does not name a Transit key.",
+            f"{master_key_id[:80]!r} is not a valid name of a Transit key.",
             rule="master-key",
-            hint="Use letters, digits and _ . -, at most 128 of them.",
+            hint="Use at most 128 letters, digits and _ . -",
         )
 
 
@@ -284,23 +286,23 @@ def _from_bytes(wrapped: bytes) -> _Wrapped:
 
 
 def _ciphertext(parts: _Wrapped) -> str:
-    """As Transit writes it."""
+    """Encode a ciphertext as Transit does."""
     return f"vault:v{parts.version}:{base64.b64encode(parts.ciphertext).decode('ascii')}"
 
 
 def _rewrapped(parts: _Wrapped, data: Mapping[str, Any]) -> bytes:
-    """The wrapped form of the ciphertext in an answer."""
+    """Return the rewrapped ciphertext in a response."""
     match = _CIPHERTEXT.fullmatch(str(data.get("ciphertext"))[: 2 * _LONGEST_CIPHERTEXT])
     version = 0 if match is None else int(match[1])
     ciphertext = b"" if match is None else _decoded(match[2])
     if not 0 < version < 2**32 or not 0 < len(ciphertext) <= _LONGEST_CIPHERTEXT:
-        raise _unavailable("an answer without a ciphertext")
+        raise _unavailable("response without a ciphertext")
     return _header(parts) + version.to_bytes(4, "big") + ciphertext
 
 
 def _one_of_batch(parts: _Wrapped, result: object) -> bytes:
     if not isinstance(result, dict):
-        raise _unavailable("an answer without a result for each key")
+        raise _unavailable("response without a result for each key")
     if result.get("error"):
         raise _refusal(str(result["error"]), parts.master_key_id)
     return _rewrapped(parts, result)
@@ -310,12 +312,12 @@ def _key(data: Mapping[str, Any], length: int) -> SecretBytes:
     plaintext = data.get("plaintext")
     key = _decoded(plaintext) if isinstance(plaintext, str) else b""
     if len(key) != _DATA_KEY_LENGTH:
-        raise _unavailable("an answer without a key of the right length")
+        raise _unavailable("response without a key of the right length")
     return SecretBytes(key[:length])
 
 
 def _decoded(text: str) -> bytes:
-    """The bytes of a base64 text; none if it is malformed."""
+    """Decode a base64 text; None if it is malformed."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -323,19 +325,19 @@ def _decoded(text: str) -> bytes:
 
 
 def _body(answer: _Answer) -> dict[str, Any]:
-    """The JSON object of an answer."""
+    """Parse a response as a JSON object."""
     try:
         body = json.loads(answer.body)
     except (ValueError, RecursionError):
         # The cause holds the text.
-        raise _unavailable("an answer that is not JSON") from None
+        raise _unavailable("the response is not JSON") from None
     if not isinstance(body, dict):
-        raise _unavailable("an answer that is no object")
+        raise _unavailable("the response is not a JSON object")
     return body
 
 
 def _data(answer: _Answer, master_key_id: str) -> Mapping[str, Any]:
-    """The data of an answer, or what its status means.
+    """Return the data of a response, or raise what its status means.
 
     Raises:
         KeyNotUsable: the key is unknown, or the token has no right to it.
@@ -349,12 +351,12 @@ def _data(answer: _Answer, master_key_id: str) -> Mapping[str, Any]:
         raise _unavailable(f"status {status}")
     data = _body(answer).get("data")
     if not isinstance(data, dict):
-        raise _unavailable("an answer without data")
+        raise _unavailable("response without data")
     return data
 
 
 def _said(answer: _Answer) -> str:
-    """The errors in an answer; they hold no key, but may hold what was asked, so they are not shown."""
+    """Return the errors in a response; not shown, because they can quote the request."""
     errors = _body(answer).get("errors")
     return ", ".join(map(str, errors)) if isinstance(errors, list) else ""
 
@@ -362,20 +364,20 @@ def _said(answer: _Answer) -> str:
 def _refusal(said: str, master_key_id: str, status: int = 400) -> LakewardenError:
     if status == 400 and any(reason in said for reason in _DOES_NOT_OPEN):
         return refused()
-    what = {403: "the token has no right to it", 404: "there is no such key"}.get(
-        status, "Transit refuses it"
+    what = {403: "the token has no permission for it", 404: "there is no such key"}.get(
+        status, "Transit refused the request"
     )
     return KeyNotUsable(
         f"The Transit key {master_key_id!r} cannot be used: {what}.",
         rule="master-key",
-        hint="Check mount, key, its smallest allowed version, and the policies of the catalog's token, which "
-        "needs Vault's `default` policy too.",
+        hint="Check the mount, the key, its min_decryption_version, and the policies of the catalog's "
+        "token, which also needs Vault's `default` policy.",
     )
 
 
 def _unavailable(what: str) -> KmsUnavailable:
     return KmsUnavailable(
-        f"Vault does not answer as it should: {what}.",
+        f"The call to Vault failed: {what}.",
         rule="kms",
-        hint="Check address, certificate, credentials, and whether the server is sealed.",
+        hint="Check address, certificate and credentials, and whether the server is sealed.",
     )

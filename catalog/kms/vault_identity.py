@@ -1,4 +1,4 @@
-"""Who the catalog is to Vault: a token, a file that holds one, or an AppRole.
+"""Authenticates the catalog to Vault: a token, a token file, or an AppRole.
 
 Rules:
 - A token is sent in a header, to the configured server alone, and stands in no error.
@@ -25,28 +25,28 @@ _IN_VAIN_S: Final = 60.0
 
 
 class Identity(Protocol):
-    """Where tokens come from."""
+    """A source of Vault tokens."""
 
     def token(self) -> SecretBytes:
-        """The token of now.
+        """Return the current token.
 
         Raises:
             KmsUnavailable: there is none.
         """
 
     def renewed(self, refused: SecretBytes) -> SecretBytes | None:
-        """Another token instead of one that the server does not seem to know.
+        """Return another token instead of one that the server rejected.
 
         Returns:
             None if there is no other; the refused one itself if another would be refused as well.
         """
 
     def renewed_in_vain(self) -> None:
-        """Note that what `renewed` gave was refused, too."""
+        """Note that the server rejected the token from `renewed`, too."""
 
 
 class FixedToken:
-    """A token that stays what it is."""
+    """A token that does not change."""
 
     def __init__(self, token: SecretBytes) -> None:
         self._token = token
@@ -56,15 +56,15 @@ class FixedToken:
         return self._token
 
     def renewed(self, refused: SecretBytes) -> SecretBytes | None:
-        """There is no other."""
+        """Returns no other token."""
         return None
 
     def renewed_in_vain(self) -> None:
-        """Nothing follows: nothing is renewed."""
+        """Does nothing: nothing is renewed."""
 
 
 class TokenFile:
-    """A token in a file that somebody else keeps fresh."""
+    """A token in a file that another process renews."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -77,20 +77,20 @@ class TokenFile:
         except OSError as failure:
             raise _no_token(f"the token file cannot be read ({failure.strerror})") from failure
         if not text or len(text) > _LONGEST_TOKEN or not is_token(text):
-            raise _no_token("the token file does not hold one token")
+            raise _no_token("the token file must hold exactly one token")
         return SecretBytes(text)
 
     def renewed(self, refused: SecretBytes) -> SecretBytes | None:
-        """What the file says by now, if that is another token."""
+        """Read the file again; None if it holds the same token."""
         again = self.token()
         return None if again == refused else again
 
     def renewed_in_vain(self) -> None:
-        """Nothing follows: to read a file again costs nothing."""
+        """Does nothing: reading a file again costs nothing."""
 
 
 class AppRole:
-    """Tokens by logging in.
+    """An AppRole login.
 
     Args:
         login: logs in; returns a token and for how many seconds it is good, 0 for without end.
@@ -115,7 +115,7 @@ class AppRole:
             return self._token
 
     def renewed(self, refused: SecretBytes) -> SecretBytes | None:
-        """The token of another thread that logged in meanwhile, or of a login of now; see the rules."""
+        """Return the token of another thread's login, or log in again; see the rules."""
         with self._lock:
             if self._token is not None and self._token != refused:
                 return self._token
@@ -134,13 +134,13 @@ class AppRole:
 
 
 def is_token(text: bytes) -> bool:
-    """Whether a text can stand in a header: visible ASCII characters alone."""
+    """Return whether a text can be an HTTP header value: visible ASCII characters only."""
     return all(0x21 <= each <= 0x7E for each in text)
 
 
 def _no_token(what: str) -> KmsUnavailable:
     return KmsUnavailable(
-        f"Vault cannot be asked: {what}.",
+        f"The catalog cannot authenticate to Vault: {what}.",
         rule="kms-credentials",
-        hint="Check the Vault agent or the settings.",
+        hint="Check the Vault agent, or the kms.options settings.",
     )

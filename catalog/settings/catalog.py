@@ -68,12 +68,12 @@ from policy.errors import LocationInvalid, RequestInvalid
 from policy.location.location import Location
 
 ENVIRONMENT_PREFIX: Final = "LAKEWARDEN_"
-#: Seconds since a file was modified before garbage collection takes it; no write lasts as long.
+#: Age in seconds before garbage collection deletes a file; every write is shorter.
 MIN_AGE_OF_GARBAGE_S: Final = 3 * 24 * 3600
 DEFAULT_FILE: Final = Path("lakewarden.toml")
 
-#: Variables with the prefix that are not settings of the service: the settings file, the command line's token
-#: and an engine's.
+#: Variables with the prefix that are not settings of the service: the settings file, the token of the
+#: command line and of an engine.
 NOT_SETTINGS: Final = frozenset({"LAKEWARDEN_CONFIG", "LAKEWARDEN_TOKEN", "LAKEWARDEN_ENGINE_TOKEN_FILE"})
 
 _DEFAULT_DATA_DIR: Final = Path("lakewarden-data")
@@ -101,13 +101,13 @@ class _Section(BaseModel):
 
 
 class CatalogSettings(_Section):
-    """The catalog as clients see it."""
+    """The catalog's public name and defaults."""
 
     name: str = Field(default="lakewarden", min_length=1, max_length=255)
 
 
 class AuditSettings(_Section):
-    """The audit trail: who vouches for it, where copies go, and how much space and time it has.
+    """The audit log: signing key, copies, and limits of space and time.
 
     Attributes:
         key_file: the key that signs checkpoints, outside of the database; without it they are not signed.
@@ -133,7 +133,7 @@ class DatabaseSettings(_Section):
 
 
 class S3Settings(_Section):
-    """Access to S3; what is not set is left to the AWS defaults of the process."""
+    """Access to S3; the AWS defaults of the process apply to settings that are not set."""
 
     endpoint: str | None = None
     region: str | None = None
@@ -145,12 +145,12 @@ class S3Settings(_Section):
     @model_validator(mode="after")
     def _whole_key(self) -> Self:
         if (self.access_key_id is None) != (self.secret_access_key is None):
-            raise ValueError("access_key_id and secret_access_key belong together")
+            raise ValueError("give access_key_id and secret_access_key together")
         return self
 
 
 class HttpSettings(_Section):
-    """Where the service listens, how much one client can take of it, and how long it answers repetitions.
+    """The HTTP server: address, limits per client, and how long it keeps answers for repeated requests.
 
     Attributes:
         host: the address to listen on.
@@ -198,7 +198,7 @@ class LogSettings(_Section):
 
 
 class KmsEndpointSettings(_Section):
-    """The KMS endpoint for stock Hadoop and ORC clients, `/kms/v1`.
+    """The KMS endpoint for Hadoop and ORC clients, `/kms/v1`.
 
     Attributes:
         enabled: whether it is open.
@@ -220,7 +220,7 @@ class CacheSettings(_Section):
 
 
 class LimitSettings(_Section):
-    """The largest metadata that is opened, and how much a commit asks of the storage at once."""
+    """The largest metadata that is parsed, and the parallel storage requests of a commit."""
 
     metadata_bytes: PositiveInt = 256 * _MIB
     manifest_list_bytes: PositiveInt = 256 * _MIB
@@ -231,7 +231,7 @@ class LimitSettings(_Section):
 
 
 class Settings(BaseSettings):
-    """All settings; made by `Settings.load`.
+    """All settings; create with `Settings.load`.
 
     Attributes:
         data_dir: where the embedded database and keystore lie.
@@ -311,7 +311,7 @@ class Settings(BaseSettings):
         try:
             return cls(**tree)
         except ValidationError as error:
-            # The cause holds the values, secrets among them.
+            # The cause holds the values, including secrets.
             raise _refusal(error, names, file) from None
 
     @classmethod
@@ -323,7 +323,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `load` hands in: the process environment is never read behind its back."""
+        """Use only what `load` passes in, never the process environment."""
         return (init_settings,)
 
 
@@ -344,14 +344,14 @@ def _read_file(path: Path) -> _Tree:
     except tomllib.TOMLDecodeError as error:
         reason = f"it is not TOML: {error}"
     raise RequestInvalid(
-        f"The settings file {path} is refused; {reason}.",
+        f"The settings file {path} is not valid: {reason}.",
         rule="settings",
-        hint="Mend the file, then try again.",
+        hint="Correct the file, then try again.",
     )
 
 
 def _read_environment(environ: Mapping[str, str]) -> tuple[_Tree, dict[tuple[str, ...], str]]:
-    """The variables as a tree, and which variable each setting came from."""
+    """Return the variables as a tree, and the variable of each setting."""
     tree: _Tree = {}
     names: dict[tuple[str, ...], str] = {}
     for name in sorted(environ):
@@ -360,9 +360,9 @@ def _read_environment(environ: Mapping[str, str]) -> tuple[_Tree, dict[tuple[str
         keys = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
         if keys in names or not _put(tree, keys, _value(environ[name])):
             raise RequestInvalid(
-                f"The environment variable {name} contradicts another one of the same setting.",
+                f"The environment variable {name} conflicts with another variable for the same setting.",
                 rule="settings",
-                hint="Unset one of the two.",
+                hint="Unset one of the two variables.",
             )
         names[keys] = name
     return tree, names
@@ -387,7 +387,7 @@ def _put(tree: _Tree, keys: tuple[str, ...], value: object) -> bool:
 
 
 def _merged(below: _Tree, above: _Tree) -> _Tree:
-    """Two trees in one; where both say something, `above` wins."""
+    """Merge two trees; `above` wins."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
@@ -397,7 +397,7 @@ def _merged(below: _Tree, above: _Tree) -> _Tree:
 
 
 def _add_defaults(tree: _Tree) -> None:
-    """What lies in the data directory unless the settings say otherwise."""
+    """Add the defaults that are in the data directory."""
     data_dir = tree.get("data_dir", _DEFAULT_DATA_DIR)
     if not isinstance(data_dir, str | Path):
         return
@@ -419,7 +419,7 @@ def _set_default(tree: _Tree, keys: tuple[str, ...], value: object) -> None:
         section = tree.setdefault(key, {})
         if not isinstance(section, dict):
             return
-        # The tree may share sections with the file it came from.
+        # The tree can share sections with the parsed file.
         tree[key] = tree = dict(section)
     tree.setdefault(keys[-1], value)
 
@@ -433,20 +433,20 @@ def _refusal(
     if first["type"] == "extra_forbidden":
         said = "there is no such setting"
     return RequestInvalid(
-        f"The setting {'.'.join(keys)} ({_source(keys, names, file)}) is refused: {said}.",
+        f"The setting {'.'.join(keys)} ({_source(keys, names, file)}) is not valid: {said}.",
         rule="settings",
-        hint="Correct or remove it; the settings are listed in the documentation.",
+        hint="Correct or remove it. docs/operations.md lists the settings.",
     )
 
 
 def _without_kind(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """The keys as they stand in the file: validation puts the kind of KMS between them."""
+    """Return the keys as in the file: validation adds the kind of KMS between them."""
     inside = keys[:1] == ("kms",) and keys[1:2] and keys[1] in KINDS
     return keys[:1] + keys[2:] if inside else keys
 
 
 def _source(keys: tuple[str, ...], names: Mapping[tuple[str, ...], str], file: Path | None) -> str:
-    """The variable that says something at, above or below a setting; else the file."""
+    """Return the variable that sets the setting, its parent or a child; else the file."""
     for known, name in names.items():
         if known[: len(keys)] == keys[: len(known)]:
             return name

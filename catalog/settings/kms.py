@@ -1,4 +1,4 @@
-"""The settings of the key management service: ``[kms]``; what stands in it depends on the kind of KMS."""
+"""The settings of the key management service: ``[kms]``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Section(BaseModel):
 
 
 class KmsCallSettings(_Section):
-    """How much is borne of a KMS that does not answer; the local one is called directly.
+    """The time-outs, retries and limits of calls to a remote KMS; the local KMS is called directly.
 
     Attributes:
         attempts: how often a call is tried.
@@ -53,7 +53,7 @@ class KmsCallSettings(_Section):
 
 
 class _Kms(_Section):
-    """What holds for every key management service."""
+    """Settings of every kind of KMS."""
 
     default_master_key_id: str = Field(default="lakewarden", min_length=1, max_length=255)
     pek_ttl_s: PositiveFloat = 60.0
@@ -104,14 +104,14 @@ class OtherKmsSettings(_Kms):
     @model_validator(mode="after")
     def _each_once(self) -> Self:
         if both := set(self.options) & set(self.secrets):
-            raise ValueError(f"{sorted(both)[0]} stands in options and in secrets")
+            raise ValueError(f"{sorted(both)[0]} is set in both options and secrets; set it once")
         return self
 
 
 _BUILT_IN: Final = ("local", "aws", "vault", "hadoop")
 _OTHER: Final = "other"
 
-#: What validation puts between ``kms`` and a setting's name when it tells where an error is.
+#: Pydantic adds the kind between ``kms`` and the setting's name in the location of an error.
 KINDS: Final = (*_BUILT_IN, _OTHER)
 
 
@@ -151,8 +151,9 @@ def local_kms_options(kms: KmsSettings) -> LocalKmsOptions:
     """
     if not isinstance(kms, LocalKmsSettings):
         raise RequestInvalid(
-            f"The master keys are in the KMS {kms.kind!r}, not in a local one.",
+            f"The catalog uses the KMS {kms.kind!r}, so there is no local KMS whose master keys "
+            "could be managed here.",
             rule="local-kms",
-            hint="Manage them there.",
+            hint="Manage master keys in that KMS.",
         )
     return kms.options

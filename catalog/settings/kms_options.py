@@ -1,4 +1,4 @@
-"""The options of the built-in KMS back ends: what stands below ``[kms.options]``.
+"""The options of the built-in KMS back ends: ``[kms.options]``.
 
 - Secrets mask themselves in `repr`, and no error repeats a value.
 - A KMS elsewhere is reached over TLS; plain HTTP is for this machine alone.
@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-#: What an option of a back end of an installed package may be.
+#: The types of an option of a back end from an installed package.
 OptionValue = str | int | float | bool | tuple[str, ...]
 
-#: One attempt ends before the wrapper of `resilient` gives it up.
+#: A single attempt ends before the time-out in `resilient`.
 _LONGEST_S: Final = 4.0
 _HOST: Final = "[A-Za-z0-9][A-Za-z0-9.-]{0,252}"
 _HADOOP_URL: Final = re.compile(
@@ -32,7 +32,7 @@ def _listed(value: object) -> object:
 
 
 def is_private_way(url: str) -> bool:
-    """Whether nobody on the way to a URL can listen: TLS, or this machine.
+    """Return whether nobody can listen on the way to a URL: TLS, or a loopback address.
 
     Raises:
         ValueError: it is no URL.
@@ -42,7 +42,7 @@ def is_private_way(url: str) -> bool:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether an address, or the name `localhost`, is of this machine alone."""
+    """Return whether an address, or the name `localhost`, is a loopback address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -54,23 +54,23 @@ def _endpoint(url: str) -> str:
     if not parts.hostname or parts.username is not None or parts.password is not None:
         raise ValueError("give a URL such as https://kms.example:8200, without user and password")
     if parts.port == 0 or not url.isprintable() or " " in url:
-        raise ValueError("the port or a character is not one of a URL")
+        raise ValueError("the URL has an invalid port or character")
     if parts.query or parts.fragment:
-        raise ValueError("the URL may have no query and no fragment")
+        raise ValueError("the URL must not have a query or fragment")
     if not is_private_way(url):
-        raise ValueError("https is needed; plain http only for this machine")
+        raise ValueError("use https; plain http is permitted only for a loopback address")
     return url.rstrip("/")
 
 
 def is_kms_address(url: str) -> bool:
-    """Whether Hadoop's clients take it for the address of a KMS."""
+    """Return whether Hadoop's clients accept a URL as the address of a KMS."""
     return _HADOOP_URL.fullmatch(url) is not None
 
 
 def _hadoop_url(url: str) -> str:
     addresses = _hadoop_addresses(url)
     if not all(map(is_private_way, addresses)):
-        raise ValueError("https is needed; plain http only for this machine")
+        raise ValueError("use https; plain http is permitted only for a loopback address")
     return url
 
 
@@ -85,7 +85,7 @@ def _hadoop_addresses(url: str) -> tuple[str, ...]:
 def _header_text(secret: SecretStr) -> SecretStr:
     text = secret.get_secret_value()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError("that cannot be a token")
+        raise ValueError("not a valid token: use visible ASCII characters only")
     return secret
 
 
@@ -110,7 +110,7 @@ class BackendOptions(BaseModel):
 
 
 class LocalKmsOptions(BackendOptions):
-    """Where the local KMS keeps its master keys, and what opens them: a passphrase, or else a key file."""
+    """The local KMS: where its master keys are, and the passphrase or key file that decrypts them."""
 
     keystore: AbsolutePath
     key_file: AbsolutePath | None = None
@@ -124,7 +124,7 @@ class LocalKmsOptions(BackendOptions):
 
 
 class AwsKmsOptions(BackendOptions):
-    """Access to AWS KMS; what is not set is left to the AWS defaults of the process.
+    """Access to AWS KMS; the AWS defaults of the process apply to options that are not set.
 
     Attributes:
         region: the region of the master keys.
@@ -149,7 +149,7 @@ class AwsKmsOptions(BackendOptions):
     @model_validator(mode="after")
     def _whole_key(self) -> Self:
         if (self.access_key_id is None) != (self.secret_access_key is None):
-            raise ValueError("access_key_id and secret_access_key belong together")
+            raise ValueError("give access_key_id and secret_access_key together")
         if self.access_key_id is not None and self.profile is not None:
             raise ValueError("give either profile or access_key_id, not both")
         return self
@@ -188,9 +188,9 @@ class VaultKmsOptions(BackendOptions):
     def _one_identity(self) -> Self:
         given = [each for each in (self.token, self.token_file, self.role_id) if each is not None]
         if len(given) != 1:
-            raise ValueError("give one of token, token_file and role_id")
+            raise ValueError("give only one of token, token_file and role_id, and at least one")
         if self.secret_id is not None and self.role_id is None:
-            raise ValueError("secret_id belongs to role_id")
+            raise ValueError("give secret_id only together with role_id")
         return self
 
 
@@ -220,7 +220,7 @@ class HadoopKmsOptions(BackendOptions):
     def _one_identity(self) -> Self:
         given = [each for each in (self.token, self.delegation_token, self.user) if each is not None]
         if len(given) != 1:
-            raise ValueError("give one of token, delegation_token and user")
+            raise ValueError("give only one of token, delegation_token and user")
         return self
 
     def addresses(self) -> tuple[str, ...]:

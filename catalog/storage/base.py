@@ -1,4 +1,4 @@
-"""What every storage can do, and the choice of a storage by scheme.
+"""The storage interface, and the choice of a storage by scheme.
 
 Rules:
 
@@ -24,7 +24,7 @@ from policy.location.location import Location
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One line of a listing.
+    """An entry of a listing.
 
     Attributes:
         location: where the object is.
@@ -38,10 +38,10 @@ class StoredObject:
 
 
 class Storage(Protocol):
-    """Objects of one scheme. Implementations may be used from many threads at once."""
+    """Storage for the objects of one scheme. Implementations may be used from many threads at once."""
 
     def read(self, location: Location, *, limit: int) -> bytes:
-        """All bytes of an object.
+        """Read all bytes of an object.
 
         Args:
             location: the object.
@@ -55,10 +55,10 @@ class Storage(Protocol):
         """
 
     def open_input(self, location: Location) -> InputStream:
-        """A seekable stream of an object's bytes, for data files; errors as in `read`."""
+        """Open a seekable stream of an object's bytes, for data files; errors as in `read`."""
 
     def create(self, location: Location, data: bytes) -> None:
-        """Makes a new object that holds `data`; it is durable when this returns.
+        """Create an object that holds `data`; it is durable on return.
 
         Raises:
             ObjectExists: an object of that name exists; it is left alone.
@@ -67,27 +67,27 @@ class Storage(Protocol):
         """
 
     def open_output(self, location: Location) -> OutputStream:
-        """A stream that makes a new object, durable once closed; errors as in `create`.
+        """Open a stream that creates an object, durable once closed; errors as in `create`.
 
         Leaving its `with` block through an exception removes what was written so far.
         """
 
     def exists(self, location: Location) -> bool:
-        """Whether there is an object of exactly this name; a directory or a link is none."""
+        """Return whether an object with exactly this name exists; a directory or a link is not an object."""
 
     def size(self, location: Location) -> int:
-        """Length of an object in bytes; errors as in `read`."""
+        """Return the length of an object in bytes; errors as in `read`."""
 
     def is_gone(self, location: Location) -> bool:
-        """Whether the place as a whole that held a location is gone: its bucket, or the file system on which
-        the warehouse lies. Asked about an object that was stored before and is missing now.
+        """Return whether the bucket or file system of a location is gone as a whole. Asked about an object
+        that was stored before and is missing now.
 
         Raises:
             StorageUnavailable: as in `read`.
         """
 
     def delete(self, location: Location) -> None:
-        """Removes an object; one that does not exist is no error.
+        """Remove an object; no error if it does not exist.
 
         Raises:
             LocationNotAllowed: a directory is there, or a link leads to it.
@@ -95,7 +95,7 @@ class Storage(Protocol):
         """
 
     def list_prefix(self, location: Location) -> Iterator[StoredObject]:
-        """Every object below a location, at any depth, in no promised order; none if it does not exist.
+        """List every object below a location, at any depth and in any order; nothing if it does not exist.
 
         Raises:
             LocationInvalid: a stored name that no reader may be handed; the listing ends there, because
@@ -104,7 +104,7 @@ class Storage(Protocol):
         """
 
     def delete_prefix(self, location: Location) -> None:
-        """Removes everything below a location, whatever its name, and the directory itself.
+        """Remove everything below a location, and the directory itself.
 
         Links are removed, not followed. A location that does not exist is no error. An interrupted call
         may be repeated.
@@ -116,7 +116,7 @@ class Storage(Protocol):
 
 
 class StorageRouter:
-    """The storage for each scheme, itself used as one `Storage`."""
+    """Dispatches to the storage of each scheme; itself a `Storage`."""
 
     def __init__(self, by_scheme: Mapping[str, Storage]) -> None:
         """Takes one storage for each canonical scheme (``file``, ``s3``) that this catalog serves."""
@@ -131,10 +131,11 @@ class StorageRouter:
         storage = self._by_scheme.get(location.scheme)
         if storage is None:
             raise LocationNotAllowed(
-                f"No storage is configured for locations of the scheme {location.scheme}.",
+                f"No storage is configured for the scheme {location.scheme!r}.",
                 path=location.canonical,
                 rule="storage-scheme",
-                hint=f"Use one of: {', '.join(sorted(self._by_scheme)) or 'none is configured'}.",
+                hint="Use one of these schemes: "
+                f"{', '.join(sorted(self._by_scheme)) or 'none is configured'}.",
             )
         return storage
 

@@ -1,4 +1,4 @@
-"""Faults of storage, and the one boundary where foreign errors become ours.
+"""Storage errors, and their translation from errors of the operating system and PyArrow.
 
 Rules:
 
@@ -40,11 +40,11 @@ class ObjectMissing(MetadataInvalid):
 
 
 class ObjectTooLarge(MetadataInvalid):
-    """The object is larger than the limit under which it was to be read or written."""
+    """The object is larger than the limit."""
 
 
 class ObjectExists(Refused):
-    """An object of that name exists already, and is never overwritten."""
+    """An object with that name exists; objects are never overwritten."""
 
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -60,7 +60,7 @@ _DOWN = frozenset(
         errno.ETIMEDOUT,
     }
 )
-# PyArrow names the error of the AWS SDK in the text of an OSError without an errno; there is no other sign.
+# PyArrow puts the AWS error code only into the text of an OSError without errno.
 _DENIED_AWS = (
     "ACCESS_DENIED",
     "INVALID_ACCESS_KEY_ID",
@@ -84,7 +84,7 @@ _DOWN_AWS = (
 
 @contextmanager
 def translated(location: Location) -> Iterator[None]:
-    """Turns an error of the operating system or of PyArrow inside the block into one of Lakewarden's.
+    """Translate errors of the operating system and of PyArrow inside the block.
 
     Raises:
         ObjectMissing, ObjectExists, LocationInvalid, StorageUnavailable: each naming the location, with the
@@ -97,7 +97,7 @@ def translated(location: Location) -> Iterator[None]:
 
 
 def no_object(location: Location) -> LocationNotAllowed:
-    """The refusal of a location that names a whole bucket or file system where an object is meant."""
+    """The error for a location that names a bucket or file system instead of an object."""
     return LocationNotAllowed(
         "The location names a bucket or a file system, not an object inside it.",
         path=location.canonical,
@@ -107,22 +107,23 @@ def no_object(location: Location) -> LocationNotAllowed:
 
 
 def too_large(location: Location, limit: int) -> ObjectTooLarge:
-    """The refusal of an object that is larger than `limit` bytes."""
+    """The error for an object that is larger than `limit` bytes."""
     return ObjectTooLarge(
         f"The object is larger than the limit of {limit} bytes.",
         path=location.canonical,
         rule="object-size",
-        hint="Metadata of this size is refused; rewrite the table's manifests into smaller ones.",
+        hint="Rewrite the table's manifests into smaller ones (`rewrite_manifests`), or raise the "
+        "limit in the settings.",
     )
 
 
 def already_exists(location: Location) -> ObjectExists:
-    """The refusal of a create that met an object."""
+    """The error for creating an object that exists."""
     return ObjectExists(
-        "An object of this name exists already, and objects are never overwritten.",
+        "An object with this name exists, and objects are never overwritten.",
         path=location.canonical,
         rule="exclusive-create",
-        hint="Write under a fresh random name.",
+        hint="Write under a new random name.",
     )
 
 
@@ -133,13 +134,13 @@ def _ours(error: Exception, location: Location) -> LakewardenError:
             "The object does not exist.",
             path=location.canonical,
             rule="object-missing",
-            hint="It was deleted behind the catalog's back, or never written; restore it.",
+            hint="It was deleted outside of the catalog, or was never written. Restore it from a backup.",
         )
     if isinstance(error, FileExistsError):
         return already_exists(location)
     if number == errno.ENAMETOOLONG:
         return LocationInvalid(
-            "A name in the location is longer than this file system allows.",
+            "A name in the location is longer than this file system permits.",
             path=location.canonical,
             rule="name-length",
             hint="Use shorter names.",
@@ -150,15 +151,15 @@ def _ours(error: Exception, location: Location) -> LakewardenError:
 def _unavailable(error: Exception, number: int | None, location: Location) -> StorageUnavailable:
     text = str(error)
     if number in _DENIED or any(mark in text for mark in _DENIED_AWS):
-        rule, message = "storage-access", "The storage denies the catalog access."
-        hint = "Give the catalog's own identity access to this location, or mend its credentials."
+        rule, message = "storage-access", "The storage denied the catalog access."
+        hint = "Grant the catalog's own identity access to this location, or correct its credentials."
     elif number in _FULL:
-        rule, message = "storage-full", "The storage has no space left, or a quota is used up."
+        rule, message = "storage-full", "The storage has no free space, or a quota is exhausted."
         hint = "Free space or raise the quota, then try again."
     elif number in _DOWN or isinstance(error, TimeoutError) or any(mark in text for mark in _DOWN_AWS):
-        rule, message = "storage-down", "The storage does not answer in time."
+        rule, message = "storage-down", "The storage did not respond in time."
         hint = "Check the endpoint and the network, then try again."
     else:
-        rule, message = "storage-fault", "The storage answered with a fault."
+        rule, message = "storage-fault", "The storage returned an error."
         hint = "See the cause in the catalog's log, then try again."
     return StorageUnavailable(message, path=location.canonical, rule=rule, hint=hint)

@@ -1,4 +1,4 @@
-"""A pyiceberg `FileIO` that touches nothing outside a table's lists.
+"""A pyiceberg `FileIO` that accesses only the allowed locations of a table.
 
 Rules:
 
@@ -30,16 +30,16 @@ from policy.location.allow_list import AllowList
 from policy.location.location import Location, shown
 
 Hook = Callable[[str, bytes], None]
-"""Takes the canonical location and all bytes of an object, and raises if they are not to be used."""
+"Receives the canonical location and all bytes of an object; raises if they must not be used."
 
 METADATA_LIMIT = 256 << 20
-"""Most bytes of an object that is taken into memory as a whole."""
+"The maximum size in bytes of an object that is read into memory as a whole."
 
 _METADATA_SUFFIXES = (".json", ".avro")
 
 
 def is_metadata_name(name: str) -> bool:
-    """Whether an object is, by its name, metadata, a manifest list or a manifest.
+    """Return whether an object's name is that of metadata, a manifest list or a manifest.
 
     Iceberg names them ``….metadata.json`` (also ``….gz.metadata.json``) and ``….avro``. No data file that
     pyiceberg can read or write ends so.
@@ -48,7 +48,7 @@ def is_metadata_name(name: str) -> bool:
 
 
 class GuardedFileIO(FileIO):
-    """What pyiceberg's `Table`, `Transaction` and scans of one table use as their `io`."""
+    """The `io` of pyiceberg's `Table`, `Transaction` and scans for one table."""
 
     def __init__(
         self,
@@ -110,11 +110,12 @@ class GuardedFileIO(FileIO):
         decision = entries.decide(path)
         if not decision:
             raise LocationNotAllowed(
-                f"The path may not be {verb} through this table: {decision.explanation}",
+                f"The table's allowed locations do not permit this path to be {verb}: {decision.explanation}",
                 table=self._table,
                 path=shown(path),
                 rule=decision.reasons[0].rule,
-                hint="Remove the path from the table, or have its location added to the table's list.",
+                hint="Remove the path from the table, or add its location to read.allowed.data.paths "
+                "(needs the rwstorage permission).",
             )
         return Location.parse(path)
 
@@ -131,7 +132,7 @@ class GuardedFileIO(FileIO):
 
 
 class _GuardedInput(InputFile):
-    """One file whose path has been admitted."""
+    """An input file with a permitted path."""
 
     def __init__(self, files: GuardedFileIO, path: str, where: Location) -> None:
         super().__init__(path)
@@ -145,14 +146,14 @@ class _GuardedInput(InputFile):
         return self._files._storage.exists(self._where)
 
     def open(self, seekable: bool = True) -> InputStream:
-        """The file's bytes: metadata from memory and verified, everything else in pieces from storage."""
+        """Open the file: metadata from memory and verified, everything else in ranges from storage."""
         if is_metadata_name(self._where.name):
             return io.BytesIO(self._files._read_whole(self._where))
         return _PiecewiseInput(self._files, self._where)
 
 
 class _PiecewiseInput(io.RawIOBase):
-    """A data file, read in pieces; reading it as a whole goes the way of metadata."""
+    """A data file that is read in ranges; reading it as a whole is the same as for metadata."""
 
     def __init__(self, files: GuardedFileIO, where: Location) -> None:
         super().__init__()
@@ -189,7 +190,7 @@ class _PiecewiseInput(io.RawIOBase):
 
 
 class _GuardedOutput(OutputFile):
-    """One file to be made, whose path has been admitted."""
+    """An output file with a permitted path."""
 
     def __init__(self, files: GuardedFileIO, path: str, where: Location) -> None:
         super().__init__(path)
@@ -213,7 +214,7 @@ class _GuardedOutput(OutputFile):
 
 
 class _WholeOutput:
-    """Collects a metadata file in memory; it is stored when the stream is closed, and then reported.
+    """Collects a metadata file in memory; stores and reports it when the stream is closed.
 
     After a refused write, or a failed `with` block, closing stores nothing.
     """

@@ -1,4 +1,4 @@
-"""Objects on a local (or mounted) file system, reached without following a link anywhere.
+"""Objects on a local or mounted file system, opened without following links.
 
 Rules:
 
@@ -34,7 +34,7 @@ from catalog.storage.streams import ObjectInput, ObjectOutput
 from policy.errors import LocationNotAllowed
 from policy.location.location import Location
 
-# O_PATH asks for the right to pass through a directory only, not to list it. Systems without it list.
+# O_PATH needs only the permission to pass through a directory, not to list it. Systems without it list.
 _STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -94,7 +94,7 @@ class LocalStorage:
             return os.fstat(file.fileno()).st_size
 
     def is_gone(self, location: Location) -> bool:
-        """See `Storage.is_gone`: the warehouse does not exist, or is empty, as a mount point is.
+        """See `Storage.is_gone`: the warehouse does not exist, or is empty like an unmounted mount point.
 
         It cannot be told of files outside the warehouse.
         """
@@ -108,7 +108,7 @@ class LocalStorage:
             return True
 
     def delete(self, location: Location) -> None:
-        """See `Storage.delete`; in the last place a link is removed itself, not what it names."""
+        """See `Storage.delete`; if the last component is a link, the link itself is removed."""
         with translated(location), suppress(FileNotFoundError), _parent(location) as (directory, name):
             try:
                 os.unlink(name, dir_fd=directory)
@@ -142,7 +142,7 @@ def _open_file(location: Location) -> int:
         try:
             descriptor = os.open(name, _READ, dir_fd=directory)
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.EMLINK):  # a link in the last place; BSD says EMLINK
+            if error.errno in (errno.ELOOP, errno.EMLINK):  # the last component is a link; BSD says EMLINK
                 raise _linked(location) from error
             if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket, or a device without a driver
                 raise _irregular(location) from error
@@ -178,7 +178,7 @@ def _walk(location: Location, segments: tuple[str, ...], *, make: bool) -> Itera
 
 
 def _step(directory: int, name: bytes, location: Location, *, make: bool = False) -> int:
-    """The descriptor of the directory `name` inside `directory`, which is made first if asked."""
+    """Open the directory `name` inside `directory`; create it first if asked."""
     try:
         return os.open(name, _STEP, dir_fd=directory)
     except FileNotFoundError:
@@ -188,7 +188,7 @@ def _step(directory: int, name: bytes, location: Location, *, make: bool = False
         if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
             raise _no_directory(directory, name, location) from error
         raise
-    with suppress(FileExistsError):  # another writer was faster, which is as good
+    with suppress(FileExistsError):  # another writer created it first, which is equally good
         os.mkdir(name, dir_fd=directory)
         _sync(directory)
     return _step(directory, name, location)
@@ -224,7 +224,7 @@ def _output(file: BinaryIO, directory: int, name: bytes, location: Location) -> 
 
 
 def _no_directory(directory: int, name: bytes, location: Location) -> LocationNotAllowed:
-    """The refusal of a step into what is no directory; what it is only changes the words."""
+    """The error for a path component that is not a directory."""
     try:
         mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
     except FileNotFoundError:
@@ -234,17 +234,17 @@ def _no_directory(directory: int, name: bytes, location: Location) -> LocationNo
 
 def _linked(location: Location) -> LocationNotAllowed:
     return LocationNotAllowed(
-        "The path leads through a link, and links are not followed.",
+        "The path contains a symbolic link, and links are not followed.",
         path=location.canonical,
         rule="no-links",
-        hint="Store the file itself below the table's location, or name the path that the link stands for.",
+        hint="Store the file itself below the table's location, or use the path that the link points to.",
     )
 
 
 def _irregular(location: Location) -> LocationNotAllowed:
     return LocationNotAllowed(
-        "What is there is not a regular file, or lies below something that is no directory.",
+        "The path is not a regular file, or a component above it is not a directory.",
         path=location.canonical,
         rule="regular-file",
-        hint="Only regular files are read and written; remove what stands in their place.",
+        hint="Only regular files are read and written. Remove what is at this path.",
     )

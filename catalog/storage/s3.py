@@ -1,4 +1,4 @@
-"""Objects in S3, or in a store that speaks its protocol, through PyArrow's file system.
+"""Objects in S3 and compatible stores, through PyArrow's file system.
 
 Rules:
 
@@ -62,7 +62,7 @@ class S3Options(BaseModel):
     @model_validator(mode="after")
     def _credentials_are_whole(self) -> S3Options:
         if (self.access_key_id is None) != (self.secret_access_key is None):
-            raise ValueError("access_key_id and secret_access_key are given together or not at all")
+            raise ValueError("give access_key_id and secret_access_key together")
         if self.session_token is not None and self.secret_access_key is None:
             raise ValueError("session_token needs access_key_id and secret_access_key")
         return self
@@ -91,7 +91,7 @@ class S3Storage:
         )
 
     def read(self, location: Location, *, limit: int) -> bytes:
-        """See `Storage.read`; the size is known, and refused, before a byte is fetched."""
+        """See `Storage.read`; checks the size before it fetches a byte."""
         with translated(location), self._s3.open_input_file(_path(location)) as file:
             size = file.size()
             if size > limit:
@@ -99,10 +99,11 @@ class S3Storage:
             data: bytes = file.read(size)
         if len(data) != size:
             raise StorageUnavailable(
-                "The object changed while it was read.",
+                "The object changed while it was being read.",
                 path=location.canonical,
                 rule="storage-fault",
-                hint="Objects of a table are never rewritten in place; find out who did, then try again.",
+                hint="Objects of a table must never be overwritten. Find out who overwrote it, then "
+                "try again.",
             )
         return data
 
@@ -146,7 +147,7 @@ class S3Storage:
             return bool(self._s3.get_file_info(location.authority).type == pafs.FileType.NotFound)
 
     def delete(self, location: Location) -> None:
-        """See `Storage.delete`; a name that only has objects below it is left alone."""
+        """See `Storage.delete`; objects below the name stay."""
         with translated(location), suppress(FileNotFoundError):
             self._s3.delete_file(_path(location))
 
@@ -183,7 +184,7 @@ def _path(location: Location) -> str:
 
 
 def _needs_own_request(path: str) -> bool:
-    """Whether a key cannot be in the XML document of a bulk removal, which one such key would spoil.
+    """Return whether a key cannot appear in the XML of a bulk delete.
 
     A key with dot segments stays in it: its own request would be for another key, once normalised on the way.
     """
@@ -193,10 +194,10 @@ def _needs_own_request(path: str) -> bool:
 
 def _not_a_directory(location: Location) -> LocationNotAllowed:
     return LocationNotAllowed(
-        "An object of exactly this name stands where a directory is meant.",
+        "An object has the name of a directory.",
         path=location.canonical,
         rule="regular-file",
-        hint="Delete that object by itself, then try again.",
+        hint="Delete that object, then try again.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Streams over one object, with faults translated at every call.
+"""Streams over one object that translate storage errors at every call.
 
 PyArrow's file objects and Python's own are wrapped alike, so that a fault in the middle of a scan is the same
 typed error as one at its start. PyArrow hands an exception that a wrapped stream raises on unchanged.
@@ -62,7 +62,7 @@ class ObjectInput(io.RawIOBase):
 
 
 class ObjectOutput(io.RawIOBase):
-    """A stream that makes one new object.
+    """A stream that creates an object.
 
     Only an explicit close after faultless writes finishes the object. After a failed write or `with` block,
     or when the stream is dropped unclosed, the object is removed.
@@ -110,7 +110,7 @@ class ObjectOutput(io.RawIOBase):
         return position
 
     def close(self) -> None:
-        """Finishes the object; what cannot be finished is removed."""
+        """Finish the object; remove it if it cannot be finished."""
         if self.closed:
             return
         super().close()
@@ -130,11 +130,11 @@ class ObjectOutput(io.RawIOBase):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Finishes the object, or removes it when the block failed."""
+        """Finish the object, or remove it if the block failed."""
         self._faultless = self._faultless and kind is None
         self.close()
 
     def __del__(self) -> None:
-        """Removes the object of a stream that was dropped unclosed."""
+        """Remove the object of a stream that was not closed."""
         self._faultless = False
         self.close()

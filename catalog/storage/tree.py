@@ -1,4 +1,4 @@
-"""Walking a directory tree by descriptors, without following a link.
+"""Walks a directory tree by file descriptor, without following links.
 
 Rules:
 
@@ -18,16 +18,16 @@ from policy.errors import LocationNotAllowed
 from policy.location.location import Location
 
 MAX_DEPTH = 100
-"""Most levels of directories below the place where a walk starts."""
+"The maximum depth of directories below the start of a walk."
 
 Descriptor = AbstractContextManager[int]
-"""A block that holds an open descriptor of a directory."""
+"A context manager that holds an open descriptor of a directory."
 
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def files(top: int, location: Location) -> Iterator[tuple[tuple[str, ...], os.stat_result]]:
-    """Every regular file below an open directory, as its names from there on and what `lstat` says.
+    """Every regular file below an open directory: its names from there on, and its `lstat`.
 
     Names that are not UTF-8 keep their bytes as lone surrogates, which no location accepts.
 
@@ -39,12 +39,12 @@ def files(top: int, location: Location) -> Iterator[tuple[tuple[str, ...], os.st
 
 
 def clear(top: int, location: Location) -> None:
-    """Removes everything below an open directory; errors as in `files`."""
+    """Remove everything below an open directory; errors as in `files`."""
     _clear(top, b".", 0, location)
 
 
 def is_empty(top: int, location: Location) -> bool:
-    """Whether there is nothing in an open directory; errors as in `files`."""
+    """Return whether an open directory is empty; errors as in `files`."""
     directory = _enter(top, b".", 0, location)
     try:
         return not _names(directory)
@@ -96,7 +96,7 @@ def _enter(parent: int, name: bytes, depth: int, location: Location) -> int:
             f"The directory tree is more than {MAX_DEPTH} levels deep.",
             path=location.canonical,
             rule="tree-depth",
-            hint="No writer of tables nests like that; look at the tree and remove it by hand.",
+            hint="No table writer nests that deep. Examine the tree and remove it manually.",
         )
     return os.open(name, _ENTER, dir_fd=parent)
 

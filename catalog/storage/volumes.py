@@ -1,4 +1,4 @@
-"""Tells one missing object from a bucket or a warehouse that is gone as a whole.
+"""Distinguishes a missing object from a bucket or warehouse that is gone as a whole.
 
 An object that the catalog stored and that is missing now was deleted; it must be restored. If all that lay
 beside it is missing too, a file system is not mounted, or a bucket was removed: the storage is unavailable,
@@ -18,7 +18,7 @@ from policy.location.location import Location
 
 @contextmanager
 def stored_before(storage: Storage, location: Location) -> Iterator[None]:
-    """Inside the block, an object is read that was stored before.
+    """Inside the block, read an object that was stored before.
 
     Raises:
         StorageUnavailable: it is missing, and so is the bucket or the warehouse that held it.

@@ -262,4 +262,4 @@ def test_missing_extra_is_named_and_no_other_kms_needs_it(extra, module, options
     )
     arguments = [sys.executable, "-c", script, extra, module, repr(options)]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, cwd=ROOT, check=True)
-    assert f"Install lakewarden[{extra}]" in done.stdout
+    assert f'pip install "lakewarden[{extra}]"' in done.stdout

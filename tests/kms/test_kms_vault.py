@@ -75,7 +75,7 @@ def test_unknown_token_is_an_outage_and_a_missing_right_is_not(server):
     kms = client(server)
     wrapped, _ = kms.create_key("lake", 32, CONTEXT)
     server.denied.add("lake")
-    with pytest.raises(KeyNotUsable, match="no right"):
+    with pytest.raises(KeyNotUsable, match="no permission"):
         kms.get_key(wrapped, CONTEXT)
     server.tokens.clear()
     with pytest.raises(KmsUnavailable, match="token"):

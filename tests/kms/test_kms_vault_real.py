@@ -54,9 +54,9 @@ def test_token_that_is_unknown_or_revoked_is_an_outage(server, lake):
 def test_missing_right_is_no_outage(server, lake):
     wrapped, _ = client(server).create_key(lake, 32, CONTEXT)
     kms = client(server, token=server.token('path "transit/keys/+" { capabilities = ["read"] }'))
-    with pytest.raises(KeyNotUsable, match="no right"):
+    with pytest.raises(KeyNotUsable, match="no permission"):
         kms.get_key(wrapped, CONTEXT)
-    with pytest.raises(KeyNotUsable, match="no right"):
+    with pytest.raises(KeyNotUsable, match="no permission"):
         kms.rewrap_keys([(wrapped, CONTEXT)])
 
 
