@@ -1,1 +1,1 @@
-"""What was decided, for whom, and why: records in signed chains, bounded, searched, copied and pruned."""
+"""The audit log: signed chains of records, bounded, searchable, copied and pruned."""

@@ -1,4 +1,4 @@
-"""Checkpoints: heads of all chains, written down in a chain of their own, and signed.
+"""Checkpoints: signed heads of all chains, in a separate chain.
 
 - A checkpoint names each chain that went on since the checkpoint before it, with number and hash of its last
   record; it holds the number and hash of the checkpoint before it. Any process may make the next one.
@@ -34,10 +34,10 @@ from catalog.db.schema import lw_audit_chain, lw_audit_checkpoint
 from catalog.kms.root_key import KeyFile, RootDescription, subkey
 from policy.errors import KmsUnavailable, StateUnavailable
 
-#: Chains that one checkpoint names; what is left goes into the next one.
+#: The maximum number of chains in one checkpoint; the next one names the others.
 MAX_HEADS: Final = 1_000
 
-#: Records of this process after which a checkpoint is due before its time.
+#: The number of records of this process after which a checkpoint is due early.
 _RECORDS: Final = 10_000
 
 _HASHED: Final = ("number", "at_ms", "writer", "content", "previous_hash", "public_key")
@@ -66,7 +66,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a checkpoint says.
+    """The content of a checkpoint.
 
     Attributes:
         heads: by writer, the last record of each chain that went on since the checkpoint before.
@@ -84,11 +84,11 @@ class Content:
     lost: Head | None = None
 
     def text(self) -> str:
-        """As it is stored and hashed."""
+        """Return the text that is stored and hashed."""
         return canonical(self.document())
 
     def document(self) -> dict[str, object]:
-        """As JSON."""
+        """Return the content as JSON."""
         return {
             "heads": {writer: head.fields for writer, head in self.heads.items()},
             "pruned": {writer: head.fields for writer, head in self.pruned.items()},
@@ -99,7 +99,7 @@ class Content:
 
     @classmethod
     def parse(cls, text: str) -> Content:
-        """What `text` wrote.
+        """Parse a text that `text` returned.
 
         Raises:
             ValueError: it is something else.
@@ -122,7 +122,7 @@ class Content:
 
 
 class Signer:
-    """Signs checkpoints with a key that lies outside of the database.
+    """Signs checkpoints with a key that is not in the database.
 
     Args:
         key_file: a private file of 64 hexadecimal digits, as `catalog.kms.root_key.KeyFile` makes it.
@@ -136,24 +136,25 @@ class Signer:
             root = KeyFile(key_file).derive(RootDescription(KeyFile.kind))
         except KmsUnavailable as error:
             raise StateUnavailable(
-                f"The key of the audit trail cannot be used: {error.message}",
+                f"The signing key of the audit log cannot be used: {error.message}",
                 path=str(key_file),
                 rule="audit-key",
-                hint="Put the file of `audit.key_file` back, or take the setting away.",
+                hint="Restore the file of `audit.key_file`, or remove the setting.",
             ) from error
-        # A key of its own, whatever else the file is used for.
+        # A separate key, whatever else the file is used for.
         self._key = Ed25519PrivateKey.from_private_bytes(subkey(root, "audit-checkpoints").reveal())
         public = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         self.public_key: Final = public.hex()
 
     def sign(self, checkpoint_hash: str) -> str:
-        """The signature of a checkpoint, in hexadecimal digits."""
+        """Return the signature of a checkpoint, in hexadecimal."""
         return self._key.sign(_signed(checkpoint_hash)).hex()
 
 
 def is_signed(checkpoint: Row) -> bool:
-    """Whether a checkpoint carries a valid signature by the public key that it names; whose that is, is left
-    to the caller."""
+    """Return whether a checkpoint has a valid signature by the public key that it names; the caller decides
+    whose key that is.
+    """
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(str(checkpoint["public_key"])))
         key.verify(bytes.fromhex(str(checkpoint["signature"])), _signed(str(checkpoint["hash"])))
@@ -163,7 +164,7 @@ def is_signed(checkpoint: Row) -> bool:
 
 
 def checkpoint_hash(checkpoint: Row) -> str:
-    """The hash of all fields of a checkpoint but the hash itself and the signature."""
+    """Return the hash of all fields of a checkpoint except the hash and the signature."""
     return digest({name: checkpoint[name] for name in _HASHED})
 
 
@@ -189,11 +190,11 @@ class Checkpointer:
         self._last: Head | None = None
 
     def written(self, records: int) -> None:
-        """Take note that this process wrote records."""
+        """Record that this process wrote records."""
         self._records += records
 
     def is_due(self) -> bool:
-        """Whether it is time for the next one."""
+        """Return whether the next checkpoint is due."""
         return self._records >= _RECORDS or time.monotonic() >= self._next_at
 
     def begin(self, writer: str) -> None:
@@ -208,7 +209,7 @@ class Checkpointer:
             self.make(writer)
 
     def make(self, writer: str) -> int | None:
-        """Make the first checkpoint, or the next one if a chain went on since the last one.
+        """Make the first checkpoint, or the next one if a chain has grown since the last one.
 
         Returns:
             its number; or None if there was nothing to write down, or another process was faster.
@@ -258,7 +259,7 @@ def put(connection: Connection, content: Content, signer: Signer | None, writer:
 
 
 def last_checkpoint(connection: Connection) -> Head | None:
-    """Number and hash of the last checkpoint."""
+    """Return number and hash of the last checkpoint."""
     column = lw_audit_checkpoint.c
     found = connection.execute(
         select(column.number, column.hash).order_by(column.number.desc()).limit(1)
@@ -283,7 +284,7 @@ def _is_there(connection: Connection, checkpoint: Head | None) -> bool:
 
 
 def _is_pruned(connection: Connection, number: int) -> bool:
-    """Whether a checkpoint lies before the one that everything begins with."""
+    """Return whether a checkpoint is older than the first one in the database."""
     first = connection.execute(
         select(lw_audit_checkpoint).order_by(lw_audit_checkpoint.c.number).limit(1)
     ).first()

@@ -1,4 +1,4 @@
-"""The outcome of a request: what was granted on the way, and what is put on record when it ends.
+"""The outcome of a request: the grants on the way, and what is recorded at its end.
 
 - A request that only reads collects its grants. They become `allowed` records when it has succeeded, before a
   byte is answered.
@@ -21,7 +21,7 @@ from policy.decision import Reason
 
 @dataclass(slots=True)
 class Granted:
-    """What was granted for one action on one resource.
+    """The grants for one action on one resource.
 
     Attributes:
         columns: the reasons of granted columns, of which a record leaves out what has no room.
@@ -34,7 +34,7 @@ class Granted:
 
 @dataclass(slots=True)
 class Outcome:
-    """One request.
+    """The outcome of one request.
 
     Attributes:
         route: what is called, by method and route; the resource of a request that is refused before it
@@ -55,11 +55,11 @@ class Outcome:
 
     @property
     def about(self) -> tuple[str, str] | None:
-        """Action and resource of the request; None if nothing is known but its route."""
+        """Return action and resource of the request; None if only its route is known."""
         return next(iter(self.grants), self.refused or self.screened)
 
     def grant(self, action: str, resource: str, columns: list[Reason], others: list[Reason]) -> None:
-        """Collect one more grant."""
+        """Add a grant."""
         granted = self.grants.setdefault((action, resource), Granted())
         granted.columns += columns
         granted.others += others
@@ -69,13 +69,13 @@ _current: Final[ContextVar[Outcome | None]] = ContextVar("lakewarden_outcome", d
 
 
 def current() -> Outcome | None:
-    """The request of now; None where nobody closes it, as in an embedded catalog."""
+    """Return the current request; None in an embedded catalog, where nothing ends it."""
     return _current.get()
 
 
 @contextmanager
 def following(outcome: Outcome) -> Iterator[None]:
-    """What is granted, refused and noted inside of the block belongs to this request."""
+    """Assign grants, refusals and notes inside of the block to a request."""
     token = _current.set(outcome)
     try:
         yield
@@ -84,7 +84,7 @@ def following(outcome: Outcome) -> Iterator[None]:
 
 
 def note(rule: str, detail: object) -> None:
-    """Note what the record of a success is to tell.
+    """Add a note for the record of a success.
 
     Args:
         rule: what it is, such as ``snapshot``.

@@ -1,4 +1,4 @@
-"""Removing old records so that what stays can still be checked.
+"""Removes old audit records so that the remaining ones can still be verified.
 
 - Pruned is the beginning of each chain: the records before its first one that is to stay. Records in the
   middle never go.
@@ -32,7 +32,7 @@ _ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Records of one chain that go together."""
+    """Adjacent records of one chain that are removed together."""
 
     writer: str
     first: int
@@ -71,7 +71,7 @@ def prune(engine: Engine, before_ms: int, signer: Signer | None, writer: str, no
 
 
 def _goes(engine: Engine, before_ms: int) -> dict[str, Head]:
-    """By writer, the last record that goes, or went already."""
+    """Return, by writer, the last record that is or was removed."""
     before = _went(engine)
     found: dict[str, Head] = {}
     with read(engine) as connection:
@@ -99,7 +99,7 @@ def _last(connection: Connection, writer: str, base: Head, end: Head, before_ms:
 
 
 def _went(engine: Engine) -> dict[str, Head]:
-    """By writer, the last record that was pruned before."""
+    """Return, by writer, the last record that was pruned before."""
     found: dict[str, Head] = {}
     number = lw_audit_checkpoint.c.number
     with read(engine) as connection:
@@ -117,7 +117,7 @@ def _begin_anew(
     writer: str,
     now_ms: int,
 ) -> None:
-    """Write checkpoints that name all chains, and remove those before."""
+    """Write checkpoints that name all chains, and remove the earlier ones."""
     column = lw_audit_chain.c
     chains = connection.execute(select(lw_audit_chain).order_by(column.writer)).all()
     first: Head | None = None
@@ -136,7 +136,7 @@ def _begin_anew(
 
 
 def _batches(engine: Engine, pruned: Mapping[str, Head]) -> Iterator[list[_Range]]:
-    """Records that go, in batches of a size that holds nobody up."""
+    """Return the records to remove, in batches that block nobody for long."""
     batch: list[_Range] = []
     size = 0
     for each in _ranges(engine, pruned):
@@ -181,7 +181,7 @@ def _remove(engine: Engine, batch: list[_Range]) -> int:
 
 
 def _forget(engine: Engine, pruned: Mapping[str, Head]) -> None:
-    """Chains of writers that have ended, of which nothing is left."""
+    """Remove ended chains of which no record is left."""
     with write(engine) as connection:
         column = lw_audit_chain.c
         for chain in connection.execute(select(lw_audit_chain).where(column.closed)).all():

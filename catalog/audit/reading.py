@@ -1,4 +1,4 @@
-"""Reading the audit trail.
+"""Reads and searches the audit log.
 
 - Reading is by pages, so that a long trail neither fills memory nor holds a transaction open.
 - A page follows another by time, writer and number, so that records which are written meanwhile neither
@@ -28,19 +28,19 @@ _PLACE: Final = re.compile(r"([0-9]{1,18})\.([0-9A-Za-z-]{1,36})\.([0-9]{1,18})"
 
 
 class Place(NamedTuple):
-    """Where a record stands among all: they are ordered by time, then by writer and number."""
+    """The position of a record: ordered by time, then by writer and number."""
 
     at_ms: int
     writer: str
     sequence: int
 
     def text(self) -> str:
-        """As it is handed to whoever wants to go on from here."""
+        """Return the position as a page token."""
         return f"{self.at_ms}.{self.writer}.{self.sequence}"
 
     @classmethod
     def parse(cls, text: str) -> Place:
-        """What `text` wrote.
+        """Parse a page token that `text` returned.
 
         Raises:
             RequestInvalid: it is something else.
@@ -48,16 +48,16 @@ class Place(NamedTuple):
         matched = _PLACE.fullmatch(text)
         if matched is None:
             raise RequestInvalid(
-                "The page token is not one that was handed out.",
+                "The page token is not valid.",
                 rule="page-token",
-                hint="Send `next-page-token` of the page before, as it is.",
+                hint="Send the `next-page-token` of the previous page, unchanged.",
             )
         return cls(int(matched[1]), matched[2], int(matched[3]))
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record and its place in the trail."""
+    """A record and its position in the log."""
 
     writer: str
     sequence: int
@@ -65,7 +65,7 @@ class StoredRecord:
 
     @property
     def place(self) -> Place:
-        """Where it stands among all."""
+        """Return the position of the record."""
         return Place(self.record.at_ms, self.writer, self.sequence)
 
 
@@ -78,7 +78,7 @@ def read(
     before: Place | None = None,
     limit: int = 100,
 ) -> list[StoredRecord]:
-    """The latest records, newest first.
+    """Return the latest records, newest first.
 
     Args:
         engine: the catalog's database.
@@ -109,7 +109,7 @@ def read(
 
 
 def all_rows(engine: Engine) -> Iterator[Row]:
-    """All records, chain by chain, in order.
+    """Return all records, chain by chain, in order.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -127,7 +127,7 @@ def all_rows(engine: Engine) -> Iterator[Row]:
 
 
 def ends(engine: Engine) -> dict[str, int]:
-    """The number of the last record of each chain.
+    """Return the number of the last record of each chain.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -138,7 +138,7 @@ def ends(engine: Engine) -> dict[str, int]:
 
 
 def rows_up_to(engine: Engine, numbers: Mapping[str, int], since_ms: int) -> Iterator[Row]:
-    """Records up to certain numbers in their chains, oldest first.
+    """Return records up to given numbers in their chains, oldest first.
 
     Args:
         engine: the catalog's database.
@@ -161,7 +161,7 @@ def rows_up_to(engine: Engine, numbers: Mapping[str, int], since_ms: int) -> Ite
 
 
 def rows_after(engine: Engine, numbers: Mapping[str, int]) -> list[Row]:
-    """The next records of chains that went on, chain by chain.
+    """Return the next records of chains that continued, chain by chain.
 
     Args:
         engine: the catalog's database.

@@ -1,4 +1,4 @@
-"""Records of the audit trail as values: bounded, masked, in canonical form, and chained.
+"""Audit records as values: bounded, masked, in canonical form, and chained.
 
 - A value that is too long is cut and says so.
 - Our bearer tokens, and passwords inside URLs, are masked wherever they stand: a confused client puts them
@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 from policy.decision import Reason
 
-#: A record as the columns of `lw_audit`.
+#: A record as columns of `lw_audit`.
 Row: TypeAlias = dict[str, object]
 
 #: The previous hash of the first record of a chain.
@@ -47,14 +47,14 @@ _RESOURCE_LENGTH: Final = 2_000
 _RULE_LENGTH: Final = 64
 _DETAIL_LENGTH: Final = 1_000
 
-#: Reasons that one record holds; how many more there were is the last one.
+#: The maximum number of reasons in one record; the last one states how many were left out.
 MAX_REASONS: Final = 16
 
-#: What a record needs of space beside its texts: hashes, writer, numbers, and its places in two indexes.
+#: The space of a record besides its texts: hashes, writer, numbers, and its entries in two indexes.
 _OVERHEAD_BYTES: Final = 400
 _SIZED: Final = ("principal", "engine", "action", "resource", "reasons", "request_id")
 
-#: The name in records of nobody in particular. No principal has it.
+#: The principal of records without a user. No principal has this name.
 NOBODY: Final = ""
 
 _CUT: Final = "…[cut]"
@@ -65,7 +65,7 @@ _ESCAPED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One decision, or the outcome of one request.
+    """A decision, or the outcome of one request.
 
     Attributes:
         principal: name of the user on whose behalf was asked.
@@ -94,7 +94,7 @@ class AuditRecord:
 
 
 def to_columns(record: AuditRecord) -> Row:
-    """The record's own columns, safe to store and to show."""
+    """Return the record's own columns, safe to store and to show."""
     return {
         "at_ms": record.at_ms,
         "principal": clean(record.principal, _NAME_LENGTH),
@@ -110,33 +110,33 @@ def to_columns(record: AuditRecord) -> Row:
 
 
 def is_refusal(row: Row) -> bool:
-    """Whether a record is a refusal."""
+    """Return whether a record is a refusal."""
     return not row["allowed"] and not row["begun"]
 
 
 def decisive_rule(row: Row) -> str:
-    """The rule of a record's first reason."""
+    """Return the rule of a record's first reason."""
     return str(json.loads(str(row["reasons"]))[0]["rule"])
 
 
 def decisive_only(row: Row) -> Row:
-    """A record with its first reason alone."""
+    """Return the record with its first reason only."""
     return {**row, "reasons": canonical(json.loads(str(row["reasons"]))[:1])}
 
 
 def with_reason(row: Row, reason: Reason) -> Row:
-    """A record with one more reason, behind the decisive one."""
+    """Return the record with one more reason after the first."""
     first, *others = json.loads(str(row["reasons"]))
     return {**row, "reasons": canonical([first, _reason_fields(reason), *others])}
 
 
 def size_of(row: Row) -> int:
-    """What a record needs of space in the database, in bytes, as the budget of refusals reckons it."""
+    """Return the space of a record in the database in bytes, as the budget of refusals counts it."""
     return _OVERHEAD_BYTES + sum(len(str(row[name] or "")) for name in _SIZED)
 
 
 def from_columns(row: Mapping[str, object]) -> AuditRecord:
-    """A stored record; the texts stay as they were stored."""
+    """Parse a stored record; the texts stay as stored."""
     return AuditRecord(
         principal=str(row["principal"]),
         engine=None if row["engine"] is None else str(row["engine"]),
@@ -152,17 +152,17 @@ def from_columns(row: Mapping[str, object]) -> AuditRecord:
 
 
 def principal_column(name: str) -> str:
-    """A principal's name as it is stored, for searching."""
+    """Return a principal's name as stored, for searching."""
     return clean(name, _NAME_LENGTH)
 
 
 def resource_column(name: str) -> str:
-    """A resource as it is stored, for searching."""
+    """Return a resource as stored, for searching."""
     return clean(name, _RESOURCE_LENGTH)
 
 
 def chained(rows: Sequence[Row], writer: str, sequence: int, previous_hash: str) -> list[Row]:
-    """Rows with their place in the writer's chain.
+    """Add each row's position in the writer's chain.
 
     Args:
         rows: records in the order in which they were decided.
@@ -179,7 +179,7 @@ def chained(rows: Sequence[Row], writer: str, sequence: int, previous_hash: str)
 
 
 def record_hash(row: Mapping[str, object]) -> str:
-    """SHA-256 over the canonical JSON of all fields but the hash itself, in hexadecimal digits."""
+    """Return the SHA-256 over the canonical JSON of all fields except the hash, in hexadecimal."""
     fields = {name: row[name] for name in HASHED_FIELDS}
     if row["decisions"] != 1:
         fields["decisions"] = row["decisions"]
@@ -189,25 +189,26 @@ def record_hash(row: Mapping[str, object]) -> str:
 
 
 def digest(fields: Mapping[str, object]) -> str:
-    """SHA-256 of the canonical JSON, in hexadecimal digits."""
+    """Return the SHA-256 of the canonical JSON, in hexadecimal."""
     return hashlib.sha256(canonical(fields).encode("ascii")).hexdigest()
 
 
 def canonical(value: object) -> str:
-    """The canonical JSON of a value."""
+    """Return the canonical JSON of a value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def clean(text: str, limit: int) -> str:
-    """A text without secrets, on one line, and of at most `limit` characters."""
+    """Return a text without secrets, on one line, and of at most `limit` characters."""
     masked = _USER_INFO.sub("://***@", _TOKEN.sub("lw_***", text))
-    # Nothing behind the limit can come back by escaping, which only lengthens.
+    # Escaping only lengthens a text, so nothing after the limit can come back.
     escaped = _escaped(masked[: limit + 1])
     return escaped if len(escaped) <= limit else escaped[: limit - len(_CUT)] + _CUT
 
 
 def _escaped(text: str) -> str:
-    # Printable is in none of the categories. Nearly every text is so, and a grant has dozens of them.
+    # Printable characters are in none of the categories. Nearly every text is printable, and a grant has
+    # dozens.
     if text.isprintable() and "\\" not in text:
         return text
     return "".join(map(_escape, text))
@@ -236,11 +237,11 @@ def _reason_fields(reason: Reason) -> dict[str, str]:
 
 
 def _parse_reasons(text: str) -> tuple[Reason, ...]:
-    """What somebody edited must not keep the other records from being read."""
+    """Parse the reasons; an edited record must not prevent reading the others."""
     try:
         found = tuple(
             Reason(**{name: str(value) for name, value in each.items()}) for each in json.loads(text)
         )
     except (ValueError, TypeError, AttributeError, RecursionError):
         found = ()
-    return found or (Reason("unreadable", "The reasons are not as the catalog writes them."),)
+    return found or (Reason("unreadable", "The reasons do not have the form that the catalog writes."),)

@@ -1,4 +1,4 @@
-"""One writer's chain in the database, and the space that the trail takes there.
+"""One writer's chain in the database, and the space of the audit log there.
 
 - A batch of records, the chain's new head and the space that they take change in one transaction.
 - A batch whose commit was in doubt is looked up before the next one is written: nothing is written twice, and
@@ -61,7 +61,7 @@ _MOVE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a chain ends."""
+    """The end of a chain."""
 
     writer: str
     sequence: int
@@ -70,7 +70,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What the trail takes, in bytes: refusals, and everything else."""
+    """The space of the audit log in bytes: refusals, and everything else."""
 
     refusals: int
     others: int
@@ -91,7 +91,7 @@ class ChainWriter:
 
     @property
     def end(self) -> Position:
-        """Where the chain ends, as far as this writer knows."""
+        """Return the end of the chain, as far as this writer knows."""
         return self._end
 
     def write(self, rows: Sequence[Row]) -> None:
@@ -112,7 +112,7 @@ class ChainWriter:
         self._end, self._in_doubt = end, None
 
     def close(self) -> None:
-        """Say that nothing follows.
+        """Record that the chain has ended.
 
         Raises:
             StateUnavailable, CommitStateUnknown: the database does not answer.
@@ -123,7 +123,8 @@ class ChainWriter:
                 connection.execute(update(lw_audit_chain).where(here).values(closed=True))
 
     def _put(self, connection: Connection, rows: Sequence[Row]) -> Position:
-        # A commit in doubt has taken effect, or has not, or is under way in the server until the lock is had.
+        # A commit in doubt has taken effect, or has not, or is in progress in the server until the lock is
+        # free.
         known = [end for end in (self._in_doubt, self._end) if end is not None]
         for end in (*known, *known[:-1]):
             last = _continue(connection, end, rows)
@@ -137,7 +138,7 @@ class ChainWriter:
 
 
 def space(engine: Engine) -> Space:
-    """What the whole trail takes.
+    """Return the space of the whole audit log.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -165,7 +166,7 @@ def size_column() -> ColumnElement[int]:
 
 
 def _continue(connection: Connection, end: Position, rows: Sequence[Row]) -> Position | None:
-    """Append to a chain if it ends there.
+    """Append to a chain if it ends at this position.
 
     Returns:
         the new end, or None if the database holds another one; nothing was written then.
@@ -179,7 +180,7 @@ def _continue(connection: Connection, end: Position, rows: Sequence[Row]) -> Pos
 
 
 def _moved(connection: Connection, end: Position, last: Position, rows: Sequence[Row]) -> bool:
-    """Note the new end of a chain, and the space that its new records take."""
+    """Update the end of a chain, and the space that its new records use."""
     refusals = sum(size_of(row) for row in rows if is_refusal(row))
     others = sum(size_of(row) for row in rows if not is_refusal(row))
     latest = max(int(str(row["at_ms"])) for row in rows)
@@ -195,10 +196,10 @@ def _moved(connection: Connection, end: Position, last: Position, rows: Sequence
 
 
 def _lost(end: Position, next_row: Row) -> Row:
-    """The record of a chain that does not end where its writer left it."""
+    """Return the record for a chain that does not end where its writer left it."""
     detail = (
-        f"The chain {end.writer} ended with record {end.sequence}, hash {end.hash}, and the database holds "
-        "another end of it. This chain goes on in its place."
+        f"The chain {end.writer} ended with record {end.sequence}, hash {end.hash}, but the "
+        "database has a different end. This chain continues in its place."
     )
     at_ms = int(str(next_row["at_ms"]))
     reason = Reason("audit-chain-lost", detail)

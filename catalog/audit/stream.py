@@ -1,4 +1,4 @@
-"""The trail as lines of JSON: for other systems, and as evidence elsewhere.
+"""The audit log as lines of JSON, for other systems and as evidence.
 
 - A line of a record holds its fields under the names by which they are hashed; a line of a checkpoint, those
   of a checkpoint. Lines are ASCII: no name can break a line or drive a terminal.
@@ -41,18 +41,18 @@ _PAGE: Final = 100
 
 
 def record_line(row: Mapping[str, object]) -> str:
-    """A record as one line of JSON, without its end."""
+    """Return a record as one line of JSON, without its end."""
     fields = {name: row[name] for name in (*HASHED_FIELDS, "decisions", "begun", "hash")}
     return canonical({**fields, "reasons": _document(row["reasons"]), "at": _moment(row["at_ms"])})
 
 
 def checkpoint_line(row: Mapping[str, object]) -> str:
-    """A checkpoint as one line of JSON, without its end."""
+    """Return a checkpoint as one line of JSON, without its end."""
     return canonical({**row, "content": _document(row["content"])})
 
 
 def _document(text: object) -> object:
-    """A JSON text as JSON; one that somebody edited, as it is."""
+    """Parse a JSON text; an edited one is returned as text."""
     try:
         return json.loads(str(text))
     except (ValueError, RecursionError):
@@ -60,7 +60,7 @@ def _document(text: object) -> object:
 
 
 def _moment(at_ms: object) -> str | None:
-    """A time as text; none for one that cannot be a time."""
+    """Return a time as text; None if it is out of range."""
     try:
         return datetime.fromtimestamp(int(str(at_ms)) / 1000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
@@ -68,7 +68,7 @@ def _moment(at_ms: object) -> str | None:
 
 
 def last_checkpoint_row(engine: Engine) -> dict[str, object]:
-    """The last checkpoint.
+    """Return the last checkpoint.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -80,7 +80,7 @@ def last_checkpoint_row(engine: Engine) -> dict[str, object]:
 
 
 class NewRecords:
-    """Records of all chains, from now on or from certain numbers on, each once.
+    """New records of all chains, from now on or from given numbers on, each once.
 
     Args:
         engine: the catalog's database.
@@ -95,7 +95,7 @@ class NewRecords:
         self._numbers = dict(ends(engine) if numbers is None else numbers)
 
     def lines(self) -> list[str]:
-        """The next ones, as often as it is asked until `taken` is called; none if there are none yet.
+        """Return the next lines, the same ones until `taken` is called; empty if there are none yet.
 
         Raises:
             StateUnavailable: the database does not answer.
@@ -104,12 +104,12 @@ class NewRecords:
         return [record_line(row) for row in self._next]
 
     def taken(self) -> None:
-        """What `lines` answered last is where it was to go."""
+        """Confirm that the last answer of `lines` has arrived."""
         self._numbers.update({str(row["writer"]): int(str(row["sequence"])) for row in self._next})
 
 
 class NewCheckpoints:
-    """Checkpoints of all processes, from now on.
+    """New checkpoints of all processes, from now on.
 
     Args:
         engine: the catalog's database.
@@ -125,7 +125,7 @@ class NewCheckpoints:
         self._number = 0 if last is None else last.sequence
 
     def lines(self) -> list[str]:
-        """The next ones, as often as it is asked until `taken` is called; none if there are none yet.
+        """Return the next lines, the same ones until `taken` is called; empty if there are none yet.
 
         Raises:
             StateUnavailable: the database does not answer.
@@ -137,12 +137,12 @@ class NewCheckpoints:
         return [checkpoint_line(row) for row in self._next]
 
     def taken(self) -> None:
-        """What `lines` answered last is where it was to go."""
+        """Confirm that the last answer of `lines` has arrived."""
         self._number = int(self._next[-1]["number"]) if self._next else self._number
 
 
 class LineFile:
-    """A file that lines are appended to, and that others may rotate.
+    """A file to append lines to, which other programs can rotate.
 
     Args:
         path: the file; made with mode 0600 if it is missing.
@@ -154,7 +154,7 @@ class LineFile:
         self._torn = False
 
     def append(self, lines: Iterable[str]) -> None:
-        """Write all lines, or fail; what was written before it failed ends with a line that is torn.
+        """Append all lines, or raise; a failed append ends with a torn line.
 
         Raises:
             OSError: they could not be written whole.
@@ -167,7 +167,7 @@ class LineFile:
             self._torn = bool(data)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -177,7 +177,7 @@ class LineFile:
             self.close()
             self._torn = False
         if self._descriptor is None:
-            # Without O_NONBLOCK, a pipe that nobody reads would stop the thread for ever.
+            # Without O_NONBLOCK, a pipe without a reader would block the thread forever.
             self._descriptor = os.open(self._path, _FLAGS, 0o600)
         return self._descriptor
 
@@ -189,7 +189,7 @@ class LineFile:
 
 
 class Exports:
-    """Keeps files up to date, in a thread of its own.
+    """Keeps files up to date, in a separate thread.
 
     Args:
         engine: the catalog's database, upgraded.
@@ -213,7 +213,7 @@ class Exports:
             self._thread.start()
 
     def close(self) -> None:
-        """Write what there is, then stop."""
+        """Write what is left, then stop."""
         self._ended.set()
         if self._files:
             self._thread.join(_CLOSING_S)
@@ -235,5 +235,5 @@ class Exports:
             except (OSError, LakewardenError, SQLAlchemyError) as error:
                 failures.append(getattr(error, "strerror", None) or type(error).__name__)
         if failures and not self._failing:
-            _log.error("a file of the audit trail cannot be written, and is behind: %s", "; ".join(failures))
+            _log.error("a file of the audit log cannot be written and is behind: %s", "; ".join(failures))
         self._failing = bool(failures)

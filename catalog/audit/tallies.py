@@ -1,4 +1,4 @@
-"""Refusals, counted: spam, however varied, can neither fill the trail nor stop grants.
+"""Counts refusals, so that a flood can neither fill the audit log nor stop grants.
 
 - The first refusals of a user within a window are on record before they are answered, each with its own
   record: up to `DISTINCT` that differ in engine, action, resource or reasons.
@@ -55,7 +55,7 @@ _Key: TypeAlias = str | _Kind
 
 @dataclass(slots=True)
 class Count:
-    """What came after a refusal that is on record, or is about to be.
+    """The refusals after one that is recorded, or is about to be.
 
     Attributes:
         first: the refusal, as it goes on record.
@@ -70,24 +70,24 @@ class Count:
     samples: list[str] = field(default_factory=list)
 
     def add(self, row: Row) -> None:
-        """Count one more."""
+        """Count one more refusal."""
         self.number += 1
         self.last = {name: row[name] for name in ("at_ms", "request_id", "resource", "engine")}
         if not self.equal and len(self.samples) < _SAMPLES:
             _sample(self.samples, str(row["resource"]))
 
     def row(self) -> Row:
-        """The one record of all that was counted, with time and request of the last one."""
+        """Return the record of the counted refusals, with time and request of the last one."""
         since = f"since the record of request {self.first['request_id']}"
         reason = Reason("repeated", f"Refused {self.number} more times {since}.")
         if not self.equal:
-            detail = f"{self.number} more refusals of this action by this rule {since}, some of them of: "
+            detail = f"{self.number} more refusals of this action by this rule {since}. Some resources: "
             reason = Reason("aggregated", detail + ", ".join(self.samples))
         return with_reason({**self.first, **self.last, "decisions": self.number}, reason)
 
 
 class Admitted(NamedTuple):
-    """Where a refusal is counted; `leads`: it is to be written, and the count stands on it."""
+    """Where a refusal is counted; `leads`: it is recorded, and the count depends on it."""
 
     tally: Count
     leads: bool
@@ -108,7 +108,7 @@ class _User:
 
 @dataclass(slots=True)
 class _Crowd:
-    """What is counted for everybody together."""
+    """The counts for all users together."""
 
     end_s: float
     at_ms: int = 0
@@ -127,9 +127,13 @@ class _Crowd:
 
     def row(self) -> Row:
         total = sum(self.numbers.values())
-        why = Reason("counted", f"{total} refusals without records: no space for them, or too many users.")
+        why = Reason(
+            "counted",
+            f"{total} refusals without records: the space for refusals is used up, or there are too "
+            "many users.",
+        )
         kinds = [
-            Reason(rule, f"{number} of {action}, some of them of: {', '.join(self.users[action, rule])}")
+            Reason(rule, f"{number} of {action}; some users: {', '.join(self.users[action, rule])}")
             for (action, rule), number in self.numbers.items()
         ]
         record = AuditRecord(NOBODY, None, "audit.counted", "*", False, (why, *kinds), "", self.at_ms, total)
@@ -173,11 +177,11 @@ class Tallies:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is counted any more."""
+        """Return whether counting has ended."""
         return self._closed
 
     def take(self) -> list[Row]:
-        """Close the windows whose time is over, and return the records of what they counted."""
+        """Close the windows whose time is over, and return the records of their counts."""
         now = time.monotonic()
         with self._lock:
             users = [self._users.pop(name) for name in self._over(now)]
@@ -185,10 +189,10 @@ class Tallies:
             return self._rows(users, now)
 
     def close(self) -> list[Row]:
-        """Count nothing any more, and return the records of all that was counted."""
+        """Stop counting, and return the records of all counts."""
         with self._lock:
             self._closed = True
-            # Of a refusal that is not on record yet, nothing was answered.
+            # A refusal that is not recorded yet was not answered.
             users = list(self._users.values())
             self._users.clear()
             return self._rows(users, math.inf)
@@ -212,7 +216,7 @@ class Tallies:
         count = user.kinds.get(kind)
         if count is not None:
             return Admitted(count, leads=False)
-        remark = Reason("aggregated", "From here on, refusals of this action by this rule are counted.")
+        remark = Reason("aggregated", "Further refusals of this action by this rule are counted.")
         return self._begin(user.kinds, kind, Count(with_reason(row, remark), equal=False))
 
     def _begin(self, counts: dict[_Key, Count], key: _Key, count: Count) -> Admitted:
@@ -223,14 +227,14 @@ class Tallies:
             if done.cancelled() or done.exception() is not None:
                 self._forget(counts, key)
             else:
-                # What is kept for the length of the window is small, however long the record is.
+                # The state of a window is small, however large the record is.
                 count.first = decisive_only(count.first)
 
         count.on_record.add_done_callback(settled)
         return Admitted(count, leads=True)
 
     def _forget(self, counts: dict[_Key, Count], key: _Key) -> None:
-        """A refusal that is not on record: who waited for it is answered with an error."""
+        """Remove a refusal that could not be recorded: its request is answered with an error."""
         with self._lock:
             del counts[key]
             self._entries -= 1
@@ -241,7 +245,7 @@ class Tallies:
         self._crowd.add(row)
 
     def _over(self, now: float) -> list[str]:
-        """The users whose window is over, but for those for whom a record is being written."""
+        """Return the users whose window is over, except those whose record is being written."""
         # Windows are equally long, so they end in the order in which they began.
         ended = takewhile(lambda each: each[1].end_s <= now, self._users.items())
         return [name for name, user in ended if all(count.on_record.done() for count in user.counts())]

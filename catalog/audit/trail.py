@@ -1,4 +1,4 @@
-"""The audit trail: what was decided, for whom, and why.
+"""Appends to the audit log: decisions, users, and reasons.
 
 - `append` returns only when its records are durable; what `submit` answers, too. Without a record there is no
   grant.
@@ -48,14 +48,14 @@ __all__ = ["AuditProblem", "AuditRecord", "AuditTrail", "StoredRecord", "read", 
 _BATCH_RECORDS: Final = 500
 _QUEUE_RECORDS: Final = 10_000
 
-#: How long an append waits, for a place in the queue and for the disk together.
+#: The maximum time of an append: the wait for the queue and the disk together.
 _WAIT_S: Final = 10.0
 
-#: How long refusals are counted, and how often the thread looks whether something is due.
+#: How long refusals are counted, and how often the thread checks for due work.
 _REPEATS_S: Final = 60.0
 _LOOK_S: Final = 5.0
 
-#: What refusals may take of the database unless the settings say otherwise, in bytes.
+#: The default limit for the space of refusals in the database, in bytes.
 REFUSAL_BYTES: Final = 1024**3
 
 _log: Final = logging.getLogger("lakewarden.audit")
@@ -70,7 +70,7 @@ class _Waiting:
 
 
 class AuditTrail:
-    """Appends decisions to the trail of this process. Safe for use by many threads.
+    """Appends the decisions of this process to the audit log. Safe for use by many threads.
 
     Args:
         engine: the catalog's database, upgraded.
@@ -108,7 +108,7 @@ class AuditTrail:
 
     @property
     def writer_id(self) -> str:
-        """The id under which this process writes."""
+        """Return the id under which this process writes."""
         return self._chain.end.writer
 
     def append(self, records: Iterable[AuditRecord]) -> None:
@@ -135,9 +135,9 @@ class AuditTrail:
         """
         rows = tuple(to_columns(record) for record in records)
         if not rows:
-            raise ValueError("an append needs a record")
+            raise ValueError("an append needs at least one record")
         if is_writing(self._engine):
-            raise RuntimeError("append() inside write() would wait for itself")
+            raise RuntimeError("append() inside write() would deadlock")
         if len(rows) == 1 and is_refusal(rows[0]):
             self._refuse(rows[0])
             return _nothing_to_wait_for
@@ -146,11 +146,11 @@ class AuditTrail:
     def _refuse(self, row: Row) -> None:
         """Write a refusal, or count it."""
         if not self._takes_records():
-            raise _no_record("the trail is closed")
+            raise _no_record("the audit log is closed")
         found = self._tallies.admit(row)
         if found is None:
             if self._tallies.is_closed:
-                raise _no_record("the trail is closed")
+                raise _no_record("the audit log is closed")
         elif found.leads:
             self._begun(_Waiting((found.tally.first,), found.tally.on_record))()
         else:
@@ -173,7 +173,7 @@ class AuditTrail:
         return wait
 
     def close(self) -> None:
-        """Write what waits and what was counted, then stop. Later appends are refused."""
+        """Write what is queued and counted, then stop. Later appends are refused."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -186,9 +186,9 @@ class AuditTrail:
                 lambda: not self._takes_records() or self._has_room(size), deadline - time.monotonic()
             )
             if not self._takes_records():
-                raise _no_record("the trail is closed")
+                raise _no_record("the audit log is closed")
             if not self._has_room(size):
-                raise _no_record("too many records wait already")
+                raise _no_record("the queue of records is full")
             self._queue.append(waiting)
             self._queued += size
             self._changed.notify_all()
@@ -210,7 +210,7 @@ class AuditTrail:
             self._abandon(batch or [])
 
     def _next_batch(self) -> list[_Waiting] | None:
-        """What waits, up to a bound; None once the trail is closed and nothing waits."""
+        """Return the next batch of the queue; None once the log is closed and the queue is empty."""
         with self._changed:
             wait_s = 0.0 if self._has_more_counts else _LOOK_S
             self._changed.wait_for(lambda: self._queue or self._closed, wait_s)
@@ -246,7 +246,7 @@ class AuditTrail:
             self._checkpointer.written(len(rows))
 
     def _look(self, *, closing: bool) -> None:
-        """What is due beside appends. Nobody waits for it, and what fails is tried again."""
+        """Do the work that is due besides appends. Nobody waits for it, and what fails is tried again."""
         try:
             self._write_counts(closing=closing)
             self._measure_space()
@@ -255,14 +255,14 @@ class AuditTrail:
             if closing:
                 self._chain.close()
         except (LakewardenError, SQLAlchemyError) as error:
-            # The message of a foreign error may hold what was to be written.
-            _log.warning("the audit trail could not be looked after: %s", type(error).__name__)
+            # The message of a foreign error can contain what was to be written.
+            _log.warning("maintenance of the audit log failed: %s", type(error).__name__)
         if closing and self._counted:
             left = sum(int(str(row["decisions"])) for row in self._counted)
-            _log.error("%d refusals that were counted are not on record", left)
+            _log.error("%d counted refusals could not be recorded", left)
 
     def _write_counts(self, *, closing: bool) -> None:
-        """Write the counts of windows that are over, a batch at a time, so that grants come in between.
+        """Write the counts of windows that are over, in batches, so that grants come in between.
 
         Until all are written, no other window ends.
         """
@@ -279,7 +279,7 @@ class AuditTrail:
                 return
 
     def _measure_space(self) -> None:
-        """Ask now and then what refusals take; between two times, what this process writes is added."""
+        """Measure the space of refusals from time to time; in between, add what this process writes."""
         now = time.monotonic()
         if self._looked_at is None or now >= self._looked_at + _LOOK_S:
             self._refusals_used = space(self._engine).refusals
@@ -289,7 +289,7 @@ class AuditTrail:
         return self._refusals_used >= self._refusal_bytes
 
     def _abandon(self, batch: Sequence[_Waiting]) -> None:
-        """Fail whoever still waits when the thread ends."""
+        """Fail the appends that still wait when the thread ends."""
         with self._changed:
             self._closed = True
             left = [*batch, *self._queue]
@@ -298,7 +298,7 @@ class AuditTrail:
             self._changed.notify_all()
         for waiting in left:
             if not waiting.done.done():
-                waiting.done.set_exception(_no_record("the trail stopped"))
+                waiting.done.set_exception(_no_record("the audit log stopped"))
 
 
 def _nothing_to_wait_for() -> None:
@@ -320,7 +320,7 @@ def _not_durable(error: Exception) -> StateUnavailable:
 
 def _no_record(why: str) -> StateUnavailable:
     return StateUnavailable(
-        f"The decision is not on record, and without a record there is no grant: {why.rstrip('.')}.",
+        f"The decision could not be recorded in the audit log, so the request is refused: {why.rstrip('.')}.",
         rule="audit",
-        hint="Bring the catalog's database back, then try again.",
+        hint="Make the catalog's database available again, then try again.",
     )

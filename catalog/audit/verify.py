@@ -1,4 +1,4 @@
-"""Checking the audit trail: the chains, the checkpoints, and what was copied elsewhere.
+"""Verifies the audit log: chains, checkpoints, and copies elsewhere.
 
 - Checking trusts no stored hash: each is computed again.
 - Each chain has to be whole from its first record, or from the last one that was pruned, to its end.
@@ -32,10 +32,10 @@ from catalog.db.schema import lw_audit, lw_audit_chain, lw_audit_checkpoint
 _CHUNK: Final = 200
 _CHECKPOINTS: Final = 100
 
-#: Problems that are listed; where there are more, the rest would say nothing new.
+#: The maximum number of listed problems; more would add no information.
 MAX_PROBLEMS: Final = 1_000
 
-#: A line of a file longer than that is no line of ours, in characters.
+#: The maximum length of a line in an evidence file, in characters.
 _LONGEST_LINE: Final = 1024 * 1024
 
 ProblemKind: TypeAlias = Literal["edited", "missing", "unlinked", "truncated", "checkpoint", "rollback"]
@@ -43,7 +43,7 @@ ProblemKind: TypeAlias = Literal["edited", "missing", "unlinked", "truncated", "
 
 @dataclass(frozen=True, slots=True)
 class AuditProblem:
-    """A place where the trail does not hold.
+    """A record or checkpoint that fails verification.
 
     Attributes:
         writer: whose chain; empty for a checkpoint.
@@ -64,7 +64,7 @@ class AuditProblem:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A record that is known to have been there, from a checkpoint or a copy.
+    """A record that a checkpoint or a copy names.
 
     Attributes:
         writer: whose chain.
@@ -77,7 +77,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one line elsewhere says: records, and a checkpoint if it is one."""
+    """One line of evidence: records, and a checkpoint if it is one."""
 
     records: tuple[Known, ...]
     checkpoint: Row | None = None
@@ -85,7 +85,7 @@ class Evidence:
 
 @dataclass
 class Verdict:
-    """What was checked and what was found.
+    """What was verified, and the problems.
 
     Attributes:
         problems: empty if the trail holds; not more than `MAX_PROBLEMS`.
@@ -108,14 +108,14 @@ class Verdict:
     unreadable: int = 0
 
     def add(self, writer: str, sequence: int, kind: ProblemKind, detail: str) -> None:
-        """Note a problem."""
+        """Add a problem."""
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(AuditProblem(writer, sequence, kind, detail))
 
 
 @dataclass
 class _Pruned:
-    """What checkpoints say of records that are not there any more."""
+    """Pruned records, according to the checkpoints."""
 
     heads: dict[str, Head] = field(default_factory=dict)
     before_ms: int = -1
@@ -125,17 +125,17 @@ class _Pruned:
         self.before_ms = max(self.before_ms, -1 if content.before_ms is None else content.before_ms)
 
     def covers(self, known: Known, chains: Mapping[str, Head]) -> bool:
-        """Whether a record that is not there was pruned."""
+        """Return whether a missing record was pruned."""
         last = self.heads.get(known.writer)
         if last is None:
-            # Of a chain that ended and was pruned whole, nothing is kept.
+            # Nothing is kept of an ended chain that was pruned whole.
             return known.writer not in chains and known.head.at_ms < self.before_ms
         end = (known.head.sequence, known.head.hash)
         return known.head.sequence < last.sequence or end == (last.sequence, last.hash)
 
 
 def verify(engine: Engine) -> list[AuditProblem]:
-    """Check every chain and checkpoint; an empty list means that they hold.
+    """Verify every chain and checkpoint; an empty list means that there is no problem.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -146,7 +146,7 @@ def verify(engine: Engine) -> list[AuditProblem]:
 def examine(
     engine: Engine, *, public_keys: frozenset[str] = frozenset(), evidence: Iterable[str] = ()
 ) -> Verdict:
-    """Check the trail.
+    """Verify the audit log.
 
     Args:
         engine: the catalog's database.
@@ -166,7 +166,7 @@ def examine(
 
 
 def parse_evidence(line: str) -> Evidence | None:
-    """What a line of a checkpoint or record says, or None if it is neither."""
+    """Parse a line of a checkpoint or record; None if it is neither."""
     try:
         found = json.loads(line) if len(line) <= _LONGEST_LINE else None
         if isinstance(found, dict) and "content" in found:
@@ -190,9 +190,9 @@ def _examine_checkpoints(
         verdict.checkpoints += 1
         verdict.checkpointed_ms = int(str(row["at_ms"]))
         if checkpoint_hash(row) != row["hash"] or content is None:
-            verdict.add("", found, "checkpoint", "The checkpoint is not what its hash says.")
+            verdict.add("", found, "checkpoint", "The hash of the checkpoint does not match its content.")
         elif not (first and content.start) and (found, row["previous_hash"]) != (number + 1, previous):
-            verdict.add("", found, "checkpoint", "The checkpoint does not follow the one before it.")
+            verdict.add("", found, "checkpoint", "The checkpoint does not follow the previous one.")
         elif content.lost is not None:
             what = (
                 f"Checkpoint {content.lost.sequence} with hash {content.lost.hash} was lost before this one."
@@ -204,7 +204,7 @@ def _examine_checkpoints(
             pruned.add(content)
             named += [Known(writer, head) for writer, head in content.heads.items()]
             if len(named) >= _CHUNK:
-                # A later checkpoint may say that they were pruned; but then they are gone with this one.
+                # A later checkpoint can say that they were pruned; but then they are gone with this one.
                 _require_known(engine, verdict, named, chains, pruned, "A checkpoint")
                 named = []
     _require_known(engine, verdict, named, chains, pruned, "A checkpoint")
@@ -216,7 +216,7 @@ def _examine_checkpoints(
 
 
 def _examine_signature(row: Row, verdict: Verdict, public_keys: frozenset[str]) -> bool:
-    """Whether the signature is as it has to be, where keys are known."""
+    """Return whether the signature is valid, if keys are known."""
     number = int(str(row["number"]))
     if row["signature"] is not None and verdict.signed_from is None:
         verdict.signed_from = number
@@ -251,7 +251,7 @@ def _examine_evidence(
 def _require_checkpoints(
     engine: Engine, verdict: Verdict, public_keys: frozenset[str], copies: Sequence[Row]
 ) -> None:
-    """Checkpoints that were copied elsewhere have to be there, or to lie before the first one there is."""
+    """Check that each checkpoint in a copy is in the database, or is older than the first one there."""
     numbers = [int(str(row["number"])) for row in copies]
     column = lw_audit_checkpoint.c
     with read_transaction(engine) as connection:
@@ -262,13 +262,16 @@ def _require_checkpoints(
         if checkpoint_hash(copy) != copy["hash"] or (
             public_keys and not (copy["public_key"] in public_keys and is_signed(copy))
         ):
-            verdict.add("", number, "checkpoint", "The copy is edited, or not signed with a known key.")
+            verdict.add("", number, "checkpoint", "The copy was edited, or is not signed with a known key.")
         elif number not in there and (first is None or number > first):
             verdict.add(
-                "", number, "rollback", "There is a copy of this checkpoint; it is not in the database."
+                "",
+                number,
+                "rollback",
+                "A copy of this checkpoint exists, but the checkpoint is not in the database.",
             )
         elif number in there and there[number] != copy["hash"]:
-            verdict.add("", number, "rollback", "There is a copy of another checkpoint of this number.")
+            verdict.add("", number, "rollback", "A copy has a different checkpoint with this number.")
 
 
 def _require_known(
@@ -279,7 +282,7 @@ def _require_known(
     pruned: _Pruned,
     who: str,
 ) -> None:
-    """Each record that is known has to be there with its hash, or to have been pruned."""
+    """Check that each known record is present with its hash, or was pruned."""
     for at in range(0, len(named), _CHUNK):
         chunk = named[at : at + _CHUNK]
         there = _hashes(engine, [(known.writer, known.head.sequence) for known in chunk])
@@ -287,13 +290,13 @@ def _require_known(
             found = there.get((known.writer, known.head.sequence))
             if found == known.head.hash or (found is None and pruned.covers(known, chains)):
                 continue
-            what = "is gone" if found is None else "is another one"
-            detail = f"{who} names this record with hash {known.head.hash}; it {what}."
+            what = "is missing" if found is None else "has a different hash"
+            detail = f"{who} names this record with the hash {known.head.hash}; it {what}."
             verdict.add(known.writer, known.head.sequence, "truncated", detail)
 
 
 def _examine_chains(engine: Engine, verdict: Verdict, chains: Mapping[str, Head], pruned: _Pruned) -> None:
-    """Each chain from its first record, or the last one that was pruned, to its end."""
+    """Verify each chain from its first record, or the last pruned one, to its end."""
     last: dict[str, int] = {}
     writer = ""
     base = before = Head(0, GENESIS)
@@ -301,7 +304,7 @@ def _examine_chains(engine: Engine, verdict: Verdict, chains: Mapping[str, Head]
         if row["writer"] != writer:
             writer = str(row["writer"])
             base = before = pruned.heads.get(writer, Head(0, GENESIS))
-        # What is being pruned is left out, however much of it is still there.
+        # Records that are being pruned are left out, however many are still present.
         if int(str(row["sequence"])) > base.sequence:
             verdict.records += 1
             _examine_record(row, before, verdict)
@@ -311,19 +314,19 @@ def _examine_chains(engine: Engine, verdict: Verdict, chains: Mapping[str, Head]
     noted = [Known(each, end) for each, end in chains.items()]
     _require_known(engine, verdict, noted, chains, pruned, "The end of the chain")
     for each in sorted(last.keys() - _ends(engine).keys()):
-        verdict.add(each, last[each], "missing", "The end of this chain was not written down.")
+        verdict.add(each, last[each], "missing", "The end of this chain was not recorded.")
 
 
 def _examine_record(row: Row, before: Head, verdict: Verdict) -> None:
-    """What is wrong with a record, given the one before it."""
+    """Return the problem of a record, given the previous one."""
     writer, number = str(row["writer"]), int(str(row["sequence"]))
     if record_hash(row) != row["hash"]:
-        verdict.add(writer, number, "edited", "The record is not what its hash says.")
+        verdict.add(writer, number, "edited", "The hash of the record does not match its content.")
     elif number != before.sequence + 1:
         gone = f"The records {before.sequence + 1} to {number - 1} are missing."
         verdict.add(writer, number, "missing", gone)
     elif row["previous_hash"] != before.hash:
-        verdict.add(writer, number, "unlinked", "The record does not follow the one before it.")
+        verdict.add(writer, number, "unlinked", "The record does not follow the previous one.")
 
 
 def _ends(engine: Engine) -> dict[str, Head]:

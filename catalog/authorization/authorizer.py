@@ -1,4 +1,4 @@
-"""Who asks, may they, and the record of the answer.
+"""Authorizes requests and records the decisions.
 
 - A request is decided as a whole: all of its parts or nothing, and by one set of policies. What is asked in
   several steps that only count together is asked of one `settled` authorizer; otherwise a mask that a change
@@ -41,13 +41,13 @@ from policy.ranger import PolicySet
 
 _log: Final = logging.getLogger("lakewarden.audit")
 
-#: The action of a request that is refused before it is known what it asks for.
+#: The action of a request that is refused before its action is known.
 _REQUEST: Final = "request"
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """On whose behalf something is asked.
+    """The caller of a request: principal and engine.
 
     Attributes:
         principal: the user.
@@ -64,17 +64,17 @@ class Caller:
 
 
 class Records:
-    """Records of grants that are being written while their request goes on."""
+    """Records of grants that are being written while their request continues."""
 
     def __init__(self) -> None:
         self._waits: list[Callable[[], None]] = []
 
     def add(self, wait: Callable[[], None]) -> None:
-        """One more, with what waits for it."""
+        """Add a record, and the append to wait for."""
         self._waits.append(wait)
 
     def wait(self) -> None:
-        """Wait until all are durable, or known not to be; nothing is answered before.
+        """Wait until all records are durable or have failed; no answer is sent before.
 
         Raises:
             StateUnavailable: one could not be recorded; the first of them.
@@ -91,7 +91,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    """By what one request is decided, and what was decided by it."""
+    """The policies that decide one request, and its decisions."""
 
     policies: PolicySet
     now: datetime
@@ -100,7 +100,7 @@ class _Settled:
 
 
 class Authorizer:
-    """Decides requests against the policies in force and records what was decided.
+    """Authorizes requests by the policies in force, and records the decisions.
 
     Args:
         policies: answers the policies in force.
@@ -117,7 +117,7 @@ class Authorizer:
         self._settled: _Settled | None = None
 
     def settled(self, records: Records | None = None) -> Authorizer:
-        """One that goes on deciding by the policies and the time of now; for a single request.
+        """Return an authorizer with fixed policies and time, for a single request.
 
         Args:
             records: takes the records of grants, which the request waits for before it is answered; without
@@ -128,19 +128,19 @@ class Authorizer:
         return settled
 
     def decide(self, requests: Sequence[AccessRequest]) -> Decision:
-        """All or nothing, without a record: for explaining and for filtering lists."""
+        """Decide requests, all or none, without a record: for explaining and for filtering lists."""
         return Decision.all_of(self._answers(requests))
 
     def policies(self) -> PolicySet:
-        """The policies in force."""
+        """Return the policies in force."""
         return self._policies() if self._settled is None else self._settled.policies
 
     def now(self) -> datetime:
-        """The time by which policies are judged."""
+        """Return the time at which policies are evaluated."""
         return self._now() if self._settled is None else self._settled.now
 
     def _answers(self, requests: Sequence[AccessRequest]) -> list[Decision]:
-        """What each is answered, by one set of policies."""
+        """Return the decision of each request, by one set of policies."""
         policies, now = self.policies(), self.now()
         known = {} if self._settled is None else self._settled.answers
         for each in requests:
@@ -149,7 +149,7 @@ class Authorizer:
         return [known[each] for each in requests]
 
     def screen(self, caller: Caller, action: str, resource: str, *ways: AccessRequest) -> None:
-        """Refuse those who have none of some rights before anything is told or looked at.
+        """Refuse callers who have none of these privileges, before anything is read or shown.
 
         A grant is not recorded here: everything that is needed is asked for, and recorded, later.
 
@@ -178,7 +178,7 @@ class Authorizer:
         *,
         hidden: Sequence[AccessRequest] = (),
     ) -> Decision:
-        """Decide, record, and refuse what is not granted.
+        """Decide and record requests, and raise if one is refused.
 
         Args:
             caller: who asks.
@@ -208,7 +208,7 @@ class Authorizer:
         return decision
 
     def turned_away(self, address: str, request_id: str, refusal: NotAuthenticated) -> None:
-        """Record that somebody without a valid credential was refused.
+        """Record that a request without a valid credential was refused.
 
         Args:
             address: the network address that he called from.
@@ -225,14 +225,14 @@ class Authorizer:
         )
 
     def record(self, caller: Caller, action: str, resource: str, decision: Decision) -> None:
-        """Put a decision into the audit log."""
+        """Add a decision to the audit log."""
         if decision.allowed:
             self._grant(caller, action, resource, [], list(decision.reasons))
         else:
             self._append(caller, action, resource, False, [decision.reasons])
 
     def succeeded(self, caller: Caller, outcome: Outcome) -> None:
-        """Put on record that a request got what it asked for; see `catalog.audit.outcomes`.
+        """Record that a request succeeded; see `catalog.audit.outcomes`.
 
         Raises:
             StateUnavailable: it could not be recorded, and must not be answered. Not raised for a request
@@ -251,10 +251,10 @@ class Authorizer:
         except StateUnavailable as problem:
             if not outcome.changes:
                 raise
-            _log.error("a change that took effect is on record as begun alone: %s", problem.message)
+            _log.error("a change that took effect is only recorded as begun: %s", problem.message)
 
     def failed(self, caller: Caller, outcome: Outcome, error: Exception) -> None:
-        """Put on record that a request got nothing, unless its refusal is on record already.
+        """Record that a request failed, unless its refusal is recorded already.
 
         Of a change whose outcome is not known, what was granted stays on record as begun.
 
@@ -283,7 +283,7 @@ class Authorizer:
         self._append(caller, action, resource, True, _parts(columns, others), begun=outcome is not None)
 
     def _append_all(self, caller: Caller, outcome: Outcome) -> None:
-        """The records of all that was granted; all of them or none."""
+        """Append the records of all grants, or none."""
         records = []
         for (action, resource), granted in outcome.grants.items():
             parts = _parts(list(dict.fromkeys(granted.columns)), list(dict.fromkeys(granted.others)))
@@ -300,7 +300,7 @@ class Authorizer:
         *,
         begun: bool = False,
     ) -> None:
-        """One record for each part of the reasons; all of them or none."""
+        """Append one record for each part of the reasons, all or none."""
         wait = self._audit.submit(self._records(caller, action, resource, allowed, parts, begun=begun))
         outcome = outcomes.current()
         if outcome is not None and not allowed:
@@ -341,7 +341,7 @@ class Authorizer:
     def recorded(
         self, caller: Caller, action: str, resource: str, *, show_path: bool = True
     ) -> Iterator[None]:
-        """Record a refusal that a rule raises inside; what policies refused is recorded already.
+        """Record a refusal that a rule raises inside of the block; refusals by policies are recorded already.
 
         Args:
             caller: who asks.
@@ -363,14 +363,16 @@ class Authorizer:
 #: Actions whose resource is a table.
 _ON_TABLES: Final = ("table.", "key.")
 _OVERLAP: Final = Decision.deny(
-    Reason("overlap", "A location overlaps that of a table on which alter is not granted.")
+    Reason(
+        "overlap", "A location overlaps the location of a table on which the caller has no alter privilege."
+    )
 )
 
 
 def _by_kind(
     asked: Sequence[AccessRequest], answers: Sequence[Decision]
 ) -> tuple[list[Reason], list[Reason]]:
-    """The reasons of a grant: of columns, and of everything else."""
+    """Separate the reasons of a grant: columns, and everything else."""
     columns: list[Reason] = []
     others: list[Reason] = []
     for request, answer in zip(asked, answers, strict=True):
@@ -379,7 +381,7 @@ def _by_kind(
 
 
 def _parts(columns: Sequence[Reason], others: Sequence[Reason]) -> list[tuple[Reason, ...]]:
-    """The reasons of a grant, record by record.
+    """Return the reasons of a grant, record by record.
 
     A table may have more columns than a record holds reasons, and the record then says how many it leaves
     out. What else was granted, keys and locations above all, is never left out: it goes into as many records
@@ -393,7 +395,7 @@ def _parts(columns: Sequence[Reason], others: Sequence[Reason]) -> list[tuple[Re
 
 def _reason(refusal: Exception) -> Reason:
     if not isinstance(refusal, LakewardenError):
-        # The message of a foreign error may hold anything.
+        # The message of a foreign error can contain anything.
         return Reason("internal-error", type(refusal).__name__)
     where = f" ({refusal.path})" if refusal.path else ""
     return Reason(

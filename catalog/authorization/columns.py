@@ -1,4 +1,4 @@
-"""Which columns a scan touches, by every name they go by, and whether the caller may read them.
+"""Finds the columns of a scan under every name, and checks the caller's privileges on them.
 
 - SELECT is needed on each top-level column that is read or filtered by: that is how grants are written.
 - A field nested in it is read under that grant, unless a policy speaks against the field or against one that
@@ -41,7 +41,7 @@ _SHOWN_NAME: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class ScanColumns:
-    """What a scan touches.
+    """The columns of a scan.
 
     Attributes:
         top_level: ids of the top-level columns, in the order of the schema.
@@ -89,7 +89,7 @@ def resolve(
             "The filter compares a column with a value of another type.",
             table=table.name,
             rule="filter",
-            hint="Compare each column with values of its type.",
+            hint="Compare each column with a value of its own type.",
         ) from error
     asked = {*wanted, *extract_field_ids(bound)}
     chains = [chain for chain in _chains(schema) if not asked.isdisjoint(chain)]
@@ -110,7 +110,7 @@ def _field_id(table: LoadedTable, schema: Schema, name: str, case_sensitive: boo
             table=table.name,
             rule="column",
             hint="Use the names in the table's schema; for nested columns, write a dot between them."
-            + (" Upper and lower case are different." if case_sensitive else ""),
+            + (" Column names are case-sensitive." if case_sensitive else ""),
         ) from None
 
 
@@ -153,7 +153,7 @@ def selects(
 
 
 def every_name(table: LoadedTable, field_ids: frozenset[int] | None = None) -> ColumnNames:
-    """Every name that a schema of the table gives, or gave, to some fields and to what they are nested in.
+    """Return every name of some fields and their parents in any schema of the table.
 
     Args:
         table: the table.
@@ -166,7 +166,7 @@ def every_name(table: LoadedTable, field_ids: frozenset[int] | None = None) -> C
 
 
 def _chains(schema: Schema) -> Iterator[tuple[int, ...]]:
-    """For each field its id after those of the fields that it is nested in, in one pass."""
+    """Return for each field the ids of its parents and its own id, in one pass."""
     left: list[tuple[tuple[int, ...], NestedField]] = [((), each) for each in schema.fields]
     while left:
         above, each = left.pop()
@@ -176,7 +176,7 @@ def _chains(schema: Schema) -> Iterator[tuple[int, ...]]:
 
 
 def nested_in(schema: Schema, field_id: int) -> frozenset[int]:
-    """A field of a schema with all that is nested in it; nothing if the schema does not have it."""
+    """Return a field of a schema with everything nested in it; nothing if the schema lacks it."""
     return frozenset(chain[-1] for chain in _chains(schema) if field_id in chain)
 
 
@@ -189,7 +189,7 @@ def _directly_in(kind: IcebergType) -> tuple[NestedField, ...]:
 
 
 def names_of(schema: Schema, field_ids: frozenset[int]) -> ColumnNames:
-    """What a schema calls some fields and what they are nested in."""
+    """Return a schema's names for some fields and their parents."""
     touched = {each for chain in _chains(schema) if chain[-1] in field_ids for each in chain}
     columns = frozenset(each.name for each in schema.fields if each.field_id in touched)
     named = {name for name, field_id in index_by_name(schema).items() if field_id in touched}
@@ -204,7 +204,7 @@ def _footer_keys(table: LoadedTable) -> set[str]:
 def refuse_masks(
     authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames, *, action: str = ACTION
 ) -> None:
-    """Refuse, on record, what a mask or a row filter for the caller stands in the way of.
+    """Refuse, with a record, columns for which a mask or row filter applies to the caller.
 
     Raises:
         NotAuthorized: one does.

@@ -1,4 +1,4 @@
-"""Keys of engines: registers their public halves, and tells which engine signed a request.
+"""Registers the public keys of engines, and identifies the engine that signed a request.
 
 - An engine makes a key pair when it starts, and registers the public key with its bootstrap token. From then
   on it signs each request (`catalog.crypto.request_signatures`); the token is not needed again.
@@ -30,11 +30,11 @@ from catalog.db.schema import lw_engine_key, lw_token
 from policy.errors import NotAuthenticated, RequestInvalid, StateUnavailable
 from policy.principal import Principal
 
-#: How far the time of a signature can be from the catalog's.
+#: The maximum difference between the time of a signature and the catalog's time.
 WINDOW: Final = timedelta(seconds=30)
-#: How long a key lasts that is not used.
+#: The lifetime of an unused key.
 KEY_IDLE: Final = timedelta(days=7)
-#: The rule of refusals that a new signature by the catalog's time avoids.
+#: The rule of refusals that a new signature with the catalog's time avoids.
 STALE_RULE: Final = "engine-signature-stale"
 PUBLIC_KEY_BYTES: Final = 32
 _RENEW_AFTER: Final = timedelta(hours=1)
@@ -74,7 +74,7 @@ class RegisteredKey:
 
 
 class SeenNonces:
-    """Remembers the nonces of good signatures for as long as they could be repeated; for threads.
+    """Remembers nonces of valid signatures for as long as they could be replayed; safe for many threads.
 
     Args:
         keep_ms: for how long.
@@ -88,20 +88,20 @@ class SeenNonces:
         self._until: dict[tuple[uuid.UUID, str], int] = {}
 
     def is_first(self, key_id: uuid.UUID, nonce: str, now_ms: int) -> bool:
-        """Take note of a nonce; whether it was not seen before.
+        """Remember a nonce; return whether it is new.
 
         Raises:
             StateUnavailable: there are too many to remember.
         """
         with self._lock:
-            # In the order in which they came, so those that have ended stand first.
+            # Expired nonces come first, because they are in order of arrival.
             while self._until and (oldest := next(iter(self._until))) and self._until[oldest] <= now_ms:
                 del self._until[oldest]
             if (key_id, nonce) in self._until:
                 return False
             if len(self._until) >= self._capacity:
                 raise StateUnavailable(
-                    f"More than {self._capacity} signed requests came within {self._keep_ms // 1000} s.",
+                    f"More than {self._capacity} signed requests arrived within {self._keep_ms // 1000} s.",
                     rule="engine-signature-rate",
                     hint="Send fewer requests at a time, or run more replicas.",
                 )
@@ -122,11 +122,11 @@ class EngineKeys:
         self._engine = engine
         self._tokens = tokens
         self._clock = clock
-        # A signature from the future is good until its time and the window have passed.
+        # A signature from the future is valid until its time and the window have passed.
         self._nonces = SeenNonces(2 * round(WINDOW.total_seconds() * 1000) + 1000)
 
     def bootstrap(self, token: str) -> TokenInfo:
-        """The token of an engine that starts.
+        """Return the bootstrap token of an engine that starts.
 
         Raises:
             NotAuthenticated: it is not a valid token of an engine.
@@ -162,7 +162,7 @@ class EngineKeys:
             return known or _add(connection, token, public_key, now_ms)
 
     def authenticate(self, signature: RequestSignature, request: SignedRequest) -> SigningEngine:
-        """The engine that signed a request.
+        """Return the engine that signed a request.
 
         Raises:
             NotAuthenticated: no key in force made this signature; or it is too old, or was used before.
@@ -172,9 +172,9 @@ class EngineKeys:
         row = self._find(key_id)
         if row is None or not _in_force(row, to_ms(now)) or not signature.is_by(row["public_key"], request):
             raise NotAuthenticated(
-                "The engine's signature is not valid, or its key has ended.",
+                "The engine's signature is not valid, or its key has expired.",
                 rule=RULE,
-                hint="Start the engine again with a new token. Let proxies pass path and query unchanged.",
+                hint="Restart the engine with a new token. Check that proxies do not change path and query.",
             )
         self._require_fresh(signature, now)
         self._keep(key_id, row["key_expires_ms"], now)
@@ -188,12 +188,12 @@ class EngineKeys:
         parameters = signature.parameters
         apart = abs(now.timestamp() - parameters.created)
         if apart > WINDOW.total_seconds():
-            raise _stale(f"The signature's time is {apart:.0f} s from the catalog's.")
+            raise _stale(f"The time of the signature differs from the catalog's time by {apart:.0f} s.")
         if not self._nonces.is_first(parameters.key_id, parameters.nonce, to_ms(now)):
-            raise _stale("The signature was used before.")
+            raise _stale("The signature was already used.")
 
     def _keep(self, key_id: uuid.UUID, expires_ms: int, now: datetime) -> None:
-        """Let the key that is in use last; not written at each request."""
+        """Extend the lifetime of a key in use; not written at each request."""
         wanted = to_ms(now + KEY_IDLE)
         if wanted - expires_ms < _RENEW_AFTER.total_seconds() * 1000:
             return
@@ -203,7 +203,7 @@ class EngineKeys:
 
 
 def _claim(connection: Connection, token: TokenInfo, now_ms: int) -> bool:
-    """Note the use of a token; whether it can register one more key. Holds its row against others."""
+    """Record the use of a token; return whether it can register another key. Holds its row against others."""
     wanted = [lw_token.c.id == str(token.id), lw_token.c.revoked_ms.is_(None)]
     if token.kind == "engine":
         wanted.append(lw_token.c.used_ms.is_(None))
@@ -242,13 +242,14 @@ def _in_force(row: RowMapping, now_ms: int) -> bool:
 
 def _used() -> NotAuthenticated:
     return NotAuthenticated(
-        "The engine's token has registered a key already, and serves for one start.",
+        "The engine's token has already registered a key. It is valid for one start.",
         rule="engine-token-used",
-        hint="Issue a new token. If no engine of yours has used this one, revoke it: another process has.",
+        hint="Issue a new token. If none of your engines has used this token, revoke it: another "
+        "process has used it.",
     )
 
 
 def _stale(problem: str) -> NotAuthenticated:
     return NotAuthenticated(
-        problem, rule=STALE_RULE, hint="Sign the request again by the time that the answer gives."
+        problem, rule=STALE_RULE, hint="Sign the request again with the time in the answer."
     )

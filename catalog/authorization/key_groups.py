@@ -1,4 +1,4 @@
-"""Tells, where a table's column keys come into force, which of them the policies split.
+"""Reports column keys whose columns the policies grant to different users.
 
 It is told in the audit trail, under the request that made the change, and in the log. Nothing is refused: a
 split key goes to nobody whom it is split for (`catalog.planning.releases`), and policies change without the
@@ -23,7 +23,7 @@ RULE: Final = "key-group-split"
 
 
 def split_groups(authorizer: Authorizer, table: LoadedTable) -> Splits:
-    """The keys of a table's current epoch that the policies in force split."""
+    """Return the keys of a table's current epoch whose columns have different readers."""
     epoch, schema = table.governed.epochs.current, table.metadata.schema()
     named = {
         group.key_id: [schema.find_column_name(field_id) or "" for field_id in group.field_ids]
@@ -34,7 +34,7 @@ def split_groups(authorizer: Authorizer, table: LoadedTable) -> Splits:
 
 
 def report(authorizer: Authorizer, caller: Caller, action: str, table: LoadedTable) -> None:
-    """Put what is split on record; the change has landed, so that a record that cannot be made is logged."""
+    """Record such keys; the change is published, so a failing record is only logged."""
     notes = split_groups(authorizer, table).notes
     if not notes:
         return
@@ -44,4 +44,4 @@ def report(authorizer: Authorizer, caller: Caller, action: str, table: LoadedTab
     try:
         authorizer.record(caller, action, table.name, Decision.allow(*reasons))
     except StateUnavailable as problem:
-        logger.warning("split keys could not be put on record: %s", type(problem).__name__)
+        logger.warning("keys with different readers could not be recorded: %s", type(problem).__name__)

@@ -1,4 +1,4 @@
-"""The gate of every change of locations, properties and keys, as the catalog uses it.
+"""Required privileges for changes of locations, properties and keys.
 
 What needs no state is in `policy.privileges.tables`. What does stands here: each other table whose location
 overlaps needs ALTER on that table.
@@ -40,7 +40,7 @@ __all__ = [
 
 
 def overlap_requests(principal: Principal, others: Iterable[TableRecord]) -> list[AccessRequest]:
-    """A request for ALTER on each other table whose location overlaps."""
+    """Return requests for ALTER on each other table whose location overlaps."""
     return [
         table_request(principal, other.name.database, other.name.name, "alter", other.owner)
         for other in others

@@ -1,4 +1,4 @@
-"""Decides which tables a standard client can have: an Iceberg client without Lakewarden.
+"""Decides which tables a standard client can load: an Iceberg client without Lakewarden.
 
 A client that loads a table gets everything in it. It has all metadata, reads every column and row with its
 own permissions on storage, and writes plaintext. So a table, in whatever answer, goes to a standard client
@@ -31,16 +31,16 @@ from policy.errors import NotAuthorized
 
 _INSTEAD: Final = "Use the Spark plugin (docs/spark.md) or the Python client (docs/python.md)"
 _ENCRYPTED: Final = (
-    f"{_INSTEAD}; engines read its Parquet files as docs/stock-readers.md says. For browsing and changes of "
-    f"the schema, a user with the unprotect permission can set {STANDARD_CLIENTS}=load on the table or its "
-    "namespace."
+    f"{_INSTEAD}; other engines can read its Parquet files as described in docs/stock-readers.md. "
+    "To let standard clients browse the table and change its schema, a user with the unprotect "
+    f"permission can set {STANDARD_CLIENTS}=load on the table or its namespace."
 )
 _STAGED: Final = f"{_INSTEAD}; CREATE TABLE ... AS SELECT in the Spark plugin writes encrypted files."
-_PARTIAL: Final = f"{_INSTEAD}: they read the columns and rows that policies grant."
+_PARTIAL: Final = f"{_INSTEAD}: they read only the columns and rows that policies grant."
 
 
 class StandardClients:
-    """Refuses tables to standard clients; passes every other caller.
+    """Refuses tables to standard clients; permits every other caller.
 
     Args:
         authorizer: decides and records.
@@ -52,7 +52,7 @@ class StandardClients:
         self._loader = loader
 
     def require(self, caller: Caller, action: str, table: LoadedTable) -> None:
-        """Refuse a table that the caller's client must not have, and record the refusal.
+        """Refuse a table that the caller's client must not load, and record the refusal.
 
         Raises:
             NotAuthorized: the table is encrypted, or the principal does not see everything of it.
@@ -64,13 +64,13 @@ class StandardClients:
         reason = self._withheld(caller, table)
         if reason is not None:
             message = (
-                f"{caller.principal.name} cannot read everything in {name}, and a standard client gets "
-                f"everything: {reason.detail}"
+                f"{caller.principal.name} cannot read everything in {name}, but a standard client "
+                f"reads the whole table: {reason.detail}"
             )
             self._refuse(caller, action, name, Reason(reason.rule, message), _PARTIAL)
 
     def require_new(self, caller: Caller, action: str, name: TableName, spec: EncryptionSpec) -> None:
-        """Refuse to name a standard client the location of a table with this encryption.
+        """Refuse to give a standard client the location of a table with this encryption.
 
         Raises:
             NotAuthorized: new files are encrypted, and the table's settings do not let standard clients in.
@@ -80,14 +80,14 @@ class StandardClients:
             self._refuse(caller, action, name, Reason("standard-client", message), _ENCRYPTED)
 
     def require_staged(self, caller: Caller, action: str, name: TableName, spec: EncryptionSpec) -> None:
-        """Refuse the staged creation of a table with this encryption to a standard client.
+        """Refuse the staged creation of a table with this encryption by a standard client.
 
         Raises:
             NotAuthorized: new files are encrypted.
         """
         if caller.standard and spec.encrypts:
             message = (
-                f"The table {name} is to be encrypted, and a standard client would write plaintext rows."
+                f"The table {name} is to be encrypted, but a standard client would write plaintext rows."
             )
             self._refuse(caller, action, name, Reason("standard-client", message), _STAGED)
 

@@ -1,4 +1,4 @@
-"""Loading a table on behalf of somebody.
+"""Loads tables for callers.
 
 - SELECT, UPDATE or ALTER on the table lets its metadata be loaded, and so does SELECT on one of its columns.
 - Whether there is a table is told to those who have any right on it: who may make one of that name would
@@ -26,7 +26,7 @@ _LOADING_RIGHTS: Final = ("select", "update", "alter")
 
 
 class TableAccess:
-    """Loads tables for callers, and reports what is wrong with what it loads.
+    """Loads tables for callers, and records problems of the loaded tables.
 
     Args:
         loader: loads tables.
@@ -73,7 +73,7 @@ class TableAccess:
         return table
 
     def exists(self, caller: Caller, name: TableName) -> bool:
-        """Whether there is such a table.
+        """Return whether a table exists.
 
         Raises:
             NotAuthorized: the caller has no right on it.
@@ -88,7 +88,8 @@ class TableAccess:
             return True
 
     def _on_columns(self, caller: Caller, name: TableName, owner: str | None) -> list[AccessRequest]:
-        """SELECT on each column, for those who have some right on the table; none without such a table.
+        """Return SELECT on each column, for callers with some privilege on the table; empty without such a
+        table.
 
         Whether they may load it is not known yet, so that what breaks a rule is told without its path.
         """
@@ -103,7 +104,9 @@ class TableAccess:
 def loading_ways(
     caller: Caller, name: TableName, owner: str | None, columns: Iterable[str] = ()
 ) -> list[AccessRequest]:
-    """What lets a table's metadata be loaded, any of it: rights on the table, and SELECT on these columns."""
+    """Return the privileges of which any one permits loading the metadata: on the table, or SELECT on a
+    column.
+    """
     on_table = [_on_table(caller, name, access, owner) for access in _LOADING_RIGHTS]
     return on_table + _on_each(caller, name, owner, columns)
 
@@ -120,19 +123,19 @@ def _on_table(caller: Caller, name: TableName, access: str, owner: str | None) -
 
 
 def any_of(authorizer: Authorizer, ways: Sequence[AccessRequest]) -> AccessRequest | None:
-    """The first that is granted."""
+    """Return the first request that is granted."""
     return next((each for each in ways if authorizer.decide([each]).allowed), None)
 
 
 def sees_paths(authorizer: Authorizer, caller: Caller, name: TableName, owner: str | None) -> bool:
-    """Whether a refusal can name foreign paths: to those with ALTER, who look after the table."""
+    """Return whether a refusal can name foreign paths: to callers with ALTER, who maintain the table."""
     return authorizer.decide([_on_table(caller, name, "alter", owner)]).allowed
 
 
 def require(
     authorizer: Authorizer, loader: TableLoader, caller: Caller, action: str, name: TableName, access: str
 ) -> None:
-    """Ask for one right on a table, whoever owns it.
+    """Require one privilege on a table, whoever owns it.
 
     Raises:
         NotAuthorized: it is not granted.
@@ -143,13 +146,14 @@ def require(
 
 
 def report(authorizer: Authorizer, caller: Caller, table: LoadedTable) -> None:
-    """Put into the audit trail what a reader of it should know of a table that was loaded."""
+    """Record in the audit log what is notable about a loaded table."""
     if table.seal is None:
         found = Reason("unsealed", f"Loaded unsealed metadata: {table.metadata_location}")
         authorizer.record(caller, "table.unsealed", table.name, Decision.allow(found))
     if table.governed_copies:
         names = ", ".join(table.governed_copies[:5])
         copies = Reason(
-            "governed-copy", f"metadata.json holds governed properties, which count for nothing: {names}"
+            "governed-copy",
+            f"metadata.json contains governed properties, which have no effect there: {names}",
         )
         authorizer.record(caller, "table.governed-copy", table.name, Decision.allow(copies))

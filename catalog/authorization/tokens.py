@@ -35,13 +35,13 @@ _KINDS: Final[tuple[TokenKind, ...]] = ("user", "engine", "engine-reusable", "km
 _TOKEN: Final = re.compile(r"lw_([0-9a-f]{32})_[A-Za-z0-9_-]{43}", re.ASCII)
 _TOKEN_LENGTH: Final = len("lw_") + 32 + len("_") + 43
 _NO_SUCH_HASH: Final = "0" * 64
-#: Each request asks this, so it is put together once.
+#: Each request runs this statement, so it is built once.
 _FIND: Final = select(lw_token).where(lw_token.c.id == bindparam("token_id"))
 
 
 @dataclass(frozen=True, slots=True)
 class IssuedToken:
-    """A token that was just made, with the only copy of its text.
+    """A new token, with the only copy of its text.
 
     Attributes:
         id: what the token is listed and revoked by.
@@ -56,7 +56,7 @@ class IssuedToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo:
-    """What is known of a token without its secret.
+    """The properties of a token without its secret.
 
     Attributes:
         used_at: when an engine last registered a key with it, or None.
@@ -76,7 +76,7 @@ def _utc_now() -> datetime:
 
 
 class TokenStore:
-    """Issues, checks and revokes bearer tokens.
+    """Issues, verifies and revokes bearer tokens.
 
     Args:
         engine: the catalog's database, upgraded.
@@ -95,7 +95,7 @@ class TokenStore:
         self._require_clock = require_clock
 
     def issue(self, principal: Principal, kind: TokenKind, ttl: timedelta | None) -> IssuedToken:
-        """Make a token that speaks for a principal.
+        """Issue a token for a principal.
 
         Args:
             principal: for whom, with the groups and roles that the token carries.
@@ -130,11 +130,11 @@ class TokenStore:
         return issued
 
     def verify(self, text: str, *kinds: TokenKind) -> Principal:
-        """The principal for whom a token speaks; errors as in `identify`."""
+        """Return the principal of a token; errors as in `identify`."""
         return self.identify(text, *kinds).principal
 
     def identify(self, text: str, *kinds: TokenKind) -> TokenInfo:
-        """The token with this text.
+        """Return the token with this text.
 
         Raises:
             NotAuthenticated: the token is not valid as a token of these kinds, for whatever reason.
@@ -147,12 +147,14 @@ class TokenStore:
         is_genuine = hmac.compare_digest(known, _digest(text))
         if row is None or not is_genuine or row["kind"] not in kinds or not self._in_force(row):
             raise NotAuthenticated(
-                "The token is not valid.", rule="token", hint="Ask an administrator for a new token."
+                "The token is unknown, expired or revoked.",
+                rule="token",
+                hint="Ask an administrator for a new token.",
             )
         return _info(row)
 
     def revoke(self, token_id: uuid.UUID | str) -> None:
-        """Make a token invalid at once, and every key registered with it; again, it changes nothing.
+        """Revoke a token and every key registered with it, at once; revoking it again changes nothing.
 
         Raises:
             RequestInvalid: there is no such token.
@@ -169,7 +171,7 @@ class TokenStore:
             )
 
     def list(self) -> tuple[TokenInfo, ...]:
-        """All tokens, expired and revoked ones included, oldest first.
+        """Return all tokens, including expired and revoked ones, oldest first.
 
         Raises:
             StateUnavailable: the database does not answer.
@@ -190,13 +192,13 @@ class TokenStore:
 def _check_issue(principal: Principal, kind: str, ttl: timedelta | None) -> None:
     if kind not in _KINDS:
         raise RequestInvalid(
-            f"{kind!r} is not a kind of token.", rule="token-kind", hint=f"The kinds are {', '.join(_KINDS)}."
+            f"{kind!r} is not a kind of token.", rule="token-kind", hint=f"Use one of: {', '.join(_KINDS)}."
         )
     if ttl is not None and ttl <= timedelta(0):
         raise RequestInvalid(
-            "The token would have expired before it was issued.",
+            "The lifetime of the token must be positive.",
             rule="token-ttl",
-            hint="Give a positive time, or none for a token without end.",
+            hint="Give a positive lifetime, or none for a token that does not expire.",
         )
 
 
@@ -204,13 +206,13 @@ def _token_id(given: uuid.UUID | str) -> uuid.UUID:
     try:
         return given if isinstance(given, uuid.UUID) else uuid.UUID(given)
     except ValueError:
-        # What was given may be a whole token by mistake, and is therefore not repeated.
+        # The argument can be a whole token by mistake, so it is not repeated.
         raise _no_such_token() from None
 
 
 def _no_such_token() -> RequestInvalid:
     return RequestInvalid(
-        "There is no token with this id.", rule="token", hint="List the tokens to find its id."
+        "No token has this id.", rule="token", hint="Run `lakewarden token list` to find the id."
     )
 
 
@@ -219,17 +221,17 @@ def _digest(text: str) -> str:
 
 
 def to_ms(moment: datetime) -> int:
-    """Milliseconds since 1970, as the database keeps times."""
+    """Convert a time to milliseconds since 1970, as the database stores times."""
     return int(moment.timestamp() * 1000)
 
 
 def from_ms(value: int | None) -> datetime | None:
-    """The time that the database keeps, or None."""
+    """Convert milliseconds to a time, or None."""
     return None if value is None else datetime.fromtimestamp(value / 1000, UTC)
 
 
 def principal_of(row: RowMapping) -> Principal:
-    """The principal of a row of `lw_token`."""
+    """Return the principal of a row of `lw_token`."""
     return Principal(
         row["principal"], frozenset(json.loads(row["groups"])), frozenset(json.loads(row["roles"]))
     )

@@ -1,1 +1,1 @@
-"""The catalog's own SQL state: table definitions, migrations, engine."""
+"""The catalog's SQL state: table definitions, migrations, engine."""

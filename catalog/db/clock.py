@@ -1,4 +1,4 @@
-"""Compares the clock of this host with the database's.
+"""Compares this host's clock with the database's.
 
 Tokens and policies expire by the clock of the host that judges them. A host whose clock is behind would
 accept what has expired. All hosts of a catalog share the database, so its clock is what they are held to.
@@ -18,9 +18,9 @@ from sqlalchemy import Engine, text
 from catalog.db.engine import read
 from policy.errors import StateUnavailable
 
-#: How far the clocks can be apart, in seconds.
+#: The maximum difference of the clocks, in seconds.
 MAX_SKEW_S: Final = 60.0
-#: Seconds between two comparisons.
+#: Seconds between comparisons.
 CHECK_S: Final = 30.0
 
 _HAS_OWN_CLOCK: Final = frozenset({"postgresql"})
@@ -28,7 +28,7 @@ _NOW: Final = text("SELECT extract(epoch FROM clock_timestamp())")
 
 
 class DatabaseClock:
-    """Refuses to judge times while the clocks are apart. Safe for use by many threads.
+    """Refuses to evaluate times while the clocks differ too much. Safe for use by many threads.
 
     Args:
         engine: the catalog's database.
@@ -46,11 +46,11 @@ class DatabaseClock:
 
     @property
     def is_off(self) -> bool:
-        """Whether the clocks were too far apart when they were last compared."""
+        """Return whether the clocks differed too much at the last comparison."""
         return self._skew_s > MAX_SKEW_S
 
     def require(self) -> None:
-        """Compare the clocks if it is time to.
+        """Compare the clocks if it is time to do so.
 
         Raises:
             StateUnavailable: they are too far apart, or the database does not answer.
@@ -59,20 +59,20 @@ class DatabaseClock:
             return
         with self._lock:
             started = self._seconds()
-            # A clock that is off is looked at each time, so that a mended one counts at once.
+            # A wrong clock is compared each time, so that a corrected clock takes effect at once.
             if self._checked_at is None or self.is_off or started - self._checked_at >= CHECK_S:
                 self._skew_s = self._measured()
                 self._checked_at = started
         if self.is_off:
             raise StateUnavailable(
-                f"The clock of this host is {self._skew_s:.0f} seconds off the database's; more than "
-                f"{MAX_SKEW_S:.0f} is refused, since tokens could not be judged.",
+                f"The clock of this host differs from the database's clock by {self._skew_s:.0f} "
+                f"seconds. With more than {MAX_SKEW_S:.0f} seconds, tokens cannot be checked.",
                 rule="clock",
                 hint="Synchronize the clocks of this host and of the database's host (NTP), then try again.",
             )
 
     def _measured(self) -> float:
-        """The least distance that fits to what was read, whatever time the database took to answer."""
+        """Return the smallest difference that fits the readings, however slow the database was."""
         before = self._now().timestamp()
         with read(self._engine) as connection:
             theirs = float(connection.execute(_NOW).scalar_one())

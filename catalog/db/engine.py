@@ -1,4 +1,4 @@
-"""The one door to the catalog's database.
+"""Opens the catalog's database and its transactions.
 
 - Every transaction goes through `read` or `write`. A reader never takes the write lock and cannot write; a
   writer holds the lock from its first statement (SQLite) and commits when the block ends without an error.
@@ -30,7 +30,7 @@ _thread = threading.local()
 
 
 def open_database(url: SecretStr | str, *, busy_timeout_s: float = 5.0) -> Engine:
-    """An engine for the catalog's database. Nothing is connected or created yet.
+    """Create an engine for the catalog's database. Nothing is connected or created yet.
 
     Args:
         url: ``sqlite:////absolute/path/file.db`` or ``postgresql://user:password@host/database``.
@@ -53,7 +53,7 @@ def open_database(url: SecretStr | str, *, busy_timeout_s: float = 5.0) -> Engin
 
 @contextmanager
 def read(engine: Engine) -> Iterator[Connection]:
-    """A read-only transaction.
+    """Run a read-only transaction.
 
     Raises:
         StateUnavailable: the database does not answer, in bounded time.
@@ -69,7 +69,7 @@ def read(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def write(engine: Engine) -> Iterator[Connection]:
-    """A transaction that is committed at the end of the block, and rolled back if the block raises.
+    """Run a transaction; it is committed at the end of the block, and rolled back if the block raises.
 
     Raises:
         StateUnavailable: the database does not answer; nothing was changed.
@@ -88,7 +88,7 @@ def write(engine: Engine) -> Iterator[Connection]:
 
 
 def is_writing(engine: Engine) -> bool:
-    """Whether the current thread is inside a `write` block on this engine."""
+    """Return whether the current thread is inside a `write` block on this engine."""
     return engine in _writing()
 
 
@@ -96,9 +96,9 @@ def _parse(url: str) -> URL:
     try:
         return make_url(url)
     except (exc.ArgumentError, ValueError):
-        # The cause could quote the URL, and with it the password.
+        # The cause can quote the URL, including the password.
         raise RequestInvalid(
-            "The database URL cannot be understood.",
+            "The database URL cannot be parsed.",
             rule="database-url",
             hint="Use sqlite:////absolute/path/file.db or postgresql://user:password@host/database; "
             "percent-encode special characters of the password.",
@@ -112,7 +112,7 @@ def _open_postgres(url: URL) -> Engine:
         raise RequestInvalid(
             "The driver for PostgreSQL is not installed.",
             rule="database-url",
-            hint="Install lakewarden with the extra `postgres`.",
+            hint='Run `pip install "lakewarden[postgres]"`.',
         ) from error
     return open_postgres(url, pool_timeout_s=_POOL_TIMEOUT_S)
 
@@ -152,7 +152,7 @@ def _writing() -> set[Engine]:
 @contextmanager
 def _alone(engine: Engine) -> Iterator[None]:
     if is_writing(engine):
-        raise RuntimeError("write() inside write() on the same engine would wait for itself")
+        raise RuntimeError("write() inside write() on the same engine would deadlock")
     _writing().add(engine)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a failure of the database means.
+"""Translates database failures to typed errors.
 
 - Foreign errors are translated at one boundary (`catalog.db.engine`), by the tables of this module.
 - The database's own error codes decide, never a message in some language; the one exception is SQLite's
@@ -24,43 +24,44 @@ UPGRADE_HINT: Final = "Run `lakewarden db upgrade` with the same settings, then 
 
 _LOCKED: Final = (
     "The catalog's database is locked by another transaction.",
-    "Try again; if it goes on, look for a program that holds the database open.",
+    "Try again. If the error persists, find the program that holds the database open.",
 )
 _FULL: Final = (
-    "The catalog's database cannot grow: its disk or quota is full.",
-    "Free space where the database lies, then try again.",
+    "The catalog's database cannot grow: its disk is full, or its quota is exhausted.",
+    "Free disk space on the database's host, then try again.",
 )
 _ABSENT: Final = (
     "The catalog's database cannot be opened.",
-    "Check which settings were read (`lakewarden.toml` here, unless `--config` names another file), "
-    "`database.url`, that the file exists, and who may read and write its directory; "
-    "`lakewarden init` makes a catalog from nothing, `lakewarden db upgrade` the database alone.",
+    "Check which settings were read (`lakewarden.toml` here, unless `--config` names another "
+    "file), `database.url`, that the file exists, and the permissions of its directory. "
+    "`lakewarden init` creates a catalog; `lakewarden db upgrade` creates the database only.",
 )
 _READ_ONLY: Final = (
     "The catalog's database is read-only.",
-    "Check who may write the database's file and directory, or that `database.url` names the primary server.",
+    "Check the permissions of the database's file and directory, or that `database.url` names "
+    "the primary server.",
 )
 _BROKEN: Final = (
     "The catalog's database cannot be read or written: the disk or the file is damaged.",
     "Check the disk, and restore the database from a backup if its file is damaged.",
 )
 _NOT_ANSWERING: Final = (
-    "The catalog's database does not answer, or refuses the connection.",
-    "Check that the server runs, and address, user, password and database name in `database.url`.",
+    "The catalog's database does not respond, or refuses the connection.",
+    "Check that the server is running, and the address, user, password and database name in `database.url`.",
 )
 _TIMEOUT: Final = (
-    "The catalog's database did not answer in time.",
-    "Try again; if it goes on, look for load or for long transactions on the database.",
+    "The catalog's database did not respond in time.",
+    "Try again. If the error persists, check for load or for long transactions on the database.",
 )
 _SCHEMA: Final = ("The catalog's database lacks tables that this release needs.", UPGRADE_HINT)
 _FORBIDDEN: Final = (
-    "The catalog's database user lacks a right that is needed.",
+    "The catalog's database user lacks a permission.",
     "Make the user of `database.url` the owner of the tables.",
 )
 
 _Fault = tuple[str, str]
 
-#: By the beginning of SQLite's error name; the first that fits counts.
+#: By prefix of SQLite's error name; the first match counts.
 _SQLITE_FAULTS: Final[tuple[tuple[str, _Fault], ...]] = (
     ("SQLITE_BUSY", _LOCKED),
     ("SQLITE_LOCKED", _LOCKED),
@@ -76,7 +77,7 @@ _SQLITE_FAULTS: Final[tuple[tuple[str, _Fault], ...]] = (
     ("SQLITE_NOLFS", _FULL),
 )
 
-#: By the beginning of PostgreSQL's SQLSTATE; the first that fits counts.
+#: By prefix of PostgreSQL's SQLSTATE; the first match counts.
 _POSTGRES_FAULTS: Final[tuple[tuple[str, _Fault], ...]] = (
     ("08", _NOT_ANSWERING),
     ("25006", _READ_ONLY),
@@ -97,19 +98,19 @@ _POSTGRES_FAULTS: Final[tuple[tuple[str, _Fault], ...]] = (
     ("XX002", _BROKEN),
 )
 
-#: Failures of COMMIT after which the transaction has certainly been rolled back.
+#: Failures of COMMIT after which the transaction is certainly rolled back.
 _SQLITE_ROLLED_BACK: Final = ("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_CONSTRAINT")
 _POSTGRES_ROLLED_BACK: Final = ("23", "25", "40", "53", "55")
 
 
 def translate(error: exc.SQLAlchemyError) -> StateUnavailable | None:
-    """The typed error for a failure outside of COMMIT, or None if the error is not the database's fault."""
+    """Return the typed error for a failure outside of COMMIT, or None if the database is not the cause."""
     fault = _fault(error)
     return None if fault is None else StateUnavailable(fault[0], rule="database", hint=fault[1])
 
 
 def translate_commit(error: exc.SQLAlchemyError) -> LakewardenError | None:
-    """The typed error for a failure of COMMIT, or None for a broken constraint.
+    """Return the typed error for a failure of COMMIT, or None for a violated constraint.
 
     Without proof that the transaction was rolled back, the answer is `CommitStateUnknown`.
     """
@@ -118,9 +119,9 @@ def translate_commit(error: exc.SQLAlchemyError) -> LakewardenError | None:
     if _is_rolled_back(error):
         return translate(error)
     return CommitStateUnknown(
-        "The catalog's database failed while it committed; the change may or may not have taken effect.",
+        "The catalog's database failed during a commit; it is not known whether the change took effect.",
         rule="database",
-        hint="Load the object again and look before you repeat the change.",
+        hint="Load the object again and check its state before you repeat the change.",
     )
 
 

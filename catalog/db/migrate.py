@@ -1,4 +1,4 @@
-"""Bringing the database to the schema of this release.
+"""Upgrades the database to the schema of this release.
 
 - `upgrade` is the only code that creates a database or changes its schema; everything else calls `check`
   first.
@@ -28,7 +28,7 @@ from catalog.db.faults import UPGRADE_HINT
 from catalog.db.sqlite import create_file
 from policy.errors import StateUnavailable
 
-#: The advisory lock under which PostgreSQL databases are upgraded.
+#: The advisory lock for upgrades on PostgreSQL.
 _LOCK_KEY: Final = 0x6C77_6462
 
 #: Alembic's `op` and `context` are global to the process.
@@ -36,7 +36,7 @@ _ALEMBIC: Final = threading.Lock()
 
 
 def upgrade(engine: Engine) -> None:
-    """Create the database or bring it to this release's schema; does nothing if it is there already.
+    """Create the database or upgrade it to this release's schema; does nothing if it is current.
 
     Raises:
         StateUnavailable: the database does not answer, belongs to a newer release, or holds foreign tables
@@ -55,7 +55,7 @@ def upgrade(engine: Engine) -> None:
 
 
 def current_revision(engine: Engine) -> str | None:
-    """The revision of the database's schema, or None for a database that was never upgraded.
+    """Return the revision of the database's schema, or None for a database that was never upgraded.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -65,7 +65,7 @@ def current_revision(engine: Engine) -> str | None:
 
 
 def check(engine: Engine) -> None:
-    """Make sure that the database has exactly this release's schema.
+    """Check that the database has exactly this release's schema.
 
     Raises:
         StateUnavailable: it is behind or ahead, or does not answer.
@@ -81,8 +81,7 @@ def check(engine: Engine) -> None:
 
 
 def alembic_config(connection: Connection | None = None) -> Config:
-    """Alembic's configuration, without a file: the steps are found beside this module, wherever it is
-    installed.
+    """Return alembic's configuration without a file: the migrations are beside this module.
 
     A developer writes a new step with ``command.revision(alembic_config(connection), message="…",
     autogenerate=True)``.
@@ -119,7 +118,7 @@ def _refuse_unversioned(connection: Connection) -> None:
     found = sorted(name for name in inspect(connection).get_table_names() if name.startswith("lw_"))
     if found:
         raise StateUnavailable(
-            f"The catalog's database holds the table {found[0]}, but not the revision it was made by.",
+            f"The catalog's database contains the table {found[0]}, but not its schema revision.",
             rule="database-revision",
-            hint="Point `database.url` at an empty database, or restore this one from a backup.",
+            hint="Set `database.url` to an empty database, or restore this one from a backup.",
         )

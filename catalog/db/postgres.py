@@ -25,14 +25,14 @@ STATEMENT_TIMEOUT_MS: Final = 5_000
 LOCK_TIMEOUT_MS: Final = 3_000
 IDLE_TRANSACTION_TIMEOUT_MS: Final = 30_000
 
-#: Longer than the server's own limit, so that a living server answers first with the reason.
+#: Longer than the server's own time-out, so that a live server responds first with the reason.
 ANSWER_TIMEOUT_S: Final = 6.0
 
 _INTERVAL_S: Final = 0.1
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """A connection that gives up on a server which does not answer."""
+    """A connection that gives up on a server that does not respond."""
 
     def wait(self, gen: PQGen[_T], interval: float = _INTERVAL_S, timeout: float | None = None) -> _T:
         """Wait for the server, for at most `ANSWER_TIMEOUT_S` seconds.
@@ -50,7 +50,7 @@ class BoundedConnection(psycopg.Connection[Any]):
 
 
 def open_postgres(url: URL, *, pool_timeout_s: float) -> Engine:
-    """An engine on a PostgreSQL server; no connection is made yet."""
+    """Create an engine for a PostgreSQL server; does not connect yet."""
     engine = create_engine(
         url.set(drivername="postgresql+psycopg"),
         connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "options": _options(url)},

@@ -1,4 +1,4 @@
-"""The governed state as SQL tables.
+"""The SQL tables of the governed state.
 
 Everything that must not lie hangs on a table's internal id (`lw_table.id`). A name is bound to an id in
 `lw_binding`, one to one; the UUID in a metadata file is only ever compared with `lw_table.table_uuid`.
@@ -32,7 +32,7 @@ from sqlalchemy import (
 
 metadata: Final = MetaData()
 
-#: A 64-bit id that SQLite, too, counts up by itself.
+#: A 64-bit id that SQLite, too, increments automatically.
 BIG_ID: Final = BigInteger().with_variant(Integer, "sqlite")
 
 iceberg_tables = Table(
@@ -66,7 +66,7 @@ lw_namespace_property = Table(
     Column("property_value", String(1000), nullable=False),
 )
 
-#: A governed table, alive or as the tombstone of a dropped one. `state`: prepared, active, dropped, purged.
+#: A governed table, active or the tombstone of a dropped one. `state`: prepared, active, dropped, purged.
 lw_table = Table(
     "lw_table",
     metadata,
@@ -88,7 +88,7 @@ lw_table = Table(
     Index("ix_lw_table_state", "catalog", "state"),
 )
 
-#: The name of an active table; the only way from a name to governed state.
+#: The name of an active table; the only link from a name to governed state.
 lw_binding = Table(
     "lw_binding",
     metadata,
@@ -112,10 +112,9 @@ lw_governed = Table(
     Column("created_ms", BigInteger, nullable=False),
 )
 
-#: A table's encryption key, wrapped by its master key. `state`: active, decrypt-only, disabled, destroyed.
-#: `key_check` tells a wrong key from the right one, and tells nothing of either; null for keys of old.
-#: `destroy_after_ms`: a disabled key that is going to be destroyed, and when. Of a destroyed one, `wrapped`
-#: is empty.
+#: A version of a table's PEK, wrapped by its master key. `state`: active, decrypt-only, disabled, destroyed.
+#: `key_check` tells a wrong key from the right one, and reveals nothing of either; null for old keys.
+#: `destroy_after_ms`: when a disabled key is destroyed. Of a destroyed key, `wrapped` is empty.
 lw_pek = Table(
     "lw_pek",
     metadata,
@@ -132,8 +131,8 @@ lw_pek = Table(
     UniqueConstraint("table_id", "master_key_id", "version"),
 )
 
-#: How often a version of a key has encrypted at most (`catalog.state.invocations`): of a table's key, or
-#: of one of the KMS endpoint's, whose versions are 1. A key that has no row has never encrypted.
+#: The upper limit of how often a key version has encrypted (`catalog.state.invocations`): of a table's PEK,
+#: or of a key of the KMS endpoint, whose versions are 1. A key without a row has never encrypted.
 lw_key_invocations = Table(
     "lw_key_invocations",
     metadata,
@@ -160,9 +159,9 @@ lw_seal = Table(
     Index("ix_lw_seal_table_state", "table_id", "state"),
 )
 
-#: The digest of a manifest list or manifest, and what its parent says of it, as brought by one commit. Valid
-#: once that commit's seal has been current. `verified`: whether the snapshot of a list was compared with its
-#: parent; null for those of before.
+#: The digest of a manifest list or manifest, with its record in the parent, from one commit. Valid once that
+#: commit's seal has been current. `verified`: whether the snapshot of a list was compared with its parent;
+#: null for older ones.
 lw_sealed_file = Table(
     "lw_sealed_file",
     metadata,
@@ -180,7 +179,7 @@ lw_sealed_file = Table(
     Index("ix_lw_sealed_file_seal", "seal_id"),
 )
 
-#: A table that was staged and not yet committed: its identity was given out by the catalog.
+#: A staged table that is not committed yet: the catalog assigned its identity.
 lw_staged = Table(
     "lw_staged",
     metadata,
@@ -195,8 +194,8 @@ lw_staged = Table(
 )
 
 #: A write that an engine began. `state`: open, committing, committed, closed, clearing, aborted, swept.
-#: `snapshot_id` is of the last attempt to commit it. `staged_metadata` is that of the table which the commit
-#: creates; null where the table was there.
+#: `snapshot_id` is from the last commit attempt. `staged_metadata` is that of the table which the commit
+#: creates; null if the table exists.
 lw_write = Table(
     "lw_write",
     metadata,
@@ -217,9 +216,8 @@ lw_write = Table(
     Index("ix_lw_write_table", "table_id"),
 )
 
-#: A request with an idempotency key: its outcome, or the attempt that is under way
-#: (`catalog.state.idempotency`). `status` is null until there is an outcome; `detail` is what the answer is
-#: rebuilt from.
+#: A request with an idempotency key: its outcome, or the attempt in progress (`catalog.state.idempotency`).
+#: `status` is null until there is an outcome; `detail` is what the answer is rebuilt from.
 lw_idempotency = Table(
     "lw_idempotency",
     metadata,
@@ -236,8 +234,8 @@ lw_idempotency = Table(
     Index("ix_lw_idempotency_expires", "expires_ms"),
 )
 
-#: Tokens. Only the SHA-256 of the secret is kept. `kind`: user, engine, engine-reusable, kms. `used_ms`: when
-#: an engine last registered a key with it.
+#: Tokens. Only the SHA-256 of the secret is stored. `kind`: user, engine, engine-reusable, kms. `used_ms`:
+#: when an engine last registered a key with it.
 lw_token = Table(
     "lw_token",
     metadata,
@@ -265,8 +263,8 @@ lw_engine_key = Table(
     UniqueConstraint("token_id", "public_key"),
 )
 
-#: The number of the last change of the policies that a catalog keeps itself, and the digest of what they say
-#: since; no row before the first change.
+#: The number of the last policy change in the catalog's database, and the digest of all documents since; no
+#: row before the first change.
 lw_policy_set = Table(
     "lw_policy_set",
     metadata,
@@ -275,8 +273,8 @@ lw_policy_set = Table(
     Column("digest", String(64), nullable=False),
 )
 
-#: What a change made of one policy document; without content, it was removed. `kind`: ranger, encryption.
-#: Rows are never changed. The last one of a document is what it says now.
+#: A change of one policy document; null content means that it was removed. `kind`: ranger, encryption. Rows
+#: are never changed. The last row of a document is its current version.
 lw_policy_document = Table(
     "lw_policy_document",
     metadata,
@@ -292,8 +290,8 @@ lw_policy_document = Table(
     Index("ix_lw_policy_document_revision", "catalog", "revision"),
 )
 
-#: The audit trail: one hash chain a writer (a process), in the order in which that writer decided.
-#: `decisions`: for how many the record stands.
+#: The audit log: one hash chain per writer (a process), in the order of that writer's decisions. `decisions`:
+#: how many decisions the record stands for.
 lw_audit = Table(
     "lw_audit",
     metadata,
@@ -314,8 +312,8 @@ lw_audit = Table(
     Index("ix_lw_audit_at", "at_ms"),
 )
 
-#: Where a writer's chain ends, the latest time in it, up to which record a checkpoint names it, what its
-#: records need of space, and whether its writer has ended.
+#: The end of a writer's chain, its latest time, the last record that a checkpoint names, the space that its
+#: records need, and whether its writer has ended.
 lw_audit_chain = Table(
     "lw_audit_chain",
     metadata,
@@ -329,7 +327,7 @@ lw_audit_chain = Table(
     Column("closed", Boolean, nullable=False),
 )
 
-#: Heads of chains, written down from time to time in a chain of its own; see `catalog.audit.checkpoints`.
+#: Heads of chains, recorded regularly in a separate chain; see `catalog.audit.checkpoints`.
 lw_audit_checkpoint = Table(
     "lw_audit_checkpoint",
     metadata,
@@ -343,8 +341,8 @@ lw_audit_checkpoint = Table(
     Column("signature", String(128), nullable=True),
 )
 
-#: A key of the KMS endpoint for stock Hadoop clients (`catalog.kms_server`). `wrapped` is what seals its
-#: versions, as the KMS wrapped it. `denial`: error, mask. `state`: active, disabled.
+#: A key of the KMS endpoint for Hadoop clients (`catalog.kms_server`). `wrapped` seals its versions, as the
+#: KMS wrapped it. `denial`: error, mask. `state`: active, disabled.
 lw_door_key = Table(
     "lw_door_key",
     metadata,
@@ -376,7 +374,7 @@ lw_door_key_version = Table(
     Column("created_ms", BigInteger, nullable=False),
 )
 
-#: What holds for all processes of the catalog, by name.
+#: Settings that apply to all processes of the catalog, by name.
 lw_setting = Table(
     "lw_setting",
     metadata,
@@ -384,7 +382,7 @@ lw_setting = Table(
     Column("value", String(255), nullable=False),
 )
 
-#: A process that serves, or did: digests of its settings and policies, by name, as JSON.
+#: A process that serves or has served: digests of its settings and policies, by name, as JSON.
 lw_replica = Table(
     "lw_replica",
     metadata,

@@ -28,14 +28,14 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePoo
 
 from policy.errors import RequestInvalid, StateUnavailable
 
-#: The execution option that says what a transaction is for: "read" or "write".
+#: The execution option for the purpose of a transaction: "read" or "write".
 PURPOSE: Final = "lakewarden_purpose"
 
 _RETRY_S: Final = 0.02
 
 
 def open_sqlite(url: URL, *, busy_timeout_s: float, pool_timeout_s: float) -> Engine:
-    """An engine on a database file.
+    """Create an engine for a database file.
 
     Raises:
         RequestInvalid: the URL does not name a file.
@@ -57,7 +57,7 @@ def open_sqlite(url: URL, *, busy_timeout_s: float, pool_timeout_s: float) -> En
 
 
 def create_file(engine: Engine) -> None:
-    """Create the database file, for its owner alone, if there is none.
+    """Create the database file with access for its owner only, if there is none.
 
     Raises:
         StateUnavailable: the file or its directory cannot be created.
@@ -70,7 +70,7 @@ def create_file(engine: Engine) -> None:
         raise StateUnavailable(
             f"The catalog's database file cannot be created: {error.strerror}.",
             rule="database",
-            hint="Check `database.url` and `data_dir`, and who may write there.",
+            hint="Check `database.url` and `data_dir`, and the permissions of the directory.",
         ) from error
 
 
@@ -155,7 +155,7 @@ def _require_same_file(
 def _begin(connection: Connection) -> None:
     purpose = connection.get_execution_options().get(PURPOSE)
     query_only = "ON" if purpose == "read" else "OFF"
-    # A statement for each transaction is a good part of what a short one costs, so it is not repeated.
+    # A statement per transaction is a large part of the cost of a short one, so it is not repeated.
     if connection.info.get("query_only") != query_only:
         connection.exec_driver_sql(f"PRAGMA query_only = {query_only}")
         connection.info["query_only"] = query_only

@@ -1,1 +1,1 @@
-"""Rules of the Iceberg table format that pyiceberg leaves to its callers."""
+"""Rules of the Iceberg table format that pyiceberg does not check."""

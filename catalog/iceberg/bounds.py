@@ -1,4 +1,4 @@
-"""Column bounds in a form in which many can be compared with a value at once.
+"""Column bounds in a form that compares many of them with a value at once.
 
 Bounds stand in manifests in single-value form (Iceberg table specification, "Appendix D"). Numbers become
 NumPy arrays. Text and bytes are compared byte by byte, which for UTF-8 is the order of code points.
@@ -54,29 +54,29 @@ _NUMBERS: Final[dict[type[IcebergType], tuple[str, ...]]] = {
 }
 _BYTES: Final = (StringType, BinaryType, FixedType, UUIDType)
 _DECIMAL_BYTES: Final = 16
-#: Python's own context would round values to 28 digits.
+#: Python's default context would round values to 28 digits.
 _EXACT: Final = Context(prec=100)
 
 
 class Bounds(Protocol):
-    """One bound of each file. Comparisons are false where a bound is missing or NaN."""
+    """The lower or upper bound of each file. Comparisons are false where a bound is missing or NaN."""
 
     @property
     def present(self) -> Mask:
-        """Where there is a bound."""
+        """Return where a bound is present."""
 
     @property
     def nan(self) -> Mask:
-        """Where the bound is NaN, and so proves nothing."""
+        """Return where the bound is NaN, and so proves nothing."""
 
     def below(self, value: Any) -> Mask:
-        """Where the bound is less than the value."""
+        """Return where the bound is less than the value."""
 
     def above(self, value: Any) -> Mask:
-        """Where the bound is greater than the value."""
+        """Return where the bound is greater than the value."""
 
     def equal(self, value: Any) -> Mask:
-        """Where the bound is the value."""
+        """Return where the bound equals the value."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class ByteBounds:
         return _mask(pc.equal(self.values, self._key(value)))
 
     def cut(self, length: int) -> ByteBounds:
-        """The bounds, none longer than `length` bytes."""
+        """Return the bounds, truncated to `length` bytes."""
         return ByteBounds(pc.binary_slice(self.values, 0, length), self.present, self.nan)
 
     def _key(self, value: Any) -> pa.Scalar:
@@ -126,12 +126,12 @@ class ByteBounds:
 
 
 def as_bytes(value: Any) -> bytes:
-    """Text and bytes as the bytes by which they sort."""
+    """Return text and bytes as the bytes by which they sort."""
     return value.encode("utf-8") if isinstance(value, str) else bytes(value)
 
 
 def bounds_of(kind: IcebergType, raw: pa.Array) -> Bounds | None:
-    """The bounds of a column of a type, or None if bounds of that type are not compared.
+    """Return the bounds of a column of a type, or None if bounds of that type are not compared.
 
     Args:
         kind: the column's type.
@@ -162,7 +162,7 @@ def _number_bounds(raw: pa.Array, formats: tuple[str, ...]) -> NumberBounds:
 
 
 def _joined(raw: pa.Array, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """The bytes of some rows, end to end."""
+    """Concatenate the bytes of some rows."""
     taken = raw if len(rows) == len(raw) else raw.take(pa.array(rows))
     offsets = np.frombuffer(taken.buffers()[1], np.int32)[taken.offset : taken.offset + len(taken) + 1]
     data = np.frombuffer(taken.buffers()[2], np.uint8)
@@ -170,7 +170,7 @@ def _joined(raw: pa.Array, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 
 def _decimal_bounds(raw: pa.Array, scale: int) -> ByteBounds:
-    """Big-endian two's complement of any length up to 16 bytes, brought to 16 bytes."""
+    """Extend big-endian two's complement of up to 16 bytes to 16 bytes."""
     lengths = np.asarray(pc.binary_length(raw).fill_null(0))
     present = (lengths > 0) & (lengths <= _DECIMAL_BYTES)
     wide = np.zeros((len(raw), _DECIMAL_BYTES), np.uint8)
@@ -186,7 +186,7 @@ def _decimal_bounds(raw: pa.Array, scale: int) -> ByteBounds:
 
 
 def _decimal_key(value: Decimal, scale: int) -> bytes:
-    """The sort key of a value; one that is out of the range of 128 bits gets that of the nearest end."""
+    """Return the sort key of a value; values outside of 128 bits are clamped."""
     unscaled = int(value.scaleb(scale, _EXACT))
     half = 1 << (8 * _DECIMAL_BYTES - 1)
     return min(max(unscaled + half, 0), 2 * half - 1).to_bytes(_DECIMAL_BYTES, "big")

@@ -1,4 +1,4 @@
-"""Days and microseconds since 1970 as dates and times of ISO 8601, in whole numbers.
+"""Converts days and microseconds since 1970 to ISO 8601 dates and times, in integer arithmetic.
 
 Python's `datetime` ends at the years 1 and 9999, Iceberg's dates and timestamps do not. A usual "open end",
 `9999-12-31 23:59:59`, lies in the year 10000 where a session's time zone is west of UTC. Years outside 0 to
@@ -16,7 +16,7 @@ from typing import Final
 MICROS_PER_SECOND: Final = 1_000_000
 MICROS_PER_DAY: Final = 86_400 * MICROS_PER_SECOND
 
-_DAYS_PER_ERA: Final = 146_097  # of 400 years, after which the calendar repeats itself
+_DAYS_PER_ERA: Final = 146_097  # days in 400 years, after which the calendar repeats
 _YEARS_PER_ERA: Final = 400
 _EPOCH_DAY: Final = 719_468  # from March 1st of the year 0 to 1970-01-01
 _DATE: Final = re.compile(r"([+-]?)([0-9]{4,7})-([0-9]{2})-([0-9]{2})", re.ASCII)
@@ -24,7 +24,7 @@ _TIME: Final = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6})
 
 
 def year_and_month(days: int) -> tuple[int, int]:
-    """The year, and the month from 1 to 12, of a number of days since 1970-01-01."""
+    """Return the year and the month (1 to 12) of a number of days since 1970-01-01."""
     year, month, _ = _civil(days)
     return year, month
 
@@ -56,7 +56,7 @@ def parse_date(text: str) -> int:
     year = int(found[2]) * (-1 if found[1] == "-" else 1)
     days = _days(year, int(found[3]), int(found[4]))
     if date_text(days) != text:
-        raise ValueError("not a date, or not written as one")
+        raise ValueError("not a date in the form YYYY-MM-DD")
     return days
 
 
@@ -72,14 +72,14 @@ def parse_time(text: str) -> int:
         raise ValueError("not a date and time")
     hours, minutes, seconds = int(found[1]), int(found[2]), int(found[3] or 0)
     if hours > 23 or minutes > 59 or seconds > 59:
-        raise ValueError("not a time of day")
+        raise ValueError("not a valid time of day")
     fraction = int((found[4] or "0").ljust(6, "0"))
     of_day = (hours * 3600 + minutes * 60 + seconds) * MICROS_PER_SECOND + fraction
     return parse_date(date) * MICROS_PER_DAY + of_day
 
 
 def _civil(days: int) -> tuple[int, int, int]:
-    """Year, month and day; years are counted from March here, so that the leap day comes last."""
+    """Return year, month and day; years begin in March here, so that the leap day is last."""
     era, day = divmod(days + _EPOCH_DAY, _DAYS_PER_ERA)
     year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
     of_year = day - _days_before(year)
@@ -90,12 +90,12 @@ def _civil(days: int) -> tuple[int, int, int]:
 
 def _days(year: int, month: int, day: int) -> int:
     if not 1 <= month <= 12 or not 1 <= day <= 31:
-        raise ValueError("no such month or day")
+        raise ValueError("month or day out of range")
     era, of_era = divmod(year - (month <= 2), _YEARS_PER_ERA)
     shifted = month - 3 if month > 2 else month + 9
     return era * _DAYS_PER_ERA + _days_before(of_era) + (153 * shifted + 2) // 5 + day - 1 - _EPOCH_DAY
 
 
 def _days_before(year: int) -> int:
-    """The days before a year of an era."""
+    """Return the number of days before a year of an era."""
     return year * 365 + year // 4 - year // 100

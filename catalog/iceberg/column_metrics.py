@@ -1,4 +1,5 @@
-"""Which files of a manifest may hold rows that match a filter, by column statistics, all files at once.
+"""Decides by column statistics which files of a manifest can have rows that match a filter, all files at
+once.
 
 The rules, and the answers, are those of pyiceberg's inclusive metrics evaluator:
 
@@ -22,12 +23,12 @@ from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, visit
 from catalog.iceberg.bounds import Bounds, ByteBounds, Mask, as_bytes, bounds_of
 from catalog.iceberg.manifests import FieldStatistics
 
-#: With more values than this, a list of values is not looked at (as in pyiceberg).
+#: A longer list of values is not evaluated (as in pyiceberg).
 _MAX_LITERALS: Final = 200
 
 
 def may_match(expression: BooleanExpression, statistics: Mapping[int, FieldStatistics], rows: int) -> Mask:
-    """Where rows of a file may match a bound expression without negations.
+    """Return where rows of a file can match a bound expression without negations.
 
     Args:
         expression: the filter, bound to the table's schema.
@@ -50,7 +51,7 @@ class _Evaluator(BoundBooleanExpressionVisitor[Mask]):
         return self._none
 
     def visit_not(self, child_result: Mask) -> Mask:
-        raise ValueError("negations are rewritten before a filter is evaluated")
+        raise ValueError("negations must be rewritten before a filter is evaluated")
 
     def visit_and(self, left_result: Mask, right_result: Mask) -> Mask:
         return left_result & right_result
@@ -123,7 +124,7 @@ class _Evaluator(BoundBooleanExpressionVisitor[Mask]):
         return _mask(column.null_counts.is_valid()) | ~(lower.equal(prefix) & upper.equal(prefix))
 
     def _compare(self, term: Any, rule: Callable[[Bounds, Bounds], Mask]) -> Mask:
-        """Apply a rule to the lower and upper bounds, except where there is nothing to compare."""
+        """Apply a rule to the lower and upper bounds, except where there are none."""
         column = self._column(term)
         if column is None:
             return self._all
@@ -157,7 +158,7 @@ class _Evaluator(BoundBooleanExpressionVisitor[Mask]):
 
 
 def _any_inside(lower: Bounds, upper: Bounds, literals: set[Any]) -> Mask:
-    """Where at least one value is neither below the lower nor above the upper bound."""
+    """Return where at least one value is neither below the lower nor above the upper bound."""
     inside = np.zeros(len(lower.present), np.bool_)
     for value in literals:
         inside |= ~(lower.above(value) | upper.below(value))
@@ -169,7 +170,7 @@ def _is(counts: pa.Array, value: int) -> Mask:
 
 
 def _same(part: pa.Array, whole: pa.Array) -> Mask:
-    """Where the part is the whole, and neither is missing or zero."""
+    """Return where the part equals the whole, and neither is missing or zero."""
     return _mask(pc.and_(pc.equal(part, whole), pc.greater(whole, 0)))
 
 

@@ -1,4 +1,4 @@
-"""The values in a filter: one that its column's type cannot hold is refused.
+"""Checks that the column types of a filter can hold its values.
 
 pyiceberg rounds it: `id > 1.5` would be `id > 2` where ids are whole numbers, and leave rows out. Columns of
 floating-point numbers are compared with the nearest number that there is.
@@ -25,7 +25,7 @@ _DAY_MICROS: Final = 24 * 3600 * 1_000_000
 def require_exact(
     expression: BooleanExpression, schema: Schema, *, case_sensitive: bool, table: str | None = None
 ) -> None:
-    """Hold the values of a filter against the types of their columns.
+    """Check the values in a filter against the types of their columns.
 
     Args:
         expression: as it was asked, bound to no schema.
@@ -44,14 +44,14 @@ def require_exact(
 
 
 def filtered_columns(expression: BooleanExpression) -> list[str]:
-    """The names of columns that a filter uses, as they were written."""
+    """Return the names of columns in a filter, as written."""
     return [name for name, _ in _predicates(expression)]
 
 
 def _predicates(
     expression: BooleanExpression,
 ) -> Iterator[tuple[str, iceberg.UnboundPredicate]]:
-    """The comparisons in a filter, each with the name of its column."""
+    """Return the comparisons in a filter, each with the name of its column."""
     if isinstance(expression, iceberg.And | iceberg.Or):
         yield from _predicates(expression.left)
         yield from _predicates(expression.right)
@@ -62,7 +62,7 @@ def _predicates(
 
 
 def _compared(expression: BooleanExpression) -> Iterator[tuple[str, values.Literal[Any]]]:
-    """The names of columns, each with a value that it is compared with."""
+    """Return the names of columns, each with the value it is compared with."""
     for name, predicate in _predicates(expression):
         if isinstance(predicate, iceberg.LiteralPredicate):
             yield name, predicate.literal
@@ -72,7 +72,7 @@ def _compared(expression: BooleanExpression) -> Iterator[tuple[str, values.Liter
 
 
 def _holds(kind: IcebergType, literal: values.Literal[Any]) -> bool:
-    """Whether a type has the value, as far as binding it would round; else binding judges it."""
+    """Return whether a type can hold the value where binding would round it; otherwise binding decides."""
     if isinstance(kind, DateType):
         given = literal.value
         return not (
@@ -85,7 +85,7 @@ def _holds(kind: IcebergType, literal: values.Literal[Any]) -> bool:
 
 
 def _number(value: object) -> Decimal | None:
-    """The number that was written; None for what is none."""
+    """Return the number as written; None if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         return None
     try:
@@ -95,7 +95,7 @@ def _number(value: object) -> Decimal | None:
 
 
 def _places(number: Decimal) -> float:
-    """How many digits of a number stand behind its point, zeros at the end left out."""
+    """Return the number of decimal digits after the point, without trailing zeros."""
     _, digits, exponent = number.as_tuple()
     if not isinstance(exponent, int):
         return math.inf
@@ -105,8 +105,8 @@ def _places(number: Decimal) -> float:
 
 def _inexact(column: NestedField, literal: values.Literal[Any], table: str | None) -> RequestInvalid:
     return RequestInvalid(
-        f"The column {column.name} is of the type {column.field_type}, which cannot hold {literal!s:.100}.",
+        f"The type {column.field_type} of column {column.name} cannot hold the value {literal!s:.100}.",
         table=table,
         rule="filter",
-        hint="Compare it with a value of its type.",
+        hint=f"Compare the column with a value of the type {column.field_type}.",
     )

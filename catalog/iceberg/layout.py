@@ -1,4 +1,4 @@
-"""Checks schemas, partition specs and sort orders by the rules under which Iceberg's engines open them.
+"""Checks that Iceberg engines can open a schema, partition spec or sort order.
 
 pyiceberg's models take more than other readers do: a transform without a meaning, a field id used twice, or
 a partition field with the name of another column makes metadata that Iceberg Java does not open.
@@ -40,7 +40,7 @@ _TRANSFORM_HINT: Final = (
 
 
 def check_schema(schema: Schema, format_version: int, table: str) -> None:
-    """Check a schema that a table gets.
+    """Check a table's new schema.
 
     Raises:
         RequestInvalid: a field id is used twice, or is not above 0; as `check_columns`.
@@ -48,16 +48,24 @@ def check_schema(schema: Schema, format_version: int, table: str) -> None:
     twice = _repeated(field.field_id for field in _fields(schema.as_struct()))
     if twice:
         _refuse(
-            f"The schema uses field id {twice[0]} twice", "field-id", "Give each field its own id.", table
+            f"The schema uses the field id {twice[0]} twice",
+            "field-id",
+            "Give each field a different id.",
+            table,
         )
     for field in _fields(schema.as_struct()):
         if field.field_id < 1:
-            _refuse(f"The field id {field.field_id} is not above 0", "field-id", "Count ids from 1.", table)
+            _refuse(
+                f"The field id {field.field_id} must be greater than 0",
+                "field-id",
+                "Number field ids from 1.",
+                table,
+            )
     check_columns(schema, format_version, table)
 
 
 def check_columns(schema: Schema, format_version: int, table: str) -> None:
-    """Check the columns of a schema whose field ids do not count yet.
+    """Check the columns of a schema whose field ids are not assigned yet.
 
     Raises:
         RequestInvalid: a type is not of the format version, or a column has a default value in a format
@@ -66,26 +74,31 @@ def check_columns(schema: Schema, format_version: int, table: str) -> None:
     for field in _fields(schema.as_struct()):
         if format_version < field.field_type.minimum_format_version():
             _refuse(
-                f"The type {field.field_type} of column {_named(field.name)} is not in format version "
-                f"{format_version}",
+                f"The type {field.field_type} of column {_named(field.name)} is not supported by "
+                f"format version {format_version}",
                 "column-type",
-                "Use a type of the table's format version.",
+                "Use a type of the table's format version, or upgrade the table.",
                 table,
             )
         if isinstance(field.field_type, FixedType) and len(field.field_type) > _LARGEST_INT:
-            _refuse(f"Column {_named(field.name)} is too long", "column-type", "Use a shorter type.", table)
+            _refuse(
+                f"The type of column {_named(field.name)} is too long",
+                "column-type",
+                "Use a shorter type.",
+                table,
+            )
         if format_version < _DEFAULTS_VERSION and _has_default(field):
             _refuse(
-                f"Column {_named(field.name)} has a default value, which format version {format_version} "
-                "does not have",
+                f"Column {_named(field.name)} has a default value, which format version "
+                f"{format_version} does not support",
                 "column-default",
-                "Leave out initial-default and write-default.",
+                "Remove initial-default and write-default.",
                 table,
             )
 
 
 def check_spec(spec: PartitionSpec, schema: Schema, table: str) -> None:
-    """Check a partition spec that a table gets.
+    """Check a table's new partition spec.
 
     Raises:
         RequestInvalid: a transform that does not exist or that its source's type does not have, a source that
@@ -99,7 +112,7 @@ def check_spec(spec: PartitionSpec, schema: Schema, table: str) -> None:
         _refuse(
             f"The partition spec uses the field {_named(twice[0])} twice",
             "partition-field",
-            "Give each partition field its own id and name.",
+            "Give each partition field a different id and name.",
             table,
         )
     for field in spec.fields:
@@ -110,7 +123,7 @@ def check_spec(spec: PartitionSpec, schema: Schema, table: str) -> None:
 
 
 def check_names(spec: PartitionSpec, schema: Schema, table: str) -> None:
-    """Check that no partition field has the name of a column that it is not made from.
+    """Check that no partition field has the name of a column other than its source.
 
     Raises:
         RequestInvalid: one has.
@@ -119,16 +132,16 @@ def check_names(spec: PartitionSpec, schema: Schema, table: str) -> None:
     for field in spec.fields:
         if field.source_id in present and columns.get(field.name, field.source_id) != field.source_id:
             _refuse(
-                f"The partition field {_named(field.name)} has the name of another column, so that Iceberg "
-                "engines could not open the table",
+                f"The partition field {_named(field.name)} has the name of another column; "
+                "Iceberg engines cannot open such a table",
                 "partition-name",
-                "Give the column or the partition field another name.",
+                "Rename the column or the partition field.",
                 table,
             )
 
 
 def check_redundancy(added: Sequence[PartitionField], table: str) -> None:
-    """Check that partition fields which come together do not contain each other, such as years and months.
+    """Check that no partition field contains another one of the same column, such as years and months.
 
     As in Iceberg Java, this is asked of the fields that are added at once: a table that was partitioned by
     months can be partitioned by days as well, later.
@@ -144,16 +157,17 @@ def check_redundancy(added: Sequence[PartitionField], table: str) -> None:
         other = seen.setdefault((field.source_id, kind), field)
         if other is not field:
             _refuse(
-                f"The partition fields {_named(other.name)} ({other.transform}) and {_named(field.name)} "
-                f"({field.transform}) are made from one column, and one contains the other",
+                f"The partition fields {_named(other.name)} ({other.transform}) and "
+                f"{_named(field.name)} ({field.transform}) have the same source column, and one "
+                "contains the other",
                 "redundant-partition",
-                "Keep the finer one.",
+                "Keep only the finer partition field.",
                 table,
             )
 
 
 def check_order(order: SortOrder, schema: Schema, table: str) -> None:
-    """Check a sort order that a table gets.
+    """Check a table's new sort order.
 
     Raises:
         RequestInvalid: a transform that does not exist or that its source's type does not have, or a source
@@ -181,7 +195,7 @@ def _check_source(
             f"The column {_named(source.name)} of type {source.field_type!s:.80} cannot be the source of a "
             f"{what} field",
             f"{what}-source",
-            "Use a column of a primitive type that does not lie in a list or map.",
+            "Use a column of a primitive type that is not inside a list or map.",
             table,
         )
     if not _has_meaning(transform) or not transform.can_transform(source.field_type):
@@ -212,7 +226,7 @@ def _in_structs(schema: Schema, field_id: int) -> bool:
 
 
 def _fields(kind: IcebergType) -> Iterator[NestedField]:
-    """Every field in a type, on every level."""
+    """Return every field in a type, on every level."""
     match kind:
         case StructType(fields=fields):
             inner: Iterable[NestedField] = fields

@@ -1,4 +1,4 @@
-"""metadata.json: bytes to pyiceberg's model and back.
+"""Parses and writes metadata.json as pyiceberg's model.
 
 Storage is not trusted, so a metadata file is read once, bounded, and parsed strictly from those bytes; what
 pyiceberg's model refuses is refused with one typed error. A file is gzip by its name, as for Iceberg's own
@@ -21,25 +21,25 @@ from policy.errors import MetadataInvalid, RequestInvalid, UnsupportedFormatVers
 from policy.location.location import Location
 from policy.strict_json import parse
 
-#: Written by Lakewarden (Iceberg table specification, "Format Versioning").
+#: The format version that Lakewarden writes (Iceberg table specification, "Format Versioning").
 WRITTEN_FORMAT_VERSION: Final = 2
 #: The first format version whose files and snapshots have row ids.
 ROW_IDS_VERSION: Final = 3
 MAX_READ_FORMAT_VERSION: Final = 3
 
-#: The largest metadata.json that is kept parsed.
+#: The largest metadata.json whose parsed form is cached.
 _KEPT_BYTES: Final = 1 << 16
 
 _GZIP_SUFFIXES: Final = (".gz.metadata.json", ".metadata.json.gz")
 _GZIP_FORMAT: Final = 16 + zlib.MAX_WBITS
 _GZIP_LEVEL: Final = 6
 _COMPRESSION: Final = "write.metadata.compression-codec"
-#: Most bytes of a metadata.json, unpacked, where no other limit is given.
+#: Default for the maximum decompressed size of a metadata.json, in bytes.
 MAX_BYTES: Final = 256 << 20
-#: Metadata repeats itself a lot; that of 10,000 snapshots is 15 times smaller when packed.
+#: Metadata is repetitive: that of 10,000 snapshots is 15 times smaller when compressed.
 _MAX_RATIO: Final = 200
 
-#: The first sequence number of a snapshot; metadata without snapshots is at 0.
+#: The sequence number of the first snapshot; metadata without snapshots has 0.
 INITIAL_SEQUENCE_NUMBER: Final = 0
 
 
@@ -61,7 +61,7 @@ def parse_metadata(data: bytes, *, path: str, table: str, max_bytes: int = MAX_B
 
 
 def _unpacked(data: bytes, path: str, table: str, max_bytes: int) -> bytes:
-    """The JSON of a metadata file that is gzip.
+    """Decompress and parse a metadata file in gzip format.
 
     Source: Apache Iceberg, `TableMetadataParser.Codec`.
     """
@@ -72,12 +72,12 @@ def _unpacked(data: bytes, path: str, table: str, max_bytes: int) -> bytes:
         raise _not_gzip(path, table) from error
     if unpacker.unconsumed_tail:
         raise MetadataInvalid(
-            f"The table metadata unpacks to more than {max_bytes:,} bytes, or {_MAX_RATIO} times "
-            "its own size.",
+            f"The table metadata decompresses to more than {max_bytes:,} bytes, or to more than "
+            f"{_MAX_RATIO} times its size.",
             path=path,
             table=table,
             rule="metadata-size",
-            hint="Write it without compression.",
+            hint="Write the metadata without compression.",
         )
     if not unpacker.eof or unpacker.unused_data:
         raise _not_gzip(path, table)
@@ -86,11 +86,11 @@ def _unpacked(data: bytes, path: str, table: str, max_bytes: int) -> bytes:
 
 def _not_gzip(path: str, table: str) -> MetadataInvalid:
     return MetadataInvalid(
-        "The table metadata has the name of a gzip file, and is not one.",
+        "The table metadata has the file name of a gzip file, but is not one.",
         path=path,
         table=table,
         rule="metadata-compression",
-        hint="Write it again, or without compression.",
+        hint="Write the metadata again, with gzip compression or under a name without .gz.",
     )
 
 
@@ -103,7 +103,7 @@ def _parse(data: bytes, path: str, table: str) -> TableMetadata:
     version = document.get("format-version")
     if isinstance(version, int) and version > MAX_READ_FORMAT_VERSION:
         raise UnsupportedFormatVersion(
-            f"Format version {version} cannot be read; 1 to {MAX_READ_FORMAT_VERSION} can.",
+            f"Format version {version} is not supported. Supported versions: 1 to {MAX_READ_FORMAT_VERSION}.",
             path=path,
             table=table,
         )
@@ -124,7 +124,7 @@ def _parse(data: bytes, path: str, table: str) -> TableMetadata:
         AttributeError,
         StopIteration,
     ) as error:
-        # pyiceberg's validators run on raw dictionaries and stumble over what they do not expect.
+        # pyiceberg's validators run on raw dictionaries and fail on unexpected types.
         raise MetadataInvalid(
             f"The table metadata is not valid: {type(error).__name__}.",
             path=path,
@@ -133,17 +133,17 @@ def _parse(data: bytes, path: str, table: str) -> TableMetadata:
         ) from error
 
 
-#: The same bytes are the same metadata, which nobody changes in place; so small files are parsed once.
+#: Small files are parsed once: equal bytes are equal metadata, and nobody changes it in place.
 _parse_once: Final = lru_cache(maxsize=128)(_parse)
 
 
 def dump_metadata(metadata: TableMetadata) -> bytes:
-    """The bytes of a metadata.json, as pyiceberg writes them."""
+    """Return the bytes of a metadata.json, as pyiceberg writes them."""
     return metadata.model_dump_json().encode("utf-8")
 
 
 def stored_metadata(metadata: TableMetadata, path: str, *, table: str, max_bytes: int) -> bytes:
-    """The bytes of a metadata.json as they are stored, which `parse_metadata` reads back.
+    """Return the bytes of a metadata.json as stored, which `parse_metadata` reads back.
 
     Args:
         metadata: what is stored.
@@ -159,57 +159,58 @@ def stored_metadata(metadata: TableMetadata, path: str, *, table: str, max_bytes
     data = gzip.compress(plain, _GZIP_LEVEL, mtime=0) if is_gzip else plain
     if max(len(plain), len(data)) > max_bytes:
         raise RequestInvalid(
-            f"The table metadata would have {len(plain):,} bytes; {max_bytes:,} are read.",
+            f"The table metadata would have {len(plain):,} bytes; the limit is {max_bytes:,}.",
             table=table,
             rule="metadata-size",
-            hint="Expire snapshots first.",
+            hint="Expire snapshots first, then try again.",
         )
     if len(plain) > _MAX_RATIO * len(data):
         raise RequestInvalid(
-            f"The table metadata would unpack to more than {_MAX_RATIO} times its size, which is not read.",
+            f"The table metadata would decompress to more than {_MAX_RATIO} times its size, which "
+            "exceeds the limit for reading.",
             table=table,
             rule="metadata-size",
-            hint=f"Set {_COMPRESSION} to none.",
+            hint=f"Set the table property {_COMPRESSION} to none.",
         )
     return data
 
 
 def last_sequence_number(metadata: TableMetadata) -> int:
-    """The highest sequence number that was given out; version 1 gives none out."""
+    """Return the highest assigned sequence number; format version 1 assigns none."""
     number: int = getattr(metadata, "last_sequence_number", INITIAL_SEQUENCE_NUMBER)
     return number
 
 
 def require_written_version(metadata: TableMetadata, table: str) -> None:
-    """Refuse to write any format version but the one that is written here.
+    """Refuse to write a format version other than the one that Lakewarden writes.
 
     Raises:
         UnsupportedFormatVersion: another version.
     """
     if metadata.format_version != WRITTEN_FORMAT_VERSION:
         raise UnsupportedFormatVersion(
-            f"Tables of format version {metadata.format_version} are not written here.",
+            f"Writing tables of format version {metadata.format_version} is not supported.",
             table=table,
             rule="format-version",
-            hint=f"Use format version {WRITTEN_FORMAT_VERSION}; a commit may upgrade an older table to it.",
+            hint=f"Use format version {WRITTEN_FORMAT_VERSION}. A commit can upgrade an older table to it.",
         )
 
 
 def metadata_directory(metadata: TableMetadata) -> Location:
-    """Where a table's metadata files go."""
+    """Return the directory of a table's metadata files."""
     given = metadata.properties.get("write.metadata.path")
     return Location.parse(given) if given else Location.parse(metadata.location).child("metadata")
 
 
 def new_metadata_location(metadata: TableMetadata, previous: str | None) -> Location:
-    """Where the next metadata.json goes: `<location>/metadata/<version>-<uuid>[.gz].metadata.json`."""
+    """Return the next metadata path: `<location>/metadata/<version>-<uuid>[.gz].metadata.json`."""
     codec = metadata.properties.get(_COMPRESSION, "none").lower()
     suffix = ".gz.metadata.json" if codec == "gzip" else ".metadata.json"
     return metadata_directory(metadata).child(f"{_next_version(previous):05d}-{uuid.uuid4()}{suffix}")
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first of pydantic's complaints, as a clause without the offending input."""
+    """Return pydantic's first error as a clause without the input."""
     problem = error.errors(include_input=False, include_url=False)[0]
     where = ".".join(str(part) for part in problem["loc"])
     return f"{where or 'the document'}: {problem['msg']}"

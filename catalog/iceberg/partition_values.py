@@ -1,4 +1,4 @@
-"""Partition values, between Iceberg's JSON single-value form and how manifests hold them.
+"""Converts partition values between Iceberg's JSON single-value form and the form in manifests.
 
 - Dates, times and timestamps are numbers; decimals have the scale of their type, whatever was written.
 - A value that is not of its type, or does not fit it, is refused: a reader would prune by another value.
@@ -44,10 +44,10 @@ from catalog.iceberg.single_values import value_from_json, value_to_json
 from policy.errors import MetadataInvalid
 
 _BITS: Final = {IntegerType: 32, LongType: 64}
-#: Types that engines hold in 32 bits; they fail on a value that is stored in more.
+#: Types that engines read as 32 bits; they fail on a value stored in more.
 _NARROW: Final = (IntegerType, DateType, FloatType)
 _NARROW_BITS: Final = 32
-#: Python's own context would round values to 28 digits.
+#: Python's default context would round values to 28 digits.
 _EXACT: Final = Context(prec=100)
 _PLAIN: Final[dict[type[PrimitiveType], tuple[type, ...]]] = {
     StringType: (str,),
@@ -55,7 +55,7 @@ _PLAIN: Final[dict[type[PrimitiveType], tuple[type, ...]]] = {
     DoubleType: (int, float),
     DecimalType: (str,),
 }
-#: How decoded partition values are held, by the type of their field; as whole numbers if it is not here.
+#: The Arrow type of decoded partition values, by the type of their field; integers for all others.
 _HELD_AS: Final[Mapping[type[IcebergType], type]] = {
     BooleanType: bool,
     FloatType: float,
@@ -69,7 +69,7 @@ _HELD_AS: Final[Mapping[type[IcebergType], type]] = {
 
 
 def stored_value(kind: PrimitiveType, value: object) -> object:
-    """A partition value as manifests hold it.
+    """Return a partition value as manifests store it.
 
     Args:
         kind: the type of the partition field.
@@ -85,7 +85,7 @@ def stored_value(kind: PrimitiveType, value: object) -> object:
     try:
         parsed = value_from_json(kind, value)
     except (ArithmeticError, TypeError, AttributeError) as error:
-        raise ValueError("not a value of its type") from error
+        raise ValueError("not a value of the field's type") from error
     if isinstance(parsed, datetime):
         return datetime_to_micros(parsed)
     if isinstance(parsed, date):
@@ -98,16 +98,16 @@ def stored_value(kind: PrimitiveType, value: object) -> object:
 
 
 def _check_plain(kind: PrimitiveType, value: object) -> None:
-    """What pyiceberg takes as it comes."""
+    """Check a value that pyiceberg does not convert."""
     bits = _BITS.get(type(kind))
     whole = bits is None or (isinstance(value, int) and -(1 << bits - 1) <= value < 1 << bits - 1)
     plain = isinstance(value, _PLAIN.get(type(kind), object))
     if not whole or not plain or isinstance(value, bool) is not isinstance(kind, BooleanType):
-        raise ValueError("not a value of its type")
+        raise ValueError("not a value of the field's type")
 
 
 def _scaled(kind: DecimalType, value: Decimal) -> Decimal:
-    """The same number with the scale of its type: manifests keep its digits alone."""
+    """Rescale the number to its type: manifests store only its digits."""
     if not value.is_finite():
         raise ValueError("not a number")
     if value and value.adjusted() + kind.scale >= kind.precision:
@@ -119,7 +119,7 @@ def _scaled(kind: DecimalType, value: Decimal) -> Decimal:
 
 
 class ShownPartitions:
-    """What a plan shows of partition values.
+    """The partition values that a plan shows.
 
     Args:
         specs: the table's partition specs by id.
@@ -133,7 +133,7 @@ class ShownPartitions:
         self._field_ids = field_ids
 
     def texts(self, partitions: pa.StructArray, listed: ManifestListEntry) -> pa.Array:
-        """Each row's partition as JSON; a tuple that comes again is written once.
+        """Return each row's partition as JSON; equal tuples are encoded once.
 
         Args:
             partitions: the partition column of a manifest.
@@ -152,27 +152,28 @@ class ShownPartitions:
             return pa.array(_texts(fields, partition_rows(kept, uuid_as_bytes=True)), pa.string())
         except (KeyError, TypeError, ValueError, ArithmeticError, NotImplementedError) as problem:
             raise MetadataInvalid(
-                "The manifest lacks a partition field of its spec, or has a value that is not of its type.",
+                "The manifest lacks a partition field of its spec, or has a value of another type.",
                 path=listed.manifest_path,
                 rule="partition-spec",
             ) from problem
 
     def _check_order(self, kind: pa.StructType, listed: ManifestListEntry) -> None:
-        """Some readers go by field ids and others by places, and compare data with deletes by them."""
+        """Check the order of partition fields: some readers use field ids and others positions."""
         stored = [int(each.metadata[FIELD_ID.encode()]) for each in kind]
         if stored != [each.field_id for each in self._specs[listed.partition_spec_id].fields]:
             raise MetadataInvalid(
-                "The manifest has other partition fields than its spec, or has them in another order.",
+                "The partition fields of the manifest differ from its spec, or are in another order.",
                 path=listed.manifest_path,
                 rule="partition-spec",
             )
 
     def _fields(self, listed: ManifestListEntry) -> list[NestedField]:
-        """The partition fields of the manifest's spec that are made from what may be read."""
+        """Return the partition fields of the manifest's spec whose source columns the user can read."""
         spec = self._specs.get(listed.partition_spec_id)
         if spec is None:
             raise MetadataInvalid(
-                f"The table has no partition spec {listed.partition_spec_id}.",
+                f"The manifest uses the partition spec {listed.partition_spec_id}, which the "
+                "table does not have.",
                 path=listed.manifest_path,
                 rule="partition-spec",
             )
@@ -181,7 +182,7 @@ class ShownPartitions:
 
 
 def _picked(partitions: pa.StructArray, fields: Sequence[NestedField]) -> pa.StructArray:
-    """Some fields of a partition column, in this order."""
+    """Return some fields of a partition column, in this order."""
     places = {int(kind.metadata[FIELD_ID.encode()]): place for place, kind in enumerate(partitions.type)}
     arrays = [partitions.field(places[each.field_id]) for each in fields]
     for each, array in zip(fields, arrays, strict=True):
@@ -210,7 +211,7 @@ def _json(kind: IcebergType, value: object) -> Any:
     if type(value) is not _HELD_AS.get(type(kind), int):
         raise TypeError("a partition value is not of its field's type")
     if isinstance(value, float) and not math.isfinite(value):
-        # JSON has no such numbers; a text is what Iceberg's own writers put.
+        # JSON has no such numbers; Iceberg's own writers use a text.
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     held = UUID(bytes=cast(bytes, value)) if isinstance(kind, UUIDType) else value
     return value_to_json(cast(PrimitiveType, kind), held)

@@ -1,4 +1,4 @@
-"""Partition values in Iceberg's JSON single-value form, for every value that a column can have.
+"""Partition values in Iceberg's JSON single-value form, for every value of a column type.
 
 Source: Iceberg table specification, "Appendix D: JSON single-value serialization".
 """
@@ -18,7 +18,7 @@ _MAX_MICROS: Final = 2**63
 
 
 def value_to_json(kind: PrimitiveType, value: Any) -> Any:
-    """A value, dates and timestamps as whole numbers since 1970, in JSON's form.
+    """Convert a value to JSON; dates and timestamps are integers since 1970.
 
     Raises:
         ValueError, TypeError: it is not of its type.
@@ -33,7 +33,7 @@ def value_to_json(kind: PrimitiveType, value: Any) -> Any:
 
 
 def value_from_json(kind: PrimitiveType, value: Any) -> Any:
-    """A value out of JSON's form; of dates and timestamps in years with a sign, the whole number since 1970.
+    """Parse a value from JSON; dates and timestamps with a signed year give integers since 1970.
 
     Raises:
         ValueError: it is not of its type; and what `pyiceberg.conversions.from_json` raises.
@@ -50,5 +50,5 @@ def value_from_json(kind: PrimitiveType, value: Any) -> Any:
 
 def _within(number: int, limit: int) -> int:
     if not -limit <= number < limit:
-        raise ValueError("beyond the range of its type")
+        raise ValueError("out of range for its type")
     return number

@@ -1,4 +1,4 @@
-"""Partition transforms in whole numbers, for every value that a column can have.
+"""Partition transforms in integer arithmetic, for every value of a column type.
 
 pyiceberg's go through Python's `datetime`, which ends at the years 1 and 9999, and its truncation leaves the
 range of the column's type at the smallest numbers. `exact` puts others in their place, which are equal to
@@ -54,7 +54,7 @@ _EPOCH_YEAR: Final = 1970
 _NANOS: Final = 1_000
 _HOURS_PER_DAY: Final = 24
 _BITS: Final[dict[type[IcebergType], int]] = {IntegerType: 32, LongType: 64}
-#: Units a day, by type of column.
+#: Units per day, by type of column.
 _DAY: Final[dict[type[IcebergType], int]] = {
     DateType: 1,
     TimestampType: MICROS_PER_DAY,
@@ -67,7 +67,7 @@ Function = Callable[[Any], Any]
 
 
 def exact(transform: Transform[Any, Any]) -> Transform[Any, Any]:
-    """The same transform, in whole numbers."""
+    """Return the same transform, in integer arithmetic."""
     if isinstance(transform, TruncateTransform):
         return _Truncate(transform.width)
     made = _EXACT.get(type(transform))
@@ -75,7 +75,7 @@ def exact(transform: Transform[Any, Any]) -> Transform[Any, Any]:
 
 
 def exact_spec(spec: PartitionSpec) -> PartitionSpec:
-    """The same partition spec, its transforms in whole numbers."""
+    """Return the same partition spec, with transforms in integer arithmetic."""
     fields = [
         PartitionField(each.source_id, each.field_id, exact(each.transform), each.name)
         for each in spec.fields
@@ -128,7 +128,9 @@ class _Hour(HourTransform[Any]):
         return lambda value: None if value is None else value // unit
 
     def project(self, name: str, pred: BoundPredicate) -> Any:
-        """Nothing for a value whose hour no partition can have: the result has 32 bits, a timestamp 64."""
+        """Return nothing for a value whose hour no partition can hold: the result has 32 bits, a timestamp
+        64.
+        """
         hour = self.transform(pred.term.ref().field.field_type)
         values = getattr(pred, "literals", None) or [getattr(pred, "literal", None)]
         near = [hour(each.value + off) for each in values if each is not None for off in (-1, 1)]
@@ -175,7 +177,7 @@ class _Truncate(TruncateTransform[Any]):
             return projected
         largest = (1 << (bits - 1)) - 1
         if isinstance(pred, BoundLessThan | BoundLessThanOrEqual):
-            # The rows whose partition value wrapped around are the smallest ones.
+            # Rows whose partition value overflowed have the smallest values.
             wrapped = cast(Any, GreaterThan)(name, largest - self.width)
             return Or(projected, wrapped)
         if isinstance(pred, BoundGreaterThan | BoundGreaterThanOrEqual):

@@ -1,1 +1,1 @@
-"""A table's keys in use."""
+"""The keys of a table that are in use."""

@@ -1,4 +1,4 @@
-"""Files checked against the encryption epochs of their table, those that state the same at once.
+"""Checks files against the encryption epochs of their table, equal ones together.
 
 A new file is judged by the epoch in force, a planned one by that of its sequence number
 (`policy.encryption.epochs`).
@@ -33,7 +33,7 @@ class CheckedFiles:
 
 
 def check_new(table: TableRecord, governed: Governed, added: pa.Table) -> None:
-    """Hold files that a commit adds against the epoch in force.
+    """Check files that a commit adds against the epoch in force.
 
     Args:
         table: the table.
@@ -52,7 +52,8 @@ def check_new(table: TableRecord, governed: Governed, added: pa.Table) -> None:
 
 
 def check_planned(table: TableRecord, governed: Governed, planned: pa.Table) -> CheckedFiles:
-    """The files of one scan with all of their keys, each checked against the epoch of its sequence number.
+    """Return the files of one scan with all of their keys, each checked against the epoch of its sequence
+    number.
 
     Args:
         table: the table.
@@ -65,7 +66,7 @@ def check_planned(table: TableRecord, governed: Governed, planned: pa.Table) -> 
     """
     paths, key_metadata = planned["file_path"], planned["key_metadata"]
     if not governed.ever_encrypted and key_metadata.null_count == planned.num_rows:
-        # Every epoch is plaintext, and so is every file: nothing is left to judge one by one.
+        # Every epoch is plaintext, and so is every file: no file needs a separate check.
         return CheckedFiles(paths, ())
     forms = _forms(table, planned)
     for rows, keys in _stated(planned, forms):
@@ -79,7 +80,7 @@ def check_planned(table: TableRecord, governed: Governed, planned: pa.Table) -> 
 
 
 def _forms(table: TableRecord, files: pa.Table) -> list[Form]:
-    """The encrypted ones of some files, by form."""
+    """Group the encrypted files by form."""
     try:
         return read_forms(files["key_metadata"], files["file_path"])
     except DecryptionRefused as refusal:
@@ -88,7 +89,7 @@ def _forms(table: TableRecord, files: pa.Table) -> list[Form]:
 
 
 def _stated(files: pa.Table, forms: Iterable[Form]) -> Iterator[tuple[Rows, FileKeys | None]]:
-    """Which of some files state what, those in plaintext first."""
+    """Group the files by what they state, plaintext files first."""
     in_plaintext = np.flatnonzero(files["key_metadata"].is_null().to_numpy())
     if len(in_plaintext):
         yield in_plaintext, None
@@ -97,7 +98,7 @@ def _stated(files: pa.Table, forms: Iterable[Form]) -> Iterator[tuple[Rows, File
 
 
 def _unfit(decision: Decision, table: TableRecord, files: pa.Table, row: int, hint: str) -> LakewardenError:
-    """A file that does not fit its epoch: under a key that is none of the epoch's, or in another way."""
+    """Return a file that does not match its epoch: wrong key or wrong form."""
     rule = decision.reasons[0].rule
     error = DecryptionRefused if rule == FOREIGN_PEK else EncryptionPolicyViolation
     path = files["file_path"][row].as_py()

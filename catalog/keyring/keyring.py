@@ -1,4 +1,4 @@
-"""A table's keys in use: made with the KMS, opened through the cache, judged by the epochs.
+"""Creates a table's keys with the KMS, opens them through the cache, and checks them against the epochs.
 
 PEKs never leave this process. What leaves is data keys of exactly the files planned, under a key made for
 that scan (`scan_keys`); what comes in is data keys under a key made for that write, which are rewrapped
@@ -56,7 +56,7 @@ class ScanKeys:
 
 
 class Keyring:
-    """Makes, opens and judges keys.
+    """Creates, opens and checks keys.
 
     Args:
         engine: the catalog's database.
@@ -74,7 +74,7 @@ class Keyring:
     def keys_for(
         self, table: TableRecord, spec: EncryptionSpec, governed: Governed | None = None
     ) -> tuple[tuple[PekRef, ...], tuple[PekRecord, ...]]:
-        """The PEKs that a specification needs: those the table has, and new ones for the rest.
+        """Return the PEKs that a specification needs: existing ones, and new ones for the rest.
 
         Args:
             table: the table.
@@ -109,7 +109,7 @@ class Keyring:
     def next_versions(
         self, table: TableRecord, governed: Governed
     ) -> tuple[tuple[PekRef, ...], tuple[PekRecord, ...]]:
-        """A later version of each PEK in force; one that a rotation left which was cut short is taken up.
+        """Return a later version of each PEK in force; reuse one from an interrupted rotation.
 
         A destroyed version is followed by a later one, too: what is under it is lost, and new files go on.
 
@@ -136,7 +136,7 @@ class Keyring:
         return tuple(pek.ref for pek in chosen.values()), made
 
     def latest(self, table: TableRecord, governed: Governed) -> dict[UUID, PekRef]:
-        """The version of each PEK that data keys should be under, by the PEK's id.
+        """Return the target version of each PEK for data keys, by the PEK's id.
 
         Of a PEK in force it is the version in force; of another one the latest that may wrap.
         """
@@ -145,7 +145,7 @@ class Keyring:
         return {ref.pek_id: ref for ref in active} | in_force
 
     def active(self, table: TableRecord, governed: Governed) -> frozenset[PekRef]:
-        """Those of the versions in force that new files may be put under now."""
+        """Return the versions in force that can encrypt new files now."""
         in_force = governed.epochs.current.peks
         if not in_force:
             return frozenset()
@@ -154,11 +154,11 @@ class Keyring:
         )
 
     def destroyed(self, table: TableRecord) -> frozenset[PekRef]:
-        """The versions that nobody can open any more."""
+        """Return the destroyed versions."""
         return frozenset(pek.ref for pek in self.records(table) if pek.state is PekState.DESTROYED)
 
     def _usable(self, table: TableRecord, key_id: str, latest: PekRecord | None, after: int = 0) -> PekRecord:
-        """The latest version of a PEK, if it is active and later than `after`; else a new one."""
+        """Return the latest version of a PEK if it is active and later than `after`; else a new one."""
         if latest is not None and latest.state is PekState.ACTIVE and latest.version > after:
             return latest
         if latest is not None and latest.state is PekState.DISABLED:
@@ -174,7 +174,7 @@ class Keyring:
         )
 
     def _require_of_today(self, table: TableRecord, governed: Governed) -> None:
-        """A key that was replaced in an orderly way is no key that cannot be used.
+        """Distinguish a key that was rotated from a key that cannot be used.
 
         Raises:
             KeysChanged: other keys are in force by now.
@@ -182,17 +182,17 @@ class Keyring:
         with read(self._engine) as connection:
             now = table_state.current_governed(connection, table.id)
         if now is not None and now.epochs.current.peks != governed.epochs.current.peks:
-            raise KeysChanged("The table's keys were rotated meanwhile.", table=str(table.name))
+            raise KeysChanged("The table's keys were rotated at the same time.", table=str(table.name))
 
     def records(self, table: TableRecord) -> list[PekRecord]:
-        """The table's PEKs, wrapped, in every state."""
+        """Return the table's PEKs, wrapped, in every state."""
         with read(self._engine) as connection:
             return key_records.of_table(connection, table)
 
     def writing_peks(
         self, table: TableRecord, governed: Governed, made: Sequence[PekRecord] = ()
     ) -> dict[str, Pek]:
-        """The PEKs that new files are put under, by master key id.
+        """Return the PEKs for new files, by master key id.
 
         Args:
             table: the table.
@@ -212,7 +212,7 @@ class Keyring:
         return {ref.master_key_id: pek for ref, pek in opened.items()}
 
     def open_peks(self, table: TableRecord, refs: Iterable[PekRef]) -> dict[PekRef, Pek]:
-        """PEKs to read with.
+        """Return PEKs for reading.
 
         Raises:
             DecryptionRefused: a key that the table does not have.
@@ -223,14 +223,15 @@ class Keyring:
         foreign = wanted - known.keys()
         if foreign:
             raise DecryptionRefused(
-                f"A file names the key {min(str(ref.pek_id) for ref in foreign)}, which is not this table's.",
+                f"A file names the key {min(str(ref.pek_id) for ref in foreign)}, which is not "
+                "a key of this table.",
                 table=str(table.name),
                 rule="pek",
             )
         return self._cache.get_all([known[ref] for ref in wanted])
 
     def check_new_files(self, table: TableRecord, governed: Governed, added: pa.Table) -> None:
-        """Hold the key metadata of files that a commit adds against the epoch in force, and open it.
+        """Check the key metadata of files that a commit adds against the epoch in force, and open it.
 
         Args:
             table: the table.
@@ -253,13 +254,13 @@ class Keyring:
             open_bounds(metadata, file, peks.__getitem__)
 
     def checked_files(self, table: TableRecord, governed: Governed, planned: pa.Table) -> CheckedFiles:
-        """The files of one scan with all of their keys; see `file_epochs.check_planned`."""
+        """Return the files of one scan with all of their keys; see `file_epochs.check_planned`."""
         return check_planned(table, governed, planned)
 
     def open_bounds(
         self, table: TableRecord, files: CheckedFiles, columns: frozenset[int]
     ) -> list[tuple[Rows, dict[int, ColumnOfFiles]]]:
-        """What key metadata says, sealed, of some columns; of files that encrypt them.
+        """Return the encrypted statistics of some columns, for files that encrypt them.
 
         Args:
             table: the table.
@@ -298,7 +299,7 @@ class Keyring:
     def scan_keys(
         self, table: TableRecord, paths: pa.ChunkedArray, released: Sequence[FormKeys]
     ) -> ScanKeys | None:
-        """The data keys of the files of one scan, or None if no file is encrypted.
+        """Return the data keys of the files of one scan, or None if no file is encrypted.
 
         Args:
             table: the table.
@@ -318,7 +319,7 @@ class Keyring:
         return ScanKeys(wrapper.transport, wrapped)
 
     def _record_checks(self, peks: Iterable[Pek]) -> None:
-        """Record the check values of PEKs of old, each of which has just opened a data key."""
+        """Store the check values of old PEKs, each of which has just opened a data key."""
         checks = {pek.ref: pek.unrecorded_check for pek in peks if pek.unrecorded_check is not None}
         if not checks:
             return
@@ -327,20 +328,18 @@ class Keyring:
                 for ref, check in checks.items():
                     key_records.add_check(connection, ref, check)
         except (StateUnavailable, CommitStateUnknown) as problem:
-            # Who may only read the database may still scan; somebody else records them.
-            logger.warning("check values of keys could not be recorded: %s", problem.message)
+            # A user with read-only access to the database can still scan; another user stores them.
+            logger.warning("check values of keys could not be stored: %s", problem.message)
 
 
 def _require_recorded(table: TableRecord, refs: Iterable[PekRef], found: Iterable[PekRecord]) -> None:
     if not set(refs) <= {pek.ref for pek in found}:
-        raise KeyNotUsable(
-            "A key of the table is missing from the catalog.", table=str(table.name), rule="pek"
-        )
+        raise KeyNotUsable("A key of the table is missing in the catalog.", table=str(table.name), rule="pek")
 
 
 def _not_active(table: TableRecord, pek: PekRecord) -> KeyNotUsable:
     return KeyNotUsable(
-        f"The table's key {pek.id} version {pek.version} is {pek.state}.",
+        f"The table's PEK {pek.id} version {pek.version} is {pek.state}.",
         table=str(table.name),
         rule="pek-state",
         hint=state_hint(pek.state),

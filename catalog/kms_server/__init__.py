@@ -1,1 +1,1 @@
-"""The KMS endpoint for stock Hadoop clients: keys of a class of its own, over Hadoop's KMS protocol."""
+"""The KMS endpoint for Hadoop and ORC clients: a separate class of keys, over Hadoop's KMS protocol."""

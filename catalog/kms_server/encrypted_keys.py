@@ -1,4 +1,4 @@
-"""Encrypted keys (EEKs) as Hadoop's KMS makes and opens them.
+"""Creates and opens encrypted keys (EEKs) as Hadoop's KMS does.
 
 An EEK is AES-CTR without padding under a version of a key; the counter block is the IV with every bit
 flipped. It has no authentication: any IV and any material give some key. So whoever may decrypt under a key
@@ -48,27 +48,27 @@ class EncryptedKey:
     def __post_init__(self) -> None:
         if len(self.iv) != IV_LENGTH or len(self.material) not in KEY_LENGTHS:
             raise RequestInvalid(
-                "An encrypted key has an iv of 16 bytes and material of 16, 24 or 32.",
+                "An encrypted key must have an iv of 16 bytes and material of 16, 24 or 32 bytes.",
                 rule="encrypted-key",
-                hint="Send it as the KMS gave it.",
+                hint="Send the encrypted key as the KMS returned it.",
             )
 
 
 def generate(version: VersionName, key: SecretBytes) -> EncryptedKey:
-    """A new random key as long as the one it is encrypted under; nobody has seen it."""
+    """Generate an encrypted key as long as the key that encrypts it; the plaintext is never computed."""
     # Under a random iv, random material is the encryption of a random key.
     return EncryptedKey(version, secrets.token_bytes(IV_LENGTH), secrets.token_bytes(len(key)))
 
 
 def decrypt(encrypted: EncryptedKey, key: SecretBytes) -> SecretBytes:
-    """The key inside."""
+    """Decrypt a key."""
     return SecretBytes(_crypt(encrypted.material, encrypted.iv, key))
 
 
 def reencrypt(
     encrypted: EncryptedKey, old: SecretBytes, version: VersionName, new: SecretBytes
 ) -> EncryptedKey:
-    """The same key under another version."""
+    """Re-encrypt a key under another version."""
     iv = secrets.token_bytes(IV_LENGTH)
     inside = decrypt(encrypted, old)
     try:
@@ -78,6 +78,6 @@ def reencrypt(
 
 
 def _crypt(data: bytes, iv: bytes, key: SecretBytes) -> bytes:
-    """Encryption and decryption are the same in this mode."""
+    """Encrypt or decrypt: both are the same in this mode."""
     counter = bytes(byte ^ _FLIPPED for byte in iv)
     return Cipher(AES(key.reveal()), CTR(counter)).encryptor().update(data)

@@ -1,4 +1,4 @@
-"""Serves keys to Hadoop and ORC clients: policies decide each use, which is on record before it happens.
+"""Serves keys to Hadoop and ORC clients: policies decide each use, which is recorded before it happens.
 
 | use | right on the key |
 |---|---|
@@ -30,14 +30,14 @@ from catalog.kms_server.store import Denial, EndpointKey, EndpointKeyStore, KeyS
 from policy.errors import KeyNotUsable, NotAuthorized, RequestInvalid
 from policy.privileges.requests import ANY, AccessRequest
 
-#: Each of them lets one see that the key is there; the first is named where all are missing.
+#: Each of them shows that the key exists; the first one is named if all are missing.
 _RIGHTS: Final = ("release", "use", "rotate", "destroy")
-#: Keys made or encrypted anew by one request.
+#: The maximum number of keys that one request generates or re-encrypts.
 MAX_BATCH: Final = 1_000
 
 
 class KeyMasked(NotAuthorized):
-    """A key that is not released, and whose readers are to see masks instead of an error."""
+    """The key is not released; its readers get masks instead of an error."""
 
 
 class KmsEndpoint:
@@ -53,7 +53,7 @@ class KmsEndpoint:
         self._authorizer = authorizer
 
     def names(self, caller: Caller) -> list[str]:
-        """The keys that the caller has any right on, in order."""
+        """Return the names of the keys on which the caller has any permission, in order."""
         return [
             name
             for name in self._store.names()
@@ -61,12 +61,12 @@ class KmsEndpoint:
         ]
 
     def keys(self, caller: Caller) -> list[EndpointKey]:
-        """The keys that the caller has any right on, in order of their names."""
+        """Return the keys on which the caller has any permission, ordered by name."""
         found = (self._store.find(name) for name in self.names(caller))
         return [key for key in found if key is not None]
 
     def metadata(self, caller: Caller, name: str) -> EndpointKey | None:
-        """What is known of a key; None if there is none.
+        """Return the metadata of a key; None if it does not exist.
 
         Raises:
             NotAuthorized: the caller has no right on it.
@@ -78,7 +78,7 @@ class KmsEndpoint:
         return self._store.find(name)
 
     def create(self, caller: Caller, spec: KeySpec) -> EndpointKey:
-        """Make a key.
+        """Create a key.
 
         Raises:
             NotAuthorized: `rotate` is not granted.
@@ -89,7 +89,7 @@ class KmsEndpoint:
         return self._store.create(spec, caller.principal.name)
 
     def roll(self, caller: Caller, name: str) -> EndpointKey:
-        """Give a key one more version.
+        """Add a version to a key.
 
         Raises:
             NotAuthorized: `rotate` is not granted.
@@ -101,7 +101,7 @@ class KmsEndpoint:
         return self._store.roll(self._found(name), caller.principal.name)
 
     def disable(self, caller: Caller, name: str) -> EndpointKey:
-        """Make a key unusable with the next use of it, until it is enabled.
+        """Disable a key until it is enabled; takes effect with its next use.
 
         Raises:
             NotAuthorized: `destroy` is not granted.
@@ -111,7 +111,7 @@ class KmsEndpoint:
         return self._store.move(self._known(name), PekState.DISABLED)
 
     def enable(self, caller: Caller, name: str) -> EndpointKey:
-        """Make a disabled key usable again.
+        """Enable a disabled key.
 
         Raises:
             NotAuthorized: `destroy` is not granted.
@@ -121,7 +121,7 @@ class KmsEndpoint:
         return self._store.move(self._known(name), PekState.ACTIVE)
 
     def invalidate(self, caller: Caller, name: str) -> None:
-        """Nothing is kept that could be out of date; a standard client asks for it after each roll.
+        """Do nothing: no stale state is kept. Clients send this after each roll.
 
         Raises:
             NotAuthorized: `rotate` is not granted.
@@ -129,7 +129,7 @@ class KmsEndpoint:
         self._require(caller, "roll", key_name(name), "rotate")
 
     def generate(self, caller: Caller, name: str, count: int) -> list[EncryptedKey]:
-        """New encrypted keys under the current version.
+        """Generate encrypted keys under the current version.
 
         Raises:
             NotAuthorized: `use` is not granted.
@@ -143,7 +143,7 @@ class KmsEndpoint:
         return [encrypted_keys.generate(key.current, material) for _ in range(count)]
 
     def decrypt(self, caller: Caller, encrypted: EncryptedKey) -> SecretBytes:
-        """The key inside an encrypted one.
+        """Decrypt an encrypted key.
 
         Raises:
             KeyMasked: `release` is not granted, and the key's readers see masks.
@@ -163,7 +163,7 @@ class KmsEndpoint:
         )
 
     def reencrypt(self, caller: Caller, name: str, items: Sequence[EncryptedKey]) -> list[EncryptedKey]:
-        """The same keys under the current version, in order; what is under it already stays as it is.
+        """Re-encrypt keys under the current version, in order; current ones stay as they are.
 
         Raises:
             NotAuthorized: `use` is not granted.
@@ -173,9 +173,9 @@ class KmsEndpoint:
         _check_count(len(items))
         if any(each.version.key != name for each in items):
             raise RequestInvalid(
-                "A key is encrypted under another key than the one named.",
+                "An encrypted key is under a different key than the request names.",
                 rule="encrypted-key",
-                hint="Send keys of one name at a time.",
+                hint="Send encrypted keys of one key per request.",
             )
         self._require(caller, "reencrypt", key_name(name), "use")
         key = self._found(name)
@@ -192,20 +192,22 @@ class KmsEndpoint:
         return {version: self._store.open(key, version) for version in versions}
 
     def _found(self, name: str) -> EndpointKey:
-        """A key that may be used."""
+        """Return a key that can be used."""
         key = self._known(name)
         if key.state is not PekState.ACTIVE:
             raise KeyNotUsable(
                 f"The key {name!r} is {key.state}.",
                 rule="key-state",
-                hint="An administrator may enable it with `lakewarden kms-endpoint enable`.",
+                hint="An administrator can enable it with `lakewarden kms-endpoint enable`.",
             )
         return key
 
     def _known(self, name: str) -> EndpointKey:
         key = self._store.find(name)
         if key is None:
-            raise KeyNotUsable(f"There is no key {name!r}.", rule="key", hint="Create it, or name another.")
+            raise KeyNotUsable(
+                f"The key {name!r} does not exist.", rule="key", hint="Create the key, or name another one."
+            )
         return key
 
     def _require(self, caller: Caller, use: str, name: str, access: str) -> None:
@@ -215,12 +217,12 @@ class KmsEndpoint:
 
 
 def version_of(key: EndpointKey, name: VersionName) -> VersionName | None:
-    """A version of a key, if it has it."""
+    """Return a version of a key, if it has it."""
     return name if name.version < key.versions else None
 
 
 def _check_count(count: int) -> None:
     if not 1 <= count <= MAX_BATCH:
         raise RequestInvalid(
-            f"One request is about 1 to {MAX_BATCH} keys.", rule="key-count", hint="Ask for less at once."
+            f"A request must contain 1 to {MAX_BATCH} keys.", rule="key-count", hint="Split the request."
         )

@@ -1,4 +1,4 @@
-"""Hadoop's delegation tokens and files of credentials, as far as the KMS endpoint needs them.
+"""Hadoop's delegation tokens and credentials files, as far as the KMS endpoint needs them.
 
 A token of the catalog (`catalog.authorization.tokens`, kind `kms`) travels as the password of a delegation
 token. So it is checked and revoked like any other; what the identifier says is for people, and decides
@@ -22,7 +22,7 @@ from typing import Final
 from policy.errors import NotAuthenticated
 
 KIND: Final = "kms-dt"
-#: Longest text of a token in a header.
+#: The maximum length of a token in a header.
 MAX_TOKEN_LENGTH: Final = 4096
 _FILE_MAGIC: Final = b"HDTS\0"
 _SINGLE_BYTE: Final = 127
@@ -32,7 +32,7 @@ _BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]+={0,2}", re.ASCII)
 
 
 def credentials_file(secret: str, owner: str, service: str, issued: datetime, ends: datetime | None) -> bytes:
-    """A file that standard clients find by `HADOOP_TOKEN_FILE_LOCATION`.
+    """Return a file that clients find by `HADOOP_TOKEN_FILE_LOCATION`.
 
     Args:
         secret: the catalog's token.
@@ -51,7 +51,7 @@ def credentials_file(secret: str, owner: str, service: str, issued: datetime, en
 
 
 def secret_of(text: str) -> str:
-    """The catalog's token inside a delegation token.
+    """Return the catalog's token inside a delegation token.
 
     Raises:
         NotAuthenticated: that is no delegation token of this kind.
@@ -66,7 +66,7 @@ def secret_of(text: str) -> str:
             raise _refused()
         return parts[1].decode("ascii")
     except (binascii.Error, UnicodeDecodeError):
-        # The cause could quote the token.
+        # The cause can quote the token.
         raise _refused() from None
 
 
@@ -86,7 +86,7 @@ def _sized(data: bytes) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    """A number of 0 or more."""
+    """Encode a number of 0 or more."""
     if value <= _SINGLE_BYTE:
         return bytes([value])
     length = (value.bit_length() + 7) // 8
@@ -94,7 +94,7 @@ def _number(value: int) -> bytes:
 
 
 def _parts(data: bytes) -> list[bytes]:
-    """Everything that has its length before it, to the last byte."""
+    """Parse length-prefixed parts, up to the last byte."""
     parts: list[bytes] = []
     while data:
         length, data = _length(data)
@@ -117,7 +117,7 @@ def _length(data: bytes) -> tuple[int, bytes]:
 
 def _refused() -> NotAuthenticated:
     return NotAuthenticated(
-        "The delegation token is not one of this catalog.",
+        "The delegation token was not issued by this catalog.",
         rule="delegation-token",
         hint="Ask an administrator for a new one.",
     )

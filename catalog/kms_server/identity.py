@@ -1,4 +1,4 @@
-"""Who comes to the KMS endpoint.
+"""Authenticates requests to the KMS endpoint.
 
 - A token of the catalog, of kind `user` or `kms`: in `Authorization: Bearer`, or as a delegation token in
   `X-Hadoop-Delegation-Token`, which is how standard clients send one. Never in the address.
@@ -38,7 +38,7 @@ _AUTHORIZATION: Final = "Authorization"
 _COOKIE_TTL_MS: Final = 3_600_000
 _USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@/-]{0,127}", re.ASCII)
 _COOKIE: Final = re.compile(r"(u=([^&]+)&p=[^&]+&t=simple-dt&e=([0-9]{1,15}))&s=([0-9a-f]{64})", re.ASCII)
-#: Wherever some reader of the header could see the cookie begin.
+#: Everywhere a reader of the header could take for the start of the cookie.
 _COOKIES: Final = re.compile(r"(?<![^\s;,])hadoop\.auth\s*=")
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 #: What proxies add, and what browsers do for pages of other sites.
@@ -46,15 +46,15 @@ _FORWARDED: Final = re.compile(
     r"forwarded|via|(x-)?(real|client)-ip|true-client-ip|cf-connecting-ip|x-([a-z-]+-)?forwarded(-.*)?"
     r"|origin|sec-fetch-.*"
 )
-#: Standard clients are of Java, which speaks 1.1; nginx passes requests on as 1.0, without a header of its
-#: own.
+#: Hadoop clients are written in Java, which speaks HTTP/1.1; nginx forwards requests as 1.0, without an
+#: additional header.
 _OLD_HTTP: Final = "1.0"
 _NEVER: Final = frozenset({"doas", "delegation", "token"})
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What tells who comes.
+    """The parts of a request that identify the caller.
 
     Attributes:
         headers: of the request.
@@ -72,7 +72,7 @@ class Visit:
 
 
 class CallerIdentification:
-    """Tells who comes.
+    """Identifies the caller.
 
     Args:
         tokens: the catalog's tokens.
@@ -87,20 +87,24 @@ class CallerIdentification:
         self._secret = secrets.token_bytes(32)
 
     def principal(self, visit: Visit) -> Principal:
-        """Whose request this is.
+        """Return the principal of the request.
 
         Raises:
             NotAuthenticated: nobody's who can be told for certain.
             StateUnavailable: the database does not answer.
         """
         if any(name.lower() in _NEVER for name, _ in visit.query):
-            raise _refused("The address holds a token, or another user to act for.")
+            raise _refused("The URL contains a token, or a user to act for (doAs).")
         names = [value for name, value in visit.query if name == "user.name"]
         headers = [visit.headers.getlist(name) for name in (_AUTHORIZATION, DELEGATION_HEADER)]
         cookies = sum(len(_COOKIES.findall(sent)) for sent in visit.headers.getlist("Cookie"))
         given = sum(map(len, headers)) + len(names) + cookies
         if given != 1:
-            raise _refused("The request carries no credential." if not given else "More than one credential.")
+            raise _refused(
+                "The request carries no credential."
+                if not given
+                else "The request carries more than one credential."
+            )
         if names or cookies:
             return self._named(visit, names[0] if names else self._signed(visit.cookie or ""))
         bearer, delegation = headers
@@ -109,34 +113,34 @@ class CallerIdentification:
         )
 
     def greet(self, visit: Visit) -> str | None:
-        """The value of the cookie for a handshake by somebody who is believed; None for everybody else."""
+        """Return the cookie for a handshake by an authenticated user; None for all others."""
         names = [value for name, value in visit.query if name == "user.name"]
         if len(names) != 1:
             return None
         try:
             name = self._named(visit, names[0]).name
         except NotAuthenticated:
-            # The handshake tells nothing: an error in it would be taken for a reason to show masks.
+            # The handshake reveals nothing: clients would take an error in it as a reason to show masks.
             return None
         text = f"u={name}&p={name}&t=simple-dt&e={self._now_ms() + _COOKIE_TTL_MS}"
         return f"{text}&s={self._signature(text)}"
 
     def _named(self, visit: Visit, name: str) -> Principal:
         if not (self._pseudo and _is_local(visit)):
-            raise _refused("Whoever names himself is not believed here.")
+            raise _refused("A user name without a credential is not accepted here.")
         if _USER.fullmatch(name) is None:
-            raise _refused("That cannot be the name of a user.")
+            raise _refused("The user name is not valid.")
         return Principal(name)
 
     def _signed(self, cookie: str) -> str:
-        """The name in a cookie of ours."""
+        """Return the name in a cookie of this process."""
         found = _COOKIE.fullmatch(cookie)
         if (
             found is None
             or not hmac.compare_digest(found[4], self._signature(found[1]))
             or int(found[3]) <= self._now_ms()
         ):
-            raise _refused("The cookie is not one of this process, or has expired.")
+            raise _refused("The cookie was not issued by this process, or has expired.")
         return found[2]
 
     def _signature(self, text: str) -> str:
@@ -144,7 +148,7 @@ class CallerIdentification:
 
 
 def _is_local(visit: Visit) -> bool:
-    """Whether the request comes from this host, is meant for it, and came straight."""
+    """Return whether the request comes directly from this host, and is addressed to it."""
     hosts = visit.headers.getlist("Host")
     passed_on = visit.http_version == _OLD_HTTP or any(map(_FORWARDED.fullmatch, visit.headers.keys()))
     if len(hosts) != 1 or passed_on:
@@ -162,5 +166,5 @@ def _bearer(header: str) -> str:
 
 def _refused(message: str) -> NotAuthenticated:
     return NotAuthenticated(
-        message, rule="token", hint="Send a token of the catalog; docs/kms-endpoint.md says how clients do."
+        message, rule="token", hint="Send a token of the catalog as described in docs/kms-endpoint.md."
     )

@@ -1,4 +1,4 @@
-"""Names of the KMS endpoint's keys and of their versions.
+"""Names of the KMS endpoint's keys and key versions.
 
 - A key is named by lower-case ASCII letters, digits and ``_ . -``, beginning with a letter or digit: two
   names that policies would not tell apart, or that an address could spell in two ways, are never both there.
@@ -37,7 +37,7 @@ class VersionName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> VersionName:
-        """A version by its name.
+        """Parse the name of a version.
 
         Raises:
             RequestInvalid: that cannot name one.
@@ -45,22 +45,22 @@ class VersionName(NamedTuple):
         name, separator, number = text.rpartition("@")
         if not separator or _VERSION.fullmatch(number) is None:
             raise RequestInvalid(
-                "That cannot be the name of a key version.",
+                "The name of the key version is not valid.",
                 rule="key-version-name",
-                hint="Name it as the KMS does, such as pii@0.",
+                hint="Use the name that the KMS returned, such as pii@0.",
             )
         return cls(key_name(name), int(number))
 
 
 def key_name(text: str) -> str:
-    """The name of a key, if it can be one.
+    """Check the name of a key.
 
     Raises:
         RequestInvalid: it cannot.
     """
     if _NAME.fullmatch(text) is None:
         raise RequestInvalid(
-            "That cannot be the name of a key.",
+            "The name of the key is not valid.",
             rule="key-name",
             hint=f"Use lower-case letters, digits and _ . -, at most {MAX_NAME_LENGTH} of them.",
         )
@@ -68,5 +68,5 @@ def key_name(text: str) -> str:
 
 
 def resource_of(name: str) -> Resource:
-    """What policies call the key."""
+    """Return the resource of a key in policies."""
     return Resource.key(ENDPOINT_PREFIX + name)

@@ -1,4 +1,4 @@
-"""Serves stock Parquet readers: opens the key-encryption keys (KEKs) that files carry.
+"""Serves standard Parquet readers: unwraps the key-encryption keys (KEKs) that files carry.
 
 - A KEK is opened for a table that says `encryption.stock-readers=true` now, and for nobody else's files:
   table and key are what the wrapped KEK says, which its opening proves.
@@ -36,7 +36,7 @@ ACTION: Final = "door.unwrap"
 
 
 class ParquetKeyEndpoint:
-    """Opens KEKs for stock readers.
+    """Unwraps KEKs for standard Parquet readers.
 
     Args:
         context: the parts that services share.
@@ -46,7 +46,7 @@ class ParquetKeyEndpoint:
         self._context = context
 
     def unwrap(self, caller: Caller, master_key_id: str, wrapped: str) -> SecretBytes:
-        """The KEK inside of what a file carries.
+        """Unwrap the KEK in a file's key material.
 
         Args:
             caller: who reads, for himself.
@@ -79,13 +79,13 @@ class ParquetKeyEndpoint:
         if record is not None and record.state is TableState.ACTIVE and self._may_see(caller, record):
             return record
         unknown = Reason(
-            "stock-readers", "The table that the key belongs to is not there, or not yours to see."
+            "stock-readers", "The table of the key does not exist, or you have no permission on it."
         )
         self._context.authorizer.record(caller, ACTION, f"table {claims.table_uuid}", Decision.deny(unknown))
         raise NotAuthorized(
             f"{caller.principal.name} is not authorized ({ACTION}): {unknown.detail}",
             rule=unknown.rule,
-            hint="Ask whoever owns the file.",
+            hint="Ask the owner of the file for the permission.",
         )
 
     def _may_see(self, caller: Caller, record: TableRecord) -> bool:
@@ -104,7 +104,7 @@ class ParquetKeyEndpoint:
     def _authorize(
         self, caller: Caller, table: LoadedTable, names: ColumnNames | None, master_key_id: str
     ) -> None:
-        """Refuse, on record, who may not have all that the key opens.
+        """Refuse, with a record, callers without permission on everything that the key opens.
 
         Args:
             caller: who reads.
@@ -124,11 +124,11 @@ class ParquetKeyEndpoint:
 
 
 def _columns(table: LoadedTable, epoch: Epoch, claims: KekClaims, master_key_id: str) -> ColumnNames | None:
-    """What a key opens, by every name; None if that is no column by itself."""
+    """Return the columns that a key opens, under every name; None if it opens whole files."""
     fields = {field_id for schema in table.metadata.schemas for field_id in schema.field_ids}
     groups = {group.key_id: frozenset(group.field_ids) for group in epoch.columns}
     if claims.of_group:
-        # A field that no schema names has no policy, and its key goes to nobody.
+        # A field that no schema names has no policy, and its key is released to nobody.
         if master_key_id not in groups or not groups[master_key_id] <= fields:
             raise _foreign(table)
         return every_name(table, groups[master_key_id])
@@ -145,14 +145,14 @@ def _foreign(table: LoadedTable) -> DecryptionRefused:
         "The wrapped key is not one that this table's files carry under that master key.",
         table=table.name,
         rule="wrapped-kek",
-        hint="Send what stands in the file's key material, unchanged.",
+        hint="Send the wrapped key from the file's key material, unchanged.",
     )
 
 
 def _shut(table: LoadedTable) -> KeyNotUsable:
     return KeyNotUsable(
-        "The table does not let stock readers in.",
+        "The table does not permit standard Parquet readers.",
         table=table.name,
         rule="stock-readers",
-        hint="Read it through Lakewarden, or ask its owner for encryption.stock-readers=true.",
+        hint="Read the table through Lakewarden, or ask its owner to set encryption.stock-readers=true.",
     )

@@ -37,7 +37,7 @@ _AAD: Final = b"lakewarden/kms-door/1\0"
 
 
 class Denial(StrEnum):
-    """What a reader without the right to a key gets: an error, or ORC's masks."""
+    """What a reader without permission on a key gets: an error, or ORC's masks."""
 
     ERROR = "error"
     MASK = "mask"
@@ -45,7 +45,7 @@ class Denial(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeySpec:
-    """What a key is made with.
+    """The properties of a new key.
 
     Attributes:
         name: its name at the KMS endpoint.
@@ -80,22 +80,22 @@ class EndpointKey:
 
     @property
     def name(self) -> str:
-        """Its name at the KMS endpoint."""
+        """Return the key's name at the KMS endpoint."""
         return self.spec.name
 
     @property
     def state(self) -> PekState:
-        """Whether it may be used."""
+        """Return the state of the key."""
         return self.wrapping.state
 
     @property
     def current(self) -> VersionName:
-        """The version that new keys are encrypted under."""
+        """Return the version that encrypts new keys."""
         return VersionName(self.name, self.versions - 1)
 
 
 class EndpointKeyStore:
-    """Makes, finds and opens the KMS endpoint's keys.
+    """Creates, finds and opens the KMS endpoint's keys.
 
     Args:
         context: the parts that services share.
@@ -106,7 +106,7 @@ class EndpointKeyStore:
         self._master_key_id = context.settings.kms_endpoint.master_key_id or context.master_key_id
 
     def create(self, spec: KeySpec, author: str) -> EndpointKey:
-        """Make a key with its version 0.
+        """Create a key with its version 0.
 
         Raises:
             RequestInvalid: there is one of that name.
@@ -134,7 +134,7 @@ class EndpointKeyStore:
         return made
 
     def roll(self, key: EndpointKey, author: str) -> EndpointKey:
-        """Give a key one more version.
+        """Add a version to a key.
 
         Raises:
             CommitConflict: somebody else did so meanwhile.
@@ -149,14 +149,14 @@ class EndpointKeyStore:
                 )
         except IntegrityError as error:
             raise CommitConflict(
-                f"The key {key.name!r} got another version meanwhile.",
+                f"Another request added a version to the key {key.name!r} at the same time.",
                 rule="key-version",
-                hint="Look at the key, then try again.",
+                hint="Read the key again, then try again.",
             ) from error
         return replace(key, versions=version + 1)
 
     def move(self, key: EndpointKey, to: PekState) -> EndpointKey:
-        """Put a key into a state; it holds with the next use.
+        """Set the state of a key; takes effect with its next use.
 
         Raises:
             StateUnavailable: the database does not answer.
@@ -167,7 +167,7 @@ class EndpointKeyStore:
         return replace(key, wrapping=replace(key.wrapping, state=to))
 
     def find(self, name: str) -> EndpointKey | None:
-        """The key of a name, or None.
+        """Return the key of a name, or None.
 
         Raises:
             StateUnavailable: the database does not answer.
@@ -177,7 +177,7 @@ class EndpointKeyStore:
         return None if row is None else _key(row)
 
     def names(self) -> list[str]:
-        """The names of all keys, in order.
+        """Return the names of all keys, in order.
 
         Raises:
             StateUnavailable: the database does not answer.
@@ -187,7 +187,7 @@ class EndpointKeyStore:
             return list(connection.scalars(query.order_by(lw_door_key.c.name)))
 
     def open(self, key: EndpointKey, version: int) -> SecretBytes:
-        """The material of one version; it never leaves the catalog.
+        """Return the material of one version; it never leaves the catalog.
 
         Raises:
             KeyNotUsable: there is no such version, or its master key is disabled or gone.
@@ -202,7 +202,7 @@ class EndpointKeyStore:
             raise KeyNotUsable(
                 f"The key {key.name!r} has no version {version}.",
                 rule="key-version",
-                hint="Name a version that it has.",
+                hint="Use an existing version.",
             )
         opened = self._context.peks.get(key.wrapping).aead.open(sealed, _aad(key, version))
         return SecretBytes(opened)
@@ -243,7 +243,7 @@ class EndpointKeyStore:
 
 
 def wrapped_keys(connection: Connection, catalog: str, kms: str, master_key_id: str) -> list[PekRecord]:
-    """What a master key wraps for the KMS endpoint, for wrapping it anew."""
+    """Return what a master key wraps for the KMS endpoint, for rewrapping it."""
     rows = lw_door_key.c
     mine = (rows.catalog == catalog, rows.kms == kms, rows.master_key_id == master_key_id)
     found = connection.execute(_KEYS.where(*mine).order_by(rows.id)).mappings()
@@ -251,7 +251,7 @@ def wrapped_keys(connection: Connection, catalog: str, kms: str, master_key_id: 
 
 
 def replace_wrapped(connection: Connection, record: PekRecord, wrapped: bytes, check: bytes) -> bool:
-    """Replace the stored form of a wrapping key by another one of the same key.
+    """Replace the stored form of a wrapping key by another form of the same key.
 
     Args:
         connection: in a writing transaction.
@@ -308,5 +308,5 @@ def _aad(key: EndpointKey, version: int) -> bytes:
 
 def _taken(name: str) -> RequestInvalid:
     return RequestInvalid(
-        f"There is a key {name!r} already.", rule="key-name", hint="Choose another name, or roll the key."
+        f"The key {name!r} already exists.", rule="key-name", hint="Choose another name, or roll the key."
     )

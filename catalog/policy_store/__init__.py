@@ -1,1 +1,1 @@
-"""Policies and encryption rules in force: where they are kept, who changes them, what they say of tables."""
+"""Policies and encryption rules in force: storage, changes, evaluation."""

@@ -1,4 +1,4 @@
-"""Changing the policies that the catalog keeps itself.
+"""Changes the policies in the catalog's database.
 
 - A change is accepted if the whole set that would be in force, files and catalog together, can be evaluated;
   else all of it is refused, with document, line and field.
@@ -31,7 +31,7 @@ from policy.ranger import PolicySet
 from policy.ranger.model import PolicyType
 from policy.ranger.parse import parse_documents
 
-#: Documents that one change may touch.
+#: The maximum number of documents in one change.
 MAX_EDITS: Final = 100
 
 _ATTEMPTS: Final = 3
@@ -44,7 +44,7 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a change does to the set in force, by the titles of policies, roles and encryption rules.
+    """The effect of a change on the set in force, by the titles of policies, roles and encryption rules.
 
     Attributes:
         added: those that are new; one that was disabled and no longer is counts as new.
@@ -59,7 +59,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A change that can be made.
+    """A change that passed all checks.
 
     Attributes:
         base: the documents that it was checked against; if there are others by then, it is not made.
@@ -79,7 +79,7 @@ class Prepared:
 
 
 class PolicyChanges:
-    """Makes changes; see the module.
+    """Makes changes; see the module docstring.
 
     Args:
         documents: the documents in the database.
@@ -137,7 +137,7 @@ class PolicyChanges:
         by_policy: bool = True,
         force: bool = False,
     ) -> Prepared:
-        """Make a change; nothing is done if every document says what it is to say already.
+        """Make a change; does nothing if every document already has the requested content.
 
         Args:
             edits: what is to become of which documents.
@@ -161,7 +161,7 @@ class PolicyChanges:
             try:
                 self._documents.replace(prepared.base, prepared.changed)
             except CommitConflict:
-                # Another document changed, or this one; the next look tells.
+                # This document or another one changed; the next read tells.
                 if attempt == _ATTEMPTS - 1:
                     raise
             else:
@@ -171,7 +171,7 @@ class PolicyChanges:
         raise AssertionError("the last attempt returns or raises")
 
     def _changed(self, base: StoredSet, edits: Sequence[Edit], caller: Caller) -> tuple[StoredDocument, ...]:
-        """The documents as they will be, without those that say it already."""
+        """Return the changed documents, without those that already have the requested content."""
         number, now = base.version.revision + 1, self._now()
         changed = []
         for edit in edits:
@@ -187,7 +187,7 @@ class PolicyChanges:
         return tuple(changed)
 
     def _before(self, files: FileDocuments, base: StoredSet) -> InForce:
-        """The set that the documents make as they are; one without policies, if they make none."""
+        """Return the current set; one without policies, if the documents are not valid."""
         known = self._policies.in_force() if self._policies else None
         if known is not None and (known.files, known.stored.version) == (files, base.version):
             return known
@@ -198,19 +198,19 @@ class PolicyChanges:
 
     def _lockout(self, before: PolicySet, after: PolicySet, caller: Principal | None) -> str | None:
         if caller is not None and self._administers(before, caller) and not self._administers(after, caller):
-            return f"{caller.name} could not administer the catalog any more"
+            return f"{caller.name} would lose the permission to administer the catalog"
         holders = self._holders()
         if any(self._administers(before, each) for each in holders) and not any(
             self._administers(after, each) for each in holders
         ):
-            return "nobody who holds a token could administer the catalog any more"
+            return "no user with a token could administer the catalog any more"
         return None
 
     def _administers(self, policies: PolicySet, principal: Principal) -> bool:
         return policies.decide(AccessRequest(principal, self._service, "admin"), self._now()).allowed
 
     def _holders(self) -> frozenset[Principal]:
-        """Whoever holds a valid token of a user."""
+        """Return the principals with a valid user token."""
         now = self._now()
         return frozenset(
             each.principal
@@ -222,11 +222,11 @@ class PolicyChanges:
 
 
 def reasons_of(prepared: Prepared, *, force: bool = False) -> tuple[Reason, ...]:
-    """What the audit trail says of a change: its effect, and each document with its revisions and digests."""
+    """Return the reasons for the audit log: effect, and each document with its revisions and digests."""
     effect = prepared.effect
     parts = {"added": effect.added, "removed": effect.removed, "changed": effect.changed}
     said = "; ".join(f"{name}: {', '.join(titles)}" for name, titles in parts.items() if titles)
-    reasons = [Reason("policy-effect", f"{said or 'nothing is decided otherwise'}.")]
+    reasons = [Reason("policy-effect", f"{said or 'no decision changes'}.")]
     reasons += [_document_reason(prepared.base, each) for each in prepared.changed]
     if force and prepared.lockout is not None:
         reasons.append(Reason("policy-lockout", f"Forced, although {prepared.lockout}."))
@@ -243,10 +243,10 @@ def _document_reason(base: StoredSet, document: StoredDocument) -> Reason:
 def _check_edits(edits: Sequence[Edit]) -> None:
     if not 1 <= len(edits) <= MAX_EDITS:
         raise RequestInvalid(
-            f"A change touches 1 to {MAX_EDITS} documents, not {len(edits)}.", rule="policy-change"
+            f"A change must contain 1 to {MAX_EDITS} documents, not {len(edits)}.", rule="policy-change"
         )
     if len({edit.id for edit in edits}) != len(edits):
-        raise RequestInvalid("A change names a document twice.", rule="policy-change")
+        raise RequestInvalid("The change contains a document twice.", rule="policy-change")
 
 
 def _check_revision(edit: Edit, there: StoredDocument | None) -> None:
@@ -254,15 +254,15 @@ def _check_revision(edit: Edit, there: StoredDocument | None) -> None:
     if edit.expected == found:
         return
     if found is None:
-        problem, hint = "does not exist", "Leave the revision out to make a new document."
+        problem, hint = "does not exist", "Leave out the revision to create a document."
     elif edit.expected is None:
         problem, hint = (
             f"exists, at revision {found}",
-            f"Look at it, then name revision {found} to replace it.",
+            f"Read the document, then give revision {found} to replace it.",
         )
     else:
         problem = f"is at revision {found}, not {edit.expected}"
-        hint = "Somebody changed it meanwhile: look at what it says now, then repeat the change."
+        hint = "Another change was made: read the document again, then repeat your change."
     raise CommitConflict(f"The document {edit.id} {problem}.", rule="policy-revision", hint=hint)
 
 
@@ -270,7 +270,7 @@ def _locked_out(why: str) -> RequestInvalid:
     return RequestInvalid(
         f"After this change, {why}.",
         rule="policy-lockout",
-        hint="Keep `admin` on the service of the catalog's name, or force the change.",
+        hint="Keep `admin` on the service with the catalog's name, or force the change.",
     )
 
 
@@ -284,7 +284,7 @@ def _effect(before: InForce, after: InForce) -> Effect:
 
 
 def _titled(found: InForce) -> Mapping[str, Sequence[object]]:
-    """Everything that decides, by its title."""
+    """Return everything that decides, by its title."""
     contents = parse_documents(found.policy_documents())
     titled: dict[str, list[object]] = {}
     for policy in contents.policies:

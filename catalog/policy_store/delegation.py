@@ -1,4 +1,4 @@
-"""Who may read and change policy documents without being an administrator of the catalog.
+"""Decides which documents a delegated administrator can read and change.
 
 - Whoever may administer every policy in a document, as one to whom its resources are delegated
   (`policy.ranger.administer`), may read it; and may change it if that also holds of what it is to say.
@@ -19,14 +19,14 @@ from policy.principal import Principal
 from policy.ranger import PolicySet
 from policy.ranger.parse import parse_documents
 
-#: Bytes of documents that are read for somebody who is no administrator.
+#: The maximum size in bytes of the documents that are read for a delegated administrator.
 MAX_DELEGATED_SIZE: Final = 1024 * 1024
 
-_NOT_HIS: Final = Reason("policy-no-delegation", "A document is there that holds policies of others.")
+_NOT_HIS: Final = Reason("policy-no-delegation", "The document contains policies of other administrators.")
 
 
 class Delegation:
-    """What somebody who is no administrator may do with documents.
+    """The privileges of a delegated administrator on documents.
 
     Args:
         policies: the policies in force.
@@ -40,11 +40,11 @@ class Delegation:
         self._now = now
 
     def may_read(self, document: StoredDocument | None) -> Decision:
-        """Whether he may see what a document says; None if it is not there."""
+        """Return whether the user can read a document; None if it does not exist."""
         return self._hidden([document] if document is not None else [])
 
     def may_change(self, edits: Sequence[Edit], there: Mapping[DocumentId, StoredDocument]) -> Decision:
-        """Whether he may make a change.
+        """Return whether the user can make a change.
 
         Args:
             edits: what is to become of which documents.
@@ -62,7 +62,7 @@ class Delegation:
         return Decision.all_of(each for each in (own, others) if each is not None)
 
     def _hidden(self, documents: Sequence[StoredDocument]) -> Decision:
-        """A decision about documents that are there, which says nothing of them if it is a refusal."""
+        """Return a decision about existing documents that does not reveal them if it is a refusal."""
         contents = [(each.id.kind, each.content) for each in documents if each.content is not None]
         try:
             decision = self._decide(contents)
@@ -72,15 +72,15 @@ class Delegation:
 
     def _decide(self, contents: Sequence[tuple[Kind, bytes]]) -> Decision:
         if any(kind is not Kind.RANGER for kind, _ in contents):
-            return _denied("Rules for encryption are for administrators of the catalog alone.")
+            return _denied("Only administrators of the catalog can change encryption rules.")
         if sum(len(content) for _, content in contents) > MAX_DELEGATED_SIZE:
-            return _denied(f"Delegated documents have at most {MAX_DELEGATED_SIZE} bytes together.")
+            return _denied(f"The delegated documents are larger than {MAX_DELEGATED_SIZE} bytes in total.")
         parsed = [parse_documents({"The document": content}) for _, content in contents]
         if any(each.roles for each in parsed):
-            return _denied("Roles are for administrators of the catalog alone.")
+            return _denied("Only administrators of the catalog can change roles.")
         policies_of = [(*each.policies, *each.disabled) for each in parsed]
         if not all(policies_of):
-            return _denied("A document without policies is for administrators of the catalog alone.")
+            return _denied("Only administrators of the catalog can change a document without policies.")
         policies = [policy for each in policies_of for policy in each]
         return self._policies.may_administer(self._principal, policies, self._now)
 

@@ -27,7 +27,7 @@ from catalog.db.schema import lw_policy_document, lw_policy_set
 from catalog.policy_store.kinds import Kind as Kind
 from policy.errors import PolicyInvalid, RequestInvalid
 
-#: Largest document that is stored, in bytes. Larger ones are still read from files.
+#: The maximum size of a stored document, in bytes. Files can be larger.
 MAX_STORED_SIZE: Final = 16 * 1024 * 1024
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
@@ -37,7 +37,7 @@ _documents: Final = lw_policy_document.c
 
 @dataclass(frozen=True, slots=True, order=True)
 class DocumentId:
-    """Which document.
+    """Identifies a document.
 
     Raises:
         RequestInvalid: it cannot be the name of a document.
@@ -49,8 +49,8 @@ class DocumentId:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise RequestInvalid(
-                "The name of a policy document is 1 to 128 ASCII letters, digits, dots, dashes and "
-                "underscores, and begins with a letter or digit.",
+                "The name of a policy document must have 1 to 128 ASCII letters, digits, dots, "
+                "dashes and underscores, and begin with a letter or digit.",
                 rule="policy-document-name",
                 hint="Choose a name such as `sales-readers`.",
             )
@@ -61,7 +61,9 @@ class DocumentId:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Which set of documents: the number of the last change, and the digest of what they say since."""
+    """The version of a set of documents: the number of the last change, and the digest of all documents
+    since.
+    """
 
     revision: int
     digest: str
@@ -69,7 +71,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What was changed of a document, by whom.
+    """A change of a document, and its author.
 
     Attributes:
         id: which document.
@@ -90,7 +92,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A document as a change left it; without content, it was removed."""
+    """A document after a change; null content means that it was removed."""
 
     change: Change
     content: bytes | None = field(repr=False)
@@ -99,25 +101,25 @@ class StoredDocument:
     def of(
         cls, edit: Edit, revision: int, *, author: str, request_id: str, changed_at: datetime
     ) -> StoredDocument:
-        """The document as an edit leaves it."""
+        """Return the document after an edit."""
         sha256 = None if edit.content is None else digest_of(edit.content)
         return cls(Change(edit.id, revision, sha256, author, request_id, changed_at), edit.content)
 
     @property
     def id(self) -> DocumentId:
-        """Which document."""
+        """Return the document's identity."""
         return self.change.id
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSet:
-    """All documents that there are, and which version of the set that is."""
+    """All documents, and the version of the set."""
 
     version: Version
     documents: Mapping[DocumentId, StoredDocument]
 
     def contents(self, kind: Kind) -> dict[str, bytes]:
-        """What the documents of a kind say, by the names that messages call them by."""
+        """Return the content of the documents of a kind, by their titles in messages."""
         return {
             title_of(each.id): each.content
             for each in self.documents.values()
@@ -127,7 +129,7 @@ class StoredSet:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What is to become of a document.
+    """A requested change of a document.
 
     Attributes:
         id: which document.
@@ -146,14 +148,14 @@ class Edit:
     def __post_init__(self) -> None:
         if self.content is not None and len(self.content) > MAX_STORED_SIZE:
             raise RequestInvalid(
-                f"A policy document in the catalog has at most {MAX_STORED_SIZE} bytes.",
+                f"The policy document is larger than {MAX_STORED_SIZE} bytes.",
                 rule="policy-document-size",
                 hint="Split it into several documents.",
             )
 
 
 def title_of(document: DocumentId) -> str:
-    """What messages call a document of the catalog; the names of files are paths, and never like this."""
+    """Return the title of a stored document in messages; file names are paths, and never look like it."""
     return f"catalog:{document}"
 
 
@@ -179,7 +181,7 @@ class PolicyDocuments:
         self._catalog = catalog
 
     def version(self) -> Version:
-        """Which set there is now; one short query.
+        """Return the current version of the set; one short query.
 
         Raises:
             StateUnavailable: the database does not answer.
@@ -188,7 +190,7 @@ class PolicyDocuments:
             return self._version(connection)
 
     def current(self) -> StoredSet:
-        """The set that there is now.
+        """Return the current set.
 
         Raises:
             PolicyInvalid: the documents are not those that were recorded.
@@ -203,7 +205,7 @@ class PolicyDocuments:
         raise _not_as_recorded()
 
     def history(self, document: DocumentId | None = None, *, limit: int) -> Sequence[Change]:
-        """The latest changes, newest first, of one document or of all.
+        """Return the latest changes, newest first, of one document or of all.
 
         Raises:
             StateUnavailable: the database does not answer.
@@ -216,7 +218,7 @@ class PolicyDocuments:
             return tuple(map(_change, connection.execute(query).mappings()))
 
     def find(self, document: DocumentId, revision: int | None = None) -> StoredDocument | None:
-        """A document as the change of a number left it, by default as the last one did.
+        """Return the document after a change, by default after its last one.
 
         Returns:
             None if there was no such change of it.
@@ -265,7 +267,7 @@ class PolicyDocuments:
         return EMPTY.version if row is None else Version(row.revision, row.digest)
 
     def _last(self, connection: Connection) -> Iterable[RowMapping]:
-        """The last row of each document that is there."""
+        """Return the last row of each existing document."""
         newest = (
             select(_documents.kind, _documents.name, func.max(_documents.revision).label("revision"))
             .where(_documents.catalog == self._catalog)
@@ -286,9 +288,9 @@ class PolicyDocuments:
         return connection.execute(query).mappings()
 
     def _advance(self, connection: Connection, base: Version, after: Version) -> None:
-        """Take the next number, if nobody took it before."""
+        """Take the next number, unless another change took it before."""
         if base == EMPTY.version:
-            # The primary key lets only one first change in.
+            # The primary key permits only one first change.
             row = {"catalog": self._catalog, "revision": after.revision, "digest": after.digest}
             connection.execute(insert(lw_policy_set).values(row))
             return
@@ -320,13 +322,13 @@ class PolicyDocuments:
 
 
 def following(base: StoredSet, changed: Iterable[StoredDocument]) -> StoredSet:
-    """The set after a change."""
+    """Return the set after a change."""
     after = dict(base.documents) | {each.id: each for each in changed}
     kept = {each: after[each] for each in sorted(after) if after[each].content is not None}
     return StoredSet(Version(base.version.revision + 1, _digest(kept.values())), kept)
 
 
-#: The columns of a row that say what was changed, without the content.
+#: The columns of a row that describe the change, without the content.
 _CHANGE: Final = (
     _documents.kind,
     _documents.name,
@@ -370,7 +372,7 @@ def _stored(row: RowMapping) -> StoredDocument:
 
 def _not_as_recorded() -> PolicyInvalid:
     return PolicyInvalid(
-        "The policy documents in the database are not those that were recorded.",
+        "The policy documents in the database do not match their recorded digest.",
         rule="policy-store",
         hint="Find out who changed the database, and restore it from a backup.",
     )
@@ -378,7 +380,7 @@ def _not_as_recorded() -> PolicyInvalid:
 
 def _came_first() -> CommitConflict:
     return CommitConflict(
-        "Another change of the policies came first; nothing was changed.",
+        "Another change of the policies was made at the same time; this change was not made.",
         rule="policy-revision",
-        hint="Look at the policies again, then repeat the change.",
+        hint="Read the policies again, then repeat the change.",
     )

@@ -1,4 +1,4 @@
-"""Policy documents in files.
+"""Reads policy documents from files.
 
 - A path is a JSON document, or a directory whose `*.json` files are read, in the order of their names.
 - Another content is recognized without reading: by a file's size, times and identity, and by the names in a
@@ -18,11 +18,10 @@ from typing import Final, TypeAlias
 from policy.errors import PolicyInvalid
 from policy.ranger.parse import MAX_DOCUMENT_SIZE
 
-#: What tells that a file is another one than before: device, inode, size, time of change of content and of
-#: inode.
+#: The identity of a file version: device, inode, size, time of change of content and of inode.
 Fingerprint: TypeAlias = tuple[int, int, int, int, int]
 
-#: By the name of each file.
+#: By file name.
 Fingerprints: TypeAlias = Mapping[str, Fingerprint]
 
 _ENDING: Final = ".json"
@@ -30,7 +29,7 @@ _ENDING: Final = ".json"
 
 @dataclass(frozen=True, slots=True)
 class FileDocuments:
-    """Documents as they were read, by the names of their files, and which files these were.
+    """Documents as read, by file name, and the identity of each file.
 
     Attributes:
         policies: policies and roles.
@@ -56,7 +55,7 @@ class PolicyFiles:
         self._encryption = tuple(encryption)
 
     def read(self) -> FileDocuments:
-        """All documents.
+        """Read all documents.
 
         Raises:
             PolicyInvalid: one cannot be read.
@@ -66,7 +65,7 @@ class PolicyFiles:
         return FileDocuments(policies, encryption, of_policies | of_encryption)
 
     def fingerprints(self) -> Fingerprints:
-        """Which files there are.
+        """Return the current identities of the files.
 
         Raises:
             PolicyInvalid: one cannot be looked at.
@@ -102,22 +101,22 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _read(path: Path) -> tuple[bytes, Fingerprint]:
-    """A document and the fingerprint of the very file that was read."""
+    """Read a document, and the identity of the opened file."""
     try:
         # Opening a named pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
-            # One byte more than is accepted, so that the parser sees that it is too much.
+            # One byte more than the limit, so that the parser detects a larger file.
             content = file.read(MAX_DOCUMENT_SIZE + 1) if stat.S_ISREG(status.st_mode) else None
     except OSError as error:
         raise _unreadable(path, error) from error
     if content is None:
         raise PolicyInvalid(
-            "A policy document is not a regular file.",
+            "The policy document is not a regular file.",
             path=str(path),
             rule="policy-file",
-            hint="Name documents, or directories that hold them.",
+            hint="Give paths of documents, or of directories that contain them.",
         )
     return content, _fingerprint(status)
 
@@ -128,9 +127,9 @@ def _fingerprint(status: os.stat_result) -> Fingerprint:
 
 def _unreadable(path: Path, error: OSError) -> PolicyInvalid:
     return PolicyInvalid(
-        f"A policy document cannot be read: {error.strerror}.",
+        f"The policy document cannot be read: {error.strerror}.",
         path=str(path),
         rule="policy-file",
-        hint="Check the path (`policies` and `encryption_rules` in the settings, or `--rules`), "
-        "and who may read it.",
+        hint="Check the path (`policies` and `encryption_rules` in the settings, or `--rules`), and "
+        "its permissions.",
     )

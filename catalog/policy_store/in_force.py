@@ -1,4 +1,4 @@
-"""The policies in force: documents in files, and those that the catalog keeps itself, as one set.
+"""The policies in force: documents in files and in the catalog's database, as one set.
 
 - A set with a mistake anywhere is refused as a whole. At the start that is an error; later the set before
   stays in force, and `problem` says why.
@@ -31,16 +31,16 @@ from policy.encryption_rules import EncryptionRules
 from policy.errors import PolicyInvalid, StateUnavailable
 from policy.ranger import PolicySet
 
-#: For how many seconds a set answers after it was last known to be the one in the database. Plans that
-#: engines keep are good for at most 20 seconds more (`plan_valid_s`): nothing is read by policies of a minute
-#: ago.
+#: How long in seconds a set answers after it was last known to be the one in the database. Plans of engines
+#: are valid for at most 20 seconds more (`plan_valid_s`), so that nothing is read by policies that are much
+#: older than a minute.
 MAX_AGE_S: Final = 40.0
 
-#: Seconds that a request waits for new documents to be read: usually, and if no set can answer it.
+#: How long in seconds a request waits for new documents: usually, and if no set can answer it.
 _PATIENCE_S: Final = 0.5
 _LAST_PATIENCE_S: Final = 10.0
 
-#: Which files and documents there are; None for files that cannot be looked at.
+#: Identities of files and documents; None for files that cannot be read.
 _Seen: TypeAlias = tuple[Fingerprints | None, Version]
 
 _log: Final = logging.getLogger("lakewarden.policies")
@@ -48,7 +48,7 @@ _log: Final = logging.getLogger("lakewarden.policies")
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What decides, with the documents that it was made from.
+    """The set that decides, with its documents.
 
     Attributes:
         policies: policies and roles.
@@ -64,7 +64,7 @@ class InForce:
 
     @classmethod
     def of(cls, files: FileDocuments, stored: StoredSet) -> InForce:
-        """What some documents make together.
+        """Return the set of some documents.
 
         Raises:
             PolicyInvalid: there is a mistake in them.
@@ -74,16 +74,16 @@ class InForce:
         return cls(policies, encryption, files, stored)
 
     def policy_documents(self) -> dict[str, bytes]:
-        """The documents of policies and roles, by the names that messages call them by."""
+        """Return the documents of policies and roles, by their titles in messages."""
         return {**self.files.policies, **self.stored.contents(Kind.RANGER)}
 
 
-#: No documents, and therefore nothing granted.
+#: No documents, and therefore no grants.
 NOTHING: Final = InForce.of(FileDocuments({}, {}, {}), EMPTY)
 
 
 class PolicyStore:
-    """Answers the policies in force. Safe for use by many threads.
+    """Provides the policies in force. Safe for use by many threads.
 
     Args:
         files: the documents in files.
@@ -121,31 +121,31 @@ class PolicyStore:
 
     @property
     def problem(self) -> str | None:
-        """Why newer documents are not what is in force, or None if there are none."""
+        """Return why newer documents are not in force, or None if there are none."""
         return self._problem
 
     @property
     def last(self) -> InForce:
-        """The set that was in force last, for showing; nothing may be decided by it."""
+        """Return the last set in force, for display only; it must not decide."""
         return self._in_force
 
     @property
     def age_s(self) -> float:
-        """Seconds since the set was last known to be the one in the database."""
+        """Return the seconds since the set was last known to be the one in the database."""
         return self._clock() - self._confirmed_at
 
     @property
     def outdated_for_s(self) -> float:
-        """Seconds for which newer documents have not been in force; 0 if there are none."""
+        """Return the seconds for which newer documents have not been in force; 0 if there are none."""
         return 0.0 if self._problem is None else self._clock() - self._problem_since
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is decided any more, since the policies in force are too old."""
+        """Return whether nothing is decided any more, because the policies in force are too old."""
         return self._is_stale() or self.outdated_for_s >= self._outdated_s
 
     def current(self) -> PolicySet:
-        """The policies in force.
+        """Return the policies in force.
 
         Raises:
             StateUnavailable: for `MAX_AGE_S` it could not be found out whether they still are, or newer ones
@@ -154,7 +154,7 @@ class PolicyStore:
         return self.in_force().policies
 
     def encryption(self) -> EncryptionRules:
-        """The rules for encryption that are in force.
+        """Return the encryption rules in force.
 
         Raises:
             StateUnavailable: as `current`.
@@ -162,7 +162,7 @@ class PolicyStore:
         return self.in_force().encryption
 
     def in_force(self) -> InForce:
-        """What is in force, with its documents; looks for a change first if it is time to.
+        """Return the set in force with its documents; checks for a change first if it is time to.
 
         Raises:
             StateUnavailable: as `current`.
@@ -205,7 +205,7 @@ class PolicyStore:
         return self.age_s >= MAX_AGE_S
 
     def _look_if_due(self) -> None:
-        """Look for a change, unless another thread does so; wait for that one if nothing can answer."""
+        """Check for a change, unless another thread does; wait for that thread if no set can answer."""
         if not self._lock.acquire(blocking=self._is_stale()):
             return
         try:
@@ -227,7 +227,9 @@ class PolicyStore:
         self._reader.join(_LAST_PATIENCE_S if self._is_stale() else _PATIENCE_S)
 
     def _changes(self, started: float) -> _Seen | None:
-        """What there is, if it has to be read; None if it is in force, or was refused before."""
+        """Return the current documents if they must be read; None if they are in force, or were refused
+        before.
+        """
         try:
             version = self._documents.version() if self._documents else EMPTY.version
         except StateUnavailable as error:
@@ -244,14 +246,14 @@ class PolicyStore:
         return None
 
     def _seen_files(self) -> tuple[Fingerprints | None, str | None]:
-        """Which files there are; None, and why, if that cannot be found out."""
+        """Return the current files; None with the reason if they cannot be read."""
         try:
             return self._files.fingerprints(), None
         except PolicyInvalid as error:
             return None, str(error)
 
     def _read(self, seen: _Seen, started: float) -> None:
-        """Put in force what was found, as far as it can be."""
+        """Put the current documents in force, as far as possible."""
         try:
             stored = self._read_stored(seen[1])
         except StateUnavailable as error:
@@ -269,12 +271,12 @@ class PolicyStore:
                 self._in_force = self._together(self._in_force.files, stored)
 
     def _read_stored(self, version: Version) -> StoredSet:
-        """The documents in the database; those in force if they are of this version."""
+        """Return the documents in the database; those in force if they have this version."""
         before = self._in_force.stored
         return before if version == before.version else self._stored_now()
 
     def _read_files(self, fingerprints: Fingerprints | None) -> tuple[FileDocuments, str | None]:
-        """The files that there are; if they cannot be read, those in force, and why."""
+        """Return the current files; if they cannot be read, those in force, with the reason."""
         before = self._in_force.files
         if fingerprints == before.fingerprints:
             return before, None
@@ -284,7 +286,7 @@ class PolicyStore:
             return before, str(error)
 
     def _together(self, files: FileDocuments, stored: StoredSet) -> InForce:
-        """The set of some documents; the one in force if they are its own."""
+        """Return the set of some documents; the one in force if it consists of them."""
         before = self._in_force
         return before if (files, stored) == (before.files, before.stored) else InForce.of(files, stored)
 
@@ -298,7 +300,7 @@ class PolicyStore:
         self._report(problem)
 
     def _refuse(self, seen: _Seen, error: PolicyInvalid, started: float) -> None:
-        """The set in force stays, and goes on answering; what was refused is not read again."""
+        """Keep the set in force; what was refused is not read again."""
         self._refused = seen
         self._confirmed_at = started
         self._report(str(error))
@@ -314,14 +316,14 @@ class PolicyStore:
 
     def _stale(self) -> StateUnavailable:
         return StateUnavailable(
-            f"For {MAX_AGE_S:.0f} seconds it could not be found out whether the policies are still in force.",
+            f"For {MAX_AGE_S:.0f} seconds, the catalog could not check whether its policies are current.",
             rule="policy-age",
-            hint="Bring the catalog's database back, then try again.",
+            hint="Make the catalog's database available again, then try again.",
         )
 
     def _outdated(self) -> StateUnavailable:
         return StateUnavailable(
-            f"For {self._outdated_s:g} seconds, newer policies have been refused or could not be read.",
+            f"For {self._outdated_s:g} seconds, newer policies could not be read or were not valid.",
             rule="policy-outdated",
-            hint="Mend the policy documents; the log says what is wrong with them.",
+            hint="Correct the policy documents. The catalog's log states the problem.",
         )

@@ -1,1 +1,1 @@
-"""Reads tables and snapshots that can be trusted, and refuses the others."""
+"""Reads trusted tables and snapshots, and refuses all others."""

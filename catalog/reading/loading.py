@@ -1,4 +1,4 @@
-"""From a name to a table that can be trusted, or to the precise reason why not.
+"""Loads a trusted table by name, or raises the precise reason why it cannot be trusted.
 
 The pointer store and storage are not trusted. A load therefore goes
 
@@ -48,7 +48,7 @@ from policy.privileges.tables import configures_readers
 
 logger = logging.getLogger(__name__)
 
-#: How often a load begins anew because commits overtook it.
+#: How often a load starts again because commits overtook it.
 _ATTEMPTS: Final = 100
 
 _UNSEALED_HINT = "Examine it and run `lakewarden table reseal`, or go back with `lakewarden table restore`."
@@ -56,7 +56,7 @@ _UNSEALED_HINT = "Examine it and run `lakewarden table reseal`, or go back with 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTable:
-    """A table as the catalog vouches for it.
+    """A table that the catalog trusts.
 
     Attributes:
         record: its identity.
@@ -79,18 +79,18 @@ class LoadedTable:
 
     @property
     def etag(self) -> str:
-        """Changes with the metadata and with the governed properties."""
+        """Return the ETag; it changes with the metadata and with the governed properties."""
         text = f"{self.metadata_location}\n{self.governed.version}\n{self.seal is not None}"
         return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
 
     @property
     def governed_copies(self) -> list[str]:
-        """Governed properties found in metadata.json, where they mean nothing."""
+        """Return governed properties in metadata.json, where they have no effect."""
         return sorted(name for name in self.metadata.properties if governed_names.is_governed(name))
 
     @property
     def shown_metadata(self) -> TableMetadata:
-        """The metadata as clients get it.
+        """Return the metadata as clients get it.
 
         The governed properties in force stand in place of whatever the file says of them, and what would
         configure the readers' file access, which only unsealed metadata can hold, is left out.
@@ -136,7 +136,7 @@ class TableLoader:
         self._standard_clients = standard_clients
 
     def owner(self, name: TableName) -> str | None:
-        """Whose table it is, for policies that speak of the owner; None if no such table is governed."""
+        """Return the owner of a table for policies; None if no such table is governed."""
         with read(self._engine) as connection:
             record = table_state.bound(connection, self._catalog, name)
         record = record or self.settle(name)
@@ -147,7 +147,7 @@ class TableLoader:
         return settle(self._engine, self._catalog, self._pointers, name)
 
     def record(self, name: TableName) -> TableRecord:
-        """The table bound to a name, whatever state its metadata is in.
+        """Return the table bound to a name, whatever the state of its metadata.
 
         Raises:
             NoSuchTable: there is none; a load says what is wrong with a name that is not bound.
@@ -179,13 +179,14 @@ class TableLoader:
         return LoadedTable(record, governed, metadata, pointer, seal)
 
     def forbids_unsealed(self, name: TableName) -> bool:
-        """Whether the namespace of a name forbids metadata that did not come through the catalog."""
+        """Return whether the namespace of a name forbids unsealed metadata."""
         properties = self._pointers.namespace_properties(name.namespace) or {}
         return properties.get(UNSEALED_PROPERTY, self.unsealed_default) != "allow"
 
     def admits_standard_clients(self, name: TableName, spec: EncryptionSpec) -> bool:
-        """Whether standard clients can load a table of this name and encryption: its own word, else that of
-        its namespace, else that of the catalog. Those of plaintext tables always can."""
+        """Return whether standard clients can load a table of this name and encryption: its own property,
+        else its namespace's, else the catalog's setting. Those of plaintext tables always can.
+        """
         if not spec.encrypts:
             return True
         properties = self._pointers.namespace_properties(name.namespace) or {}
@@ -193,8 +194,9 @@ class TableLoader:
         return (spec.standard_clients or default) == StandardClients.LOAD
 
     def exposes(self, source: TableName, target: TableName, spec: EncryptionSpec) -> bool:
-        """Whether a table of this encryption would be protected less under another name: unsealed metadata
-        would be allowed, or standard clients could load it, only there."""
+        """Return whether a table would have less protection under another name: unsealed metadata or standard
+        clients would be permitted only there.
+        """
         unsealed = self.forbids_unsealed(source) and not self.forbids_unsealed(target)
         admits = self.admits_standard_clients(target, spec) and not self.admits_standard_clients(source, spec)
         return unsealed or admits
@@ -208,7 +210,8 @@ class TableLoader:
         table = self.load(name)
         if table.seal is None:
             raise MetadataUnsealed(
-                "The table's metadata was not committed through the catalog, so nothing can be built on it.",
+                "The table's metadata was not committed through the catalog, so this operation "
+                "is not possible.",
                 table=str(name),
                 path=table.metadata_location,
                 rule="unsealed",
@@ -221,7 +224,7 @@ class TableLoader:
             return self._storage.read(location, limit=self._max_metadata_bytes)
 
     def _standing(self, name: TableName) -> tuple[str, TableRecord, Governed, Seal | None]:
-        """Where the pointer stands, and what is known of that place.
+        """Return the location of the pointer, and its state.
 
         Pointer and seal are read one after the other. Where no current seal is found, a commit may have
         landed in between; only a pointer that has not moved meanwhile stands on unsealed metadata.
@@ -236,7 +239,7 @@ class TableLoader:
                 return pointer, record, governed, seal
             pointer = again
         raise StateUnavailable(
-            "The table changes faster than it can be read.", table=str(name), hint="Try again."
+            "The table changes faster than it can be loaded.", table=str(name), hint="Try again."
         )
 
     def _vouched(self, name: TableName, pointer: str) -> tuple[TableRecord, Governed, Seal | None]:
@@ -250,13 +253,15 @@ class TableLoader:
             raise _ungoverned(name)
         if seal is not None and seal.table_id != record.id:
             raise MetadataTampered(
-                "The pointer leads to another table's metadata.", table=str(name), rule="binding"
+                "The pointer refers to the metadata of another table.", table=str(name), rule="binding"
             )
         is_current = seal is not None and seal.state is SealState.CURRENT
         return record, governed, seal if is_current else None
 
     def _finish(self, name: TableName, seal: Seal) -> tuple[TableRecord, Governed, Seal | None]:
-        """Promote what a process that died was about to finish; the pointer already stands on it."""
+        """Promote the seal that an interrupted process did not promote; the pointer already equals its
+        location.
+        """
         with write(self._engine) as connection:
             promoted = finish(connection, self._catalog, name, seal)
             record = table_state.bound(connection, self._catalog, name)
@@ -265,12 +270,12 @@ class TableLoader:
             raise _ungoverned(name)
         if record.id != seal.table_id:
             raise MetadataTampered(
-                "The pointer leads to another table's metadata.", table=str(name), rule="binding"
+                "The pointer refers to the metadata of another table.", table=str(name), rule="binding"
             )
         return record, governed, seal if promoted else None
 
     def _relocated(self, record: TableRecord, metadata: TableMetadata) -> TableRecord:
-        """Sealed metadata that names another location was authorized to; overlaps count from there now."""
+        """Update the location that sealed metadata names; overlaps count from there now."""
         location = Location.parse(metadata.location)
         if location == record.location:
             return record
@@ -281,26 +286,29 @@ class TableLoader:
     def _check_unsealed(self, record: TableRecord, governed: Governed, pointer: str) -> None:
         if self.forbids_unsealed(record.name):
             raise MetadataUnsealed(
-                "The table's metadata was not committed through the catalog, and its namespace forbids that.",
+                "The table's metadata was not committed through the catalog, and its namespace "
+                "forbids such metadata.",
                 table=str(record.name),
                 rule="unsealed",
-                hint="Go back with `lakewarden table restore`. To accept it, set lakewarden.unsealed=allow "
-                "on the namespace (needs `unprotect`), examine it and run `lakewarden table reseal`.",
+                hint="Run `lakewarden table restore` to go back. To accept the metadata, set "
+                "lakewarden.unsealed=allow on the namespace (needs the unprotect permission), "
+                "examine the metadata, and run `lakewarden table reseal`.",
             )
         decision = governed.allowed.decide(pointer)
         if not decision.allowed:
             raise LocationNotAllowed(
-                f"The pointer leads out of the table's allowed locations: {decision.explanation}",
+                "The pointer refers to a location outside of the table's allowed locations: "
+                f"{decision.explanation}",
                 table=str(record.name),
                 rule=decision.reasons[0].rule,
-                hint="Have an administrator examine who wrote to the pointer store.",
+                hint="Have an administrator find out who wrote to the pointer store.",
             )
 
 
 def finish(
     connection: Connection, catalog: str, name: TableName, seal: Seal, *, governs: bool = True
 ) -> bool:
-    """Promote a seal on which the pointer stands, and give the table the name that it was about to get.
+    """Promote the seal at the pointer, and finish an intended rename.
 
     `governs` is whether the seal may bring a new governed version, and with it other keys in force.
     """
@@ -323,7 +331,7 @@ def finish(
 
 
 def settle(engine: Engine, catalog: str, pointers: PointerStore, name: TableName) -> TableRecord | None:
-    """The table bound to a name, after finishing what a process that died had begun with it.
+    """Return the table bound to a name, after finishing what an interrupted process began.
 
     A creation, registration or commit whose pointer was made is promoted. A drop or rename takes the pointer
     away from the name, and says beforehand that it is about to; without that, a pointer that is gone was
@@ -359,7 +367,7 @@ def _settle_gone(
 
 
 def bury(connection: Connection, record: TableRecord) -> TableRecord:
-    """Make a table whose drop was intended a tombstone; one that is purged loses its keys with its name.
+    """Make a table with an intended drop a tombstone; a purged table loses its keys with its name.
 
     Returns:
         the table as it is now.
@@ -373,17 +381,19 @@ def bury(connection: Connection, record: TableRecord) -> TableRecord:
 
 @contextmanager
 def left_to_the_next_load(what: str) -> Iterator[None]:
-    """For the last step of an operation that has taken effect already: what fails here, `settle` does."""
+    """For the last step of an operation that has taken effect: if it fails, `settle` does it at the next
+    load.
+    """
     try:
         yield
     except (StateUnavailable, CommitStateUnknown) as problem:
-        logger.warning("%s that took effect is left to the next load: %s", what, type(problem).__name__)
+        logger.warning("%s took effect; the next load finishes it: %s", what, type(problem).__name__)
 
 
 def _check_uuid(metadata: TableMetadata, record: TableRecord, pointer: str) -> None:
     if metadata.table_uuid != record.table_uuid:
         raise MetadataTampered(
-            "The metadata carries another table's UUID.",
+            "The metadata has the UUID of another table.",
             table=str(record.name),
             path=pointer,
             rule="table-uuid",
@@ -395,17 +405,17 @@ def _missing(name: TableName, record: TableRecord | None) -> NoSuchTable:
     if record is None:
         return NoSuchTable(f"The table {name} does not exist.", table=str(name))
     return NoSuchTable(
-        f"The table {name} is governed, but its pointer is gone.",
+        f"The table {name} is governed, but its metadata pointer does not exist.",
         table=str(name),
         rule="pointer",
-        hint="Somebody removed it from the pointer store; `lakewarden table restore` puts it back.",
+        hint="It was removed from the pointer store. Run `lakewarden table restore` to put it back.",
     )
 
 
 def _ungoverned(name: TableName) -> NoSuchTable:
     return NoSuchTable(
-        f"The pointer store knows a table {name}, but this catalog does not govern it.",
+        f"The pointer store contains a table {name}, but this catalog does not govern it.",
         table=str(name),
         rule="binding",
-        hint="An administrator can take it over with `lakewarden table adopt`.",
+        hint="An administrator can adopt it with `lakewarden table adopt`.",
     )

@@ -1,4 +1,4 @@
-"""Reads what a snapshot consists of, each metadata file checked before and after it is opened.
+"""Reads the metadata files of a snapshot, and checks each before and after it is opened.
 
 Before: the path lies in the table's allowed locations. After: the bytes are those that were sealed, and the
 parent says of the file what it said when it was sealed (a manifest's sequence number decides which encryption
@@ -39,12 +39,12 @@ from policy.errors import LocationNotAllowed, MetadataTampered, UnsupportedForma
 from policy.location.allow_list import AllowList
 from policy.location.location import Location
 
-#: How many offending paths an error names.
+#: The maximum number of paths that an error names.
 _SHOWN_PATHS: Final = 3
 _READ_THREADS: Final = 4
-#: The largest manifest that is read at once where it lies on a local disk.
+#: The largest manifest on a local disk that is read in one piece.
 _SMALL_BYTES: Final = 1 << 16
-#: The largest manifest list that is kept decoded.
+#: The largest manifest list whose decoded form is cached.
 _KEPT_BYTES: Final = 1 << 16
 _NONE: Final[Mapping[str, SealedFile]] = MappingProxyType({})
 
@@ -59,7 +59,7 @@ class OpenManifest:
 
     @cached_property
     def entries(self) -> pa.Table:
-        """Its files with sequence numbers and snapshot ids inherited from the manifest list.
+        """Return its files with inherited sequence numbers and snapshot ids.
 
         See the Iceberg table specification, "Sequence Number Inheritance".
 
@@ -87,13 +87,13 @@ class SnapshotReader:
         self._pool = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="manifest-read")
 
     def close(self) -> None:
-        """Let the reading threads go."""
+        """Stop the reading threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def manifests(
         self, table: LoadedTable, snapshot: Snapshot, *, also: Mapping[str, SealedFile] = _NONE
     ) -> tuple[ManifestListEntry, ...]:
-        """The entries of a snapshot's manifest list, checked against the seals.
+        """Return the entries of a snapshot's manifest list, checked against the seals.
 
         Args:
             table: the table, loaded.
@@ -153,7 +153,7 @@ class SnapshotReader:
     def _ahead(
         self, read: Callable[[ManifestListEntry], tuple[bytes, Digest]], wanted: Sequence[ManifestListEntry]
     ) -> Iterator[tuple[bytes, Digest]]:
-        """Results of `read` in order, a few of them under way at a time."""
+        """Return results of `read` in order, several in progress at a time."""
         if len(wanted) == 1 or all(map(_is_at_hand, wanted)):
             yield from map(read, wanted)
             return
@@ -170,21 +170,21 @@ class SnapshotReader:
                 future.cancel()
 
     def decode(self, entry: ManifestListEntry, data: bytes, digest: Digest) -> OpenManifest:
-        """Decode the bytes of a manifest, or find them decoded."""
+        """Decode the bytes of a manifest, or return them from the cache."""
         decoded = self._cache.get(digest.sha256, data, path=entry.manifest_path)
         check_agreement(decoded, entry)
         return OpenManifest(entry, decoded, digest)
 
     def index(self, digest: Digest) -> Index | None:
-        """The index of a manifest (see `catalog.snapshot_checks.identities`), if one is kept."""
+        """Return the cached index of a manifest, if any; see `catalog.snapshot_checks.identities`."""
         return self._cache.index(digest.sha256)
 
     def keep_index(self, digest: Digest, index: Index) -> None:
-        """Keep the index of a manifest."""
+        """Cache the index of a manifest."""
         self._cache.keep_index(digest.sha256, index)
 
     def fetch(self, allowed: AllowList, path: str, table: str, what: str) -> bytes:
-        """Read a metadata file whole, after its path was checked.
+        """Read a metadata file whole, after checking its path.
 
         Raises:
             LocationNotAllowed: the path is not allowed; nothing was opened.
@@ -194,18 +194,18 @@ class SnapshotReader:
         decision = allowed.decide(path)
         if not decision.allowed:
             raise LocationNotAllowed(
-                f"The {what} lies outside of the table's allowed locations.",
+                f"The {what} is outside of the table's allowed locations.",
                 table=table,
                 path=path,
                 rule=decision.reasons[0].rule,
-                hint="Add the location to read.allowed.data.paths. This takes the rwstorage permission.",
+                hint="Add the location to read.allowed.data.paths. This needs the rwstorage permission.",
             )
         location = Location.parse(path)
         with stored_before(self._storage, location):
             return self._storage.read(location, limit=self._limits.max_file_bytes)
 
     def sealed(self, table_id: str, paths: Iterable[str]) -> dict[str, SealedFile]:
-        """Those of `paths` that are sealed for the table."""
+        """Return those of `paths` that are sealed for the table."""
         with read(self._engine) as connection:
             return seals.sealed_files(connection, table_id, paths)
 
@@ -215,12 +215,17 @@ class SnapshotReader:
         if known is not None:
             return seals.check_digest(data, known.digest, what=what, path=path, table=table.name)
         if table.seal is not None:
-            raise MetadataTampered(f"The {what} was never sealed.", table=table.name, path=path, rule="seal")
+            raise MetadataTampered(
+                f"The {what} has no seal: it was not committed through the catalog.",
+                table=table.name,
+                path=path,
+                rule="seal",
+            )
         return Digest.of(data)
 
 
 def _is_at_hand(entry: ManifestListEntry) -> bool:
-    """Whether a manifest is read sooner than a thread is told to: a small local file."""
+    """Return whether reading a manifest is faster than starting a thread: a small local file."""
     return entry.manifest_length <= _SMALL_BYTES and entry.manifest_path.startswith("file:")
 
 
@@ -230,12 +235,12 @@ def _decoded(
     return decode_manifest_list(data, path=path, format_version=format_version, limits=limits)
 
 
-#: The same bytes are the same list; so small ones are decoded once.
+#: Small lists are decoded once: equal bytes are equal lists.
 _decoded_once: Final = lru_cache(maxsize=256)(_decoded)
 
 
 def list_path(snapshot: Snapshot, table: str) -> str:
-    """The path of a snapshot's manifest list.
+    """Return the path of a snapshot's manifest list.
 
     Raises:
         UnsupportedFormatVersion: the snapshot lists its manifests itself (an old form of version 1).
@@ -251,7 +256,7 @@ def list_path(snapshot: Snapshot, table: str) -> str:
 
 
 def check_carried_record(entry: ManifestListEntry, known: SealedFile, table: str) -> None:
-    """Hold what a manifest list says of a sealed manifest against what was sealed.
+    """Compare a manifest list's record of a sealed manifest with the sealed record.
 
     Raises:
         MetadataTampered: it says something else.
@@ -260,7 +265,7 @@ def check_carried_record(entry: ManifestListEntry, known: SealedFile, table: str
     was = (known.sequence_number, known.partition_spec_id, known.content, known.snapshot_id)
     if said != was or entry.manifest_length != known.digest.length:
         raise MetadataTampered(
-            "The manifest list says something else of a manifest than when it was sealed.",
+            "The manifest list describes a manifest differently than when the manifest was sealed.",
             table=table,
             path=entry.manifest_path,
             rule="carried-manifest",
@@ -268,7 +273,7 @@ def check_carried_record(entry: ManifestListEntry, known: SealedFile, table: str
 
 
 def refuse_outside(allowed: AllowList, paths: pa.Array | pa.ChunkedArray, table: str, what: str) -> None:
-    """Refuse paths outside of the allowed locations, naming the first ones and how many there are.
+    """Refuse paths outside of the allowed locations; name the first ones and their number.
 
     Raises:
         LocationNotAllowed: at least one is outside.
@@ -280,9 +285,9 @@ def refuse_outside(allowed: AllowList, paths: pa.Array | pa.ChunkedArray, table:
     foreign = paths.filter(pa.compute.invert(inside)).slice(0, _SHOWN_PATHS).to_pylist()
     rule = allowed.decide(foreign[0] or "").reasons[0].rule
     raise LocationNotAllowed(
-        f"{outside} of {len(paths)} {what} lie outside of the table's allowed locations.",
+        f"{outside} of {len(paths)} {what} are outside of the table's allowed locations.",
         table=table,
         path=", ".join(str(path) for path in foreign),
         rule=rule,
-        hint="Add the location to read.allowed.data.paths. This takes the rwstorage permission.",
+        hint="Add the location to read.allowed.data.paths. This needs the rwstorage permission.",
     )

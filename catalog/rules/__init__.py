@@ -1,1 +1,1 @@
-"""The rules for changes of tables: governed properties, encryption policy, masks, Iceberg metadata."""
+"""Rules for changes of tables: governed properties, encryption policy, masks, Iceberg metadata."""

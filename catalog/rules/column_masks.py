@@ -1,4 +1,4 @@
-"""Which masks the columns of a table can have: what files can hold in place of values, by type.
+"""Checks which masks the columns of a table can have: what files can store instead of values, by type.
 
 - `nullify` shows NULL, which a required column has not.
 - `sha256` is of texts and bytes. ORC would show NULL for any other type, and say nothing.
@@ -33,7 +33,7 @@ _NOT_REDACTED: Final = (*_TEXTS_AND_BYTES, DecimalType)
 
 
 def check_masks(spec: EncryptionSpec, schema: Schema, table: str) -> None:
-    """Hold the masks of a table against its columns, which are there.
+    """Check the masks of a table against its columns, which exist.
 
     Raises:
         PropertyInvalid: a mask that a column's values cannot have.
@@ -44,7 +44,7 @@ def check_masks(spec: EncryptionSpec, schema: Schema, table: str) -> None:
             problem = _problem(group.mask, field)
             if problem is not None:
                 raise PropertyInvalid(
-                    f"{MASKS}: {group.mask} cannot mask the column {column!r}: {problem}.",
+                    f"{MASKS}: the mask {group.mask} is not possible for the column {column!r}: {problem}.",
                     table=table,
                     rule="mask-type",
                     hint=_instead(group.mask, field),
@@ -52,26 +52,29 @@ def check_masks(spec: EncryptionSpec, schema: Schema, table: str) -> None:
 
 
 def _problem(mask: str, field: NestedField) -> str | None:
-    """What is wrong; None if nothing is."""
+    """Return the problem, or None."""
     if mask == "nullify" and field.required:
-        return "it is required, and never NULL"
+        return "the column is required, and never NULL"
     if mask == "sha256" and not isinstance(field.field_type, _TEXTS_AND_BYTES):
-        return "it holds neither text nor bytes"
+        return "its type is neither text nor bytes"
     if mask == "redact" and any(isinstance(each, _NOT_REDACTED) for each in _types(field.field_type)):
-        return "ORC cannot write redacted texts, bytes or decimals"
+        return "ORC cannot write redacted text, bytes or decimals"
     return None
 
 
 def _instead(mask: str, field: NestedField) -> str:
-    """What to do about a mask that a column cannot have; Parquet has no other than `nullify`."""
+    """Return the next step for a mask that a column cannot have; Parquet only has `nullify`."""
     possible = [each for each in _ALL if _problem(each, field) is None]
     if mask != "nullify" and possible:
         return f"Use {' or '.join(possible)}."
-    return "ALTER COLUMN … DROP NOT NULL and use nullify, or leave the mask out for an error in its place."
+    return (
+        "Run ALTER COLUMN … DROP NOT NULL and use nullify, or remove the mask, so that queries "
+        "without the privilege fail."
+    )
 
 
 def _types(kind: IcebergType) -> Iterator[IcebergType]:
-    """A type and all those in it."""
+    """Return a type and all types in it."""
     yield kind
     if isinstance(kind, StructType):
         for field in kind.fields:

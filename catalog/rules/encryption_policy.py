@@ -32,7 +32,7 @@ _SHOWN_REASONS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the rules say of a change.
+    """The result of checking a change against the rules.
 
     Attributes:
         decision: whether it fits them.
@@ -43,7 +43,7 @@ class Verdict:
     downgrades: bool
 
     def enforce(self, table: str) -> None:
-        """Refuse what does not fit.
+        """Raise if the rules are violated.
 
         Raises:
             EncryptionPolicyViolation: naming the rules, and what to do.
@@ -54,7 +54,7 @@ class Verdict:
         told = [f"Encryption rule {each.policy!r}: {each.detail}" for each in reasons[:_SHOWN_REASONS]]
         more = len(reasons) - len(told)
         if more > 0:
-            told.append(f"And {more} more.")
+            told.append(f"{more} more rules are violated.")
         raise EncryptionPolicyViolation(
             " ".join(told),
             table=table,
@@ -69,7 +69,7 @@ _UNTOUCHED: Final = Verdict(
 
 
 class EncryptionPolicy:
-    """Holds tables against the encryption rules in force.
+    """Checks tables against the encryption rules in force.
 
     Args:
         rules: answers the rules in force.
@@ -79,12 +79,12 @@ class EncryptionPolicy:
         self._rules = rules
 
     def of_new(self, name: TableName, metadata: TableMetadata, spec: EncryptionSpec) -> Verdict:
-        """What the rules say of a table that is made, or taken over."""
+        """Check a table that is created or adopted."""
         facts = facts_of(name, metadata, spec, _in_use(metadata))
         return Verdict(self._rules().decide(facts), downgrades=False)
 
     def of_change(self, table: LoadedTable, metadata: TableMetadata, spec: EncryptionSpec) -> Verdict:
-        """What the rules say of other metadata, or another encryption, of a table."""
+        """Check a change of a table's metadata or encryption."""
         name, base, rules = table.record.name, table.metadata, self._rules()
         if not rules.rules or _same_columns(table, metadata, spec):
             return _UNTOUCHED
@@ -94,7 +94,7 @@ class EncryptionPolicy:
         return Verdict(rules.decide_change(before, after), rules.downgraded(before, after))
 
     def of_name(self, table: LoadedTable, target: TableName) -> Verdict:
-        """What the rules say of another name of a table."""
+        """Check a change of a table's name."""
         metadata, spec = table.metadata, table.governed.spec
         schemas = _in_use(metadata)
         before, after = (facts_of(name, metadata, spec, schemas) for name in (table.record.name, target))
@@ -103,14 +103,14 @@ class EncryptionPolicy:
 
 
 def facts_of_table(table: LoadedTable) -> TableFacts:
-    """The facts of a table as it is, with all that can be read of it."""
+    """Return the facts of a table, with all that can be read of it."""
     return facts_of(table.record.name, table.metadata, table.governed.spec, _in_use(table.metadata))
 
 
 def facts_of(
     name: TableName, metadata: TableMetadata, spec: EncryptionSpec, schemas: Iterable[Schema]
 ) -> TableFacts:
-    """What the rules are checked against.
+    """Return the facts that the rules are checked against.
 
     Args:
         name: the table's name.
@@ -139,7 +139,7 @@ def facts_of(
 
 
 def _history(metadata: TableMetadata) -> dict[int, dict[ColumnName, None]]:
-    """Every name that a schema of the table has for a field of any kind."""
+    """Return every name of a field of any kind in the table's schemas."""
     history: dict[int, dict[ColumnName, None]] = {}
     for schema in metadata.schemas:
         for node in _nodes(schema):
@@ -148,17 +148,17 @@ def _history(metadata: TableMetadata) -> dict[int, dict[ColumnName, None]]:
 
 
 def _today_first(names: Iterable[ColumnName]) -> tuple[ColumnName, ...]:
-    """Today's name, and the others in an order that does not depend on that of the schemas."""
+    """Return the current name, then the others in an order that does not depend on the schemas' order."""
     today, *others = names
     return today, *sorted(others, key=lambda name: (name.full, name.short))
 
 
 def _same_columns(table: LoadedTable, metadata: TableMetadata, spec: EncryptionSpec) -> bool:
-    """Whether a commit plainly leaves columns and encryption as they are, as most do."""
+    """Return whether a commit leaves columns and encryption unchanged, as most do."""
     base = table.metadata
     if spec != table.governed.spec or len(metadata.schemas) != len(base.schemas):
         return False
-    # Most schemas are the very same objects, and wide ones take long to compare.
+    # Most schemas are identical objects, and wide ones take long to compare.
     pairs = zip(metadata.schemas, base.schemas, strict=True)
     return all(after is before or after == before for after, before in pairs) and _named_schemas(
         metadata, _snapshot_ids(base)
@@ -166,7 +166,7 @@ def _same_columns(table: LoadedTable, metadata: TableMetadata, spec: EncryptionS
 
 
 def _in_use(metadata: TableMetadata, passed_over: frozenset[int] = frozenset()) -> list[Schema]:
-    """The current schema, and those that snapshots name, but for snapshots that are passed over."""
+    """Return the current schema, and those of snapshots, except for skipped snapshots."""
     named = _named_schemas(metadata, passed_over)
     return [metadata.schema(), *(each for each in metadata.schemas if each.schema_id in named)]
 
@@ -197,7 +197,7 @@ class _Node:
     above: tuple[_Node, ...]
 
     def once_named(self, history: Mapping[int, Iterable[ColumnName]]) -> Iterator[ColumnName]:
-        """What it would be called if a field that it lies in had kept an earlier name."""
+        """Return its name if one of its parents had kept an earlier name."""
         for outer in self.above:
             full, short = (
                 self.name.full[len(outer.name.full) :],
@@ -208,7 +208,7 @@ class _Node:
 
 
 def _nodes(schema: Schema) -> Iterator[_Node]:
-    """Every field, those of structs, lists and maps included."""
+    """Return every field, including those of structs, lists and maps."""
     for field in schema.fields:
         yield from _inside(field.field_type, field.field_id, ColumnName(field.name, field.name), ())
 

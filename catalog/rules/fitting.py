@@ -1,4 +1,4 @@
-"""Fits a client's updates to the metadata that they apply to, as Iceberg's reference catalog does.
+"""Adapts a client's updates to the metadata that they apply to, as Iceberg's reference catalog does.
 
 - What removes something that is gone already changes nothing; Iceberg Java removes a snapshot's statistics
   after the snapshot itself.
@@ -53,7 +53,7 @@ from catalog.iceberg.metadata import last_sequence_number
 from policy.errors import RequestInvalid
 
 _LAST_ADDED: Final = -1
-#: Half of the largest number that engines count with; nothing that is added comes near the other half.
+#: Half of the largest number that engines count with; no single commit adds the other half.
 _LARGEST_TOTAL: Final = 2**62
 _LARGEST_LONG: Final = 2**63 - 1
 _TOTAL: Final = "total-"
@@ -64,7 +64,7 @@ _DIGITS: Final = 20
 def fitting(
     base: TableMetadata, updates: Sequence[TableUpdate], requirements: Sequence[TableRequirement], table: str
 ) -> tuple[TableUpdate, ...]:
-    """The updates as they are applied to `base`.
+    """Return the updates as they are applied to `base`.
 
     Args:
         base: the current metadata.
@@ -81,7 +81,7 @@ def fitting(
 
 @dataclass
 class _Ids:
-    """The ids of one kind, schemas for example, while updates are applied.
+    """The ids of one kind, such as schemas, while updates are applied.
 
     Attributes:
         what: the kind.
@@ -99,7 +99,7 @@ class _Ids:
     last: int | None = None
 
     def adds(self, number: int, value: Any) -> bool:
-        """Whether `value` is new to the table."""
+        """Return whether `value` is new to the table."""
         self.last = number
         if number not in self.known:
             self.known[number] = value
@@ -113,23 +113,23 @@ class _Ids:
         return self.last if number == _LAST_ADDED and self.last is not None else number
 
     def kept(self, numbers: Iterable[int]) -> list[int]:
-        """Those of some ids that are in use, which are removed then."""
+        """Return those of some ids that are in use, which are removed then."""
         present = [number for number in dict.fromkeys(numbers) if number in self.known]
         for number in present:
             del self.known[number]
         return present
 
     def _used(self, number: int) -> Exception:
-        message = f"The {self.what} id {number} is in use for another {self.what}."
+        message = f"The {self.what} id {number} is already used by another {self.what}."
         rule = f"{self.what.replace(' ', '-')}-id"
-        hint = f"Load the table, and add the {self.what} under an id that is not in use."
+        hint = f"Load the table, and add the {self.what} with an unused id."
         meanwhile = self.built_on is not None and number not in self.built_on and number not in self.added
         kind = CommitConflict if meanwhile else RequestInvalid
         return kind(message, table=self.table, rule=rule, hint=hint)
 
 
 class _Fitter:
-    """Follows what the table has while updates are applied one after the other."""
+    """Tracks the content of the table while updates are applied in order."""
 
     def __init__(self, base: TableMetadata, requirements: Sequence[TableRequirement], table: str) -> None:
         built_on = _built_on(requirements)
@@ -198,7 +198,7 @@ class _Fitter:
         return RemovePropertiesUpdate(removals=removals)
 
     def _removed_snapshots(self, update: RemoveSnapshotsUpdate) -> Iterator[TableUpdate]:
-        """With a snapshot go its statistics; pyiceberg removes those of columns alone."""
+        """Remove the statistics with a snapshot; pyiceberg removes only partition statistics."""
         gone = [number for number in dict.fromkeys(update.snapshot_ids) if number in self._snapshots]
         self._snapshots -= set(gone)
         self._statistics -= set(gone)
@@ -232,8 +232,8 @@ class _Fitter:
         numbered = self._format_version > 1 and snapshot.parent_snapshot_id is not None
         if numbered and number <= self._last_sequence:
             raise CommitConflict(
-                f"The snapshot has the sequence number {number}, and {self._last_sequence} was given out "
-                "already.",
+                f"The snapshot has the sequence number {number}, but {self._last_sequence} is "
+                "already assigned.",
                 table=self._table,
                 snapshot=snapshot.snapshot_id,
                 rule="sequence-number",
@@ -244,7 +244,7 @@ class _Fitter:
 
 
 def _with_room(snapshot: Snapshot) -> Snapshot:
-    """The snapshot without totals that leave no room for the next commit's."""
+    """Remove totals from the snapshot that leave no room for the next commit's."""
     summary = snapshot.summary
     if summary is None or not any(_is_full(*each) for each in summary.additional_properties.items()):
         return snapshot
@@ -258,7 +258,7 @@ def _is_full(name: str, value: str) -> bool:
 
 
 def _built_on(requirements: Sequence[TableRequirement]) -> dict[str, frozenset[int]]:
-    """By kind, the ids that a client which says on which state it builds knows to be in use.
+    """Return, by kind, the ids in use that a client with these requirements knows.
 
     Each assertion about ids says that the client has seen the table; one of a current id says which.
     """

@@ -1,4 +1,4 @@
-"""What governs a table next: from what a request wants, and the table's columns, to encryption epochs.
+"""Computes what governs a table next: from the request and the table's columns to encryption epochs.
 
 Pure decisions, except that new PEKs are made by the keyring once everything else is in order.
 """
@@ -136,20 +136,20 @@ def _refuse_other_meaning(
     after: Mapping[str, int],
     table: str,
 ) -> None:
-    """An echo of the list says what it said; one that would say something else is no clear wish."""
+    """Refuse an unchanged list of columns in which a name now means another column."""
     for column in (column for group in groups for column in group.columns):
         if after.get(column, before[column]) != before[column]:
             raise RequestInvalid(
-                f"{name} is repeated as it is, but {column!r} is the name of another column now.",
+                f"{name} is sent unchanged, but {column!r} is now the name of another column.",
                 table=table,
                 rule="columns-repeated",
-                hint="Leave the property out, and it follows the columns to their new names; "
-                "or change it in a commit of its own.",
+                hint="Leave out the property, and it follows the columns to their new names; or "
+                "change it in a separate commit.",
             )
 
 
 def _named_next(spec: EncryptionSpec, ids: Mapping[str, int], after: Schema) -> EncryptionSpec:
-    """The specification in force, by the names that its columns have from now on."""
+    """Return the specification in force, with the new names of its columns."""
 
     def next_name(column: str) -> str | None:
         return after.find_column_name(ids[column])
@@ -160,21 +160,21 @@ def _named_next(spec: EncryptionSpec, ids: Mapping[str, int], after: Schema) -> 
 def _refuse_returning(
     current: Governed, hidden: frozenset[int] | None, before: TableMetadata, after: Schema, table: str
 ) -> None:
-    """A column of an older schema that was encrypted must not come back in plaintext."""
+    """Refuse a column that was encrypted in an older schema and would return in plaintext."""
     bare = set() if hidden is None else _once_hidden(current, before) & set(after.field_ids) - hidden
     bare -= set(before.schema().field_ids)
     if bare:
         raise EncryptionPolicyViolation(
-            f"The column {after.find_column_name(min(bare))!r} was encrypted, and would come back "
-            "as plaintext.",
+            f"The column {after.find_column_name(min(bare))!r} was encrypted before, and would "
+            "return in plaintext.",
             table=table,
             rule="column-without-key",
-            hint="Give it a key in encryption.columns in the same commit.",
+            hint="Give the column a key in encryption.columns in the same commit.",
         )
 
 
 def _once_hidden(current: Governed, before: TableMetadata) -> set[int]:
-    """The fields that files of any epoch encrypt; where all were encrypted, those of every schema so far."""
+    """Return the fields that files of any epoch encrypt; if all were, those of every schema so far."""
     each = [protected_fields(epoch.spec, epoch.columns) for epoch in current.epochs.entries]
     if None in each:
         return {field_id for schema in before.schemas for field_id in schema.field_ids}
@@ -182,7 +182,7 @@ def _once_hidden(current: Governed, before: TableMetadata) -> set[int]:
 
 
 def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> None:
-    """Hold a specification against a table's columns: none that is encrypted may be seen in paths or order.
+    """Check a specification against a table: no encrypted column can be in partition paths or sort order.
 
     Raises:
         PropertyInvalid: a column does not exist, or there are too many.
@@ -208,7 +208,7 @@ def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> N
 
 
 def check_room(table: LoadedTable) -> None:
-    """Refuse what no encrypted file could hold of a table that is there, before anybody writes one.
+    """Refuse a specification whose key metadata no encrypted file could hold, before any file is written.
 
     Raises:
         PropertyInvalid: there are too many columns, or too many under keys.
@@ -225,7 +225,9 @@ def _leaves(schema: Schema) -> int:
 def first_version(
     wanted: Requested, metadata: TableMetadata, peks: Iterable[PekRef], version: int = 1
 ) -> Governed:
-    """The first governed version of a table that takes force; earlier numbers are of creations cut short."""
+    """Return the first governed version of a table that takes effect; lower numbers are of interrupted
+    creations.
+    """
     epoch = _epoch(0, wanted.spec, metadata, peks)
     return Governed(version, wanted.allowed, wanted.spec, Epochs.of([epoch]))
 
@@ -233,7 +235,7 @@ def first_version(
 def next_version(
     current: Governed, wanted: Requested, metadata: TableMetadata, peks: Iterable[PekRef] | None, version: int
 ) -> Governed:
-    """The next governed version.
+    """Return the next governed version.
 
     Args:
         current: what governs the table now.
@@ -250,19 +252,21 @@ def next_version(
 
 
 def rotated(current: Governed, metadata: TableMetadata, peks: Iterable[PekRef], version: int) -> Governed:
-    """The next governed version, which puts new files under later versions of the same PEKs."""
+    """Return the next governed version, which uses later versions of the same PEKs for new files."""
     start = last_sequence_number(metadata) + 1
     epoch = replace(current.epochs.current, from_sequence_number=start, peks=tuple(peks))
     return replace(current, version=version, epochs=current.epochs.followed_by(epoch))
 
 
 def column_ids(schema: Schema) -> dict[str, int]:
-    """Every column by its full dotted name."""
+    """Return every column by its full dotted name."""
     return {schema.find_column_name(field_id) or "": field_id for field_id in schema.field_ids}
 
 
 def begins_epoch(current: Governed, spec: EncryptionSpec, schema: Schema) -> bool:
-    """Whether files are encrypted otherwise from now on; a field may have come into an encrypted struct."""
+    """Return whether new files are encrypted differently from now on; a field can have been added to an
+    encrypted struct.
+    """
     if not spec.encrypts_as(current.spec) or not spec.columns:
         return not spec.encrypts_as(current.spec)
     return resolve_columns(spec, column_ids(schema)) != current.epochs.current.columns

@@ -1,4 +1,4 @@
-"""Checks that what a commit makes of a table's metadata can be opened, and built on, by every Iceberg engine.
+"""Checks that every Iceberg engine can open committed metadata and build on it.
 
 - Timestamps: Iceberg Java refuses a snapshot log, or a metadata log, that runs backwards by more than a
   minute, and metadata that is older than its last entry. A snapshot from the future would make the next
@@ -30,7 +30,7 @@ from catalog.iceberg.metadata import ROW_IDS_VERSION, last_sequence_number
 from catalog.snapshot_checks.branches import is_same
 from policy.errors import RequestInvalid
 
-#: By how much clocks may differ (Apache Iceberg, `TableMetadata.ONE_MINUTE`).
+#: The maximum difference of clocks (Apache Iceberg, `TableMetadata.ONE_MINUTE`).
 CLOCK_SKEW_MS: Final = 60_000
 _SMALLEST_INT: Final = -(2**31)
 _LARGEST_INT: Final = 2**31 - 1
@@ -43,7 +43,7 @@ _NUMBERS: Final = re.compile(
 
 
 def never_back(base: TableMetadata, made: TableMetadata) -> TableMetadata:
-    """`made` with a sequence number and an update time that are at least those of `base`.
+    """Return `made` with a sequence number and an update time that are at least those of `base`.
 
     A snapshot without a parent may have an older sequence number; the table's last one stays. A branch that
     goes back to an older snapshot enters the snapshot log by the clock, which may have been set back.
@@ -57,7 +57,7 @@ def never_back(base: TableMetadata, made: TableMetadata) -> TableMetadata:
 
 
 def _in_order(base: TableMetadata, made: TableMetadata) -> Iterator[SnapshotLogEntry]:
-    """The snapshot log; new entries of snapshots that the table had before are not earlier than the last."""
+    """Return the snapshot log; new entries of earlier snapshots are not earlier than the last one."""
     had = {snapshot.snapshot_id for snapshot in base.snapshots}
     logged = {(entry.snapshot_id, entry.timestamp_ms) for entry in base.snapshot_log}
     latest = base.last_updated_ms
@@ -135,7 +135,7 @@ def _check_layout(base: TableMetadata | None, metadata: TableMetadata, table: st
 
 
 def _check_ids(metadata: TableMetadata, table: str) -> None:
-    """Engines hold all of these in 32 bits; `layout.check_schema` bounds the ids of fields from below."""
+    """Check that ids have 32 bits, as in engines; `layout.check_schema` checks the minimum of field ids."""
     ids = [
         metadata.last_column_id,
         metadata.last_partition_id or 0,
@@ -148,21 +148,23 @@ def _check_ids(metadata: TableMetadata, table: str) -> None:
     ]
     for wrong in (each for each in (min(ids), max(ids)) if not _SMALLEST_INT <= each <= _LARGEST_INT):
         raise RequestInvalid(
-            f"The id {wrong} is no 32-bit integer; engines read ids from {_SMALLEST_INT} to {_LARGEST_INT}.",
+            f"The id {wrong} is not a 32-bit integer. Engines read ids from {_SMALLEST_INT} to "
+            f"{_LARGEST_INT}.",
             table=table,
             rule="id-range",
-            hint="Number schemas, fields, partition specs and sort orders on from the last ones.",
+            hint="Continue the numbers of schemas, fields, partition specs and sort orders from the "
+            "last ones.",
         )
 
 
 def _check_required(base: TableMetadata, metadata: TableMetadata, table: str) -> None:
-    """Rows of before have no value for a required column that is new; a table that is replaced has none."""
+    """Check new required columns: existing rows have no value for them. A replaced table has no such rows."""
     if not base.snapshots or _is_replaced(base, metadata) or metadata.schema() == base.schema():
         return
     for field in _newly_required(base.schema(), metadata.schema()):
         raise RequestInvalid(
-            f"The column {metadata.schema().find_column_name(field.field_id)!s:.160} cannot be required: "
-            "rows that are there have no value for it.",
+            f"The column {metadata.schema().find_column_name(field.field_id)!s:.160} cannot be "
+            "required: existing rows have no value for it.",
             table=table,
             rule="required-column",
             hint="Add it as an optional column.",
@@ -170,7 +172,7 @@ def _check_required(base: TableMetadata, metadata: TableMetadata, table: str) ->
 
 
 def _is_replaced(base: TableMetadata, metadata: TableMetadata) -> bool:
-    """Whether the main branch was cleared, or put on a new snapshot without a parent."""
+    """Return whether the main branch was cleared, or set to a new snapshot without a parent."""
     head = metadata.snapshot_by_name(MAIN_BRANCH)
     if head is None:
         return MAIN_BRANCH in base.refs
@@ -178,7 +180,7 @@ def _is_replaced(base: TableMetadata, metadata: TableMetadata) -> bool:
 
 
 def _newly_required(before: Schema, after: Schema) -> Iterator[NestedField]:
-    """Required fields that were not there, or not required, within what was there."""
+    """Return required fields that were missing or optional in an existing parent."""
     old, parents = before._lazy_id_to_field, after._lazy_id_to_parent
     for field_id, field in after._lazy_id_to_field.items():
         known = old.get(field_id)
@@ -189,7 +191,9 @@ def _newly_required(before: Schema, after: Schema) -> Iterator[NestedField]:
 
 
 def _check_times(snapshots: list[Snapshot], last_ms: int | None, now_ms: int, table: str) -> None:
-    """New snapshots are at most a minute older than the one before them, and at most a minute early."""
+    """Check that a new snapshot is at most a minute older than the previous one, and at most a minute in the
+    future.
+    """
     latest = last_ms
     for snapshot in snapshots:
         at = snapshot.timestamp_ms
@@ -208,17 +212,21 @@ def _check_snapshots(
     for snapshot in added:
         if snapshot.snapshot_id <= 0 or snapshot.snapshot_id in parents:
             raise _wrong_snapshot(
-                snapshot, "an id that is not positive, or that another names as parent", table
+                snapshot, "an id that is not positive, or that another snapshot names as parent", table
             )
         if snapshot.schema_id is not None and snapshot.schema_id not in schemas:
-            raise _wrong_snapshot(snapshot, f"the schema id {snapshot.schema_id}, which is not there", table)
+            raise _wrong_snapshot(
+                snapshot, f"the schema id {snapshot.schema_id}, which does not exist", table
+            )
         has_row_ids = snapshot.first_row_id is not None or snapshot.added_rows is not None
         if has_row_ids and metadata.format_version < ROW_IDS_VERSION:
             raise _wrong_snapshot(snapshot, "row ids, which its format version does not have", table)
         summary = snapshot.summary.additional_properties if snapshot.summary else {}
         for name, value in summary.items():
             if _NUMBERS.fullmatch(name) and not _is_long(value):
-                raise _wrong_snapshot(snapshot, f"no number as {name} in its summary", table)
+                raise _wrong_snapshot(
+                    snapshot, f"a value of {name} in its summary that is not a number", table
+                )
     for name, ref in metadata.refs.items():
         if ref != refs.get(name):
             _check_reference(name, ref, table)
@@ -227,15 +235,15 @@ def _check_snapshots(
 def _check_reference(name: str, ref: SnapshotRef, table: str) -> None:
     if (ref.min_snapshots_to_keep or 0) > _LARGEST_INT:
         raise RequestInvalid(
-            f"The branch {name[:80]!r} is to keep {ref.min_snapshots_to_keep} snapshots; engines read at "
-            f"most {_LARGEST_INT}.",
+            f"The branch {name[:80]!r} would keep {ref.min_snapshots_to_keep} snapshots. Engines "
+            f"read at most {_LARGEST_INT}.",
             table=table,
             rule="snapshot-reference",
             hint="Set min-snapshots-to-keep to a smaller number.",
         )
     if name == MAIN_BRANCH and ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
         raise RequestInvalid(
-            f"{MAIN_BRANCH} is a branch. No engine adds snapshots to a tag of that name.",
+            f"{MAIN_BRANCH} must be a branch, because engines add no snapshots to a tag of that name.",
             table=table,
             rule="snapshot-reference",
             hint="Give the tag another name.",
@@ -258,9 +266,10 @@ def _wrong_snapshot(snapshot: Snapshot, problem: str, table: str) -> RequestInva
 
 def _wrong_time(snapshot: Snapshot, problem: str, table: str) -> RequestInvalid:
     return RequestInvalid(
-        f"The snapshot's timestamp {snapshot.timestamp_ms} is {problem}; a minute is accepted.",
+        f"The timestamp {snapshot.timestamp_ms} of the snapshot is {problem}. The maximum "
+        "difference is one minute.",
         table=table,
         snapshot=snapshot.snapshot_id,
         rule="snapshot-timestamp",
-        hint="Set the clock of the client, then commit again.",
+        hint="Correct the clock of the client, then commit again.",
     )

@@ -1,4 +1,4 @@
-"""What a list of table updates asks for, before anything is done about it.
+"""Parses what a list of table updates requests, before anything is applied.
 
 A client's updates are parted into those of metadata.json and those of governed properties, and classified by
 the right they need. A commit that mixes governed properties with a snapshot is refused, except where the
@@ -39,7 +39,7 @@ from policy.encryption import governed as governed_names
 from policy.errors import LakewardenError, RequestInvalid
 from policy.write_properties import check_write_properties
 
-#: Updates that writers of data make; every other update changes the table itself.
+#: Updates by writers of data; every other update changes the table itself.
 _DATA_UPDATES: Final = (
     AddSnapshotUpdate,
     SetSnapshotRefUpdate,
@@ -52,13 +52,13 @@ _DATA_UPDATES: Final = (
 )
 
 
-#: Snapshot summary entries that only the catalog may write.
+#: Snapshot summary entries that only the catalog can write.
 _RESERVED_SUMMARY_PREFIXES: Final = ("encryption.", "lakewarden.")
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """A client's updates, parted.
+    """A client's updates, by kind.
 
     Attributes:
         updates: those of metadata.json, in order.
@@ -78,17 +78,17 @@ class Changes:
 
     @property
     def governs(self) -> bool:
-        """Whether a governed property is touched."""
+        """Return whether a governed property changes."""
         return bool(self.governed_set or self.governed_unset)
 
     @property
     def adds_snapshot(self) -> bool:
-        """Whether a snapshot is brought."""
+        """Return whether a snapshot is added."""
         return any(isinstance(update, AddSnapshotUpdate) for update in self.updates)
 
 
 def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -> Changes:
-    """Part a client's updates.
+    """Separate a client's updates by kind.
 
     Args:
         updates: as the client sent them.
@@ -126,9 +126,9 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
             if isinstance(update, SetLocationUpdate):
                 locations.append(update.location)
             ordinary.append(update)
-    _split(said, in_force)  # what contradicts itself within one update does so in two
+    _split(said, in_force)  # a contradiction within one update is also one between two
     _refuse_both(given, governed_unset, table)
-    # Clients echo what `loadTable` showed them; an echo is no change.
+    # Clients send back what `loadTable` showed them; an unchanged value is no change.
     governed_set = {name: value for name, value in given.items() if in_force.get(name) != value}
     governs = bool(governed_set or governed_unset)
     return Changes(
@@ -142,14 +142,14 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
 
 
 def _refuse_two_values(given: dict[str, str], more: dict[str, str], table: str) -> None:
-    """Which of two updates would have the last word is no way to say what protects a table."""
+    """Refuse two values of one property: the order of updates must not decide what protects a table."""
     twice = sorted(name for name, value in more.items() if given.get(name, value) != value)
     if twice:
         raise RequestInvalid(
-            f"The commit sets {twice[0]} to two values.",
+            f"The commit sets {twice[0]} to two different values.",
             table=table,
             rule="set-twice",
-            hint="Set it once.",
+            hint="Set the property once.",
         )
 
 
@@ -160,12 +160,12 @@ def _refuse_both(given: Iterable[str], governed_unset: set[str], table: str) -> 
             f"The commit both sets and removes {min(both)}.",
             table=table,
             rule="set-and-removed",
-            hint="Do one of the two.",
+            hint="Either set or remove the property.",
         )
 
 
 def _split(properties: dict[str, str], in_force: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Governed properties, echoes of those in force among them, and the rest."""
+    """Return changed governed properties, unchanged ones among them, and the rest."""
     read_only = governed_names.PEK_ID
     given = {
         name: value for name, value in properties.items() if name != read_only or in_force.get(name) != value
@@ -174,7 +174,7 @@ def _split(properties: dict[str, str], in_force: dict[str, str]) -> tuple[dict[s
 
 
 def refuse_reserved_summaries(updates: Iterable[TableUpdate], table: str) -> None:
-    """Refuse new snapshots of a client whose summary says what only the catalog may say.
+    """Refuse new snapshots of a client with summary entries that only the catalog can write.
 
     Raises:
         RequestInvalid: such an entry.
@@ -185,7 +185,7 @@ def refuse_reserved_summaries(updates: Iterable[TableUpdate], table: str) -> Non
 
 
 def refuse_reserved_names(names: Iterable[str], table: str) -> None:
-    """Refuse entries of a snapshot summary that are the catalog's own.
+    """Refuse summary entries that are reserved for the catalog.
 
     Raises:
         RequestInvalid: such an entry.
@@ -193,15 +193,15 @@ def refuse_reserved_names(names: Iterable[str], table: str) -> None:
     for name in names:
         if name.lower().startswith(_RESERVED_SUMMARY_PREFIXES):
             raise RequestInvalid(
-                f"The snapshot summary entry {name[:80]!r} is written by the catalog alone.",
+                f"The snapshot summary entry {name[:80]!r} is reserved for the catalog.",
                 table=table,
                 rule="summary",
-                hint="Leave it out.",
+                hint="Remove the entry.",
             )
 
 
 def check_numbers(updates: Iterable[TableUpdate], table: str) -> None:
-    """Refuse numbers that no other reader could hold.
+    """Refuse numbers that other readers cannot represent.
 
     Raises:
         RequestInvalid: a number of more than 64 bits.
@@ -209,27 +209,29 @@ def check_numbers(updates: Iterable[TableUpdate], table: str) -> None:
     for update in updates:
         if _has_large_number(update.model_dump()):
             raise RequestInvalid(
-                f"The update {update.action} has a number of more than 64 bits.", table=table, rule="updates"
+                f"The update {update.action} contains a number of more than 64 bits.",
+                table=table,
+                rule="updates",
             )
 
 
 def refuse_forgetting_columns(updates: Iterable[TableUpdate], table: str) -> None:
-    """Old schemas of an encrypted table stay: old files hold columns that only they still name.
+    """Refuse to remove schemas of an encrypted table: old files contain columns that only they name.
 
     Raises:
         RequestInvalid: a schema would be removed.
     """
     if any(isinstance(update, RemoveSchemasUpdate) for update in updates):
         raise RequestInvalid(
-            "Schemas of an encrypted table are not removed: they say which columns its keys open.",
+            "Schemas of an encrypted table cannot be removed: they name the columns that its keys open.",
             table=table,
             rule="remove-schemas",
-            hint="Leave the schemas; they cost nothing.",
+            hint="Commit without removing schemas.",
         )
 
 
 def refuse_mixture(changes: Changes, table: str, *, governs: bool) -> None:
-    """A change of what governs a table and a snapshot may not come in one commit.
+    """Refuse a commit that both changes governed properties and adds a snapshot.
 
     Args:
         changes: of the commit.
@@ -241,10 +243,10 @@ def refuse_mixture(changes: Changes, table: str, *, governs: bool) -> None:
     """
     if governs and changes.adds_snapshot:
         raise RequestInvalid(
-            "A commit may not change governed properties, or encrypted columns, and add a snapshot at once.",
+            "A commit cannot both change governed properties or encrypted columns, and add a snapshot.",
             table=table,
             rule="mixed-commit",
-            hint="Change the properties or columns in a commit of its own, first.",
+            hint="Commit the change of properties or columns first, then the snapshot.",
         )
 
 
@@ -278,11 +280,11 @@ def apply(
     except LakewardenError:
         raise
     except (IcebergValidationError, ValueError, KeyError, TypeError, StopIteration) as error:
-        # pydantic's ValidationError is a ValueError; its text may repeat input, so only the kind is told.
+        # pydantic's ValidationError is a ValueError; its text can repeat input, so only its type is shown.
         plain = type(error) in (ValueError, IcebergValidationError)
         text = str(error) if plain else type(error).__name__
         raise RequestInvalid(
-            f"The updates do not fit the table: {text[:300]}.", table=table, rule="updates"
+            f"The updates cannot be applied to the table: {text[:300]}.", table=table, rule="updates"
         ) from error
     return never_back(base, made)
 

@@ -1,1 +1,1 @@
-"""Checks what snapshots name, and what a new snapshot changes of its parent."""
+"""Checks the content of snapshots, and the changes of a new snapshot to its parent."""

@@ -1,4 +1,4 @@
-"""Checks that data and delete files which a commit adds exist, by one HEAD or stat each.
+"""Checks that added data and delete files exist, with one HEAD or stat per file.
 
 A table that names a file which is not there, or not of the size that it says, can be read by nobody. So what
 a commit adds is checked before it is accepted, from every client: a regular file (no link, pipe or directory)
@@ -28,7 +28,7 @@ ADDED_COLUMNS: Final = ("file_path", "file_size_in_bytes")
 
 
 class AddedFiles:
-    """Looks at files that commits add.
+    """Checks the files that commits add.
 
     Args:
         storage: where they are.
@@ -41,11 +41,11 @@ class AddedFiles:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="added-files")
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def check(self, added: Iterable[pa.Table], table: str) -> None:
-        """Look at files; their paths were checked against the allowed list before.
+        """Check files whose paths were already checked against the allowed locations.
 
         Args:
             added: entries that add files, with `ADDED_COLUMNS`.
@@ -81,17 +81,17 @@ class AddedFiles:
             raise
         if found != size:
             raise MetadataInvalid(
-                f"A file that the commit adds has {found} bytes, its entry says {size}.",
+                f"A file that the commit adds has {found} bytes, but its entry states {size}.",
                 table=table,
                 path=path,
                 rule="file-size",
-                hint="Commit the size of the file as it is stored.",
+                hint="Commit the size of the stored file.",
             )
 
     def _ahead(
         self, look: Callable[[tuple[str, int]], None], files: Iterator[tuple[str, int]]
     ) -> Iterator[None]:
-        """Results of `look`, no more files under way than there are threads."""
+        """Return results of `look`, with at most one file in progress per thread."""
         under_way: deque[Future[None]] = deque()
         try:
             for file in files:

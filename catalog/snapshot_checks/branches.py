@@ -1,4 +1,4 @@
-"""Which branches a commit takes back instead of moving them on.
+"""Finds the branches that a commit rolls back instead of advancing.
 
 A branch moves on to a descendant of its head. Every other change of a branch is a rollback: to an older
 snapshot or another branch's, to a new snapshot below an older parent or without one (as REPLACE TABLE makes),
@@ -20,7 +20,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """A branch that is taken back.
+    """A branch that is rolled back.
 
     Attributes:
         branch: its name.
@@ -35,7 +35,7 @@ class Rollback:
 
 
 def rollbacks(before: TableMetadata, after: TableMetadata) -> list[Rollback]:
-    """The branches that a commit takes back.
+    """Return the branches that a commit rolls back.
 
     Args:
         before: the table's metadata.
@@ -56,7 +56,7 @@ def rollbacks(before: TableMetadata, after: TableMetadata) -> list[Rollback]:
 
 
 def sets_retention(before: TableMetadata, after: TableMetadata) -> bool:
-    """Whether a commit says anew how long a branch that is there, or its snapshots, are kept.
+    """Return whether a commit changes how long an existing branch, or its snapshots, are kept.
 
     The next expiry of snapshots would remove the branch, or what is below its head. Settings can be left out:
     PyIceberg moves branches without them.
@@ -79,7 +79,7 @@ def _is_branch(ref: SnapshotRef) -> bool:
 
 
 def is_same(snapshot: Snapshot, known: Snapshot | None) -> bool:
-    """Whether a snapshot is one that was there before: an id can be removed and used again.
+    """Return whether a snapshot existed before: an id can be removed and used again.
 
     Its parent can be left out: that is what becomes of a snapshot whose parent expires.
     """
@@ -87,14 +87,14 @@ def is_same(snapshot: Snapshot, known: Snapshot | None) -> bool:
 
 
 def _lineage(ref: SnapshotRef | None, known: Mapping[int, Snapshot]) -> list[Snapshot]:
-    """The snapshot that a branch stands on and those below it, newest first; none of a tag."""
+    """Return the snapshot of a branch and its ancestors, newest first; empty for a tag."""
     if ref is None or not _is_branch(ref):
         return []
     return lineage(ref.snapshot_id, known)
 
 
 def lineage(snapshot_id: int | None, known: Mapping[int, Snapshot]) -> list[Snapshot]:
-    """A snapshot and those below it, newest first, as far as they are known."""
+    """Return a snapshot and its ancestors, newest first, as far as they are known."""
     found: dict[int, Snapshot] = {}
     while snapshot_id is not None and snapshot_id in known and snapshot_id not in found:
         found[snapshot_id] = known[snapshot_id]

@@ -1,4 +1,4 @@
-"""Compares what a snapshot drops of its parent with what its new manifests carry over and delete.
+"""Compares the manifests that a snapshot drops with what its new manifests carry over and delete.
 
 Rules (Iceberg specification, "Manifest Entry Fields" and "Sequence Number Inheritance"):
 
@@ -30,7 +30,7 @@ from policy.errors import MetadataTampered
 _KEY_METADATA: Final = "key_metadata"
 _SNAPSHOT_ID: Final = "snapshot_id"
 _STATUS: Final = "status"
-#: What an entry keeps; partition values besides.
+#: Fields that must stay equal; also partition values.
 _KEPT: Final = (
     "content",
     "file_format",
@@ -45,12 +45,12 @@ _KEPT: Final = (
     "content_offset",
     "content_size_in_bytes",
 )
-#: What it keeps or leaves out; statistics besides.
+#: Fields that must stay equal or be left out; also statistics.
 _LOOSE: Final = ("split_offsets", "sort_order_id")
 _PATH: Final = "file_path"
-#: What a commit gives to the files that it adds.
+#: Fields that a commit assigns to the files that it adds.
 _GIVEN: Final = (_STATUS, _SNAPSHOT_ID, "sequence_number", "file_sequence_number")
-#: By these, entries that have to be equal come to the same place on both sides.
+#: Sorting by these puts equal entries at the same position on both sides.
 _ORDER: Final = (
     _PATH,
     "content",
@@ -94,7 +94,7 @@ def check_carried(
 
 
 def other_file(known: Sequence[pa.Table], picked: Sequence[pa.Table]) -> str | None:
-    """The path of an entry for which there is none like it, but for the numbers that a commit gives.
+    """Return the path of an entry without an equal one, except for the numbers that a commit assigns.
 
     Args:
         known: entries of manifests of one partition spec; none is there twice.
@@ -121,7 +121,7 @@ def _of_spec(manifests: Sequence[OpenManifest], spec_id: int) -> list[OpenManife
 
 
 def _joined(manifests: Sequence[OpenManifest], *, carried: bool) -> pa.Table | None:
-    """The live entries of manifests, or those that are carried over or deleted, in comparable columns."""
+    """Return the live entries of manifests, or those carried over or deleted, in comparable columns."""
     parts = []
     for manifest in manifests:
         entries = manifest.entries
@@ -141,7 +141,7 @@ def _concatenated(parts: Sequence[pa.Table]) -> pa.Table | None:
 
 
 def _comparable(entries: pa.Table) -> pa.Table:
-    """The columns that are compared, each of a type that can be sorted and compared.
+    """Return the compared columns, each of a type that can be sorted and compared.
 
     Partition values are bytes by field id: a writer may hold them in other types and another order.
     """
@@ -157,7 +157,7 @@ def _comparable(entries: pa.Table) -> pa.Table:
 
 
 class _Pairs:
-    """Entries of both sides, each next to the one that it has to be equal to."""
+    """Entries of both sides, each next to the one that it must equal."""
 
     def __init__(
         self, before: pa.Table | None, after: pa.Table | None, snapshot_id: int, table: str, *, rekeyed: bool
@@ -195,12 +195,13 @@ class _Pairs:
             path = self._after[_PATH][int(np.flatnonzero(~same)[0])].as_py()
             raise self._refusal(
                 "carried-file",
-                f"A new manifest carries over or deletes a file with another {name} than its parent's.",
+                f"A new manifest carries over or deletes a file, but its {name} differs from the "
+                "parent snapshot.",
                 path,
             )
 
     def _unpaired(self) -> MetadataTampered:
-        """The first file that is on one side alone, or more often on one side."""
+        """Return the first file that is on one side only, or more often on one side."""
         before, after = self._before[_PATH].to_pylist(), self._after[_PATH].to_pylist()
         for mine, other in zip([*before, None], [*after, None], strict=False):
             if mine == other:
@@ -208,14 +209,14 @@ class _Pairs:
             if other is not None and (mine is None or other < mine):
                 return self._refusal(
                     "carried-file",
-                    "A new manifest carries over or deletes a file that no dropped manifest of the parent "
-                    "snapshot has, or has once.",
+                    "A new manifest carries over or deletes a file that no dropped manifest of "
+                    "the parent snapshot lists, or that it lists only once.",
                     other,
                 )
             return self._refusal(
                 "dropped-file",
-                "The snapshot drops a manifest of its parent, and neither carries over nor deletes a file "
-                "in it.",
+                "The snapshot drops a manifest of its parent without carrying over or deleting "
+                "one of its files.",
                 mine,
             )
         raise AssertionError("the sides are equal")
@@ -232,7 +233,7 @@ class _Pairs:
 
 
 def _aligned(before: pa.Table | None, after: pa.Table | None) -> tuple[pa.Table, pa.Table]:
-    """Both sides with the same columns, in the same order of rows."""
+    """Return both sides with the same columns, in the same order of rows."""
     if before is None or after is None:
         some = before if after is None else after
         assert some is not None
@@ -254,7 +255,7 @@ def _ordered(side: pa.Table, names: dict[str, None]) -> pa.Table:
 
 
 def _same(before: pa.ChunkedArray | pa.Array, after: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.bool_]:
-    """Of each row, whether both values are equal, or both null."""
+    """Return for each row whether both values are equal, or both null."""
     one, other = _flat(before), _flat(after)
     if one.equals(other):
         return np.ones(len(one), np.bool_)
@@ -263,7 +264,7 @@ def _same(before: pa.ChunkedArray | pa.Array, after: pa.ChunkedArray | pa.Array)
 
 
 def _same_or_left_out(before: pa.MapArray, after: pa.MapArray) -> npt.NDArray[np.bool_]:
-    """Of each row, whether two maps by column id are equal, in whatever order, or the second is left out."""
+    """Return for each row whether two maps by column id are equal in any order, or the second is left out."""
     same = np.ones(len(after), np.bool_)
     if after.null_count == len(after) or before.equals(after):
         return same
@@ -281,7 +282,7 @@ def _same_or_left_out(before: pa.MapArray, after: pa.MapArray) -> npt.NDArray[np
 def _items(
     maps: pa.MapArray,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], tuple[pa.Array, pa.Array]]:
-    """How many items each map has; of each item its row; keys and values, in the order of rows and keys."""
+    """Return the item count of each map; the row of each item; keys and values, by row and key."""
     offsets = np.asarray(maps.offsets, np.int64)
     counts = np.diff(offsets)
     rows = np.repeat(np.arange(len(maps)), counts)
@@ -292,7 +293,7 @@ def _items(
 
 
 def _list_bytes(lists: pa.ListArray) -> pa.Array:
-    """Lists of numbers as bytes; an empty one counts as none."""
+    """Encode lists of numbers as bytes; an empty list counts as null."""
     counts = pc.list_value_length(lists)
     if lists.null_count == len(lists):
         return pa.nulls(len(lists), pa.binary())
@@ -306,7 +307,7 @@ def _list_bytes(lists: pa.ListArray) -> pa.Array:
 
 
 def _value_bytes(values: pa.Array) -> pa.Array:
-    """Partition values as bytes that are equal for equal values, however a writer holds them."""
+    """Encode partition values as bytes that are equal for equal values, however a writer stores them."""
     kind = values.type
     if pa.types.is_null(kind):
         return values.cast(pa.binary())

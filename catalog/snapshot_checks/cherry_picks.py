@@ -1,4 +1,4 @@
-"""Where files come from that a client adds to a table that encrypts.
+"""Checks the origin of files that a client adds to an encrypted table.
 
 The catalog gives the data keys of new files out for one write, and takes the files back with it
 (`catalog.writes`). A client that commits by itself can bring files in by a cherry-pick alone: those that a
@@ -35,23 +35,23 @@ from catalog.snapshot_checks.entries import ADDED, DELETED
 from catalog.snapshot_checks.identities import identities
 from policy.errors import EncryptionPolicyViolation
 
-#: Iceberg's name for the snapshot that a cherry-pick applies again (`SOURCE_SNAPSHOT_ID_PROP`).
+#: Iceberg's property for the snapshot that a cherry-pick applies again (`SOURCE_SNAPSHOT_ID_PROP`).
 _SOURCE: Final = "source-snapshot-id"
-#: Iceberg's name for what an overwrite of whole partitions says (`REPLACE_PARTITIONS_PROP`).
+#: Iceberg's property of a snapshot that replaces whole partitions (`REPLACE_PARTITIONS_PROP`).
 _REPLACES: Final = "replace-partitions"
 _RULE: Final = "added-file-origin"
-#: More than any 64-bit number has.
+#: More digits than any 64-bit number has.
 _DIGITS: Final = 20
 
 
 def source_id(snapshot: Snapshot) -> int | None:
-    """The id of the snapshot that a cherry-pick says to apply again; None of any other snapshot."""
+    """Return the id of the snapshot that a cherry-pick applies again; None for any other snapshot."""
     said = None if snapshot.summary is None else snapshot.summary.additional_properties.get(_SOURCE)
     return int(said) if said is not None and said.isdecimal() and len(said) < _DIGITS else None
 
 
 def require_current_keys(table: LoadedTable, added: pa.Table) -> None:
-    """Refuse picked files whose keys are under earlier versions than the ones in force.
+    """Refuse picked files whose keys have earlier versions than the ones in force.
 
     Raises:
         CommitConflict: a file is; a rewrap, and the pick after it, will do.
@@ -63,12 +63,12 @@ def require_current_keys(table: LoadedTable, added: pa.Table) -> None:
             ref = entry.bound.pek
             if ref.version < in_force.get(ref.pek_id, 0):
                 raise CommitConflict(
-                    f"The cherry-pick brings files under version {ref.version} of a key whose version "
-                    f"{in_force[ref.pek_id]} is in force.",
+                    f"The cherry-pick adds files under version {ref.version} of a key, but "
+                    f"version {in_force[ref.pek_id]} is in force.",
                     table=table.name,
                     rule="rewrap-first",
-                    hint="Rewrap first: create a branch at the snapshot, run `lakewarden key rewrap`, read "
-                    "the rows from the branch.",
+                    hint="Rewrap first: create a branch at the snapshot, run `lakewarden key rewrap`, "
+                    "then cherry-pick the rows from the branch.",
                 )
 
 
@@ -79,7 +79,7 @@ def check_picked(
     known: Mapping[int, Snapshot],
     fresh: Sequence[OpenManifest],
 ) -> None:
-    """Check that a retained snapshot, which never came to the branch, added the files that a client adds.
+    """Check that a retained snapshot that never reached the branch added the files that a client adds.
 
     Args:
         reader: reads manifests.
@@ -101,7 +101,7 @@ def check_picked(
         raise _refused(
             table,
             snapshot,
-            "A client adds files to a table that encrypts, and no retained snapshot added them.",
+            "A standard client adds files to an encrypted table, and no retained snapshot added these files.",
         )
     _require_new_to_branch(table, snapshot, source, known)
     listed = [
@@ -120,10 +120,15 @@ def check_picked(
         ]
         path = other_file(before, after)
         if sum(each.num_rows for each in before) > sum(each.num_rows for each in after):
-            raise _refused(table, snapshot, f"It leaves out files that snapshot {source.snapshot_id} added.")
+            raise _refused(
+                table, snapshot, f"The cherry-pick omits files that snapshot {source.snapshot_id} added."
+            )
         if path is not None:
             raise _refused(
-                table, snapshot, f"Snapshot {source.snapshot_id} did not add a file like this.", path
+                table,
+                snapshot,
+                f"Snapshot {source.snapshot_id} did not add this file, or added it with other values.",
+                path,
             )
 
 
@@ -146,11 +151,15 @@ def _require_whole(
         )
     kept = _removed(made, source.snapshot_id) - _removed(fresh, snapshot.snapshot_id)
     if kept:
-        raise _refused(table, snapshot, f"It leaves files that snapshot {source.snapshot_id} removed.")
+        raise _refused(
+            table, snapshot, f"The cherry-pick keeps files that snapshot {source.snapshot_id} removed."
+        )
     for each in fresh:
         numbers = _added(each, snapshot.snapshot_id)["sequence_number"]
         if not pc.all(pc.equal(numbers, snapshot.sequence_number or 0)).as_py():
-            raise _refused(table, snapshot, "It adds files under another sequence number than its own.")
+            raise _refused(
+                table, snapshot, "The cherry-pick adds files with a sequence number other than its own."
+            )
 
 
 def _removed(manifests: Sequence[OpenManifest], snapshot_id: int) -> set[str]:
@@ -167,18 +176,20 @@ def _require_new_to_branch(
 ) -> None:
     below = lineage(snapshot.parent_snapshot_id, known)
     if source_id(source) is not None:
-        raise _refused(table, snapshot, f"Snapshot {source.snapshot_id} is a cherry-pick itself.")
+        raise _refused(table, snapshot, f"Snapshot {source.snapshot_id} is itself a cherry-pick.")
     if any(source.snapshot_id in (each.snapshot_id, source_id(each)) for each in below):
         raise _refused(
-            table, snapshot, f"The branch has the files of snapshot {source.snapshot_id}, or had them."
+            table,
+            snapshot,
+            f"The branch contains the files of snapshot {source.snapshot_id}, or contained them before.",
         )
     reached = any((each.sequence_number or 0) < (source.sequence_number or 0) for each in below)
     if below and not reached:
         raise _refused(
             table,
             snapshot,
-            f"Whether the branch had the files of snapshot {source.snapshot_id} cannot be told: snapshots "
-            "below it have expired.",
+            "The catalog cannot determine whether the branch contained the files of snapshot "
+            f"{source.snapshot_id}: snapshots below it have expired.",
         )
 
 

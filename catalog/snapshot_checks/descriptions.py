@@ -1,4 +1,4 @@
-"""What a manifest list says of a manifest, compared with the manifest (Iceberg specification, "Manifest
+"""Compares a manifest list's record of a manifest with the manifest (Iceberg specification, "Manifest
 Lists").
 
 Rules:
@@ -34,7 +34,7 @@ _STATUSES: Final = {"added": ADDED, "existing": EXISTING, "deleted": DELETED}
 _UUID_BYTES: Final = 16
 _WIDTHS: Final = (4, 8)
 _FLOATS: Final = {4: "<f", 8: "<d"}
-#: Python's own context rounds numbers to 28 digits.
+#: Python's default context rounds numbers to 28 digits.
 _EXACT: Final = Context(prec=100)
 
 
@@ -58,7 +58,8 @@ def check_described(entry: ManifestListEntry, entries: pa.Table, spec: Partition
             entry,
             table,
             "min-sequence-number",
-            f"min_sequence_number {entry.min_sequence_number}, but it lists a file of number {least}",
+            f"min_sequence_number {entry.min_sequence_number}, but the manifest lists a file with "
+            f"the number {least}",
         )
     _check_summaries(entry, files, spec, table)
 
@@ -70,7 +71,9 @@ def _check_counts(entry: ManifestListEntry, entries: pa.Table, table: str) -> No
         for field, number in true.items():
             said = getattr(entry, field)
             if said is not None and said != number:
-                raise _wrong(entry, table, "manifest-counts", f"{field} {said}, but it has {number}")
+                raise _wrong(
+                    entry, table, "manifest-counts", f"{field} {said}, but the manifest has {number}"
+                )
 
 
 def _sum(numbers: pa.ChunkedArray) -> int:
@@ -95,7 +98,9 @@ def _check_summaries(entry: ManifestListEntry, files: pa.Table, spec: PartitionS
     for field, summary in zip(spec.fields, entry.partitions, strict=True):
         place = places.get(field.field_id)
         if place is None:
-            raise _wrong(entry, table, "partition-summary", f"a summary of {field.name}, which it lacks")
+            raise _wrong(
+                entry, table, "partition-summary", f"a summary of {field.name}, which the manifest lacks"
+            )
         missing = _missing(summary, struct_column.field(place))
         if missing:
             raise _wrong(
@@ -107,7 +112,7 @@ def _check_summaries(entry: ManifestListEntry, files: pa.Table, spec: PartitionS
 
 
 def _missing(summary: PartitionSummary, values: pa.Array) -> str | None:
-    """What the summary of a partition field does not contain of its values; None if it contains them all."""
+    """Return which values a partition field's summary does not contain; None if it contains all."""
     if values.null_count and not summary.contains_null:
         return "null"
     present = values.drop_null()
@@ -155,8 +160,7 @@ def _signed_halves(value: bytes) -> tuple[int, int]:
 
 
 def _decoder(kind: pa.DataType) -> Callable[[bytes], Any]:
-    """How the bounds of values of a type are held (Iceberg specification, "Binary single-value
-    serialization")."""
+    """Return the encoding of bounds (Iceberg specification, "Binary single-value serialization")."""
     if pa.types.is_boolean(kind):
         return lambda data: int(struct.unpack("<?", data)[0])
     if pa.types.is_floating(kind):
@@ -176,7 +180,9 @@ def _integer(kind: pa.DataType, data: bytes) -> int:
 
 
 def _width(data: bytes, kind: pa.DataType) -> int:
-    """Bounds of before a type was widened are shorter; of a longer one, readers take the first bytes."""
+    """Return the width of a bound: bounds from before a type was widened are shorter; of a longer one,
+    readers use the first bytes.
+    """
     if len(data) not in _WIDTHS or len(data) * 8 > kind.bit_width:
         raise ValueError("neither a 32-bit nor a 64-bit number, or a longer one than its type")
     return len(data)
@@ -190,9 +196,10 @@ def _decimal(data: bytes, scale: int) -> Decimal:
 
 def _wrong(entry: ManifestListEntry, table: str, rule: str, said: str) -> MetadataInvalid:
     return MetadataInvalid(
-        f"The manifest list gives a manifest {said}.",
+        f"The manifest list states about a manifest: {said}.",
         table=table,
         path=entry.manifest_path,
         rule=rule,
-        hint="Write the manifest list from what the manifest holds. `rewrite_manifests` writes both again.",
+        hint="Write the manifest list from the content of the manifest. `rewrite_manifests` writes "
+        "both again.",
     )

@@ -1,4 +1,4 @@
-"""Parts the manifests of a snapshot from those of its parent.
+"""Separates the manifests of a snapshot from those of its parent.
 
 Rules:
 
@@ -45,7 +45,7 @@ def difference(
     specs: Container[int],
     table: str,
 ) -> Difference:
-    """Part two manifest lists.
+    """Compare two manifest lists.
 
     Args:
         snapshot: the snapshot that is new.
@@ -63,12 +63,12 @@ def difference(
     for entry in shared:
         if entry != old[entry.manifest_path]:
             raise MetadataTampered(
-                "The manifest list says something else of a manifest than the list of the parent snapshot.",
+                "The manifest list describes a manifest differently than the list of the parent snapshot.",
                 table=table,
                 snapshot=snapshot.snapshot_id,
                 path=entry.manifest_path,
                 rule="carried-manifest",
-                hint="Carry the record over as it is, or write the manifest again.",
+                hint="Carry over the record unchanged, or write the manifest again.",
             )
     fresh = tuple(entry for path, entry in new.items() if path not in old)
     for entry in fresh:
@@ -77,15 +77,15 @@ def difference(
 
 
 def _check_belongs(entry: ManifestListEntry, snapshot: Snapshot, specs: Container[int], table: str) -> None:
-    """A new manifest has the id and number of the snapshot that brings it."""
+    """Check that a new manifest has the id and number of its snapshot."""
     said = (entry.added_snapshot_id, entry.sequence_number)
     if said != (snapshot.snapshot_id, snapshot.sequence_number or 0) or entry.partition_spec_id not in specs:
         raise MetadataTampered(
-            "The parent snapshot does not list this manifest, and the manifest list gives it another "
-            "snapshot, sequence number or partition spec than a new one has.",
+            "The parent snapshot does not list this manifest, and its snapshot id, sequence "
+            "number or partition spec in the manifest list is not that of a new manifest.",
             table=table,
             snapshot=snapshot.snapshot_id,
             path=entry.manifest_path,
             rule="new-manifest",
-            hint="Carry over manifests of the parent snapshot alone, and write the others again.",
+            hint="Carry over only manifests of the parent snapshot, and write the others again.",
         )

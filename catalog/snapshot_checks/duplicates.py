@@ -1,4 +1,4 @@
-"""Refuses a file that a snapshot adds twice, or that its parent has as a live file.
+"""Refuses a file that a snapshot adds twice, or that is already a live file of its parent.
 
 - Files are compared by what tells them apart (`identities`); in a table that encrypts, by file id as well:
   keys, bounds and digests of an encrypted file are bound to its id, so that two files of one id could be
@@ -26,7 +26,7 @@ from policy.errors import RequestInvalid
 
 
 class LiveFiles:
-    """Looks files up in the manifests of a snapshot, by index where it can.
+    """Looks up files in the manifests of a snapshot, by index where possible.
 
     Args:
         reader: reads manifests, and keeps their indexes.
@@ -72,7 +72,7 @@ class LiveFiles:
         shared: Sequence[ManifestListEntry],
         brought: Mapping[str, SealedFile],
     ) -> Iterator[OpenManifest]:
-        """Shared manifests that may list one of these files."""
+        """Return shared manifests that can list one of these files."""
         paths = [entry.manifest_path for entry in shared]
         sealed = self._reader.sealed(table.record.id, paths)
         unknown, suspected = [], []
@@ -95,7 +95,7 @@ class LiveFiles:
 
 
 def require_distinct(parts: Sequence[pa.Table], table: str) -> None:
-    """Check that no file, and no file id, is in entries twice.
+    """Check that no file or file id appears in two entries.
 
     Raises:
         RequestInvalid: one is.
@@ -105,7 +105,7 @@ def require_distinct(parts: Sequence[pa.Table], table: str) -> None:
         twice = _twice(keys)
         if twice is not None:
             raise RequestInvalid(
-                "The table has a file, or a file id, twice.",
+                "The table contains a file, or a file id, twice.",
                 table=table,
                 path=twice,
                 rule="duplicate-file",
@@ -114,7 +114,7 @@ def require_distinct(parts: Sequence[pa.Table], table: str) -> None:
 
 
 def _twice(keys: Sequence[pa.Array]) -> str | None:
-    """A text that is there twice."""
+    """Return a text that appears twice."""
     together = pa.chunked_array(keys, pa.string()).drop_null()
     if pc.count_distinct(together).as_py() == len(together):
         return None
@@ -148,7 +148,7 @@ class _Added:
         """
         twice = _twice(self._all)
         if twice is not None:
-            raise self._refusal("The commit adds a file twice, or two files of one file id.", twice)
+            raise self._refusal("The commit adds a file twice, or two files with the same file id.", twice)
 
     def require_new(self, manifest: OpenManifest) -> None:
         """Raises:
@@ -160,11 +160,13 @@ class _Added:
             if pc.any(pc.and_(there, keys.is_valid())).as_py():
                 path = files["file_path"].filter(there)[0].as_py()
                 raise self._refusal(
-                    "A file that the commit adds, or its file id, is in the table already.", path
+                    "The table already contains a file that the commit adds, or a file with the "
+                    "same file id.",
+                    path,
                 )
 
     def _refusal(self, message: str, path: str) -> RequestInvalid:
-        hint = "Add each file once, under a name with a file id of its own."
+        hint = "Add each file once, under a name with a new file id."
         return RequestInvalid(message, table=self._table, path=path, rule="duplicate-file", hint=hint)
 
 

@@ -1,4 +1,4 @@
-"""What a new manifest must be, entry by entry: pure decisions on decoded manifests.
+"""Checks the entries of a new manifest: decisions without I/O on decoded manifests.
 
 - New snapshots take the next sequence numbers; new manifests and files carry those of their snapshot.
 - A manifest names files, not directories, inside of the allowed locations.
@@ -37,12 +37,12 @@ _OF_DELETE_FILES: Final = ("referenced_data_file", "content_offset", "content_si
 #: IDs").
 _DELETE_FILE_FIELDS: Final = frozenset({2147483546, 2147483545})
 
-#: Beyond every sequence number.
+#: Greater than every sequence number.
 _NO_END: Final = 2**63 - 1
 
 
 def alive(entries: pa.Table) -> pa.Table:
-    """The entries of files that a manifest adds or carries over."""
+    """Return the entries of files that a manifest adds or carries over."""
     return entries.filter(pc.not_equal(entries["status"], DELETED))
 
 
@@ -52,7 +52,7 @@ def check_paths(table: LoadedTable, entries: pa.Table) -> None:
     directories = paths.filter(pc.ends_with(paths, "/"))
     if len(directories):
         raise MetadataInvalid(
-            "A manifest names a directory where a file should be.",
+            "A manifest entry names a directory instead of a file.",
             table=table.name,
             path=directories[0].as_py(),
             rule="file-path",
@@ -60,26 +60,28 @@ def check_paths(table: LoadedTable, entries: pa.Table) -> None:
 
 
 def check_fields(table: LoadedTable, added: pa.Table) -> None:
-    """No data file is given what delete files, or files of version 3, have: writers do not carry it over."""
+    """Check that no data file has fields of delete files or of version 3, which writers do not carry over."""
     data = added.filter(pc.equal(added["content"], _DATA))
     told = [data[name] for name in _OF_DELETE_FILES]
     if table.metadata.format_version < ROW_IDS_VERSION:
         told.append(added["first_row_id"])
     if any(each.null_count < len(each) for each in told):
         raise MetadataInvalid(
-            "A new manifest gives a file fields that files of its kind and format version do not have.",
+            "A new manifest has an entry with fields that its kind of file and format version do not have.",
             table=table.name,
             rule="file-fields",
-            hint=f"Leave out {', '.join(_OF_DELETE_FILES)} and first_row_id.",
+            hint=f"Remove {', '.join(_OF_DELETE_FILES)} and first_row_id.",
         )
 
 
 def check_spec(table: LoadedTable, metadata: TableMetadata, manifest: OpenManifest) -> None:
-    """Where files are encrypted, none is added under an older spec: it might show an encrypted column."""
+    """Refuse files added to an encrypted table under an older partition spec: it can show an encrypted
+    column.
+    """
     spec_id = manifest.listed.partition_spec_id
     if table.governed.spec.encrypts and spec_id != metadata.default_spec_id:
         raise MetadataTampered(
-            "A new manifest adds files under another partition spec than the one in force.",
+            "A new manifest adds files under a partition spec that is not the one in force.",
             table=table.name,
             path=manifest.listed.manifest_path,
             rule="new-manifest",
@@ -87,7 +89,7 @@ def check_spec(table: LoadedTable, metadata: TableMetadata, manifest: OpenManife
 
 
 def check_growth(table: LoadedTable, brought: Sequence[Snapshot]) -> None:
-    """New snapshots take the next sequence numbers, one each: epochs go by them, and they run out.
+    """Check that new snapshots take the next sequence numbers, one each: epochs depend on them.
 
     One without a parent can have an older number in a table that was never encrypted: REPLACE TABLE sends its
     snapshot again as it is.
@@ -97,7 +99,7 @@ def check_growth(table: LoadedTable, brought: Sequence[Snapshot]) -> None:
     numbers = sorted(snapshot.sequence_number or 0 for snapshot in free)
     if numbers and 0 < numbers[0] < first:
         raise CommitConflict(
-            f"A new snapshot has the sequence number {numbers[0]}, and {first - 1} was given out already.",
+            f"A new snapshot has the sequence number {numbers[0]}, but {first - 1} is already assigned.",
             table=table.name,
             rule="sequence-number",
             hint="Load the table and commit again.",
@@ -117,7 +119,7 @@ def _may_be_stale(table: LoadedTable, snapshot: Snapshot, first: int) -> bool:
 
 
 def check_numbers(added: pa.Table, snapshot: Snapshot, table: str) -> None:
-    """A file that is added is of this snapshot; only its rows may count as older, as a rewrite keeps them."""
+    """Check that an added file belongs to this snapshot; only a rewrite keeps older sequence numbers."""
     if added.num_rows == 0:
         return
     number = snapshot.sequence_number or 0
@@ -129,7 +131,7 @@ def check_numbers(added: pa.Table, snapshot: Snapshot, table: str) -> None:
     )
     if not pc.all(pc.fill_null(pc.and_(of_snapshot, data_age), False)).as_py():
         raise MetadataTampered(
-            "A new manifest adds a file under another snapshot or sequence number.",
+            "A new manifest adds a file with another snapshot id or sequence number than its snapshot.",
             table=table,
             snapshot=snapshot.snapshot_id,
             rule="new-file",
@@ -137,7 +139,8 @@ def check_numbers(added: pa.Table, snapshot: Snapshot, table: str) -> None:
 
 
 def check_no_statistics(table: LoadedTable, manifest: OpenManifest) -> None:
-    """No entry describes a column that its file encrypts, whether added, carried over or removed.
+    """Check that no entry has statistics of a column that its file encrypts, whether added, carried over or
+    removed.
 
     Bounds are values. From counts and sizes follow how many are null, and how long or how often repeated.
     """
@@ -145,7 +148,7 @@ def check_no_statistics(table: LoadedTable, manifest: OpenManifest) -> None:
 
 
 def check_no_bounds(table: LoadedTable, manifest: OpenManifest) -> None:
-    """No entry shows a bound of a column that its file encrypts; a sealed one may keep its counts."""
+    """Check that no entry has a bound of an encrypted column; a sealed entry can keep its counts."""
     _refuse_shown(table, manifest, bounded_fields, "bounds")
 
 
@@ -159,7 +162,7 @@ def _refuse_shown(
         shown |= told if hidden is None else told & hidden
     if shown:
         raise EncryptionPolicyViolation(
-            f"A manifest shows {what} of encrypted columns in plaintext (field {min(shown)}).",
+            f"A manifest contains plaintext {what} of encrypted columns (field {min(shown)}).",
             table=table.name,
             path=manifest.listed.manifest_path,
             rule="plaintext-bounds",
@@ -170,7 +173,7 @@ def _refuse_shown(
 def _encrypted_rows(
     numbers: pa.ChunkedArray, epochs: Epochs
 ) -> Iterator[tuple[pa.ChunkedArray, frozenset[int] | None]]:
-    """Which files encrypt which fields, None standing for all; those without a number hide all of theirs."""
+    """Return which fields files encrypt, None for all; files without a sequence number hide all."""
     yield pc.fill_null(pc.equal(numbers, -1), True), None
     starts = [epoch.from_sequence_number for epoch in epochs.entries]
     ends = [*starts[1:], _NO_END]
@@ -181,7 +184,7 @@ def _encrypted_rows(
 
 
 def check_partitions(manifest: OpenManifest, metadata: TableMetadata) -> None:
-    """Every partition value can be shown as one of its field's type.
+    """Check that every partition value can be shown as a value of its field's type.
 
     Raises:
         MetadataInvalid: a value is not, or the manifest lacks a field of its spec.

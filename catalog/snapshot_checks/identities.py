@@ -1,4 +1,4 @@
-"""What tells the files of a table apart, and an index of it for each manifest.
+"""Computes file identities, and an index of them for each manifest.
 
 Rules:
 
@@ -29,43 +29,43 @@ Hashes = npt.NDArray[np.uint64]
 _HASH_BYTES: Final = 8
 _POSITION_DELETES: Final = 1
 _SEPARATOR: Final = "\n"
-#: The scheme and the slashes after it, in which the spellings of one location differ.
+#: The scheme and the slashes after it, in which spellings of one location can differ.
 _SCHEME: Final = "^[A-Za-z0-9]+:/*"
-#: They differ in the case of the host, too, which hardly any writer puts in capitals.
+#: Spellings can also differ in the case of the host, which hardly any writer capitalizes.
 _CAPITALS: Final = "^[A-Za-z0-9]+://[^/]*[A-Z]"
 
 
 def identities(entries: pa.Table) -> pa.Array:
-    """One text for each entry, which is equal for the same file and for no other."""
+    """Return one text per entry, equal for the same file only."""
     texts = _joined(_places(entries["file_path"]), entries["content"])
     positional = pc.equal(entries["content"], _POSITION_DELETES)
     if not pc.any(positional).as_py():
         return texts
-    # What an entry's text is does not depend on the other entries of its manifest.
+    # The text of an entry does not depend on the other entries of its manifest.
     longer = _joined(texts, entries["referenced_data_file"], entries["content_offset"])
     return _flat(pc.if_else(positional, longer, texts))
 
 
 def file_ids(entries: pa.Table) -> pa.Array:
-    """The file id in each entry's path, which never equals an identity; null where it has none."""
+    """Return the file id in each entry's path, which never equals an identity; null if there is none."""
     return _flat(shown_file_ids(entries["file_path"]))
 
 
 def hashes(texts: pa.Array | pa.ChunkedArray) -> Hashes:
-    """The hash of each text that is not null."""
+    """Return the hash of each text that is not null."""
     values = texts.drop_null().cast(pa.binary()).to_pylist()
     digests = b"".join(hashlib.blake2b(value, digest_size=_HASH_BYTES).digest() for value in values)
     return np.frombuffer(digests, np.uint64)
 
 
 def index(entries: pa.Table) -> Hashes:
-    """The index of a manifest with these entries: identities and file ids of its live files."""
+    """Return the index of a manifest with these entries: identities and file ids of its live files."""
     files = alive(entries)
     return np.unique(np.concatenate([hashes(identities(files)), hashes(file_ids(files))]))
 
 
 def may_share(one: Hashes, other: Hashes) -> bool:
-    """Whether two sets of hashes have one in common; `one` is sorted."""
+    """Return whether two sets of hashes have a common element; `one` is sorted."""
     if not len(one) or not len(other):
         return False
     places = np.searchsorted(one, other)
@@ -73,7 +73,7 @@ def may_share(one: Hashes, other: Hashes) -> bool:
 
 
 def _places(paths: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Paths without what their spellings differ in."""
+    """Return paths without the parts in which spellings differ."""
     paths = _flat(paths)
     capital = pc.fill_null(pc.match_substring_regex(paths, _CAPITALS), False)
     if pc.any(capital).as_py():
@@ -88,5 +88,5 @@ def _joined(*parts: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array: texts of a commit's files are below Arrow's limit of 2 GiB, as manifests are."""
+    """Combine chunks into one array: texts of a commit's files are below Arrow's limit of 2 GiB."""
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

@@ -1,4 +1,4 @@
-"""Opens and checks what a commit brings before it is accepted.
+"""Checks the content of a commit before it is accepted.
 
 For each snapshot that is new:
 
@@ -60,7 +60,7 @@ from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, Metadat
 
 
 class Origin(Enum):
-    """Who made the snapshots of a commit.
+    """The client that made the snapshots of a commit.
 
     Attributes:
         CLIENT: a client, whatever its rights.
@@ -91,7 +91,7 @@ class Inspector:
     def commit(
         self, table: LoadedTable, metadata: TableMetadata, origin: Origin = Origin.CLIENT
     ) -> tuple[SealedFile, ...]:
-        """Check what `metadata` brings beyond the table's current metadata.
+        """Check what `metadata` adds to the table's current metadata.
 
         Args:
             table: the table as it is, sealed; the commit has to fit its governed properties.
@@ -123,7 +123,7 @@ class Inspector:
         return tuple(files.values())
 
     def whole(self, table: LoadedTable) -> tuple[SealedFile, ...]:
-        """Check every snapshot of metadata that did not come through the catalog.
+        """Check every snapshot of metadata that was not committed through the catalog.
 
         Such a table is never encrypted, so which epoch a file belongs to is not in question.
 
@@ -153,10 +153,12 @@ class Inspector:
         return tuple(files.values())
 
     def all_paths(self, table: LoadedTable) -> set[str]:
-        """Every file that the table's snapshots name: data, delete, manifest, manifest list, statistics."""
+        """Return every file that the table's snapshots name: data, delete, manifest, manifest list,
+        statistics.
+        """
         statistics = [*table.metadata.statistics, *table.metadata.partition_statistics]
         paths = {file.statistics_path for file in statistics}
-        # Apart from all other paths: a writer can call a manifest a statistics or data file, too.
+        # Separate from all other paths: a writer can also list a manifest as a statistics or data file.
         manifests = set[str]()
         for snapshot in table.metadata.snapshots:
             listed = self._reader.manifests(table, snapshot)
@@ -168,7 +170,7 @@ class Inspector:
         return paths | manifests
 
     def broken_snapshots(self, table: LoadedTable) -> dict[int, str]:
-        """The snapshots that the table's allowed list does not cover, with why."""
+        """Return the snapshots that the table's allowed locations do not cover, with the reasons."""
         broken: dict[int, str] = {}
         for snapshot in table.metadata.snapshots:
             try:
@@ -187,7 +189,7 @@ class Inspector:
         brought: dict[str, SealedFile],
         origin: Origin,
     ) -> list[OpenManifest]:
-        """Check one new snapshot against its parent; what it brings is added to `brought`.
+        """Check one new snapshot against its parent; its content is added to `brought`.
 
         Returns:
             its new manifests.
@@ -213,7 +215,7 @@ class Inspector:
         return fresh
 
     def _is_verified(self, table: LoadedTable, parent: Snapshot, brought: Mapping[str, SealedFile]) -> bool:
-        """Whether a snapshot was compared with its own parent when it was committed."""
+        """Return whether a snapshot was compared with its parent when it was committed."""
         path = list_path(parent, table.name)
         sealed = self._reader.sealed(table.record.id, [path]) | dict(brought)
         return path in sealed and sealed[path].verified
@@ -225,7 +227,7 @@ class Inspector:
         shared: Sequence[ManifestListEntry],
         fresh: Sequence[OpenManifest],
     ) -> None:
-        """Check what is taken over from a snapshot of before commits were compared with their parents.
+        """Check what is carried over from a snapshot that was never compared with its parent.
 
         In a table that was ever encrypted no file is there twice, and each is as its epoch says.
         """
@@ -241,12 +243,12 @@ class Inspector:
         require_distinct(carried, table.name)
 
     def _open_fresh(self, table: LoadedTable, fresh: Iterable[ManifestListEntry]) -> Iterator[OpenManifest]:
-        """Open manifests that are not sealed yet; their length is what the list says."""
+        """Open manifests without a seal; their length is the one in the list."""
         for entry in fresh:
             data = self._reader.fetch(table.governed.allowed, entry.manifest_path, table.name, "manifest")
             if len(data) != entry.manifest_length:
                 raise MetadataInvalid(
-                    f"The manifest has {len(data)} bytes, its list says {entry.manifest_length}.",
+                    f"The manifest has {len(data)} bytes, but its list states {entry.manifest_length}.",
                     table=table.name,
                     path=entry.manifest_path,
                     rule="manifest-length",
@@ -274,14 +276,14 @@ class Inspector:
             require_current_keys(table, added)
         self._check_added(table, manifest, added)
         if table.governed.ever_encrypted:
-            # Rewrapping leaves out nothing that was sealed in older manifests.
+            # Rewrapping carries over everything that was sealed in older manifests.
             check = check_no_bounds if origin is Origin.REWRAP else check_no_statistics
             check(table, manifest)
         _check_described(table, metadata, manifest)
         return manifest
 
     def _check_added(self, table: LoadedTable, manifest: OpenManifest, added: pa.Table) -> None:
-        """Hold added files against the epoch in force."""
+        """Check added files against the epoch in force."""
         if table.governed.spec.encrypts:
             self._keyring.check_new_files(table.record, table.governed, added)
         elif added["key_metadata"].null_count != added.num_rows:
@@ -301,13 +303,13 @@ class Inspector:
         paths = [entry.manifest_path for entry in listed]
         if any(len(each) > MAX_LOCATION_LENGTH for each in (path, *paths)):
             raise MetadataInvalid(
-                f"A manifest list or manifest has a path of more than {MAX_LOCATION_LENGTH} characters.",
+                f"A manifest list or manifest contains a path of more than {MAX_LOCATION_LENGTH} characters.",
                 table=table.name,
                 rule="path-length",
             )
         if len(set(paths)) != len(paths):
             raise MetadataInvalid(
-                "The manifest list names a manifest twice.", table=table.name, path=path, rule="duplicate"
+                "The manifest list contains a manifest twice.", table=table.name, path=path, rule="duplicate"
             )
         number = snapshot.sequence_number or 0
         return SealedFile(path, FileKind.MANIFEST_LIST, Digest.of(data), snapshot.snapshot_id, number), listed
@@ -320,14 +322,14 @@ class Inspector:
             table.governed.allowed, pa.array(sorted(paths), pa.string()), table.name, "statistics files"
         )
         known = {(file.snapshot_id, file.statistics_path): file for file in before}
-        # What metadata.json says of a statistics file holds numbers of its columns, too.
+        # The entry of a statistics file in metadata.json contains numbers of its columns, too.
         new = any(known.get((file.snapshot_id, file.statistics_path)) != file for file in files)
         if table.governed.ever_encrypted and new:
             raise EncryptionPolicyViolation(
-                "Statistics files of an encrypted table would show its columns in plaintext.",
+                "Statistics files would show the columns of an encrypted table in plaintext.",
                 table=table.name,
                 rule="plaintext-statistics",
-                hint="Do not write statistics files for this table.",
+                hint="Commit without statistics files for this table.",
             )
 
 
@@ -336,7 +338,7 @@ def _added(entries: pa.Table) -> pa.Table:
 
 
 def _brought(table: LoadedTable, metadata: TableMetadata) -> list[Snapshot]:
-    """The snapshots that are new."""
+    """Return the new snapshots."""
     known = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     return [each for each in metadata.snapshots if not is_same(each, known.get(each.snapshot_id))]
 
@@ -354,7 +356,7 @@ def require_parents(table: LoadedTable, metadata: TableMetadata) -> None:
 
 
 def _parent(snapshot: Snapshot, known: Mapping[int, Snapshot], table: str) -> Snapshot | None:
-    """The parent of a new snapshot: in the table, or earlier in the same commit.
+    """Return the parent of a new snapshot: in the table, or earlier in the same commit.
 
     Raises:
         CommitConflict: there is none of the id that the snapshot names.
@@ -365,7 +367,7 @@ def _parent(snapshot: Snapshot, known: Mapping[int, Snapshot], table: str) -> Sn
     parent = known.get(parent_id)
     if parent is None:
         raise CommitConflict(
-            f"The parent {parent_id} of the new snapshot is not in the table any more.",
+            f"The parent {parent_id} of the new snapshot is no longer in the table.",
             table=table,
             snapshot=snapshot.snapshot_id,
             rule="parent-snapshot",

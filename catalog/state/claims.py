@@ -1,4 +1,4 @@
-"""Claims of locations: which tables lie where, so that no new one is put over, into or around another.
+"""Location claims: prevents tables in overlapping locations.
 
 Whether an overlap is allowed is decided by policies (`gates.overlap_requests`); here it is found out, and
 checked against what was allowed in the transaction that claims the location.
@@ -18,9 +18,9 @@ from catalog.state.table_state import TableRecord, TableState
 from catalog.state.write_states import ALIVE
 from policy.location.location import Location
 
-#: How long a creation may be under way before it counts as cut short.
+#: How long a creation can be in progress before it counts as interrupted.
 _CREATION_MS: Final = 15 * 60 * 1000
-#: The advisory lock for claiming locations on PostgreSQL; any number that nobody else uses.
+#: The advisory lock for claiming locations on PostgreSQL; any number that nothing else uses.
 _LOCATIONS_LOCK: Final = 0x6C61_6B65_6C6F_6373
 
 
@@ -31,7 +31,7 @@ def overlapping_any(
     except_id: str | None,
     now_ms: int,
 ) -> list[TableRecord]:
-    """Other tables whose location overlaps one of several, each table once; see `overlapping`."""
+    """Return other tables whose location overlaps one of several, each table once; see `overlapping`."""
     found = {
         record.id: record
         for location in dict.fromkeys(locations)
@@ -43,7 +43,7 @@ def overlapping_any(
 def overlapping(
     connection: Connection, catalog: str, location: Location, except_id: str | None, now_ms: int
 ) -> list[TableRecord]:
-    """Other tables whose location contains `location` or lies in it.
+    """Return other tables whose location contains `location` or is inside it.
 
     Dropped tables count until they are purged. A creation that is under way counts: one with a staged write
     as long as that may be committed, and one that was cut short for a while.
@@ -70,7 +70,7 @@ def overlapping(
 def require_unclaimed(
     connection: Connection, catalog: str, record: TableRecord, overlaps: frozenset[str], now_ms: int
 ) -> None:
-    """Make sure, under a lock, that nobody claimed the table's location since overlaps were authorized.
+    """Check, under a lock, that no table has claimed the location since overlaps were authorized.
 
     Args:
         connection: in the transaction that claims the location.
@@ -86,15 +86,15 @@ def require_unclaimed(
     others = overlapping(connection, catalog, record.location, record.id, now_ms)
     if not overlaps.issuperset(other.id for other in others):
         raise CommitConflict(
-            "Another table was put to an overlapping location meanwhile.",
+            "Another table claimed an overlapping location at the same time.",
             table=str(record.name),
             rule="overlap",
-            hint="Choose another location.",
+            hint="Choose another location, then try again.",
         )
 
 
 def is_shared(connection: Connection, catalog: str, record: TableRecord, now_ms: int) -> bool:
-    """Whether files below a table's location can belong to others.
+    """Return whether files below a table's location can belong to other tables.
 
     They can if the catalog did not choose the location, or if another table lies or can be read from there.
     """
@@ -106,7 +106,7 @@ def is_shared(connection: Connection, catalog: str, record: TableRecord, now_ms:
 
 
 def lock_locations(connection: Connection) -> None:
-    """Let one transaction at a time look for overlaps, and claim a location or change an allowed list.
+    """Lock, so that one transaction at a time checks overlaps and claims a location or changes an allow-list.
 
     SQLite has one writer anyway.
     """
@@ -119,13 +119,13 @@ def _meet(one: Location, other: Location) -> bool:
 
 
 def _being_written(now_ms: int) -> Select[tuple[str]]:
-    """Ids of the tables that have a write which was not given up and has not expired."""
+    """Return ids of tables with a write that is neither aborted nor expired."""
     alive = (lw_write.c.state.in_(ALIVE), lw_write.c.expires_ms > now_ms)
     return select(lw_write.c.table_id).where(*alive)
 
 
 def _with_ancestors(location: Location) -> list[str]:
-    """The location and every directory above it, in canonical form."""
+    """Return the location and every directory above it, in canonical form."""
     root = location.canonical[: len(location.canonical) - sum(len(name) + 1 for name in location.segments)]
     found = [root]
     for name in location.segments:

@@ -1,4 +1,4 @@
-"""Carries out a request with an idempotency key once, and keeps its outcome for a repetition.
+"""Performs a request with an idempotency key once, and keeps its outcome for a repetition.
 
 - A key is bound to the principal, and to method, path and body of the request. The same key with another
   request is refused.
@@ -34,20 +34,20 @@ from policy.errors import RequestInvalid, StateUnavailable
 
 #: Milliseconds for which an attempt holds its record without renewing it.
 LEASE_MS: Final = 30_000
-#: Records that one principal can have at a time.
+#: The maximum number of records of one principal at a time.
 MAX_RECORDS: Final = 10_000
-#: Characters of what is kept of an outcome.
+#: The maximum length of a stored outcome, in characters.
 MAX_DETAIL: Final = 1_000
 _PRUNE_EVERY_MS: Final = 30_000
 
 
 class IdempotencyKeyReused(RequestInvalid):
-    """An idempotency key that was used for another request."""
+    """The idempotency key was used for another request."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRequest:
-    """A request that is carried out once.
+    """A request to perform once.
 
     Attributes:
         principal: name of the user.
@@ -64,7 +64,7 @@ class KeyedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The outcome of a request that was carried out before.
+    """The stored outcome of an earlier request.
 
     Attributes:
         status: the HTTP status.
@@ -81,7 +81,7 @@ class Kept:
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt to carry out a request; made by `IdempotencyKeys.begin`.
+    """One attempt to perform a request; created by `IdempotencyKeys.begin`.
 
     Attributes:
         request: what is carried out.
@@ -104,14 +104,14 @@ class Attempt:
         values = {"detail": detail, "status": self.request.status}
         if connection.execute(update(lw_idempotency).where(*self.mine()).values(**values)).rowcount != 1:
             raise StateUnavailable(
-                "The request took too long, and its repetition took over; this attempt changed nothing.",
+                "The request took too long, and a repetition took over. This attempt changed nothing.",
                 rule="idempotency-key",
                 hint="Repeat the request with the same idempotency key.",
             )
         self.settled = self.request.status is not None
 
     def mine(self) -> list[ColumnElement[bool]]:
-        """The record, as long as this attempt holds it."""
+        """Return the record, as long as this attempt holds it."""
         return [*_is(self.request), lw_idempotency.c.attempt == self.id]
 
 
@@ -120,7 +120,7 @@ _current: Final[ContextVar[Attempt | None]] = ContextVar("lakewarden_attempt", d
 
 @contextmanager
 def attempting(attempt: Attempt) -> Iterator[None]:
-    """What takes effect inside of the block is the effect of this attempt.
+    """Treat what takes effect inside of the block as the effect of this attempt.
 
     A context variable, so that each transaction with an effect can record its outcome, however deep in the
     catalog it is; threads that are given the context of the request have it too.
@@ -133,7 +133,7 @@ def attempting(attempt: Attempt) -> Iterator[None]:
 
 
 def settle(connection: Connection, detail: str | None = None) -> None:
-    """Record, in the transaction that takes effect, that the request of now succeeds.
+    """Record, in the transaction that takes effect, that the current request succeeds.
 
     Does nothing for a request without an idempotency key.
 
@@ -150,7 +150,7 @@ def settle(connection: Connection, detail: str | None = None) -> None:
         return
     if detail is not None and len(detail) > MAX_DETAIL:
         raise RequestInvalid(
-            "The request is too large to be repeated under an idempotency key.",
+            "The request is too large for an idempotency key.",
             rule="idempotency-key",
             hint="Split it into smaller requests, or send it without the key.",
         )
@@ -158,14 +158,14 @@ def settle(connection: Connection, detail: str | None = None) -> None:
 
 
 def succeeds_unchanged(detail: str) -> None:
-    """Say that the request of now succeeds, and changes nothing; see `settle` for `detail`."""
+    """Record that the current request succeeds and changes nothing; see `settle` for `detail`."""
     attempt = _current.get()
     if attempt is not None and attempt.request.status is not None:
         attempt.unchanged = Kept(attempt.request.status, detail)
 
 
 class IdempotencyKeys:
-    """Keeps attempts and outcomes in the database, for all replicas.
+    """Stores attempts and outcomes in the database, for all replicas.
 
     Args:
         engine: the catalog's database.
@@ -191,7 +191,7 @@ class IdempotencyKeys:
             StateUnavailable: the principal has too many keys, or the database does not answer.
         """
         self._prune()
-        # A repetition while another attempt is under way asks again and again: it takes no write lock.
+        # A repetition polls while another attempt is in progress: it takes no write lock.
         with read(self._engine) as connection:
             found = connection.execute(select(lw_idempotency).where(*_is(request))).first()
         if found is not None and not self._is_free(found):
@@ -201,7 +201,7 @@ class IdempotencyKeys:
             with write(self._engine) as connection:
                 return self._take(connection, attempt)
         except IntegrityError:
-            return None  # another one began at the same moment
+            return None  # another attempt began at the same time
 
     def _take(self, connection: Connection, attempt: Attempt) -> Attempt | Kept | None:
         request, now = attempt.request, self._now_ms()
@@ -229,13 +229,13 @@ class IdempotencyKeys:
         return attempt
 
     def renew(self, attempt: Attempt) -> None:
-        """Hold the record for longer; an attempt that was taken over is not told before its effect."""
+        """Renew the record; an attempt that was taken over learns of it when it takes effect."""
         with write(self._engine) as connection:
             statement = update(lw_idempotency).where(*attempt.mine())
             connection.execute(statement.values(lease_ms=self._now_ms() + LEASE_MS))
 
     def end(self, attempt: Attempt, refusal: Kept | None = None) -> None:
-        """Record how an attempt ended that had no effect, or whose effect was taken back.
+        """Record the end of an attempt that had no effect, or whose effect was undone.
 
         Args:
             attempt: the attempt.
@@ -258,14 +258,14 @@ class IdempotencyKeys:
             )
 
     def _forget(self, attempt: Attempt) -> None:
-        """Let go of a request whose outcome is not kept; one that took effect keeps its record."""
+        """Remove the record of a request whose outcome is not kept; one that took effect keeps its record."""
         with write(self._engine) as connection:
             connection.execute(
                 delete(lw_idempotency).where(*attempt.mine(), lw_idempotency.c.status.is_(None))
             )
 
     def _is_free(self, found: Row[tuple[object, ...]]) -> bool:
-        """Whether nobody holds a record: its attempt was cut short, or its outcome has expired."""
+        """Return whether nobody holds a record: its attempt was interrupted, or its outcome has expired."""
         now: int = self._now_ms()
         until: int = found.lease_ms if found.status is None else found.expires_ms
         return until <= now
@@ -276,13 +276,13 @@ class IdempotencyKeys:
         )
         if (connection.scalar(count) or 0) >= MAX_RECORDS:
             raise StateUnavailable(
-                f"{principal} has {MAX_RECORDS:,} idempotency keys in use.",
+                f"{principal} has {MAX_RECORDS:,} idempotency keys in use, which is the limit.",
                 rule="idempotency-keys",
                 hint=f"Try again later: a key is kept for {self._lifetime_ms // 1000} seconds.",
             )
 
     def _prune(self) -> None:
-        """Delete what has expired, from time to time."""
+        """Delete expired records from time to time."""
         now = self._now_ms()
         with self._lock:
             if now - self._pruned_ms < _PRUNE_EVERY_MS:
@@ -300,7 +300,7 @@ def _is(request: KeyedRequest) -> list[ColumnElement[bool]]:
 
 
 def _known(request: KeyedRequest, found: Row[tuple[object, ...]]) -> Kept | None:
-    """The outcome of an earlier attempt; None while it is under way."""
+    """Return the outcome of an earlier attempt; None while it is in progress."""
     _require_same(request, found)
     if found.status is None:
         return None
@@ -312,5 +312,5 @@ def _require_same(request: KeyedRequest, found: Row[tuple[object, ...]]) -> None
         raise IdempotencyKeyReused(
             "The idempotency key was used for another request: method, path or body differ.",
             rule="idempotency-key",
-            hint="Send a new UUIDv7 with each request, and the same one only when repeating it unchanged.",
+            hint="Send a new UUIDv7 with each request. Send the same one only to repeat a request unchanged.",
         )

@@ -1,4 +1,4 @@
-"""How often each key of the catalog has encrypted, and that none does so too often.
+"""Counts how often each key of the catalog has encrypted, and enforces the limit.
 
 - A PEK seals data keys, bounds, write keys and keys for stock readers, each under a random nonce. After 2**32
   times two nonces could be alike, and with them the key's authentication be lost; so none seals more often
@@ -52,7 +52,7 @@ class Invocations:
         self._allowances: dict[PekRef, _Allowance] = {}
 
     def of(self, ref: PekRef) -> Callable[[], None]:
-        """What is to be called before each encryption with a version of a key.
+        """Return the function to call before each encryption with a version of a key.
 
         It raises KeyNotUsable where the key has encrypted as often as it may, and StateUnavailable where that
         cannot be known.
@@ -64,25 +64,25 @@ class Invocations:
         return found.spend
 
     def needs_rotation(self, counted: int) -> bool:
-        """Whether half of what a version may do is used up."""
+        """Return whether half of a version's limit is used up."""
         return counted >= self._most // 2
 
     def _take(self, ref: PekRef, wanted: int) -> int:
-        """Count up to so many uses of a key, at least one; how many."""
+        """Reserve up to a number of uses of a key, at least one; return how many."""
         try:
             try:
                 taken, counted = self._counted(ref, wanted)
             except IntegrityError:
-                # Another replica was the first to count this key, just now.
+                # Another replica was the first to count this key.
                 taken, counted = self._counted(ref, wanted)
         except CommitStateUnknown as unknown:
             # Counted or not, nothing was encrypted.
             raise StateUnavailable(
-                "The uses of a key could not be counted.", rule="key-invocations", hint="Try again."
+                "The use of a key could not be counted.", rule="key-invocations", hint="Try again."
             ) from unknown
         if self.needs_rotation(counted):
             logger.warning(
-                "key %s version %d has encrypted %d times, and may %d times: rotate the keys of its table",
+                "key %s version %d has encrypted %d times; the limit is %d: rotate the keys of its table",
                 ref.pek_id,
                 ref.version,
                 counted,
@@ -91,7 +91,7 @@ class Invocations:
         return taken
 
     def _counted(self, ref: PekRef, wanted: int) -> tuple[int, int]:
-        """How many uses were counted, and how many there are by now."""
+        """Return the number of uses that were reserved, and the new total."""
         mine = (_ROWS.key_id == str(ref.pek_id), _ROWS.version == ref.version)
         with write(self._engine) as connection:
             known = connection.scalar(select(_ROWS.counted).where(*mine).with_for_update())
@@ -108,7 +108,7 @@ class Invocations:
 
 
 class _Allowance:
-    """What this process has taken of one version of a key, and not used up.
+    """The uses of one key version that this process has reserved and not used.
 
     Args:
         take: counts up to so many uses, at least one; how many.
@@ -127,7 +127,7 @@ class _Allowance:
                 self._left -= 1
                 return
             wanted = self._wanted
-        # Threads that come meanwhile take for themselves: none waits for another one's database.
+        # Threads that arrive meanwhile reserve for themselves: none waits for another thread's database call.
         taken = self._take(wanted)
         with self._lock:
             self._left += taken - 1
@@ -135,8 +135,8 @@ class _Allowance:
 
 
 def counted(connection: Connection, key_ids: Iterable[UUID]) -> dict[tuple[UUID, int], int]:
-    """How often versions of keys have encrypted, at most, by id and version; those that never did are left
-    out.
+    """Return the upper limit of how often versions of keys have encrypted, by id and version; unused versions
+    are left out.
     """
     mine = _ROWS.key_id.in_([str(each) for each in set(key_ids)])
     rows = connection.execute(select(lw_key_invocations).where(mine))
@@ -145,7 +145,8 @@ def counted(connection: Connection, key_ids: Iterable[UUID]) -> dict[tuple[UUID,
 
 def _used_up(ref: PekRef, counted: int) -> KeyNotUsable:
     return KeyNotUsable(
-        f"The key {ref.pek_id} version {ref.version} has encrypted {counted} times, as often as it may.",
+        f"The key {ref.pek_id} version {ref.version} has encrypted {counted} times and has "
+        "reached its limit.",
         rule="key-invocations",
-        hint="Rotate the table's keys with `lakewarden key rotate`, and then try again.",
+        hint="Rotate the table's keys with `lakewarden key rotate`, then try again.",
     )

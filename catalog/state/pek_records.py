@@ -1,4 +1,4 @@
-"""The records of tables' keys (PEKs) in the database: one row a version, wrapped by its master key.
+"""PEK records in the database: one row per version, wrapped by its master key.
 
 - New files are put under the version that the epoch in force names; it is *active*. When a later version
   takes its place, it becomes *decrypt-only*.
@@ -24,11 +24,11 @@ from catalog.envelope.peks import PekRecord, PekState
 from catalog.state.table_state import TableRecord
 from policy.encryption.epochs import PekRef
 
-#: States in which there is something left of a key.
+#: States in which a key still exists.
 LIVE: Final = (PekState.ACTIVE, PekState.DECRYPT_ONLY, PekState.DISABLED)
 _GONE: Final = {"state": PekState.DESTROYED, "wrapped": b"", "key_check": None, "destroy_after_ms": None}
 
-#: Every scan and write of an encrypted table asks this, so it is put together once.
+#: Every scan and write of an encrypted table runs this statement, so it is built once.
 _OF_TABLE: Final = (
     select(lw_pek)
     .where(lw_pek.c.table_id == bindparam("table_id"))
@@ -37,7 +37,7 @@ _OF_TABLE: Final = (
 
 
 def add(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> None:
-    """Record new PEKs, wrapped by their master keys.
+    """Add new PEKs, wrapped by their master keys.
 
     Raises:
         CommitConflict: another commit made a PEK for the same master key.
@@ -61,17 +61,17 @@ def add(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> None:
     try:
         connection.execute(insert(lw_pek), rows)
     except IntegrityError as error:
-        raise CommitConflict("Another change of the table's keys came first.") from error
+        raise CommitConflict("Another request changed the keys of the table at the same time.") from error
 
 
 def of_table(connection: Connection, table: TableRecord) -> list[PekRecord]:
-    """All PEKs of a table in every version and state; versions of one PEK in order."""
+    """Return all PEKs of a table in every version and state; versions of one PEK in order."""
     rows = connection.execute(_OF_TABLE, {"table_id": table.id})
     return [_pek(row, table.table_uuid) for row in rows]
 
 
 def require(connection: Connection, refs: Iterable[PekRef], *states: PekState) -> None:
-    """Make sure that versions are in one of some states, in the transaction that relies on it.
+    """Check that versions are in certain states, in the transaction that relies on it.
 
     Raises:
         CommitConflict: one is not, any more.
@@ -83,16 +83,16 @@ def require(connection: Connection, refs: Iterable[PekRef], *states: PekState) -
 
 
 def changed_meanwhile() -> CommitConflict:
-    """The error for keys that are not any more as they were read."""
+    """The error for keys that have changed since they were read."""
     return CommitConflict(
-        "The state of a key was changed by another request.",
+        "Another request changed the state of a key.",
         rule="pek-state",
-        hint="Look again, and repeat what is still wanted.",
+        hint="List the keys with `lakewarden key list`, and repeat the command if it is still needed.",
     )
 
 
 def retire_before(connection: Connection, table_id: str, in_force: Iterable[PekRef]) -> None:
-    """Earlier versions of the PEKs in force are for reading alone from now on."""
+    """Make the earlier versions of the PEKs in force decrypt-only."""
     for ref in in_force:
         earlier = (
             lw_pek.c.table_id == table_id,
@@ -106,7 +106,7 @@ def retire_before(connection: Connection, table_id: str, in_force: Iterable[PekR
 def move(
     connection: Connection, pek: PekRecord, after: PekState, *, destroy_after_ms: int | None = None
 ) -> bool:
-    """Move a PEK version to another state; False if it is not any more as it was read.
+    """Change the state of a PEK version; return False if it has changed since it was read.
 
     Args:
         connection: in a transaction that writes.
@@ -119,7 +119,7 @@ def move(
 
 
 def due(connection: Connection, catalog: str, now_ms: int) -> list[PekRecord]:
-    """Versions whose time of destruction has come."""
+    """Return the versions whose time of destruction has come."""
     statement = _joined(catalog).where(
         lw_pek.c.state == PekState.DISABLED, lw_pek.c.destroy_after_ms <= now_ms
     )
@@ -127,7 +127,7 @@ def due(connection: Connection, catalog: str, now_ms: int) -> list[PekRecord]:
 
 
 def destroy(connection: Connection, pek: PekRecord) -> bool:
-    """Overwrite a version that was on its way out; False if it is not any more as it was read."""
+    """Overwrite a version that is due for destruction; return False if it has changed since it was read."""
     return connection.execute(update(lw_pek).where(_as_read(pek)).values(**_GONE)).rowcount == 1
 
 
@@ -139,7 +139,7 @@ def destroy_all(connection: Connection, table_id: str) -> None:
 def under_master_key(
     connection: Connection, catalog: str, kms: str, master_key_id: str, after: PekRef | None, limit: int
 ) -> list[PekRecord]:
-    """PEKs that a master key wraps, of every table, ordered by id and version.
+    """Return the PEKs that a master key wraps, of every table, ordered by id and version.
 
     Args:
         connection: to read by.
@@ -163,14 +163,14 @@ def under_master_key(
 
 
 def replace_wrapped(connection: Connection, pek: PekRecord, wrapped: bytes, check: bytes) -> bool:
-    """Store another wrapped form of the same key; False if it is not any more as it was read."""
+    """Store another wrapped form of the same key; return False if it has changed since it was read."""
     same = (lw_pek.c.id == str(pek.id), lw_pek.c.version == pek.version, lw_pek.c.wrapped == pek.wrapped)
     statement = update(lw_pek).where(*same, lw_pek.c.state.in_(LIVE))
     return connection.execute(statement.values(wrapped=wrapped, key_check=check)).rowcount == 1
 
 
 def add_check(connection: Connection, ref: PekRef, check: bytes) -> None:
-    """Record the check value of a version that has none; one that is there stays."""
+    """Store the check value of a version that has none; an existing one stays."""
     mine = (lw_pek.c.id == str(ref.pek_id), lw_pek.c.version == ref.version)
     bare = (lw_pek.c.key_check.is_(None), lw_pek.c.state.in_(LIVE))
     connection.execute(update(lw_pek).where(*mine, *bare).values(key_check=check))

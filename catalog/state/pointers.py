@@ -1,4 +1,4 @@
-"""Metadata pointers: which metadata.json is a table's current one.
+"""The metadata pointers: which metadata.json is a table's current one.
 
 A `PointerStore` loads and compare-and-swaps pointers; it decides nothing. It is not trusted: whoever can
 write to it directly can move a pointer, which is why every pointer is checked against the seals
@@ -44,52 +44,53 @@ from policy.privileges.namespaces import PROTECTING
 
 MAX_LOCATION_LENGTH: Final = 1000
 
-#: A namespace without properties is still a row, as in pyiceberg; one that was changed keeps this row.
+#: A namespace without properties still has a row, as in pyiceberg; a changed namespace keeps this row.
 _EXISTS: Final = {"exists": "true"}
 _TABLE: Final = "TABLE"
 
 
 class PointerStore(Protocol):
-    """Where the pointers and the namespaces are kept."""
+    """Stores the pointers and the namespaces."""
 
     def load(self, name: TableName) -> str | None:
-        """The location of the table's current metadata.json, or None if there is no such table."""
+        """Return the location of the table's current metadata.json, or None if there is no such table."""
 
     def settled(self, name: TableName) -> str | None:
-        """As `load`, but waits for a move that is under way. A creation that is under way is not seen."""
+        """As `load`, but wait for a move in progress. A creation that is under way is not seen."""
 
     def create(self, name: TableName, location: str) -> None:
-        """Make a pointer for a new table; TableExists if there is one, NoSuchNamespace without its
-        namespace."""
+        """Create a pointer for a new table; TableExists if there is one, NoSuchNamespace without its
+        namespace.
+        """
 
     def swap(self, name: TableName, expected: str, location: str) -> bool:
-        """Move the pointer from `expected` to `location`; False, and no change, if it stood elsewhere."""
+        """Move the pointer from `expected` to `location`; return False, unchanged, if it is elsewhere."""
 
     def delete(self, name: TableName, expected: str) -> bool:
-        """Remove the pointer if it stands on `expected`; False, and no change, otherwise."""
+        """Delete the pointer if it equals `expected`; otherwise return False without a change."""
 
     def rename(self, source: TableName, target: TableName, expected: str) -> None:
-        """Move the pointer, which stands on `expected`, to another name.
+        """Rename the pointer, which equals `expected`.
 
         NoSuchTable if it does not stand there; TableExists or NoSuchNamespace for the target.
         """
 
     def tables(self, namespace: Namespace) -> list[TableName]:
-        """The tables directly in a namespace, sorted."""
+        """Return the tables directly in a namespace, sorted."""
 
     def namespaces(self) -> list[Namespace]:
-        """Every namespace, parents of nested ones included, sorted."""
+        """Return every namespace, including parents of nested ones, sorted."""
 
     def namespace_properties(self, namespace: Namespace) -> dict[str, str] | None:
-        """The properties of a namespace, or None if it does not exist."""
+        """Return the properties of a namespace, or None if it does not exist."""
 
     def create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> None:
-        """Make a namespace; NamespaceExists if there is one."""
+        """Create a namespace; NamespaceExists if there is one."""
 
     def change_namespace_properties(
         self, namespace: Namespace, removals: Sequence[str], updates: Mapping[str, str]
     ) -> frozenset[str]:
-        """Remove and set the properties that are named, and no other, in one step.
+        """Remove and set the named properties, in one step.
 
         The outcome that is recorded with it is the positions of `removals` that were there.
 
@@ -101,16 +102,16 @@ class PointerStore(Protocol):
         """
 
     def drop_namespace(self, namespace: Namespace) -> None:
-        """Remove a namespace; the caller has made sure that it is empty."""
+        """Drop a namespace; the caller has checked that it is empty."""
 
 
 def _is_table() -> ColumnElement[bool]:
-    """Other tools keep views in the same table of pointers."""
+    """Return whether a row is a table; other tools store views in the same table."""
     kind = iceberg_tables.c.iceberg_type
     return or_(kind.is_(None), kind == _TABLE)
 
 
-#: Each load asks this, so it is put together once.
+#: Each load runs this statement, so it is built once.
 _LOCATION: Final = select(iceberg_tables.c.metadata_location).where(
     *(
         iceberg_tables.c[name] == bindparam(name)
@@ -121,7 +122,7 @@ _LOCATION: Final = select(iceberg_tables.c.metadata_location).where(
 
 
 class SqlPointerStore:
-    """Pointers in SQL tables of pyiceberg's layout.
+    """Pointers in SQL tables with pyiceberg's layout.
 
     Args:
         engine: the database.
@@ -151,7 +152,7 @@ class SqlPointerStore:
                 connection.execute(insert(iceberg_tables).values(**row))
                 settle(connection, location)
         except IntegrityError as error:
-            raise TableExists(f"The table {name} exists.", table=str(name)) from error
+            raise TableExists(f"The table {name} already exists.", table=str(name)) from error
 
     def swap(self, name: TableName, expected: str, location: str) -> bool:
         statement = (
@@ -184,7 +185,7 @@ class SqlPointerStore:
                 if moved:
                     settle(connection, expected)
         except IntegrityError as error:
-            raise TableExists(f"The table {target} exists.", table=str(target)) from error
+            raise TableExists(f"The table {target} already exists.", table=str(target)) from error
         if not moved:
             raise NoSuchTable(f"The table {source} does not exist.", table=str(source))
 
@@ -221,20 +222,21 @@ class SqlPointerStore:
 
     def create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> None:
         if self.namespace_properties(namespace) is not None:
-            raise NamespaceExists(f"The namespace {'.'.join(namespace)} exists.")
+            raise NamespaceExists(f"The namespace {'.'.join(namespace)} already exists.")
         try:
             with write(self._engine) as connection:
                 ordinary = {name: value for name, value in properties.items() if name not in PROTECTING}
                 rows = self._property_rows(namespace, ordinary or _EXISTS)
                 connection.execute(insert(iceberg_namespace_properties), rows)
-                # One of this name may have been removed behind our back. What protects its tables stays.
+                # A namespace of this name can have been removed outside of the catalog. The properties that
+                # protect its tables stay.
                 self._delete_exposing(connection, namespace)
                 protecting = {name: properties[name] for name in properties.keys() & PROTECTING.keys()}
                 if protecting:
                     self._put(connection, lw_namespace_property, namespace, protecting, replace=True)
                 settle(connection)
         except IntegrityError as error:
-            raise NamespaceExists(f"The namespace {'.'.join(namespace)} exists.") from error
+            raise NamespaceExists(f"The namespace {'.'.join(namespace)} already exists.") from error
 
     def change_namespace_properties(
         self, namespace: Namespace, removals: Sequence[str], updates: Mapping[str, str]
@@ -245,7 +247,8 @@ class SqlPointerStore:
             for table in (iceberg_namespace_properties, lw_namespace_property):
                 gone = table.c.property_key.in_(sorted(removed))
                 connection.execute(delete(table).where(*self._is_namespace(namespace, table), gone))
-            # Whoever removes the last property at the same time finds the namespace in this row.
+            # A transaction that removes the last property at the same time still finds the namespace in this
+            # row.
             self._put(connection, iceberg_namespace_properties, namespace, _EXISTS, replace=False)
             for table, some in _by_table(updates):
                 self._put(connection, table, namespace, some, replace=True)
@@ -253,11 +256,11 @@ class SqlPointerStore:
         return frozenset(removed)
 
     def _locked_properties(self, connection: Connection, namespace: Namespace) -> dict[str, str]:
-        """The properties of a namespace, which no other transaction changes or drops until this one ends."""
+        """Return the properties of a namespace, locked until this transaction ends."""
         columns = iceberg_namespace_properties.c
         query = select(columns.property_key, columns.property_value).where(*self._is_namespace(namespace))
         connection.execute(query.order_by(columns.property_key).with_for_update())
-        # Read again: rows that were waited for, and others, may have changed meanwhile.
+        # Read again: rows that this transaction waited for, and others, can have changed.
         found = self._stored(connection, namespace, iceberg_namespace_properties)
         if not found and namespace not in self._namespaces(connection):
             raise _no_namespace(namespace)
@@ -272,7 +275,7 @@ class SqlPointerStore:
         *,
         replace: bool,
     ) -> None:
-        """Insert properties; those that are there are replaced or left."""
+        """Insert properties; existing ones are replaced or kept."""
         insert_into = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
         statement = insert_into(table)
         keys = list(table.primary_key)
@@ -333,7 +336,7 @@ class SqlPointerStore:
         return select(columns.table_namespace).where(columns.catalog_name == self._catalog).distinct()
 
     def _property_rows(self, namespace: Namespace, properties: Mapping[str, str]) -> list[dict[str, str]]:
-        """In one order, so that two transactions never wait for each other."""
+        """Return rows in one order, so that two transactions never deadlock."""
         key = {"catalog_name": self._catalog, "namespace": ".".join(namespace)}
         return [
             key | {"property_key": name, "property_value": properties[name]} for name in sorted(properties)
@@ -341,7 +344,7 @@ class SqlPointerStore:
 
 
 def _by_table(properties: Mapping[str, str]) -> list[tuple[Table, dict[str, str]]]:
-    """Where properties are stored: those that protect tables apart from all others."""
+    """Group properties by the table that stores them: those that protect tables are separate."""
     protecting = {name: value for name, value in properties.items() if name in PROTECTING}
     others = {name: value for name, value in properties.items() if name not in PROTECTING}
     parts = [(iceberg_namespace_properties, others), (lw_namespace_property, protecting)]
@@ -349,7 +352,7 @@ def _by_table(properties: Mapping[str, str]) -> list[tuple[Table, dict[str, str]
 
 
 def _shown(stored: Mapping[str, str]) -> dict[str, str]:
-    """Ordinary properties; protecting ones found among them are ignored."""
+    """Return ordinary properties; protecting ones among them are ignored."""
     return {
         key: value
         for key, value in stored.items()
@@ -366,6 +369,7 @@ def _no_namespace(namespace: Namespace) -> NoSuchNamespace:
 def _bounded(location: str) -> str:
     if len(location) > MAX_LOCATION_LENGTH:
         raise RequestInvalid(
-            f"A metadata location has at most {MAX_LOCATION_LENGTH} characters.", rule="metadata-location"
+            f"The metadata location is longer than {MAX_LOCATION_LENGTH} characters.",
+            rule="metadata-location",
         )
     return location

@@ -28,12 +28,12 @@ from sqlalchemy import Connection, Row, bindparam, delete, insert, select, updat
 from catalog.db.schema import lw_governed, lw_seal, lw_sealed_file, lw_table
 from policy.errors import MetadataTampered
 
-#: Parameters a statement may hold, well below SQLite's and PostgreSQL's limits.
+#: The maximum number of parameters in a statement, well below SQLite's and PostgreSQL's limits.
 _BATCH: Final = 500
 
 
 class SealState(StrEnum):
-    """Where a seal stands in its life."""
+    """The state of a seal."""
 
     PREPARED = "prepared"
     CURRENT = "current"
@@ -42,7 +42,7 @@ class SealState(StrEnum):
 
 
 class FileKind(StrEnum):
-    """What a sealed file is."""
+    """The kind of a sealed file."""
 
     MANIFEST_LIST = "manifest-list"
     MANIFEST = "manifest"
@@ -50,14 +50,14 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What was sealed of some bytes: their SHA-256 in hex and their length in bytes."""
+    """The digest of sealed bytes: SHA-256 in hexadecimal, and length in bytes."""
 
     sha256: str
     length: int
 
     @classmethod
     def of(cls, data: bytes) -> Self:
-        """The digest of `data`."""
+        """Return the digest of `data`."""
         return cls(hashlib.sha256(data).hexdigest(), len(data))
 
 
@@ -77,7 +77,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class SealedFile:
-    """The digest of a manifest list or manifest, with what its parent says of it.
+    """The digest of a manifest list or manifest, with its record in the parent.
 
     For a manifest list, `sequence_number` is its snapshot's, and spec and content are -1; `verified` says
     whether the snapshot was compared with its parent when it was committed.
@@ -95,7 +95,7 @@ class SealedFile:
 
 @dataclass(frozen=True, slots=True)
 class SealRequest:
-    """A seal to be prepared."""
+    """A seal to prepare."""
 
     table_id: str
     metadata_location: str
@@ -109,7 +109,7 @@ class SealRequest:
 
 
 def check_digest(data: bytes, digest: Digest, *, what: str, path: str, table: str) -> Digest:
-    """Hold bytes that were read against what was sealed.
+    """Compare bytes with their seal.
 
     Returns:
         the digest of the bytes, which is the sealed one.
@@ -119,16 +119,17 @@ def check_digest(data: bytes, digest: Digest, *, what: str, path: str, table: st
     """
     if Digest.of(data) != digest:
         raise MetadataTampered(
-            f"The {what} is not what was sealed: its bytes have been changed since it was committed.",
+            f"The {what} does not match its seal: its bytes were changed after the commit.",
             table=table,
             path=path,
             rule="seal",
-            hint="Restore the file from a backup, or have an administrator examine and reseal the table.",
+            hint="Restore the file from a backup, or have an administrator examine and reseal the "
+            "table (`lakewarden table reseal`).",
         )
     return digest
 
 
-# Every load and plan asks these, so they are put together once.
+# Every load and plan runs these statements, so they are built once.
 _FIND: Final = select(lw_seal).where(lw_seal.c.metadata_location == bindparam("metadata_location"))
 _SEALED_FILES: Final = (
     select(lw_sealed_file)
@@ -142,20 +143,20 @@ _SEALED_FILES: Final = (
 
 
 def find(connection: Connection, metadata_location: str) -> Seal | None:
-    """The seal of a metadata.json, in whatever state."""
+    """Return the seal of a metadata.json, in any state."""
     row = connection.execute(_FIND, {"metadata_location": metadata_location}).first()
     return None if row is None else _seal(row)
 
 
 def current(connection: Connection, table_id: str) -> Seal | None:
-    """The table's current seal."""
+    """Return the table's current seal."""
     statement = select(lw_seal).where(lw_seal.c.table_id == table_id, lw_seal.c.state == SealState.CURRENT)
     row = connection.execute(statement).first()
     return None if row is None else _seal(row)
 
 
 def is_being_followed(connection: Connection, seal: Seal) -> bool:
-    """Whether a commit on top of a seal is prepared, so that the pointer can move to it."""
+    """Return whether a commit on top of a seal is prepared, so that the pointer can move to it."""
     next_one = (
         lw_seal.c.table_id == seal.table_id,
         lw_seal.c.base_location == seal.metadata_location,
@@ -165,7 +166,7 @@ def is_being_followed(connection: Connection, seal: Seal) -> bool:
 
 
 def prepare(connection: Connection, request: SealRequest) -> Seal:
-    """Record a seal, and its files, in state prepared.
+    """Record a seal and its files in the state prepared.
 
     Raises:
         MetadataTampered: a file's path is sealed already, with other bytes.
@@ -199,7 +200,7 @@ def prepare(connection: Connection, request: SealRequest) -> Seal:
 
 
 def promote(connection: Connection, seal: Seal) -> bool:
-    """Make a prepared seal current, with its governed version; the pointer stands on it.
+    """Make a prepared seal current, with its governed version; the pointer equals its location.
 
     Promoting one that has been promoted is fine. False if the seal was not prepared on the current one.
     """
@@ -221,14 +222,14 @@ def promote(connection: Connection, seal: Seal) -> bool:
 
 
 def abandon(connection: Connection, seal: Seal) -> None:
-    """Mark a prepared seal as lost; one that was promoted meanwhile stays."""
+    """Abandon a prepared seal; one that was promoted meanwhile stays."""
     statement = update(lw_seal).where(lw_seal.c.id == seal.id, lw_seal.c.state == SealState.PREPARED)
     if connection.execute(statement.values(state=SealState.ABANDONED)).rowcount:
         connection.execute(delete(lw_sealed_file).where(lw_sealed_file.c.seal_id == seal.id))
 
 
 def abandon_creation(connection: Connection, table_id: str) -> None:
-    """Mark what was prepared of a table that was never created as lost, so that none of it can land."""
+    """Abandon what was prepared for a table that was never created, so that none of it can be published."""
     mine = (lw_seal.c.table_id == table_id, lw_seal.c.state == SealState.PREPARED)
     lost = connection.scalars(select(lw_seal.c.id).where(*mine)).all()
     connection.execute(update(lw_seal).where(lw_seal.c.id.in_(lost)).values(state=SealState.ABANDONED))
@@ -245,14 +246,16 @@ def reinstate(connection: Connection, seal: Seal) -> None:
 
 
 def discard(connection: Connection, seal: Seal) -> None:
-    """Remove the seal of a commit that never landed, so that its metadata.json can be sealed after all."""
+    """Remove the seal of a commit that was never published, so that its metadata.json can be sealed after
+    all.
+    """
     if seal.state in (SealState.PREPARED, SealState.ABANDONED):
         connection.execute(delete(lw_sealed_file).where(lw_sealed_file.c.seal_id == seal.id))
         connection.execute(delete(lw_seal).where(lw_seal.c.id == seal.id))
 
 
 def sealed_files(connection: Connection, table_id: str, paths: Iterable[str]) -> dict[str, SealedFile]:
-    """Those of `paths` that are sealed for the table, by path."""
+    """Return those of `paths` that are sealed for the table, by path."""
     found: dict[str, SealedFile] = {}
     for batch in _batches(sorted(set(paths))):
         rows = connection.execute(_SEALED_FILES, {"table_id": table_id, "paths": batch})
@@ -261,7 +264,7 @@ def sealed_files(connection: Connection, table_id: str, paths: Iterable[str]) ->
 
 
 def holds_snapshot(connection: Connection, table_id: str, snapshot_id: int) -> bool:
-    """Whether a snapshot was ever committed to the table; it may have expired since."""
+    """Return whether a snapshot was ever committed to the table; it can have expired since."""
     statement = (
         select(lw_sealed_file.c.path)
         .join(lw_seal, lw_seal.c.id == lw_sealed_file.c.seal_id)
@@ -276,7 +279,7 @@ def holds_snapshot(connection: Connection, table_id: str, snapshot_id: int) -> b
 
 
 def is_settled(connection: Connection, table_id: str, metadata_location: str) -> bool:
-    """Whether a metadata.json is the current one, and no commit on top of it is under way.
+    """Return whether a metadata.json is the current one, and no commit on top of it is in progress.
 
     One that was cut short before the pointer moved counts as under way until the next commit lands.
     """
@@ -289,7 +292,7 @@ def is_settled(connection: Connection, table_id: str, metadata_location: str) ->
 
 
 def lock_table(connection: Connection, table_id: str) -> None:
-    """Let one transaction at a time change a table's state (SQLite has one writer anyway)."""
+    """Lock, so that one transaction at a time changes a table's state (SQLite has one writer anyway)."""
     connection.execute(select(lw_table.c.id).where(lw_table.c.id == table_id).with_for_update())
 
 
@@ -298,10 +301,10 @@ def _record_files(connection: Connection, request: SealRequest, seal_id: int) ->
     for file in request.files:
         if file.path in known and known[file.path] != file:
             raise MetadataTampered(
-                f"The {file.kind.value} is sealed already with other bytes.",
+                f"The {file.kind.value} is already sealed with different bytes.",
                 path=file.path,
                 rule="seal",
-                hint="Write metadata under a name that was never used.",
+                hint="Write metadata under a new name.",
             )
     rows = [_file_row(file, request.table_id, seal_id) for file in request.files if file.path not in known]
     if rows:
@@ -309,7 +312,7 @@ def _record_files(connection: Connection, request: SealRequest, seal_id: int) ->
 
 
 def _abandon_rivals(connection: Connection, seal: Seal) -> None:
-    """Commits prepared on the same base can no longer win."""
+    """Abandon commits that were prepared on the same base; they can no longer win."""
     base = lw_seal.c.base_location
     statement = update(lw_seal).where(
         lw_seal.c.table_id == seal.table_id,

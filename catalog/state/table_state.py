@@ -1,4 +1,4 @@
-"""Governed state: which table a name is bound to, what governs it, and its keys.
+"""Governed state: the binding of names to tables, governed versions, and keys.
 
 Everything here is read from and written to the catalog's own database, through a connection that the caller
 opened, so that what belongs together changes in one transaction. Nothing is ever taken from a metadata file.
@@ -29,7 +29,7 @@ from policy.location.location import Location
 
 
 class TableState(StrEnum):
-    """Where a table stands in its life: prepared is one whose creation is under way."""
+    """The state of a table; a prepared table is being created."""
 
     PREPARED = "prepared"
     ACTIVE = "active"
@@ -62,7 +62,7 @@ class TableRecord:
 
 @dataclass(frozen=True, slots=True)
 class Governed:
-    """One version of what governs a table.
+    """A version of a table's governed properties.
 
     Attributes:
         version: counts up with each change.
@@ -78,18 +78,18 @@ class Governed:
 
     @property
     def ever_encrypted(self) -> bool:
-        """Whether any epoch encrypts."""
+        """Return whether any epoch encrypts."""
         return any(epoch.spec.encrypts for epoch in self.epochs.entries)
 
     def to_properties(self) -> dict[str, str]:
-        """The governed properties in force, as users see them."""
+        """Return the governed properties in force, as users see them."""
         shown = {"read.allowed.data.paths": self.allowed.to_property(), **self.spec.to_properties()}
         if self.epochs.current.peks:
             shown["encryption.pek-id"] = ",".join(str(ref.pek_id) for ref in self.epochs.current.peks)
         return shown
 
 
-# Every load asks these, so they are put together once.
+# Every load runs these statements, so they are built once.
 _BOUND: Final = (
     select(lw_table)
     .join(lw_binding, lw_binding.c.table_id == lw_table.c.id)
@@ -105,37 +105,37 @@ _CURRENT_GOVERNED: Final = select(lw_governed).where(
 
 
 def bound(connection: Connection, catalog: str, name: TableName) -> TableRecord | None:
-    """The active table of that name."""
+    """Return the active table with that name."""
     wanted = {"catalog": catalog, "namespace": name.database, "name": name.name}
     row = connection.execute(_BOUND, wanted).first()
     return None if row is None else table_of(row)
 
 
 def require_unbound(connection: Connection, catalog: str, name: TableName) -> None:
-    """Make sure that a name is free.
+    """Check that a name is free.
 
     Raises:
         TableExists: it is bound to a table.
     """
     if bound(connection, catalog, name) is not None:
-        raise TableExists(f"The table {name} exists.", table=str(name))
+        raise TableExists(f"The table {name} already exists.", table=str(name))
 
 
 def bound_tables(connection: Connection, catalog: str) -> list[TableRecord]:
-    """Every active table."""
+    """Return every active table."""
     statement = select(lw_table).join(lw_binding, lw_binding.c.table_id == lw_table.c.id)
     rows = connection.execute(statement.where(lw_binding.c.catalog == catalog))
     return [table_of(row) for row in rows]
 
 
 def table_by_uuid(connection: Connection, table_uuid: UUID) -> TableRecord | None:
-    """The table, in whatever state, that has this UUID."""
+    """Return the table with this UUID, in any state."""
     row = connection.execute(select(lw_table).where(lw_table.c.table_uuid == str(table_uuid))).first()
     return None if row is None else table_of(row)
 
 
 def tombstone(connection: Connection, catalog: str, table_uuid: UUID) -> TableRecord | None:
-    """What is left of a catalog's table that was dropped, or purged, with this UUID."""
+    """Return the tombstone of a dropped or purged table with this UUID."""
     mine = (lw_table.c.catalog == catalog, lw_table.c.table_uuid == str(table_uuid))
     gone = lw_table.c.state.in_((TableState.DROPPED, TableState.PURGED))
     row = connection.execute(select(lw_table).where(*mine, gone)).first()
@@ -143,13 +143,13 @@ def tombstone(connection: Connection, catalog: str, table_uuid: UUID) -> TableRe
 
 
 def table_by_id(connection: Connection, table_id: str) -> TableRecord | None:
-    """The table, in whatever state, that has this internal id."""
+    """Return the table with this internal id, in any state."""
     row = connection.execute(select(lw_table).where(lw_table.c.id == table_id)).first()
     return None if row is None else table_of(row)
 
 
 def add_table(connection: Connection, catalog: str, record: TableRecord, at_ms: int) -> None:
-    """Record a table whose creation is under way.
+    """Add a table that is being created.
 
     Raises:
         CommitConflict: its UUID is known already.
@@ -169,9 +169,7 @@ def add_table(connection: Connection, catalog: str, record: TableRecord, at_ms: 
     try:
         connection.execute(insert(lw_table).values(**values))
     except IntegrityError as error:
-        raise CommitConflict(
-            "The table is being created by another request.", table=str(record.name)
-        ) from error
+        raise CommitConflict("Another request is creating the table.", table=str(record.name)) from error
 
 
 def bind(connection: Connection, catalog: str, record: TableRecord) -> None:
@@ -185,7 +183,7 @@ def bind(connection: Connection, catalog: str, record: TableRecord) -> None:
     try:
         connection.execute(insert(lw_binding).values(**values))
     except IntegrityError as error:
-        raise TableExists(f"The table {name} exists.", table=str(name)) from error
+        raise TableExists(f"The table {name} already exists.", table=str(name)) from error
     statement = update(lw_table).where(lw_table.c.id == record.id)
     connection.execute(
         statement.values(
@@ -202,7 +200,7 @@ def bind(connection: Connection, catalog: str, record: TableRecord) -> None:
 
 
 def rebind(connection: Connection, catalog: str, record: TableRecord, target: TableName) -> None:
-    """Give the table another name.
+    """Rename the table.
 
     Raises:
         TableExists: the new name is bound to another table.
@@ -211,13 +209,13 @@ def rebind(connection: Connection, catalog: str, record: TableRecord, target: Ta
     try:
         connection.execute(update(lw_binding).where(lw_binding.c.table_id == record.id).values(**values))
     except IntegrityError as error:
-        raise TableExists(f"The table {target} exists.", table=str(target)) from error
+        raise TableExists(f"The table {target} already exists.", table=str(target)) from error
     values |= {"pending_namespace": None, "pending_name": None}
     connection.execute(update(lw_table).where(lw_table.c.id == record.id).values(**values))
 
 
 def intend_rename(connection: Connection, record: TableRecord, target: TableName) -> None:
-    """Record that the table is being renamed, so that a rename that is cut short is finished.
+    """Record that the table is being renamed, so that an interrupted rename is finished.
 
     Raises:
         CommitConflict: the table has been renamed, dropped or registered meanwhile.
@@ -226,7 +224,7 @@ def intend_rename(connection: Connection, record: TableRecord, target: TableName
 
 
 def take_back_rename(connection: Connection, record: TableRecord, target: TableName) -> None:
-    """The table is not being given that name after all."""
+    """Take back an intended rename."""
     columns = lw_table.c
     pending = (columns.pending_namespace == target.database, columns.pending_name == target.name)
     statement = update(lw_table).where(columns.id == record.id, *pending)
@@ -234,7 +232,7 @@ def take_back_rename(connection: Connection, record: TableRecord, target: TableN
 
 
 def intend_drop(connection: Connection, record: TableRecord, at_ms: int, *, purge: bool = False) -> None:
-    """Record that the table is being dropped or purged, so that what is cut short is finished.
+    """Record that the table is being dropped or purged, so that an interrupted drop is finished.
 
     Raises:
         CommitConflict: the table has been renamed or dropped meanwhile.
@@ -243,7 +241,7 @@ def intend_drop(connection: Connection, record: TableRecord, at_ms: int, *, purg
 
 
 def take_back_drop(connection: Connection, record: TableRecord) -> None:
-    """The table is not being dropped after all."""
+    """Take back an intended drop."""
     statement = update(lw_table).where(lw_table.c.id == record.id, lw_table.c.state == TableState.ACTIVE)
     connection.execute(statement.values(dropped_ms=None, purging=None))
 
@@ -258,14 +256,14 @@ def _intend(connection: Connection, record: TableRecord, values: dict[str, objec
     )
     if connection.execute(update(lw_table).where(*as_it_was).values(**values)).rowcount != 1:
         raise CommitConflict(
-            "The table was renamed, dropped or registered by another request.",
+            "Another request renamed, dropped or registered the table.",
             table=str(record.name),
-            hint="Look again, and repeat what is still wanted.",
+            hint="Load the table again, and repeat the request if it is still needed.",
         )
 
 
 def bury(connection: Connection, record: TableRecord) -> TableRecord:
-    """Unbind the name of a table whose drop was recorded as intended; it becomes a tombstone.
+    """Unbind the name of a table with an intended drop; the table becomes a tombstone.
 
     Returns:
         the table as it is now; one that came back since the drop was intended stays.
@@ -279,7 +277,7 @@ def bury(connection: Connection, record: TableRecord) -> TableRecord:
 
 
 def dropping_before(connection: Connection, catalog: str, at_ms: int) -> list[TableRecord]:
-    """Tables whose drop was intended before a time and not finished, and tombstones whose files are left."""
+    """Return tables with an unfinished drop from before a time, and tombstones with files left."""
     columns = lw_table.c
     active = columns.state == TableState.ACTIVE
     left = and_(columns.state == TableState.DROPPED, columns.purging.is_(True))
@@ -288,12 +286,12 @@ def dropping_before(connection: Connection, catalog: str, at_ms: int) -> list[Ta
 
 
 def set_table_state(connection: Connection, table_id: str, state: TableState) -> None:
-    """Move a table to another state."""
+    """Set the state of a table."""
     connection.execute(update(lw_table).where(lw_table.c.id == table_id).values(state=state))
 
 
 def set_location(connection: Connection, table_id: str, location: Location, *, default: bool = False) -> None:
-    """Record where an authorized commit puts the table."""
+    """Record the table's location from an authorized commit."""
     statement = update(lw_table).where(lw_table.c.id == table_id)
     connection.execute(statement.values(location=location.canonical, default_location=default))
 
@@ -305,7 +303,7 @@ def count_cleanup(connection: Connection, table_id: str) -> None:
 
 
 def allowed_of_others(connection: Connection, catalog: str, except_id: str) -> Iterator[AllowList]:
-    """The allowed locations of every other table that is there or can come back."""
+    """Return the allowed locations of every other table that exists or can be registered again."""
     statement = (
         select(lw_governed.c.allowed_paths)
         .join(lw_table, lw_table.c.id == lw_governed.c.table_id)
@@ -321,20 +319,20 @@ def allowed_of_others(connection: Connection, catalog: str, except_id: str) -> I
 
 
 def current_governed(connection: Connection, table_id: str) -> Governed | None:
-    """What governs the table now."""
+    """Return the table's current governed version."""
     row = connection.execute(_CURRENT_GOVERNED, {"table_id": table_id}).first()
     return None if row is None else _governed(row)
 
 
 def governed_version(connection: Connection, table_id: str, version: int) -> Governed | None:
-    """A version of what governs, or is to govern, a table."""
+    """Return a current or prepared governed version of a table."""
     mine = (lw_governed.c.table_id == table_id, lw_governed.c.version == version)
     row = connection.execute(select(lw_governed).where(*mine)).first()
     return None if row is None else _governed(row)
 
 
 def next_governed_version(connection: Connection, table_id: str) -> int:
-    """A version number that no governed version of the table has."""
+    """Return a version number that no governed version of the table has."""
     highest = connection.scalar(
         select(func.max(lw_governed.c.version)).where(lw_governed.c.table_id == table_id)
     )
@@ -342,7 +340,7 @@ def next_governed_version(connection: Connection, table_id: str) -> int:
 
 
 def add_governed(connection: Connection, table_id: str, governed: Governed, author: str, at_ms: int) -> None:
-    """Record a governed version in state prepared; it takes force with the seal that names it.
+    """Add a governed version in the state prepared; it takes effect with the seal that names it.
 
     Raises:
         CommitConflict: another commit is preparing the same version.
@@ -360,22 +358,22 @@ def add_governed(connection: Connection, table_id: str, governed: Governed, auth
     try:
         connection.execute(insert(lw_governed).values(**values))
     except IntegrityError as error:
-        raise CommitConflict("Another change of the governed properties came first.") from error
+        raise CommitConflict("Another request changed the governed properties at the same time.") from error
 
 
 def forget_creation(connection: Connection, table_id: str) -> None:
-    """Leave nothing of a table that was never created but its tombstone: no claim, no key."""
+    """Remove everything of a table that was never created except its tombstone: claims and keys."""
     connection.execute(delete(lw_pek).where(lw_pek.c.table_id == table_id))
     set_table_state(connection, table_id, TableState.PURGED)
 
 
 def new_table_id() -> str:
-    """An internal id; it is never shown outside."""
+    """Return a new internal id; it is never shown to users."""
     return str(uuid.uuid4())
 
 
 def table_of(row: Row[tuple[object, ...]]) -> TableRecord:
-    """A row of `lw_table` as a record."""
+    """Convert a row of `lw_table` to a record."""
     return TableRecord(
         row.id,
         UUID(row.table_uuid),
@@ -411,6 +409,6 @@ def _epoch(document: Any) -> Epoch:
     spec = EncryptionSpec.parse(document["spec"], catalog_master_key_id=None)
     columns = tuple(KeyedFields(key, tuple(ids)) for key, ids in document["columns"])
     peks = tuple(PekRef(UUID(pek_id), version, key_id) for pek_id, version, key_id in document["peks"])
-    # What was kept before masks were in effect has none.
+    # Older versions have no masks.
     masks = tuple((field_id, mask) for field_id, mask in document.get("masks", ()))
     return Epoch(document["from"], spec, columns, peks, masks)

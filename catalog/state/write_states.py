@@ -7,7 +7,7 @@ from typing import Final
 
 
 class WriteState(StrEnum):
-    """Where a write stands in its life."""
+    """The state of a write."""
 
     OPEN = "open"
     COMMITTING = "committing"
@@ -18,7 +18,7 @@ class WriteState(StrEnum):
     SWEPT = "swept"
 
 
-#: A write that may still be committed.
+#: A write that can still be committed.
 ALIVE: Final = (WriteState.OPEN, WriteState.COMMITTING)
-#: A write whose commit is known to have landed.
+#: A write whose commit is known to be published.
 DONE: Final = (WriteState.COMMITTED, WriteState.CLOSED)

@@ -344,7 +344,7 @@ def test_what_was_searched_is_all_there(haystack: Haystack) -> None:
     for rule in ("kms-deadline", "rule=kms]", "length"):
         assert rule in haystack.text(" kms")
     done, refused = haystack.text(" 0"), haystack.text(" 1")
-    assert MASTER_KEY in done and "is not valid" in refused and "does not answer" in refused
+    assert MASTER_KEY in done and "is not valid" in refused and "does not respond" in refused
 
 
 def test_what_was_searched_for_are_the_keys(haystack: Haystack) -> None:

@@ -330,11 +330,11 @@ def test_more_chains_than_a_checkpoint_names_are_named_by_the_next(
 
 
 def test_a_missing_or_open_key_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StateUnavailable, match="key of the audit trail"):
+    with pytest.raises(StateUnavailable, match="key of the audit log"):
         Signer(tmp_path / "missing.key")
     KeyFile.create(tmp_path / "open.key")
     (tmp_path / "open.key").chmod(0o644)
-    with pytest.raises(StateUnavailable, match="key of the audit trail"):
+    with pytest.raises(StateUnavailable, match="key of the audit log"):
         Signer(tmp_path / "open.key")
 
 

@@ -181,7 +181,7 @@ def test_invented_names_cost_a_bounded_number_of_records_and_none_is_lost(engine
     assert sum(record.decisions for record in records) == 3_000
     assert [record.resource for record in records[:3]] == ["db.t0", "db.t1", "db.t2"]
     begun, counted = records[-2:]
-    assert begun.reasons[1].detail == "From here on, refusals of this action by this rule are counted."
+    assert begun.reasons[1].detail == "Further refusals of this action by this rule are counted."
     assert counted.decisions == 3_000 - audit_tallies.DISTINCT - 1
     assert "db.t17, db.t18, db.t19" in counted.reasons[1].detail
     assert verify(engine) == []

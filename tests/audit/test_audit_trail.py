@@ -121,7 +121,7 @@ def test_a_locked_database_fails_every_waiting_append_and_the_chain_goes_on(
         for thread in threads:
             thread.join()
     assert len(failures) == 4
-    assert all("without a record there is no grant" in str(error) for error in failures)
+    assert all("could not be recorded in the audit log" in str(error) for error in failures)
     trail.append([_record()])
     assert _sequences(engine) == [1, 2]
     assert verify(engine) == []
@@ -204,7 +204,7 @@ def test_a_full_queue_is_refused_in_bounded_time(
         for thread in threads:
             thread.join()
     assert len(outcomes) == 4
-    assert any("too many records" in str(error) for error in outcomes)
+    assert any("queue of records is full" in str(error) for error in outcomes)
 
 
 def test_an_append_inside_a_write_block_is_refused_at_once(engine: Engine, trail: AuditTrail) -> None:
@@ -266,7 +266,7 @@ def test_a_database_that_is_full_or_read_only_stops_grants_and_refusals_and_noth
     record = replace(_record("bob", resource="x" * 1_900), allowed=allowed)
     other = sqlite3.connect(str(engine.url.database), isolation_level=None)
     other.execute("CREATE TRIGGER full BEFORE INSERT ON lw_audit BEGIN SELECT RAISE(ABORT, 'full'); END")
-    with pytest.raises(StateUnavailable, match="without a record there is no grant"):
+    with pytest.raises(StateUnavailable, match="could not be recorded in the audit log"):
         trail.append([record])
     other.execute("DROP TRIGGER full")
     other.close()

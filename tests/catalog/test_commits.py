@@ -188,7 +188,7 @@ def test_an_encrypted_table_is_not_partitioned_or_sorted_later(lake: Lake) -> No
 def test_governed_properties_and_rows_do_not_come_in_one_commit(lake: Lake) -> None:
     table = make(lake)
     before = load(lake, table)
-    with pytest.raises(RequestInvalid, match="at once"), table.transaction() as transaction:
+    with pytest.raises(RequestInvalid, match="cannot both change"), table.transaction() as transaction:
         transaction.set_properties({PATHS: f"{table.location()},s3://b/x"})
         transaction.append(rows(1))
     assert load(lake, table).etag == before.etag

@@ -456,5 +456,5 @@ def test_a_manifest_that_gets_another_seal_meanwhile_is_not_sealed(
     monkeypatch.setattr(lake.services.reader, "sealed", outdated)
     with pytest.raises(MetadataTampered) as refused:
         rewrap(lake, name)
-    assert "sealed already with other bytes" in refused.value.message
+    assert "already sealed with different bytes" in refused.value.message
     assert load(lake, name).metadata_location == location

@@ -285,7 +285,7 @@ def test_a_pointer_that_was_removed_is_put_back(lake: Lake) -> None:
     table = make(lake)
     with write(lake.services.engine) as connection:
         connection.execute(iceberg_tables.delete().where(iceberg_tables.c.table_name == table.name()[-1]))
-    with pytest.raises(NoSuchTable, match="pointer is gone"):
+    with pytest.raises(NoSuchTable, match="pointer does not exist"):
         lake.catalog().load_table(table.name())
     lake.services.registration.restore(lake.caller(ALICE), name_of(table))
     assert lake.catalog().load_table(table.name()).metadata == table.metadata

@@ -266,5 +266,5 @@ def test_a_change_names_each_document_once(lake: Lake, edits: list[Edit]) -> Non
 
 
 def test_a_document_is_bounded() -> None:
-    with pytest.raises(LakewardenError, match="at most"):
+    with pytest.raises(LakewardenError, match="is larger than"):
         Edit(MAIN, b"x" * (16 * 1024 * 1024 + 1), None)

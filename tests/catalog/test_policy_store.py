@@ -184,7 +184,7 @@ def test_rows_edited_behind_the_catalogs_back_are_not_taken_for_policies(
         assert not isinstance(change, str)
         table = change.table  # type: ignore[attr-defined]
         connection.execute(change.where(table.c.catalog == catalog_name))  # type: ignore[attr-defined]
-    with pytest.raises(PolicyInvalid, match="not those that were recorded"):
+    with pytest.raises(PolicyInvalid, match="do not match their recorded digest"):
         documents.current()
     with pytest.raises(PolicyInvalid):
         PolicyStore(PolicyFiles([]), documents, clock=clock)

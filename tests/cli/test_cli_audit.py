@@ -46,7 +46,7 @@ def test_checkpoints_are_signed_and_another_key_does_not_count(host: Host) -> No
     key_file = host.settings().audit.key_file
     assert key_file is not None and key_file.stat().st_mode & 0o777 == 0o600
     key_file.unlink()
-    assert "key of the audit trail" in host.run("audit", "verify", code=1).stderr
+    assert "key of the audit log" in host.run("audit", "verify", code=1).stderr
     host.run("token", "issue", "carol")
     key_file.write_text("0" * 64)
     key_file.chmod(0o600)

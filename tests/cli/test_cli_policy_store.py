@@ -109,7 +109,7 @@ def test_the_last_administrator_is_not_shut_out_unless_it_is_forced_and_comes_ba
     host: Host, tmp_path: Path
 ) -> None:
     denial = _denial(tmp_path)
-    assert "nobody who holds a token" in host.run("policy", "put", "no", denial, code=1).stderr
+    assert "no user with a token" in host.run("policy", "put", "no", denial, code=1).stderr
     assert host.json("policy", "put", "no", str(denial), "--dry-run")["lockout"] is not None
     host.run("policy", "put", "no", denial, "--force")
     assert host.json("audit", "show", "--limit", "1")[0]["reasons"][-1]["rule"] == "policy-lockout"

@@ -241,7 +241,7 @@ class TestManifestLists:
         schema["fields"] = [field for field in schema["fields"] if field["name"] != missing]
         out = io.BytesIO()
         fastavro.writer(out, schema, list(reader))
-        with pytest.raises(MetadataInvalid, match=f"has no {missing}"):
+        with pytest.raises(MetadataInvalid, match=f"lacks {missing}"):
             decode_manifest_list(out.getvalue(), path=PATH, format_version=2)
 
     @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ class TestFraming:
 
     def test_bytes_behind_a_compressed_block(self) -> None:
         packed = raw_deflate(entry_bytes())
-        refused(container(entry_schema(), [(1, packed + b"12345")], avro__codec="deflate"), "does not end")
+        refused(container(entry_schema(), [(1, packed + b"12345")], avro__codec="deflate"), "after its end")
         frame = zstandard.compress(entry_bytes())
         refused(container(entry_schema(), [(1, frame + b"12345")], avro__codec="zstandard"))
 

@@ -128,7 +128,7 @@ def test_keystore_of_the_first_release_is_read_and_kept_as_it_was(tmp_path):
 def test_keystore_never_outgrows_what_is_read_again(kms, tmp_path, monkeypatch):
     before = store(tmp_path).read_bytes()
     monkeypatch.setattr("catalog.kms.local.MAX_KEYSTORE_BYTES", len(before) + 50)
-    with pytest.raises(RequestInvalid, match="full"):
+    with pytest.raises(RequestInvalid, match="maximum size"):
         kms.rotate_master_key("lake")
     assert store(tmp_path).read_bytes() == before
 

@@ -168,7 +168,7 @@ def test_a_one_time_token_serves_one_launch_and_its_file_is_deleted(spark_lake: 
     _launch(spark_lake, file)
     assert not file.exists()
     again = engine_token_file(token)
-    with pytest.raises(Exception, match=r"NotAuthenticated.*has registered a key already") as caught:
+    with pytest.raises(Exception, match=r"NotAuthenticated.*has already registered a key") as caught:
         _launch(spark_lake, again)
     assert token not in str(caught.value)
     again.unlink()

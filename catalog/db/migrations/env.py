@@ -1,4 +1,4 @@
-"""What alembic runs for each command.
+"""The environment that alembic runs for each command.
 
 - The caller hands in a connection with an open transaction that already holds the lock
   (`catalog.db.migrate`); nothing is committed here.

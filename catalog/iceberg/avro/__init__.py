@@ -1,1 +1,1 @@
-"""A bounded decoder of Avro, from untrusted bytes into Arrow."""
+"""A bounded Avro decoder, from untrusted bytes into Arrow."""

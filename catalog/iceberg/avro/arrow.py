@@ -1,4 +1,4 @@
-"""Turns decoded columns into Arrow arrays.
+"""Converts decoded columns to Arrow arrays.
 
 Numbers are checked against the range of their Arrow type, text against UTF-8. Bytes are copied once, by
 Arrow, out of the chunk: an array that is laid over the whole chunk, with the gaps between the values as
@@ -19,12 +19,12 @@ from catalog.iceberg.avro.schema import Field, Option, Scalar
 _INT = (-(2**31), 2**31 - 1)
 _RANGES: Final = {pa.int8(): (-(2**7), 2**7 - 1), pa.int32(): _INT, pa.date32(): _INT}
 _WIDE_DECIMAL: Final = 16
-#: The metadata key that carries the field id of a partition field in its Arrow type.
+#: The metadata key of a partition field's id in its Arrow type.
 FIELD_ID: Final = "field-id"
 
 
 class ArrowMaker:
-    """Makes Arrow arrays of the columns of one chunk.
+    """Converts the columns of one chunk to Arrow arrays.
 
     Args:
         payload: the bytes of the chunk.
@@ -35,7 +35,7 @@ class ArrowMaker:
         self._data = np.frombuffer(payload, np.uint8)
 
     def numbers(self, column: Column, kind: pa.DataType) -> pa.Array:
-        """Numbers or booleans as an array of `kind`.
+        """Convert numbers or booleans to an array of `kind`.
 
         Raises:
             Malformed: a number is out of range.
@@ -44,7 +44,7 @@ class ArrowMaker:
         values = _longs(inner)
         low, high = _RANGES.get(kind, (None, None))
         if low is not None and len(values) and (values.min() < low or values.max() > high):
-            raise Malformed("number", "a number is out of its range")
+            raise Malformed("number", "a number is out of range")
         target = np.bool_ if pa.types.is_boolean(kind) else _numpy_type(kind)
         typed: np.ndarray[tuple[int], np.dtype[np.generic]] = values.astype(target)
         return (pa.array(typed) if valid is None else _masked(typed, valid)).cast(kind)
@@ -172,7 +172,7 @@ class ArrowMaker:
 
 
 def _split(column: Column) -> tuple[Flags | None, Column]:
-    """Which lanes have a value (none if all do), and the values."""
+    """Return which lanes have a value (none if all do), and the values."""
     if not isinstance(column, Maybe):
         return None, column
     return (None if column.valid.all() else column.valid), column.inner
@@ -189,7 +189,7 @@ def _numpy_type(kind: pa.DataType) -> type:
 
 
 def _picks(valid: Flags, step: int = 1) -> pa.Array:
-    """For each lane the index of its value among those of the valid lanes, or null."""
+    """Return for each lane the index of its value among the valid lanes, or null."""
     return pa.array((np.cumsum(valid) - 1) * step, mask=~valid)
 
 
@@ -210,7 +210,7 @@ def _offsets(items: Items, valid: Flags | None) -> tuple[pa.Array, pa.Array | No
 
 
 def _refuse_repeated(keys: Index, counts: Index) -> None:
-    """A key stands once in a map. Writers mostly write keys in order, which is quick to see."""
+    """Refuse a map that contains a key twice. Writers mostly write keys in order, which is quick to see."""
     if len(keys) < 2:
         return
     owners = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
@@ -219,7 +219,7 @@ def _refuse_repeated(keys: Index, counts: Index) -> None:
     order = np.lexsort((keys, owners))
     same = (np.diff(keys[order]) == 0) & (np.diff(owners[order]) == 0)
     if same.any():
-        raise Malformed("duplicate-field-id", "statistics of an entry name a column twice")
+        raise Malformed("duplicate-field-id", "statistics of an entry contain a column twice")
 
 
 def _number_type(scalar: Scalar) -> pa.DataType:

@@ -1,4 +1,4 @@
-"""Decompression of Avro blocks, bounded before memory is taken.
+"""Decompresses Avro blocks within a size limit.
 
 Rules:
 
@@ -24,7 +24,7 @@ from catalog.iceberg.avro.malformed import Malformed
 
 _ZLIB_TRAILER: Final = 4
 _STEP: Final = 1 << 20
-#: The largest window that a zstandard frame may ask for; level 19 asks for 8 MiB.
+#: The largest window of a zstandard frame; level 19 uses 8 MiB.
 _MAX_WINDOW: Final = 1 << 27
 _CRC_BYTES: Final = 4
 
@@ -42,11 +42,11 @@ def _deflate(block: bytes, limit: int) -> bytes:
     try:
         data = stream.decompress(block, limit + 1)
     except zlib.error as problem:
-        raise Malformed("codec", "a deflate block does not decompress") from problem
+        raise Malformed("codec", "a deflate block cannot be decompressed") from problem
     if len(data) > limit:
         raise _too_large(limit)
     if not stream.eof or len(stream.unused_data) > _ZLIB_TRAILER:
-        raise Malformed("codec", "a deflate block does not end where it should")
+        raise Malformed("codec", "a deflate block has bytes after its end")
     return data
 
 
@@ -59,11 +59,11 @@ def _zstandard(block: bytes, limit: int) -> bytes:
             return _ZSTD.decompress(block, max_output_size=size, allow_extra_data=False)
         return _zstandard_stream(block, limit)
     except zstandard.ZstdError as problem:
-        raise Malformed("codec", "a zstandard block does not decompress") from problem
+        raise Malformed("codec", "a zstandard block cannot be decompressed") from problem
 
 
 def _zstandard_stream(block: bytes, limit: int) -> bytes:
-    """Decompress a frame that does not announce its size, step by step."""
+    """Decompress a frame without a stated size step by step."""
     pieces: list[bytes] = []
     total = 0
     with zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).stream_reader(
@@ -86,20 +86,20 @@ def _snappy(block: bytes, limit: int) -> bytes:
     try:
         data = pa.Codec("snappy").decompress(body, decompressed_size=size, asbytes=True)
     except (pa.ArrowException, OSError) as problem:
-        raise Malformed("codec", "a snappy block does not decompress") from problem
+        raise Malformed("codec", "a snappy block cannot be decompressed") from problem
     if zlib.crc32(data).to_bytes(_CRC_BYTES, "big") != crc:
         raise Malformed("codec", "the checksum of a snappy block is wrong")
     return bytes(data)
 
 
 def _snappy_size(body: bytes) -> int:
-    """The size that a raw snappy stream announces in its first bytes (at most 32 bits)."""
+    """Return the size in the first bytes of a raw snappy stream (at most 32 bits)."""
     size = 0
     for index, byte in enumerate(body[:5]):
         size |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return size
-    raise Malformed("codec", "a snappy block does not announce its size")
+    raise Malformed("codec", "a snappy block does not state its size")
 
 
 def _too_large(limit: int) -> Malformed:
@@ -113,7 +113,7 @@ _CODECS: Final = MappingProxyType(
 
 
 def decompressor(codec: str) -> Decompress:
-    """The function that decompresses a block of `codec` to at most so many bytes.
+    """Return the function that decompresses a block of `codec` within a limit.
 
     Raises:
         Malformed: the codec is not supported.

@@ -1,4 +1,4 @@
-"""Decoded values of many records, side by side: what the decoder in `lanes` makes, before it becomes Arrow.
+"""Decoded values of many records in columns: the result of `vectorized`, before Arrow.
 
 A column has one value for each lane (one record, or one item of an array) in the order of the file.
 """
@@ -17,7 +17,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Longs:
-    """Numbers; booleans as 0 and 1; nothing at all as 0."""
+    """Numbers; booleans are 0 and 1, empty types 0."""
 
     values: Index
 
@@ -27,7 +27,7 @@ class Longs:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Bytes of varying length, as where they start and stop in the chunk."""
+    """Bytes of varying length: start and stop in the chunk."""
 
     starts: Index
     stops: Index
@@ -38,7 +38,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Bytes of one length, as where they start in the chunk."""
+    """Bytes of fixed length: start in the chunk."""
 
     starts: Index
     size: int
@@ -49,7 +49,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class Maybe:
-    """Values or null; `inner` has a value for each lane that is valid, and no others."""
+    """Nullable values; `inner` has a value for each valid lane only."""
 
     valid: Flags
     inner: Column
@@ -62,7 +62,7 @@ class Maybe:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Records, as one column a field."""
+    """Records: one column per field."""
 
     columns: tuple[Column, ...]
 
@@ -72,7 +72,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Arrays, as how many items each has and all items in one column."""
+    """Arrays: the number of items of each, and all items in one column."""
 
     counts: Index
     inner: Column
@@ -87,13 +87,13 @@ Column = Longs | Spans | Raw | Maybe | Parts | Items
 
 
 def spread(firsts: Index, counts: Index) -> Index:
-    """For each lane the numbers first, first + 1, ... as many as its count, all in one array."""
+    """Return for each lane the numbers first, first + 1, ... as many as its count, all in one array."""
     before = np.cumsum(counts) - counts
     return np.repeat(firsts - before, counts) + np.arange(int(counts.sum()), dtype=np.int64)
 
 
 def join(columns: Sequence[Column]) -> Column:
-    """One column out of several of the same kind, end to end."""
+    """Concatenate columns of the same kind."""
     first = columns[0]
     if len(columns) == 1:
         return first

@@ -1,4 +1,4 @@
-"""The framing of Avro object container files (Avro specification, "Object Container Files").
+"""Reads the framing of Avro object container files (Avro specification, "Object Container Files").
 
 Rules:
 
@@ -23,10 +23,10 @@ from catalog.iceberg.avro.malformed import Malformed
 
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
-#: A 64-bit number takes at most ten bytes of seven bits.
+#: A 64-bit number takes at most ten bytes of seven bits each.
 MAX_VARINT_BYTES: Final = 10
 _LONG_BITS: Final = 64
-#: A byte of a number from this value on is followed by another one.
+#: A byte of a number from this value on is followed by another byte.
 _CONTINUES: Final = 0x80
 
 
@@ -48,14 +48,14 @@ class Header:
 
 
 class Block(NamedTuple):
-    """A decompressed block: how many entries it claims, and their bytes."""
+    """A decompressed block: the number of entries that it states, and their bytes."""
 
     entries: int
     payload: bytes
 
 
 def read_long(data: bytes, position: int) -> tuple[int, int]:
-    """Read a zigzag number; answers it and the position behind it.
+    """Read a zigzag number; return it and the next position.
 
     Raises:
         Malformed: it is cut off, or has more than 64 bits.
@@ -72,7 +72,7 @@ def read_long(data: bytes, position: int) -> tuple[int, int]:
             if shift >= 7 * MAX_VARINT_BYTES:
                 raise Malformed("number", "a number is longer than 64 bits")
     except IndexError as problem:
-        raise Malformed("truncated", "a number is cut off") from problem
+        raise Malformed("truncated", "a number is truncated") from problem
     value |= byte << shift
     if value >> _LONG_BITS:
         raise Malformed("number", "a number is longer than 64 bits")
@@ -86,13 +86,13 @@ def read_header(data: bytes, limits: DecodeLimits) -> Header:
         Malformed: it is not one, or breaks a limit.
     """
     if len(data) > limits.max_file_bytes:
-        raise Malformed("file-size", f"it has more than {limits.max_file_bytes} bytes")
+        raise Malformed("file-size", f"it is larger than {limits.max_file_bytes} bytes")
     if not data.startswith(MAGIC):
         raise Malformed("magic", "it is not an Avro container file")
     metadata, position = _read_metadata(data[: limits.max_header_bytes])
     sync = data[position : position + SYNC_BYTES]
     if len(sync) != SYNC_BYTES:
-        raise Malformed("truncated", "its header is cut off")
+        raise Malformed("truncated", "its header is truncated")
     codec = metadata.get("avro.codec", b"null").decode("ascii", "replace")
     return Header(MappingProxyType(metadata), decompressor(codec), sync, position + SYNC_BYTES)
 
@@ -111,19 +111,19 @@ def _read_metadata(data: bytes) -> tuple[dict[str, bytes], int]:
             value, position = _read_bytes(data, position)
             name = raw_name.decode("utf-8", "replace")
             if name in metadata:
-                raise Malformed("header", f"its header has {name[:80]!r} twice")
+                raise Malformed("header", f"its header contains {name[:80]!r} twice")
             metadata[name] = value
 
 
 def _read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
     length, position = read_long(data, position)
     if not 0 <= length <= len(data) - position:
-        raise Malformed("header", "its header is cut off, too large, or has a negative length")
+        raise Malformed("header", "its header is truncated or too large, or has a negative length")
     return data[position : position + length], position + length
 
 
 def read_blocks(data: bytes, header: Header, limits: DecodeLimits) -> Iterator[Block]:
-    """Read and decompress the blocks behind the header, one after the other.
+    """Read and decompress the blocks after the header, in order.
 
     Raises:
         Malformed: the framing is wrong, a block does not decompress, or a limit is broken.
@@ -135,14 +135,14 @@ def read_blocks(data: bytes, header: Header, limits: DecodeLimits) -> Iterator[B
         length, position = read_long(data, position)
         end = position + length
         if length < 0 or end + SYNC_BYTES > len(data):
-            raise Malformed("truncated", "a block is cut off or has a negative length")
+            raise Malformed("truncated", "a block is truncated or has a negative length")
         if data[end : end + SYNC_BYTES] != sync:
             raise Malformed("sync-marker", "a block does not end with the file's sync marker")
         if not 0 <= count <= entries:
-            raise Malformed("entries", f"it has more than {limits.max_entries} entries, or a negative number")
+            raise Malformed("entries", f"it has more than {limits.max_entries} entries, or a negative count")
         payload = decompress(data[position:end], min(limits.max_block_bytes, budget)) if length else b""
         if count > len(payload) or (payload and not count):
-            raise Malformed("entries", "a block has another number of entries than it claims")
+            raise Malformed("entries", "the number of entries in a block differs from its count")
         entries, budget, position = entries - count, budget - len(payload), end + SYNC_BYTES
         if count:
             yield Block(count, payload)

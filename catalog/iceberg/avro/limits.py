@@ -1,4 +1,4 @@
-"""Bounds on what is decoded from untrusted metadata.
+"""Limits for decoding untrusted metadata.
 
 Every bound is checked before the memory that it bounds is taken. A manifest of a busy table has some 8 MiB
 and 20,000 entries; the defaults leave two orders of magnitude above that.
@@ -13,7 +13,7 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DecodeLimits:
-    """Bounds on one manifest list or manifest.
+    """Limits for one manifest list or manifest.
 
     Attributes:
         max_file_bytes: size of the file as stored.

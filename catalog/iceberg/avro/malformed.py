@@ -1,4 +1,4 @@
-"""How the decoder says that bytes are malformed, and how that becomes the error users meet.
+"""The decoder's error for malformed bytes, and its translation for users.
 
 Inside this package every check raises `Malformed`, which knows the rule but not the file. The public
 functions run under `naming`, the one place where it becomes `MetadataInvalid` with the path.
@@ -13,7 +13,7 @@ from policy.errors import MetadataInvalid
 
 
 class Malformed(Exception):
-    """The bytes break a rule; never leaves this package."""
+    """The bytes break a rule; caught inside this package."""
 
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class Malformed(Exception):
 
 @contextmanager
 def naming(path: str, what: str) -> Iterator[None]:
-    """Raise `MetadataInvalid` for what is malformed in the file `path`.
+    """Raise `MetadataInvalid` for malformed bytes in the file `path`.
 
     Args:
         path: location of the file.
@@ -35,5 +35,5 @@ def naming(path: str, what: str) -> Iterator[None]:
             f"{what} cannot be decoded: {problem}.",
             path=path,
             rule=problem.rule,
-            hint="Restore the file, or roll the table back to a snapshot that does not use it.",
+            hint="Restore the file from a backup, or roll the table back to a snapshot that does not use it.",
         ) from problem

@@ -1,4 +1,4 @@
-"""From the bytes of a container to decoded columns, one chunk of blocks after the other.
+"""Decodes the records of a container into columns, one chunk of blocks at a time.
 
 Why own code: a manifest comes from whoever may write the table's directory. Measured on manifests of ten
 columns with all statistics (one core, 20,000 entries, as pyiceberg writes them / with blocks of 64 kB as
@@ -23,13 +23,14 @@ from catalog.iceberg.avro.malformed import Malformed
 from catalog.iceberg.avro.schema import Record, parse_schema
 from catalog.iceberg.avro.vectorized import Chunk, record_lanes
 
-#: Blocks are decoded together up to so many bytes: enough lanes to be fast, few enough to stay in the cache.
+#: Blocks are decoded together up to this many bytes: enough lanes to be fast, few enough to stay in the
+#: cache.
 _CHUNK_BYTES: Final = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecord:
-    """Records of one type, decoded side by side: columns by field id.
+    """Records of one type, decoded into columns by field id.
 
     Attributes:
         arrow: makes Arrow arrays of the columns.
@@ -44,12 +45,12 @@ class DecodedRecord:
     count: int
 
     def column(self, field_id: int) -> Column | None:
-        """The column of a field, if the writer's schema has it."""
+        """Return the column of a field, if the writer's schema has it."""
         index = self.schema.find(field_id)
         return None if index is None else self.parts.columns[index]
 
     def record(self, field_id: int) -> DecodedRecord:
-        """The columns of a field that is a record itself and is never null."""
+        """Return the columns of a field that is itself a record and never null."""
         index = self.schema.find(field_id)
         node = None if index is None else self.schema.fields[index].node
         column = self.column(field_id)
@@ -71,7 +72,7 @@ def open_container(data: bytes, limits: DecodeLimits) -> tuple[Header, Record]:
 def read_records(
     data: bytes, header: Header, schema: Record, limits: DecodeLimits
 ) -> Iterator[DecodedRecord]:
-    """Decode the records of a container, some blocks at a time.
+    """Decode the records of a container, several blocks at a time.
 
     Raises:
         Malformed: the bytes break a rule or a limit.
@@ -81,7 +82,7 @@ def read_records(
         parts = lanes.decode(schema)
         lanes.finish()
         if not isinstance(parts, Parts):
-            raise TypeError("a record decodes to parts")
+            raise TypeError("a record must decode to parts")
         yield DecodedRecord(ArrowMaker(payload), schema, parts, len(lanes.position))
 
 

@@ -1,4 +1,4 @@
-"""The writer's schema of an Avro file, parsed into types that are safe to decode by.
+"""Parses the writer's schema of an Avro file into types that are safe to decode.
 
 Rules:
 
@@ -59,7 +59,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A value or null; `present` is the index of the value in the union."""
+    """A nullable value; `present` is the index of the value in the union."""
 
     inner: Node
     present: int
@@ -76,12 +76,12 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record, its fields in the order in which they are written."""
+    """A record, its fields in written order."""
 
     fields: tuple[Field, ...]
 
     def find(self, field_id: int) -> int | None:
-        """The index of the field with that id, if there is one."""
+        """Return the index of the field with an id, if there is one."""
         return next((i for i, field in enumerate(self.fields) if field.field_id == field_id), None)
 
 
@@ -96,7 +96,7 @@ Node = Scalar | Option | Record | Array
 
 
 def min_bytes(node: Node) -> int:
-    """The least number of bytes that a value takes."""
+    """Return the minimum number of bytes of a value."""
     match node:
         case Scalar(kind="fixed", size=size):
             return size
@@ -120,7 +120,7 @@ def parse_schema(text: bytes | None, limits: DecodeLimits) -> Record:
         raise Malformed("schema", f"its Avro schema has more than {limits.max_schema_bytes} bytes")
     node = _Parser(limits).parse(parse_json(text, "Its Avro schema"), 0)
     if not isinstance(node, Record) or not min_bytes(node):
-        raise Malformed("schema", "its Avro schema is not that of a record")
+        raise Malformed("schema", "its Avro schema is not a record")
     return node
 
 
@@ -152,7 +152,7 @@ class _Parser:
             return self._union(schema, depth)
         if isinstance(schema, dict):
             return self._complex(schema, depth)
-        raise Malformed("schema", "a type in its Avro schema is neither a name, nor a list, nor an object")
+        raise Malformed("schema", "a type in its Avro schema must be a name, a list, or an object")
 
     def _spend(self, nodes: int) -> None:
         self._left -= nodes
@@ -164,7 +164,7 @@ class _Parser:
             return Scalar(name)
         if name not in self._named:
             raise Malformed(
-                "schema", f"its Avro schema uses {name[:80]!r}, which is unknown or refers to itself"
+                "schema", f"its Avro schema uses the type {name[:80]!r}, which is unknown or recursive"
             )
         node, nodes = self._named[name]
         self._spend(nodes)
@@ -172,11 +172,11 @@ class _Parser:
 
     def _union(self, branches: list[object], depth: int) -> Node:
         if len(branches) != 2 or branches.count("null") != 1:
-            raise Malformed("schema", "a union in its Avro schema is not of null and one type")
+            raise Malformed("schema", "a union in its Avro schema must consist of null and one other type")
         present = 1 - branches.index("null")
         inner = self.parse(branches[present], depth + 1)
         if isinstance(inner, Option) or inner == Scalar("null"):
-            raise Malformed("schema", "a union in its Avro schema holds another union or null twice")
+            raise Malformed("schema", "a union in its Avro schema contains another union, or null twice")
         return Option(inner, present)
 
     def _complex(self, schema: Mapping[str, object], depth: int) -> Node:
@@ -192,7 +192,7 @@ class _Parser:
         if isinstance(kind, (dict, list)):
             return self.parse(kind, depth + 1)
         raise Malformed(
-            "schema", f"its Avro schema has a type {str(kind)[:80]!r} that Iceberg does not write"
+            "schema", f"its Avro schema has the type {str(kind)[:80]!r}, which Iceberg does not use"
         )
 
     def _record(self, schema: Mapping[str, object], depth: int) -> tuple[Record, int]:
@@ -220,20 +220,20 @@ class _Parser:
         return Array(items)
 
     def _define(self, schema: Mapping[str, object], made: Scalar | tuple[Record, int]) -> Node:
-        """Remember a named type. Writers repeat equal definitions; other ones are ambiguous."""
+        """Record a named type. Writers repeat equal definitions; other ones are ambiguous."""
         node, nodes = (made, 0) if isinstance(made, Scalar) else made
         name = schema.get("name")
         if not isinstance(name, str):
             raise Malformed("schema", "a record or fixed type in its Avro schema has no name")
         if self._named.setdefault(name, (node, nodes))[0] != node:
-            raise Malformed("schema", f"its Avro schema defines {name[:80]!r} in two ways")
+            raise Malformed("schema", f"its Avro schema defines {name[:80]!r} twice, differently")
         return node
 
 
 def _size(schema: Mapping[str, object]) -> int:
     size = schema.get("size")
     if not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= _MAX_FIXED_BYTES:
-        raise Malformed("schema", "a fixed type in its Avro schema has no size, or one out of range")
+        raise Malformed("schema", "a fixed type in its Avro schema has no size, or a size out of range")
     return size
 
 

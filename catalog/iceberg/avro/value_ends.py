@@ -1,4 +1,4 @@
-"""Finds where values end, one at a time: the starts of the records in a block, of the items in a long array.
+"""Finds where values end, one at a time: records in a block, items in a long array.
 
 Avro does not say how long a record is, so the records of a block can only be found one behind the other. A
 function that walks over one value is put together from the schema once. Runs of numbers, which most of a
@@ -16,15 +16,15 @@ from catalog.iceberg.avro.container import read_long
 from catalog.iceberg.avro.malformed import Malformed
 from catalog.iceberg.avro.schema import Array, Field, Node, Option, Record, Scalar, min_bytes
 
-#: Walks over one value: bytes of the chunk, end and rank of numbers (see `lanes.Chunk`), position → position.
+#: Walks over one value: chunk bytes, end and rank of numbers (see `vectorized.Chunk`), position → position.
 Walk = Callable[[bytes, memoryview, memoryview, int], int]
 
-#: A count in one byte; larger ones are read by `read_long`.
+#: A count in one byte; `read_long` reads larger ones.
 _ONE_BYTE = 0x80
 
 
 def varints_per_value(node: Node) -> int | None:
-    """How many numbers a value consists of, if it consists of nothing else."""
+    """Return the number of varints in a value, if it consists of nothing else."""
     if isinstance(node, Scalar):
         return 1 if node.kind in ("int", "long") else None
     if not isinstance(node, Record):
@@ -34,7 +34,7 @@ def varints_per_value(node: Node) -> int | None:
 
 
 def walker(node: Node) -> Walk:
-    """The function that walks over one value of the type."""
+    """Return the function that walks over one value of the type."""
     numbers = varints_per_value(node)
     if numbers is not None:
         return _numbers(numbers)
@@ -82,7 +82,7 @@ def _option(inner: Walk, present: int) -> Walk:
         if branch == present:
             return inner(data, ends, rank, position + 1)
         if branch | 2 != 2:
-            raise Malformed("union", "a union has a branch that does not exist")
+            raise Malformed("union", "a union has a branch index out of range")
         return position + 1
 
     return walk
@@ -120,7 +120,7 @@ def _array(items: Node) -> Walk:
 
 
 def _number_array(numbers: int) -> Walk:
-    """Arrays of numbers, which counts are; nearly all are of one block with less than 64 items."""
+    """Arrays of numbers, such as counts; nearly all have one block with fewer than 64 items."""
 
     def walk(data: bytes, ends: memoryview, rank: memoryview, position: int) -> int:
         while True:
@@ -137,7 +137,7 @@ def _number_array(numbers: int) -> Walk:
 
 
 def _numbers_before_bytes(items: Node) -> int | None:
-    """How many numbers stand before the bytes that end an item, if it consists of nothing else."""
+    """Return the number of varints before the bytes that end an item, if it consists of nothing else."""
     if not isinstance(items, Record) or len(items.fields) < 2:
         return None
     last = items.fields[-1].node
@@ -147,7 +147,7 @@ def _numbers_before_bytes(items: Node) -> int | None:
 
 
 def _keyed_bytes(keys: int) -> Walk:
-    """Arrays of numbers with bytes, which bounds are: the same as `_array`, without a call for each item."""
+    """Arrays of numbers with bytes, such as bounds: the same as `_array`, without a call for each item."""
     skip = keys - 1
 
     def walk(data: bytes, ends: memoryview, rank: memoryview, position: int) -> int:
@@ -167,7 +167,7 @@ def _keyed_bytes(keys: int) -> Walk:
 
 
 def read_count(data: bytes, position: int) -> tuple[int, int]:
-    """Read the count that opens a block of items, and pass over the size behind a negative count.
+    """Read the count of a block of items, and skip the size after a negative count.
 
     Raises:
         Malformed: there are not as many bytes left.
@@ -181,5 +181,5 @@ def read_count(data: bytes, position: int) -> tuple[int, int]:
             count = -count
             _, position = read_long(data, position)
     if count > len(data) - position:
-        raise Malformed("count", "an array announces more items than there are bytes")
+        raise Malformed("count", "an array states more items than there are bytes")
     return count, position

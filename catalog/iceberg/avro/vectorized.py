@@ -26,18 +26,19 @@ from catalog.iceberg.avro.malformed import Malformed
 from catalog.iceberg.avro.schema import Array, Node, Option, Record, Scalar, min_bytes
 from catalog.iceberg.avro.value_ends import Walk, varints_per_value, walker
 
-#: Writers put an array into one block; more than this in one array is refused as a waste of time.
+#: Writers put an array into one block; an array in more blocks than this is refused, because it only costs
+#: time.
 _MAX_ARRAY_BLOCKS: Final = 64
-#: From so many arrays on, their items are decoded abreast; fewer arrays are walked through one by one.
+#: From this number of arrays on, their items are decoded in parallel; fewer arrays are decoded one by one.
 _ABREAST: Final = 64
-#: The bits of a number in one of its bytes; a greater byte is followed by another one.
+#: The bits of a number in one of its bytes; a larger byte is followed by another one.
 _SEPTET: Final = 0x7F
-#: How far the bits of the last byte that a number of 64 bits can have are shifted.
+#: The shift of the last byte of a 64-bit number.
 _LAST_SHIFT: Final = 7 * (MAX_VARINT_BYTES - 1)
 
 
 class Chunk:
-    """Decompressed bytes, with where numbers end.
+    """Decompressed bytes, and where numbers end in them.
 
     Attributes:
         payload: the bytes.
@@ -59,7 +60,7 @@ class Chunk:
 
 
 class Lanes:
-    """Positions that advance abreast through a chunk.
+    """Positions that advance in parallel through a chunk, one per record.
 
     Args:
         chunk: what they read.
@@ -89,9 +90,9 @@ class Lanes:
                 return self._array(items)
 
     def finish(self) -> None:
-        """Refuse unless every lane is at its stop."""
+        """Raise unless every lane is at its stop."""
         if not np.array_equal(self.position, self.stop):
-            raise Malformed("entry", "an entry is longer or shorter than its block says")
+            raise Malformed("entry", "an entry is longer or shorter than its block states")
 
     def _scalar(self, node: Scalar) -> Column:
         if node.kind in ("int", "long"):
@@ -107,21 +108,21 @@ class Lanes:
         return Raw(starts, min_bytes(node))
 
     def _advance(self, by: Index | np.int64) -> None:
-        """Move; `by` is not negative and not larger than the chunk, so nothing overflows."""
+        """Advance the lanes; `by` is not negative and not larger than the chunk, so nothing overflows."""
         self.position += by
         if (self.position > self.stop).any():
-            raise Malformed("truncated", "an entry is cut off")
+            raise Malformed("truncated", "an entry is truncated")
 
     def _byte(self, allowed: tuple[int, int]) -> Index:
         at = self.position.copy()
         self._advance(np.int64(1))
         values = self.chunk.data[at].astype(np.int64)
         if ((values != allowed[0]) & (values != allowed[1])).any():
-            raise Malformed("union", "a union or boolean has a value that does not exist")
+            raise Malformed("union", "a union or boolean has a value out of range")
         return values
 
     def _numbers(self) -> Index:
-        """One number in each lane, read byte by byte: most have one or two."""
+        """Decode one number in each lane, byte by byte: most have one or two bytes."""
         byte = self._next_bytes(self.position, self.stop)
         self.position += 1
         raw = (byte & _SEPTET).astype(np.uint64)
@@ -140,7 +141,7 @@ class Lanes:
 
     def _next_bytes(self, position: Index, stop: Index) -> NDArray[np.uint8]:
         if (position >= stop).any():
-            raise Malformed("truncated", "an entry is cut off")
+            raise Malformed("truncated", "an entry is truncated")
         return self.chunk.data[position]
 
     def _spans(self) -> Spans:
@@ -158,7 +159,7 @@ class Lanes:
         return Maybe(valid, self._some(np.flatnonzero(valid), inner))
 
     def _some(self, lanes: Index, node: Node) -> Column:
-        """Decode a value in some lanes alone."""
+        """Decode a value in some of the lanes."""
         part = Lanes(self.chunk, self.position[lanes], self.stop[lanes])
         column = part.decode(node)
         self.position[lanes] = part.position
@@ -179,10 +180,10 @@ class Lanes:
             total[active] += counts
             if not len(active):
                 return Items(total, columns[0])
-        raise Malformed("array", f"an array is written in more than {_MAX_ARRAY_BLOCKS} blocks")
+        raise Malformed("array", f"an array has more than {_MAX_ARRAY_BLOCKS} blocks")
 
     def _counts(self, lanes: Index) -> Index:
-        """How many items each array's next block has; a negative count has the block's size behind it."""
+        """Decode the item count of each array's next block; the block's size follows a negative count."""
         part = Lanes(self.chunk, self.position[lanes], self.stop[lanes])
         counts = part._numbers()
         sized = np.flatnonzero(counts < 0)
@@ -190,12 +191,12 @@ class Lanes:
             part._some(sized, Scalar("long"))
             counts[sized] = -counts[sized]
         if ((counts < 0) | (counts > part.stop - part.position)).any():
-            raise Malformed("count", "an array announces more items than its entry has bytes")
+            raise Malformed("count", "an array states more items than its entry has bytes")
         self.position[lanes] = part.position
         return counts
 
     def _items(self, lanes: Index, counts: Index, node: Node) -> Column:
-        """Decode `counts` items in each of the lanes; the items of a lane stand together."""
+        """Decode `counts` items in each of the lanes; the items of a lane are adjacent."""
         part = Lanes(self.chunk, self.position[lanes], self.stop[lanes])
         numbers = varints_per_value(node)
         if numbers is not None:
@@ -208,11 +209,11 @@ class Lanes:
         return column
 
     def _number_items(self, counts: Index, node: Node, numbers: int) -> Column:
-        """Items of numbers alone: where they end is known without looking at them."""
+        """Decode items that consist only of numbers: their ends are known without scanning."""
         first = self.chunk.rank[self.position].astype(np.int64)
         wanted = counts * numbers
         if (wanted > self.chunk.rank[self.stop] - first).any():
-            raise Malformed("count", "an array announces more items than its entry has")
+            raise Malformed("count", "an array states more items than its entry has")
         flat = spread(first, wanted)
         ends = self.chunk.ends[flat].astype(np.int64)
         starts = self.chunk.ends[flat - 1].astype(np.int64) + 1
@@ -222,7 +223,7 @@ class Lanes:
         return _number_parts(node, values)
 
     def _items_abreast(self, counts: Index, node: Node) -> Column:
-        """The first item of every lane, then the second, and so on."""
+        """Decode the first item of every lane, then the second, and so on."""
         firsts = np.cumsum(counts) - counts
         places: list[Index] = []
         columns: list[Column] = []
@@ -237,7 +238,7 @@ class Lanes:
         return join(columns).take(order)
 
     def _items_walked(self, counts: Index, node: Node) -> Column:
-        """Find the items one by one; then each item is a lane."""
+        """Find the items one by one; then decode each item as a lane."""
         chunk, walk = self.chunk, walker(node)
         ends, rank = chunk.ends.data, chunk.rank.data
         starts: list[int] = []
@@ -256,7 +257,7 @@ class Lanes:
 
 
 def varints(chunk: Chunk, starts: Index, ends: Index) -> Index:
-    """Decode the zigzag numbers that start and end (inclusive) there.
+    """Decode the zigzag numbers between these positions (inclusive).
 
     Raises:
         Malformed: one has more than 64 bits.
@@ -283,7 +284,7 @@ def _too_long() -> Malformed:
 
 
 def _number_parts(node: Node, values: Index) -> Column:
-    """Split rows of numbers into the columns of the (possibly nested) type they are of."""
+    """Split rows of numbers into the columns of their (possibly nested) type."""
     if not isinstance(node, Record):
         return Longs(values[:, 0])
     columns: list[Column] = []
@@ -296,7 +297,7 @@ def _number_parts(node: Node, values: Index) -> Column:
 
 
 def _in_order(owners: list[Index], columns: list[Column]) -> Column:
-    """The items of all blocks, those of an array together."""
+    """Return the items of all blocks, those of an array together."""
     column = join(columns)
     if len(columns) == 1:
         return column
@@ -304,7 +305,7 @@ def _in_order(owners: list[Index], columns: list[Column]) -> Column:
 
 
 def record_lanes(chunk: Chunk, blocks: list[tuple[int, int, int]], node: Record) -> Lanes:
-    """One lane for each record of a chunk's blocks.
+    """Create one lane for each record of a chunk's blocks.
 
     Args:
         chunk: the chunk.
@@ -332,7 +333,7 @@ def _next(walk: Walk, chunk: Chunk, ends: memoryview, rank: memoryview, position
     try:
         position = walk(chunk.payload, ends, rank, position)
     except IndexError as problem:
-        raise Malformed("truncated", "an entry is cut off") from problem
+        raise Malformed("truncated", "an entry is truncated") from problem
     if position > stop:
-        raise Malformed("truncated", "an entry is cut off")
+        raise Malformed("truncated", "an entry is truncated")
     return position

@@ -1,4 +1,4 @@
-"""Bounded decoding of Iceberg manifest lists and manifests, from untrusted bytes into Arrow."""
+"""Decodes Iceberg manifest lists and manifests within limits, from untrusted bytes into Arrow."""
 
 from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
 from catalog.iceberg.manifests.cache import ManifestCache

@@ -1,4 +1,4 @@
-"""Decoded manifests, kept by the digest of their bytes.
+"""Caches decoded manifests by the digest of their bytes.
 
 Rules:
 
@@ -28,7 +28,7 @@ from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
 from catalog.iceberg.manifests.cache_files import CacheFiles
 from catalog.iceberg.manifests.manifest import DecodedManifest, decode_manifest
 
-#: Sorted 64-bit hashes of what a manifest lists.
+#: Sorted 64-bit hashes of the files in a manifest.
 Index = npt.NDArray[np.uint64]
 
 _SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}")
@@ -64,11 +64,11 @@ class ManifestCache:
 
     @property
     def nbytes(self) -> int:
-        """The Arrow memory that is kept, in bytes."""
+        """Return the size of the cached Arrow data in bytes."""
         return self._bytes
 
     def get(self, sha256: str, data: bytes, *, path: str) -> DecodedManifest:
-        """The decoded form of `data`.
+        """Return the decoded form of `data`.
 
         Args:
             sha256: the SHA-256 of `data` in lower-case hex, taken by the caller.
@@ -79,7 +79,7 @@ class ManifestCache:
             MetadataInvalid: the bytes are malformed, or break a limit.
         """
         if not _SHA256_HEX.fullmatch(sha256):
-            raise ValueError("a SHA-256 in lower-case hex is needed")
+            raise ValueError("a lower-case hexadecimal SHA-256 is needed")
         found = self._look_up(sha256)
         if found is not None:
             return found
@@ -93,7 +93,7 @@ class ManifestCache:
                     self._working.pop(sha256, None)
 
     def index(self, sha256: str) -> Index | None:
-        """The index of the manifest with that digest, if one is kept."""
+        """Return the cached index of the manifest with a digest, if there is one."""
         with self._lock:
             found = self._indexes.get(sha256)
             if found is not None:
@@ -105,7 +105,7 @@ class ManifestCache:
         return found
 
     def keep_index(self, sha256: str, index: Index) -> None:
-        """Keep the index of the manifest with that digest."""
+        """Cache the index of the manifest with a digest."""
         if self._files is not None:
             self._files.store_index(sha256, index)
         self._remember(sha256, index)

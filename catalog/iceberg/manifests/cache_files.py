@@ -1,4 +1,4 @@
-"""The directory in which decoded manifests and their indexes are kept: one file of each a digest.
+"""The on-disk cache of decoded manifests and their indexes: one file per digest.
 
 A file is the SHA-256 of all that follows. Of a decoded manifest that is the length of the first stream, the
 entries as an Arrow IPC stream with the manifest's header in the schema metadata, then the statistics as
@@ -27,14 +27,14 @@ _LOG: Final = logging.getLogger(__name__)
 _HEADER: Final = b"lakewarden.manifest"
 _DIGEST_BYTES: Final = 32
 _LENGTH_BYTES: Final = 8
-#: Part of the name, so that files of another layout are not found.
+#: Part of the file name, so that files of another layout are ignored.
 _SUFFIX: Final = ".v1.arrow"
 _INDEX_SUFFIX: Final = ".v1.index"
 _HASH_TYPE: Final = np.dtype("<u8")
 
 
 class CacheFiles:
-    """Files of decoded manifests.
+    """The files of decoded manifests.
 
     Args:
         directory: made if missing.
@@ -47,21 +47,21 @@ class CacheFiles:
         self._max_bytes = max_bytes
 
     def load(self, sha256: str) -> DecodedManifest | None:
-        """The manifest with that digest, or None if there is no sound file of it."""
+        """Return the manifest with a digest, or None if there is no valid file of it."""
         body = self._read(sha256 + _SUFFIX)
         return None if body is None else _unpack(body)
 
     def store(self, sha256: str, decoded: DecodedManifest) -> None:
-        """Write the manifest, if the directory lets us."""
+        """Write the manifest, if the directory permits it."""
         self._write(sha256 + _SUFFIX, _pack(decoded))
 
     def load_index(self, sha256: str) -> npt.NDArray[np.uint64] | None:
-        """The index of the manifest with that digest, or None if there is no sound file of it."""
+        """Return the index of the manifest with a digest, or None if there is no valid file of it."""
         body = self._read(sha256 + _INDEX_SUFFIX)
         return None if body is None else np.frombuffer(body, _HASH_TYPE).astype(np.uint64, copy=False)
 
     def store_index(self, sha256: str, index: npt.NDArray[np.uint64]) -> None:
-        """Write the index of a manifest, if the directory lets us."""
+        """Write the index of a manifest, if the directory permits it."""
         self._write(sha256 + _INDEX_SUFFIX, index.astype(_HASH_TYPE, copy=False).tobytes())
 
     def _read(self, name: str) -> bytes | None:
@@ -74,7 +74,7 @@ class CacheFiles:
             return None
         body = content[_DIGEST_BYTES:]
         if hashlib.sha256(body).digest() != content[:_DIGEST_BYTES]:
-            _LOG.warning("a damaged file in the manifest cache is passed over")
+            _LOG.warning("ignored a damaged file in the manifest cache")
             return None
         return body
 

@@ -1,4 +1,4 @@
-"""What must hold of the entries of a manifest (Iceberg table specification, "Manifests")."""
+"""Checks the entries of a manifest (Iceberg table specification, "Manifests")."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_entries(entries: pa.Table, content: ManifestContent) -> None:
     """
     for name in _REQUIRED:
         if entries[name].null_count:
-            raise Malformed("required", f"an entry has no {name}")
+            raise Malformed("required", f"an entry lacks {name}")
     _check_range(entries["status"], (_STATUSES[0], _STATUSES[-1]), "status")
     _check_range(entries["content"], _CONTENTS[content], "content")
     for name in _NOT_NEGATIVE:
@@ -48,14 +48,14 @@ def check_entries(entries: pa.Table, content: ManifestContent) -> None:
         raise Malformed("required", "an entry has an empty file_path")
     unknown = {str(name).upper() for name in entries["file_format"].unique().to_pylist()} - _FORMATS
     if unknown:
-        raise Malformed("file-format", f"an entry has the unknown file format {min(unknown)[:40]!r}")
+        raise Malformed("file-format", f"an entry has an unknown file format: {min(unknown)[:40]!r}")
     equality = pc.equal(entries["content"], _EQUALITY_DELETES)
     if pc.any(pc.and_(equality, pc.is_null(entries["equality_ids"]))).as_py():
-        raise Malformed("required", "a file of equality deletes has no equality_ids")
+        raise Malformed("required", "an equality delete file has no equality_ids")
 
 
 def check_statistics(statistics: pa.Table) -> None:
-    """Check that no count or size of a column is negative.
+    """Check that no column count or size is negative.
 
     Raises:
         Malformed: one is.
@@ -71,4 +71,4 @@ def _check_range(values: pa.Array | pa.ChunkedArray, allowed: tuple[int, int | N
     if found["min"] is None:
         return
     if found["min"] < low or (high is not None and found["max"] > high):
-        raise Malformed("range", f"an entry has a value of {name} that the specification does not allow")
+        raise Malformed("range", f"an entry has a value of {name} that the specification does not permit")

@@ -1,4 +1,4 @@
-"""What manifest entries inherit from the list (Iceberg specification, "Sequence Number Inheritance").
+"""Values that manifest entries inherit from the list (Iceberg specification, "Sequence Number Inheritance").
 
 Rules:
 
@@ -25,7 +25,7 @@ _ADDED: Final = 1
 
 
 def inherit(decoded: DecodedManifest, entry: ManifestListEntry) -> pa.Table:
-    """The entries of a manifest with what they inherit from its entry in the manifest list.
+    """Return the entries of a manifest with values inherited from its entry in the manifest list.
 
     Raises:
         MetadataInvalid: manifest and list contradict each other, or a number that must be there is not.
@@ -40,7 +40,7 @@ def inherit(decoded: DecodedManifest, entry: ManifestListEntry) -> pa.Table:
 
 
 def inherit_each(entries: pa.Table, listed: Sequence[tuple[ManifestListEntry, int]]) -> pa.Table:
-    """The entries of several manifests at once with what they inherit.
+    """Return the entries of several manifests at once with inherited values.
 
     Args:
         entries: those of one manifest after those of the other.
@@ -63,7 +63,7 @@ def inherit_each(entries: pa.Table, listed: Sequence[tuple[ManifestListEntry, in
 def _numbered(
     entries: pa.Table, sequence_number: pa.Scalar | pa.Array, snapshot_id: pa.Scalar | pa.Array
 ) -> pa.Table:
-    """Entries with the numbers of their manifest, or each with those of its own, where they have none.
+    """Fill in missing numbers from the manifest, or from each row's own manifest.
 
     Raises:
         Malformed: a number that must be there is not.
@@ -75,7 +75,7 @@ def _numbered(
         "file_sequence_number": _inherited(entries["file_sequence_number"], may_inherit, sequence_number),
     }
     if changed["sequence_number"].null_count:
-        raise Malformed("sequence-number", "a file that was not added by it has no sequence number")
+        raise Malformed("sequence-number", "a file that this manifest did not add has no sequence number")
     for name, column in changed.items():
         entries = entries.set_column(entries.schema.get_field_index(name), name, column)
     return entries
@@ -88,7 +88,7 @@ def _inherited(
 
 
 def check_agreement(decoded: DecodedManifest, entry: ManifestListEntry) -> None:
-    """Hold what a manifest says of itself against its entry in the manifest list.
+    """Compare a manifest's header with its entry in the manifest list.
 
     Raises:
         MetadataInvalid: they contradict each other.
@@ -96,6 +96,6 @@ def check_agreement(decoded: DecodedManifest, entry: ManifestListEntry) -> None:
     header = decoded.header
     with naming(entry.manifest_path, "The manifest"):
         if header.content != entry.content:
-            raise Malformed("content", "it lists data where its list says deletes, or the other way round")
+            raise Malformed("content", "its content (data or deletes) differs from the manifest list")
         if header.partition_spec_id not in (None, entry.partition_spec_id):
-            raise Malformed("partition-spec", "it has another partition spec than its list says")
+            raise Malformed("partition-spec", "its partition spec differs from the manifest list")

@@ -63,7 +63,7 @@ STATISTICS_TYPES: Final[Mapping[str, pa.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class ManifestHeader:
-    """What a manifest says of itself in its file metadata.
+    """The header of a manifest, from its file metadata.
 
     Attributes:
         schema_json: the table schema at the time of writing, or None where version 1 left it out.
@@ -82,7 +82,7 @@ class ManifestHeader:
 
 @dataclass(frozen=True, slots=True)
 class DecodedManifest:
-    """A manifest in Arrow.
+    """A decoded manifest in Arrow.
 
     Attributes:
         header: what it says of itself.
@@ -97,11 +97,11 @@ class DecodedManifest:
 
     @property
     def nbytes(self) -> int:
-        """The memory that the Arrow columns take, in bytes."""
+        """Return the size of the Arrow columns in bytes."""
         return int(self.entries.nbytes + self.statistics.nbytes)
 
     def stats(self, field_ids: frozenset[int]) -> Mapping[int, FieldStatistics]:
-        """The statistics of some columns as arrays, one value an entry; null where the entry says nothing."""
+        """Return the statistics of some columns as arrays: one value per entry, null if there is none."""
         return field_statistics(self.statistics, field_ids)
 
 
@@ -139,7 +139,7 @@ def decode_manifest(data: bytes, *, path: str, limits: DecodeLimits = DEFAULT_LI
 def _header(metadata: Mapping[str, bytes]) -> ManifestHeader:
     content = _CONTENT.get(metadata.get("content", b"data"))
     if content is None:
-        raise Malformed("content", "its header says that it lists neither data nor deletes")
+        raise Malformed("content", "the content in its header must be data or deletes")
     return ManifestHeader(
         _json(metadata, "schema", dict),
         _json(metadata, "partition-spec", list),
@@ -154,7 +154,7 @@ def _json(metadata: Mapping[str, bytes], name: str, kind: type) -> str | None:
     if text is None:
         return None
     if not isinstance(parse_json(text, f"The entry {name} of its header"), kind):
-        raise Malformed("header", f"the entry {name} of its header has another JSON type")
+        raise Malformed("header", f"the entry {name} of its header has an unexpected JSON type")
     return text.decode("utf-8")
 
 
@@ -163,7 +163,7 @@ def _number(metadata: Mapping[str, bytes], name: str) -> int | None:
     if text is None:
         return None
     if not (text.isdigit() and len(text) <= 9):
-        raise Malformed("header", f"the entry {name} of its header is not a small number")
+        raise Malformed("header", f"the entry {name} of its header is not a small integer")
     return int(text)
 
 

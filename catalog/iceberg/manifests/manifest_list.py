@@ -37,9 +37,9 @@ _REQUIRED_SINCE_2: Final = (
     "existing_rows_count",
     "deleted_rows_count",
 )
-#: `sequence_number`, `min_sequence_number` and `content`, without which a list is of version 1.
+#: `sequence_number`, `min_sequence_number` and `content`; a list without them is of version 1.
 _FIELDS_SINCE_2: Final = (515, 516, 517)
-#: A snapshot id is any 64-bit number; every other number counts something.
+#: A snapshot id is any 64-bit number; every other number is a count.
 _SIGNED: Final = frozenset({"added_snapshot_id"})
 _ARROW: Final = {
     "int": pa.int32(),
@@ -57,7 +57,7 @@ class ManifestContent(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """What a manifest list says of the values of one partition field; bounds are in single-value form."""
+    """The summary of one partition field in a manifest list; bounds are in single-value form."""
 
     contains_null: bool
     contains_nan: bool | None
@@ -112,7 +112,7 @@ def decode_manifest_list(
 
 
 def _rows(records: DecodedRecord) -> list[dict[str, object]]:
-    """The records as dictionaries by field name."""
+    """Return the records as dictionaries by field name."""
     columns = {
         shape.name: _values(records.arrow, records.column(field_id), shape, records.count)
         for field_id, shape in LISTED.items()
@@ -166,12 +166,14 @@ def _entry(row: dict[str, object], format_version: int) -> ManifestListEntry:
     required = _REQUIRED if format_version == 1 else _REQUIRED + _REQUIRED_SINCE_2
     for name in required:
         if row[name] is None:
-            raise Malformed("required", f"an entry has no {name}")
+            raise Malformed("required", f"an entry lacks {name}")
     for name, value in row.items():
         if isinstance(value, int) and value < 0 and name not in _SIGNED:
             raise Malformed("negative", f"an entry has a negative {name}")
     if row["content"] not in tuple(ManifestContent) or (format_version == 1 and row["content"]):
-        raise Malformed("content", "an entry is neither of data nor of deletes, or of deletes in version 1")
+        raise Malformed(
+            "content", "the content of an entry is neither data nor deletes, or is deletes in version 1"
+        )
     if not row["manifest_path"]:
         raise Malformed("required", "an entry has an empty manifest_path")
     content = ManifestContent.DELETES if row["content"] else ManifestContent.DATA

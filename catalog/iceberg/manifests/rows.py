@@ -1,4 +1,4 @@
-"""Manifest entries as pyiceberg's own objects, for delete files and for rewriting.
+"""Manifest entries as pyiceberg's objects, for delete files and for rewriting.
 
 They are made of what this package decoded, never by pyiceberg's reader: its compiled decoder takes lengths
 out of the file without looking whether the file is that long, and so reads memory of the process that is
@@ -20,7 +20,7 @@ from catalog.iceberg.manifests.inheritance import inherit
 from catalog.iceberg.manifests.manifest import DecodedManifest, decode_manifest
 from catalog.iceberg.manifests.manifest_list import ManifestListEntry
 
-#: Written in version 2: what only version 3 has is left out, as pyiceberg's reader does.
+#: Written as version 2: fields that only version 3 has are left out, as in pyiceberg's reader.
 _PLAIN: Final = (
     "file_path",
     "record_count",
@@ -34,7 +34,7 @@ _UUID_BYTES: Final = 16
 
 
 def data_files(decoded: DecodedManifest, rows: Sequence[int], spec_id: int) -> list[DataFile]:
-    """The files of some rows of a decoded manifest.
+    """Return the files of some rows of a decoded manifest.
 
     Args:
         decoded: the manifest.
@@ -59,7 +59,7 @@ def data_files(decoded: DecodedManifest, rows: Sequence[int], spec_id: int) -> l
 def read_entries(
     data: bytes, entry: ManifestListEntry, *, limits: DecodeLimits = DEFAULT_LIMITS
 ) -> list[ManifestEntry]:
-    """All entries of a manifest, deleted ones included, with what they inherit from the manifest list.
+    """Return all entries of a manifest, including deleted ones, with values inherited from the manifest list.
 
     Args:
         data: the whole manifest.
@@ -81,7 +81,7 @@ def read_entries(
 
 
 def partition_rows(partitions: pa.StructArray, *, uuid_as_bytes: bool = False) -> Iterable[tuple[Any, ...]]:
-    """Partition tuples as pyiceberg holds them: dates and times as numbers since the epoch.
+    """Convert partition tuples to pyiceberg's form: dates and times as numbers since the epoch.
 
     Args:
         partitions: a partition column of a decoded manifest.

@@ -1,4 +1,4 @@
-"""The fields of manifest lists and manifests: field ids and types (Iceberg table specification, "Manifests").
+"""Field ids and types of manifest lists and manifests (Iceberg table specification, "Manifests").
 
 Rules:
 
@@ -30,7 +30,7 @@ _KINDS: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a known field looks like.
+    """The expected type of a known field.
 
     Attributes:
         name: name of the field in the specification.
@@ -112,18 +112,19 @@ SUMMARY: Final[Mapping[int, Shape]] = MappingProxyType(
 
 
 def check_record(node: Node, shapes: Mapping[int, Shape]) -> Record:
-    """Hold a record of the writer's schema against what is known of its fields.
+    """Check a record of the writer's schema against the known fields.
 
     Raises:
         Malformed: a field has another type, or is missing.
     """
     if not isinstance(node, Record):
-        raise Malformed("schema", "its Avro schema has a value where there must be a record")
+        raise Malformed("schema", "its Avro schema must have a record here")
     for field in node.fields:
         shape = shapes.get(field.field_id)
         if shape is not None and not _fits(field.node, shape):
             raise Malformed(
-                "schema", f"the field {shape.name} ({field.field_id}) has another type in its Avro schema"
+                "schema",
+                f"the field {shape.name} ({field.field_id}) has an unexpected type in its Avro schema",
             )
     present = {field.field_id for field in node.fields}
     for field_id, shape in shapes.items():

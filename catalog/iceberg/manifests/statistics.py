@@ -1,4 +1,4 @@
-"""Statistics of single columns out of the maps in which manifests keep them."""
+"""Extracts the statistics of single columns from the maps in manifests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True, slots=True)
 class FieldStatistics:
-    """What the entries of a manifest say of one column: one value an entry, null where one says nothing.
+    """The statistics of one column in the entries of a manifest: one value per entry, null if there is none.
 
     Attributes:
         value_counts: number of values, nulls and NaN included.
@@ -33,18 +33,18 @@ _MAPS = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds"
 
 
 def field_statistics(statistics: pa.Table, field_ids: frozenset[int]) -> Mapping[int, FieldStatistics]:
-    """The statistics of some columns, by column id."""
+    """Return the statistics of some columns, by column id."""
     lookups = [_Lookup(statistics[name]) for name in _MAPS] if field_ids else []
     return {field_id: FieldStatistics(*(lookup.of(field_id) for lookup in lookups)) for field_id in field_ids}
 
 
 def bounded_fields(statistics: pa.Table) -> frozenset[int]:
-    """The columns that have a lower or an upper bound anywhere."""
+    """Return the columns that have a lower or an upper bound in any entry."""
     return _fields_of(statistics, ("lower_bounds", "upper_bounds"))
 
 
 def described_fields(statistics: pa.Table) -> frozenset[int]:
-    """The columns that have a bound, a count or a size anywhere."""
+    """Return the columns that have a bound, a count or a size in any entry."""
     return _fields_of(statistics, statistics.column_names)
 
 

@@ -1,4 +1,4 @@
-"""The first schema: governed state, seals, keys, writes, tokens, audit trail, and the pointers if they are
+"""The first schema: governed state, seals, keys, writes, tokens, audit log, and the pointers if they are
 missing.
 
 The tables that hold the pointers may be there already, made by pyiceberg's `SqlCatalog`: they are adopted,
@@ -17,7 +17,7 @@ down_revision: str | None = None
 branch_labels: None = None
 depends_on: None = None
 
-#: A 64-bit id that SQLite, too, counts up by itself.
+#: A 64-bit id that SQLite, too, increments automatically.
 BIG_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 _POINTER_COLUMNS = frozenset(
@@ -27,7 +27,7 @@ _PROPERTY_COLUMNS = frozenset({"catalog_name", "namespace", "property_key", "pro
 
 
 def upgrade() -> None:
-    """Create what is missing."""
+    """Create the missing tables."""
     _adopt_pointers()
     _adopt_namespaces()
     _create_tables_and_names()
@@ -39,16 +39,16 @@ def upgrade() -> None:
 
 
 def _existing_columns(table: str, required: frozenset[str]) -> frozenset[str]:
-    """The columns of a table that is there already; none if it is not."""
+    """Return the columns of an existing table; none if it does not exist."""
     found = sa.inspect(op.get_bind())
     if not found.has_table(table):
         return frozenset()
     columns = frozenset(column["name"] for column in found.get_columns(table))
     if not required <= columns:
         raise StateUnavailable(
-            f"The database holds a table {table} that is not that of an Iceberg catalog.",
+            f"The database contains a table {table} that is not the one of an Iceberg catalog.",
             rule="database-revision",
-            hint="Point `database.url` at an empty database, or at one that pyiceberg's SqlCatalog made.",
+            hint="Set `database.url` to an empty database, or to one that pyiceberg's SqlCatalog created.",
         )
     return columns
 
@@ -248,7 +248,7 @@ def _create_tokens() -> None:
 
 
 def _create_audit() -> None:
-    """The audit trail."""
+    """The audit log."""
     op.create_table(
         "lw_audit",
         sa.Column("writer", sa.String(36), nullable=False),

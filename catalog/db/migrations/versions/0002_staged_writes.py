@@ -1,4 +1,4 @@
-"""Writes that create their table: the metadata that the table is to have is kept with the write."""
+"""Writes that create their table: the write stores the metadata of the new table."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ depends_on: None = None
 
 
 def upgrade() -> None:
-    """Add the column, and an index to find the writes of a table by."""
+    """Add the column, and an index to find the writes of a table."""
     op.add_column("lw_write", sa.Column("staged_metadata", sa.Text(), nullable=True))
     op.create_index("ix_lw_write_table", "lw_write", ["table_id"])

@@ -1,4 +1,4 @@
-"""Policies in the catalog's own store: every revision of every document, and the number of the last one."""
+"""Policies in the database: every revision of every document, and the number of the last change."""
 
 from __future__ import annotations
 

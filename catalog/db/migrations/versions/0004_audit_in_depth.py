@@ -1,4 +1,4 @@
-"""The audit trail: records that stand for many decisions, the state of each chain, and checkpoints."""
+"""The audit log: records for many decisions, the state of each chain, and checkpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision: str | None = "0003"
 branch_labels: None = None
 depends_on: None = None
 
-#: The chains that are there already. Sizes as `catalog.audit.store` reckons them.
+#: The existing chains. Sizes as in `catalog.audit.store`.
 _CHAINS = """
 INSERT INTO lw_audit_chain
     (writer, sequence, hash, at_ms, checkpointed, refusal_bytes, other_bytes, closed)
@@ -32,7 +32,7 @@ JOIN (
 
 
 def upgrade() -> None:
-    """Add the column and the tables, and take stock of the chains that are there."""
+    """Add the column and the tables, and record the existing chains."""
     op.add_column("lw_audit", sa.Column("decisions", sa.BigInteger(), nullable=False, server_default="1"))
     op.create_table(
         "lw_audit_chain",

@@ -1,4 +1,4 @@
-"""The life of a table's keys: a check value, the date of destruction, purges; the keys of the door."""
+"""Key life cycle: check value, time of destruction, purges; the keys of the KMS endpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on: None = None
 
 
 def upgrade() -> None:
-    """Add the columns; keys that are there get their check value when they are wrapped anew."""
+    """Add the columns; existing keys get their check value when they are rewrapped."""
     op.add_column("lw_pek", sa.Column("key_check", sa.LargeBinary(), nullable=True))
     op.add_column("lw_pek", sa.Column("destroy_after_ms", sa.BigInteger(), nullable=True))
     op.add_column("lw_table", sa.Column("purging", sa.Boolean(), nullable=True))

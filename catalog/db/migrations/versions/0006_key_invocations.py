@@ -1,4 +1,4 @@
-"""How often keys have encrypted."""
+"""Counts how often keys have encrypted."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ down_revision: str | None = "0005"
 branch_labels: None = None
 depends_on: None = None
 
-#: What a key of before is taken to have encrypted, since nobody counted: a sixteenth of what it may.
+#: The assumed count of existing keys, which were never counted: a sixteenth of the limit.
 _TAKEN_TO_HAVE: Final = 2**28
 
 
 def upgrade() -> None:
-    """Count from now on; keys that are there begin with a number that they have hardly reached."""
+    """Count from now on; existing keys begin with a number that they have hardly reached."""
     made = op.create_table(
         "lw_key_invocations",
         sa.Column("key_id", sa.String(36), nullable=False),

@@ -12,7 +12,7 @@ depends_on: None = None
 
 
 def upgrade() -> None:
-    """Add the column and the table; tokens of engines that are there go on serving at each start."""
+    """Add the column and the table; existing tokens of engines keep working at each start."""
     op.add_column("lw_token", sa.Column("used_ms", sa.BigInteger(), nullable=True))
     op.execute("UPDATE lw_token SET kind = 'engine-reusable' WHERE kind = 'engine'")
     op.create_table(

@@ -1,4 +1,4 @@
-"""How often garbage collection removed files of a table."""
+"""Counts how often garbage collection removed files of a table."""
 
 from __future__ import annotations
 

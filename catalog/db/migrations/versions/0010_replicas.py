@@ -1,4 +1,4 @@
-"""Settings of all processes, and the digests of what each process has.
+"""Settings of all processes, and the digests of each process's settings.
 
 A database that governs tables already keeps what unsealed metadata was by default, `allow`. A new one
 forbids it.

@@ -1,4 +1,4 @@
-"""Which snapshots were compared with their parents when they were committed."""
+"""Records which snapshots were compared with their parents at commit."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ depends_on: None = None
 
 
 def upgrade() -> None:
-    """Snapshots of before were not: what a commit carries over from one of them is checked once."""
+    """Existing snapshots were not: what a commit carries over from one of them is checked once."""
     op.add_column("lw_sealed_file", sa.Column("verified", sa.Boolean(), nullable=True))

@@ -1,4 +1,4 @@
-"""Audit records of what was about to happen, apart from grants and refusals."""
+"""Audit records of operations that begin, apart from grants and refusals."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ depends_on: None = None
 
 
 def upgrade() -> None:
-    """Add the column; the records that are there are grants and refusals."""
+    """Add the column; existing records are grants and refusals."""
     op.add_column("lw_audit", sa.Column("begun", sa.Boolean(), nullable=False, server_default=sa.false()))

@@ -1,4 +1,4 @@
-"""Properties of namespaces that protect tables, apart from the pointer store.
+"""Namespace properties that protect tables, apart from the pointer store.
 
 A database that governs tables keeps what its namespaces say. Of one that is adopted, it counts for nothing.
 """

@@ -1,1 +1,1 @@
-"""The steps, in the order in which each names the one before it."""
+"""The migrations; each names the one before it."""
