@@ -151,9 +151,8 @@ def local_kms_options(kms: KmsSettings) -> LocalKmsOptions:
     """
     if not isinstance(kms, LocalKmsSettings):
         raise RequestInvalid(
-            f"The catalog uses the KMS {kms.kind!r}, so there is no local KMS whose master keys "
-            "could be managed here.",
+            f"The master keys are in the KMS {kms.kind!r}, not in the local KMS.",
             rule="local-kms",
-            hint="Manage master keys in that KMS.",
+            hint="Manage them with the tools of that KMS.",
         )
     return kms.options

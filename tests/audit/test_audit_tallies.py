@@ -314,4 +314,4 @@ def test_what_is_counted_and_cannot_be_written_at_the_end_is_told(
     trail.close()
     other.execute("ROLLBACK")
     other.close()
-    assert "7 refusals that were counted are not on record" in caplog.text
+    assert "7 counted refusals could not be recorded" in caplog.text
