@@ -27,7 +27,7 @@ _NO_RECORD: Final = ("", 0)
 _PLACE: Final = re.compile(r"([0-9]{1,18})\.([0-9A-Za-z-]{1,36})\.([0-9]{1,18})", re.ASCII)
 
 
-class Place(NamedTuple):
+class RecordPosition(NamedTuple):
     """The position of a record: ordered by time, then by writer and number."""
 
     at_ms: int
@@ -39,7 +39,7 @@ class Place(NamedTuple):
         return f"{self.at_ms}.{self.writer}.{self.sequence}"
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> RecordPosition:
         """Parse a page token that `text` returned.
 
         Raises:
@@ -64,9 +64,9 @@ class StoredRecord:
     record: AuditRecord
 
     @property
-    def place(self) -> Place:
+    def position(self) -> RecordPosition:
         """Return the position of the record."""
-        return Place(self.record.at_ms, self.writer, self.sequence)
+        return RecordPosition(self.record.at_ms, self.writer, self.sequence)
 
 
 def read(
@@ -75,7 +75,7 @@ def read(
     since_ms: int | None = None,
     principal: str | None = None,
     table: str | None = None,
-    before: Place | None = None,
+    before: RecordPosition | None = None,
     limit: int = 100,
 ) -> list[StoredRecord]:
     """Return the latest records, newest first.
@@ -149,7 +149,7 @@ def rows_up_to(engine: Engine, numbers: Mapping[str, int], since_ms: int) -> Ite
         StateUnavailable: the database does not answer.
     """
     place = tuple_(lw_audit.c.at_ms, lw_audit.c.writer, lw_audit.c.sequence)
-    last = Place(since_ms, "", 0)
+    last = RecordPosition(since_ms, "", 0)
     while True:
         query = select(lw_audit).where(lw_audit.c.at_ms >= last.at_ms, place > last)
         with read_transaction(engine) as connection:
@@ -157,7 +157,7 @@ def rows_up_to(engine: Engine, numbers: Mapping[str, int], since_ms: int) -> Ite
         if not page:
             return
         yield from (dict(row) for row in page if row["sequence"] <= numbers.get(row["writer"], 0))
-        last = Place(page[-1]["at_ms"], page[-1]["writer"], page[-1]["sequence"])
+        last = RecordPosition(page[-1]["at_ms"], page[-1]["writer"], page[-1]["sequence"])
 
 
 def rows_after(engine: Engine, numbers: Mapping[str, int]) -> list[Row]:

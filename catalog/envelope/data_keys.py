@@ -8,7 +8,7 @@ Rules:
 - A PEK serves its own table alone.
 - Nonces are random, so that one PEK may seal 2**32 times: the PEK counts (`catalog.state.invocations`).
 
-Source: docs/key-metadata.md, "Wrapped data keys" and "Sealed bounds".
+Source: docs/key-metadata.md, "Wrapped data keys" and "Encrypted statistics".
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Rules:
 - One encoding for one meaning, padded to a multiple of 256 bytes: lengths tell next to nothing of values.
 - What does not open, or is not well formed, is `DecryptionRefused`, never "no bounds".
 
-Source: docs/key-metadata.md, "Sealed bounds".
+Source: docs/key-metadata.md, "Encrypted statistics".
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ Rows = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 
-class Place(NamedTuple):
+class KeyPosition(NamedTuple):
     """The position of a wrapped key, or of the encrypted statistics beside it, in key metadata of one form.
 
     Attributes:
@@ -59,7 +59,7 @@ class Form:
 
     Attributes:
         metadata: the key metadata of the first of them.
-        rows: their places in the column they were read from, ascending.
+        rows: their positions in the column they were read from, ascending.
         data: their key metadata, one row of bytes each.
     """
 
@@ -67,21 +67,21 @@ class Form:
     rows: Rows
     data: Bytes
 
-    def places(self) -> tuple[Place, ...]:
+    def positions(self) -> tuple[KeyPosition, ...]:
         """Return the positions of the wrapped keys, in the order of the entries."""
         metadata = self.metadata
-        return _places(metadata.entries, metadata.free_ranges[: len(metadata.entries)])
+        return _positions(metadata.entries, metadata.free_ranges[: len(metadata.entries)])
 
-    def bounds(self) -> tuple[Place, ...]:
+    def bounds(self) -> tuple[KeyPosition, ...]:
         """Return the positions of the encrypted statistics, in the order of their entries."""
         count = len(self.metadata.bounds)
         if not count:
             return ()
-        return _places(self.metadata.covering, self.metadata.free_ranges[-count:])
+        return _positions(self.metadata.covering, self.metadata.free_ranges[-count:])
 
     def digests(self) -> Bytes:
         """Return the digest sections, one row each: of the file, of its footer; empty if there are none."""
-        start = self.places()[-1].end
+        start = self.positions()[-1].end
         return self.data[:, start : start + len(self.metadata.digests)]
 
     def file_digests(self) -> Bytes | None:
@@ -172,5 +172,5 @@ def _alike(form: Form) -> npt.NDArray[np.bool_]:
     return same
 
 
-def _places(entries: Sequence[KeyEntry], ranges: Sequence[tuple[int, int]]) -> tuple[Place, ...]:
-    return tuple(Place(entry.binding, *each) for entry, each in zip(entries, ranges, strict=True))
+def _positions(entries: Sequence[KeyEntry], ranges: Sequence[tuple[int, int]]) -> tuple[KeyPosition, ...]:
+    return tuple(KeyPosition(entry.binding, *each) for entry, each in zip(entries, ranges, strict=True))

@@ -39,7 +39,7 @@ DEFAULT_TTL_SECONDS: Final = 60.0
 PEK_LENGTH: Final = 32
 KEY_CHECK_LENGTH: Final = 16
 #: The time in seconds to wait for keys. Together with the deadline of the last call it is below 30.
-PATIENCE_S: Final = 14.0
+WAIT_TIMEOUT_S: Final = 14.0
 _CHECK_INFO: Final = b"lakewarden/pek-check/1\0"
 
 
@@ -172,7 +172,7 @@ class PekCache:
         clients: KMS clients by identifier.
         catalog: name of the catalog, part of the context that PEKs are bound to.
         ttl: how long an unwrapped PEK may be used, in seconds.
-        patience: how long keys are waited for, in seconds, before a call of one's own.
+        wait_timeout_s: how long to wait for the unwrap of another caller, in seconds.
         clock: monotonic seconds.
         counting: what is to be called before each encryption with a PEK; it refuses one too many.
     """
@@ -183,14 +183,14 @@ class PekCache:
         *,
         catalog: str,
         ttl: float = DEFAULT_TTL_SECONDS,
-        patience: float = PATIENCE_S,
+        wait_timeout_s: float = WAIT_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
         counting: Callable[[PekRef], Callable[[], None] | None] = lambda _: None,
     ) -> None:
         self._clients = dict(clients)
         self._catalog = catalog
         self._ttl = ttl
-        self._patience = patience
+        self._wait_timeout_s = wait_timeout_s
         self._clock = clock
         self._counting = counting
         self._lock = threading.Lock()
@@ -209,7 +209,7 @@ class PekCache:
             DecryptionRefused: the record was changed, or is of another table or catalog.
             KmsUnavailable: the KMS does not answer.
         """
-        return self._get(record, for_writing, self._clock() + self._patience)
+        return self._get(record, for_writing, self._clock() + self._wait_timeout_s)
 
     def get_all(self, records: Iterable[PekRecord], *, for_writing: bool = False) -> dict[PekRef, Pek]:
         """Return the PEKs of several records; one time-out covers all of them.
@@ -217,7 +217,7 @@ class PekCache:
         Raises:
             KeyNotUsable, DecryptionRefused, KmsUnavailable: one cannot be had.
         """
-        until = self._clock() + self._patience
+        until = self._clock() + self._wait_timeout_s
         return {record.ref: self._get(record, for_writing, until) for record in records}
 
     def _get(self, record: PekRecord, for_writing: bool, until: float) -> Pek:
@@ -231,7 +231,7 @@ class PekCache:
                 return cached.pek
             left = until - self._clock()
             if left <= 0:
-                raise _no_patience_left()
+                raise _timed_out()
             flight = self._flights.get(slot)
             mine = flight is None
             if flight is None:
@@ -259,7 +259,7 @@ class PekCache:
         except BaseException:
             # An interrupt of this thread must not end the wait of others.
             self._publish(slot, flight, None)
-            flight.set_exception(_no_patience_left())
+            flight.set_exception(_timed_out())
             raise
         self._publish(slot, flight, _Cached(pek, asked + self._ttl))
         flight.set_result(pek)
@@ -306,15 +306,15 @@ class PekCache:
             del self._cached[slot]
 
 
-def _published(flight: Future[Pek], patience: float) -> Pek:
+def _published(flight: Future[Pek], wait_timeout_s: float) -> Pek:
     """Wait for another caller's unwrap, at most the given number of seconds."""
     try:
-        return flight.result(patience)
+        return flight.result(wait_timeout_s)
     except TimeoutError as failure:
-        raise _no_patience_left() from failure
+        raise _timed_out() from failure
 
 
-def _no_patience_left() -> KmsUnavailable:
+def _timed_out() -> KmsUnavailable:
     return KmsUnavailable(
         "The KMS did not respond in time.",
         rule="kms-deadline",

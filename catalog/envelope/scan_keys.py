@@ -26,7 +26,7 @@ from catalog.crypto.aead import NONCE_LENGTH, OVERHEAD, Aead, Resealing, refused
 from catalog.envelope.data_keys import DEK_AAD
 from catalog.envelope.file_ids import file_ids_of
 from catalog.envelope.key_metadata import KeyEntry
-from catalog.envelope.key_metadata_columns import Bytes, Form, Place, Rows, byte_strings, side_by_side
+from catalog.envelope.key_metadata_columns import Bytes, Form, KeyPosition, Rows, byte_strings, side_by_side
 from catalog.envelope.peks import Pek
 from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, label_of, transport_prefix
 from policy.encryption.epochs import PekRef
@@ -42,11 +42,11 @@ class FormKeys(NamedTuple):
 
     Attributes:
         form: the files.
-        places: which of the entries of their key metadata to release, ascending.
+        entries: which of the entries of their key metadata to release, ascending.
     """
 
     form: Form
-    places: tuple[int, ...]
+    entries: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class WrappedKeys:
     Attributes:
         offsets: where the keys of each file begin in what follows; one more than there are files.
         labels: which keys there are.
-        label: for each key, its place in `labels`.
+        label: for each key, its index in `labels`.
         wrapped: for each key, nonce, ciphertext and tag.
     """
 
@@ -108,27 +108,27 @@ class ScanWrapper:
             KeyNotUsable: the scan has more keys than one transport key may wrap.
         """
         counts = np.zeros(len(paths), np.int64)
-        for form, places in released:
-            counts[form.rows] = len(places)
+        for form, entries in released:
+            counts[form.rows] = len(entries)
         offsets = np.concatenate(([0], np.cumsum(counts)))
         first = self._reserve(int(offsets[-1]))
         parts = []
-        for form, places in released:
+        for form, entries in released:
             located = paths.take(pa.array(form.rows))
             file_ids = file_ids_of(located.combine_chunks())
-            for nth, place in enumerate(places):
+            for nth, entry in enumerate(entries):
                 positions = offsets[form.rows] + nth
                 label, wrapped = self._rewrap(
-                    form, form.places()[place], file_ids, first + positions, located
+                    form, form.positions()[entry], file_ids, first + positions, located
                 )
                 parts.append(_Part(positions, label, wrapped))
         return _in_order(offsets, parts)
 
     def _rewrap(
-        self, form: Form, place: Place, file_ids: Bytes, counters: Rows, paths: pa.ChunkedArray
+        self, form: Form, position: KeyPosition, file_ids: Bytes, counters: Rows, paths: pa.ChunkedArray
     ) -> tuple[KeyLabel, Bytes]:
         """Rewrap one key of all files of a form under the scan's transport key."""
-        entry = KeyEntry(place.binding, b"")
+        entry = KeyEntry(position.binding, b"")
         pek = self._peks.get(entry.bound.pek)
         if pek is None:
             raise DecryptionRefused(
@@ -138,14 +138,16 @@ class ScanWrapper:
                 hint="Ask an administrator for the release permission on the master key of these columns.",
             )
         label = label_of(entry)
-        length = place.end - place.start - OVERHEAD
+        length = position.end - position.start - OVERHEAD
         done: list[bytes] = []
         nonces, digests = _nonces(counters), form.digests()
         common = DEK_AAD + form.metadata.header + self._table_uuid.bytes, self._prefix, label.to_bytes()
         try:
             for start in range(0, len(file_ids), _BATCH):
                 now = slice(start, start + _BATCH)
-                items = _resealings(form.data[now], place, file_ids[now], digests[now], nonces[now], common)
+                items = _resealings(
+                    form.data[now], position, file_ids[now], digests[now], nonces[now], common
+                )
                 pek.aead.reseal(items, length, self._aead, done)
         except DecryptionRefused as failure:
             raise DecryptionRefused(
@@ -169,7 +171,7 @@ class ScanWrapper:
 
 def _resealings(
     data: Bytes,
-    place: Place,
+    position: KeyPosition,
     file_ids: Bytes,
     digests: Bytes,
     nonces: Bytes,
@@ -179,7 +181,7 @@ def _resealings(
 
     Args:
         data: key metadata of the files.
-        place: where the wrapped key is.
+        position: where the wrapped key is.
         file_ids: of the files.
         digests: the digest sections of the files and of their footers, or nothing.
         nonces: to seal with.
@@ -187,11 +189,11 @@ def _resealings(
             as it will be sealed.
     """
     before, new_before, label = common
-    count, key_at = len(data), place.start + NONCE_LENGTH
+    count, key_at = len(data), position.start + NONCE_LENGTH
     return zip(
-        byte_strings(data[:, place.start : key_at]),
-        byte_strings(data[:, key_at : place.end]),
-        byte_strings(side_by_side(count, before, file_ids, place.binding, digests)),
+        byte_strings(data[:, position.start : key_at]),
+        byte_strings(data[:, key_at : position.end]),
+        byte_strings(side_by_side(count, before, file_ids, position.binding, digests)),
         byte_strings(nonces),
         byte_strings(side_by_side(count, new_before, file_ids, label)),
         strict=True,

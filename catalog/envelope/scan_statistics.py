@@ -5,7 +5,7 @@ Rules:
 - The file id comes from the path that was checked, never from key metadata.
 - One value that does not open fails the whole scan; what was opened is kept for nobody else.
 
-Source: docs/key-metadata.md, "Sealed bounds".
+Source: docs/key-metadata.md, "Encrypted statistics".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from catalog.crypto.aead import NONCE_LENGTH
 from catalog.envelope.data_keys import BOUNDS_AAD
 from catalog.envelope.encrypted_statistics import COUNT_FLAGS, END_FLAGS, counts_in, directory, malformed
 from catalog.envelope.file_ids import file_ids_of
-from catalog.envelope.key_metadata_columns import Bytes, Form, Place, Rows, byte_strings, side_by_side
+from catalog.envelope.key_metadata_columns import Bytes, Form, KeyPosition, Rows, byte_strings, side_by_side
 from catalog.envelope.peks import Pek
 from policy.errors import DecryptionRefused
 
@@ -46,16 +46,16 @@ class ColumnOfFiles:
 
 
 def open_bounds_of(
-    form: Form, place: Place, paths: pa.ChunkedArray, table_uuid: UUID, pek: Pek
+    form: Form, position: KeyPosition, paths: pa.ChunkedArray, table_uuid: UUID, pek: Pek
 ) -> list[bytes]:
     """Decrypt the encrypted statistics at one position, in the order of the form's rows.
 
     Args:
         form: files of one form.
-        place: one of `Form.bounds`.
+        position: one of `Form.bounds`.
         paths: the checked locations that the form's rows count in.
         table_uuid: their table.
-        pek: the PEK that the place's binding names, which is the table's.
+        pek: the PEK that the position's binding names, which is the table's.
 
     Raises:
         DecryptionRefused: one does not open; names the path.
@@ -65,11 +65,11 @@ def open_bounds_of(
         len(form.rows),
         BOUNDS_AAD + form.metadata.header + table_uuid.bytes,
         file_ids_of(located),
-        place.binding,
+        position.binding,
         form.digests(),
     )
-    sealed_at = place.start + NONCE_LENGTH
-    nonces, sealed = form.data[:, place.start : sealed_at], form.data[:, sealed_at : place.end]
+    sealed_at = position.start + NONCE_LENGTH
+    nonces, sealed = form.data[:, position.start : sealed_at], form.data[:, sealed_at : position.end]
     opened: list[bytes] = []
     try:
         pek.aead.open_all(
@@ -104,10 +104,10 @@ def columns_of(plaintexts: Sequence[bytes], wanted: Collection[int]) -> dict[int
         if edges.max() > matrix.shape[1]:
             raise malformed()
         at = known.counts_at
-        for place, (field_id, flags) in enumerate(known.columns):
+        for position, (field_id, flags) in enumerate(known.columns):
             if field_id in found:
                 _counts(found[field_id], rows, matrix, at, flags)
-                _ends(found[field_id], rows, plaintexts, edges[:, 2 * place : 2 * place + 3], flags)
+                _ends(found[field_id], rows, plaintexts, edges[:, 2 * position : 2 * position + 3], flags)
             at += 8 * counts_in(flags)
     return found
 

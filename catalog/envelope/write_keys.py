@@ -8,7 +8,7 @@ Rules:
 - Bounds and counts of columns that the file encrypts are sealed beside the keys that cover them, as many as
   there is room for.
 
-Source: docs/key-metadata.md, "Transport keys", "Wrapped data keys" and "Sealed bounds".
+Source: docs/key-metadata.md, "Transport keys", "Wrapped data keys" and "Encrypted statistics".
 """
 
 from __future__ import annotations

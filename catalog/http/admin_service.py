@@ -70,12 +70,12 @@ def read_audit(
     page_token: Annotated[str | None, Query(alias="page-token")] = None,
 ) -> models.AuditEntries:
     """The latest records, newest first, by time, principal and dotted table name; page by page."""
-    before = None if page_token is None else audit_reading.Place.parse(page_token)
+    before = None if page_token is None else audit_reading.RecordPosition.parse(page_token)
     require_service(services, caller, "audit.read", "audit")
     found = audit_reading.read(
         services.engine, since_ms=since_ms, principal=principal, table=table, before=before, limit=limit
     )
-    following = found[-1].place.text() if len(found) == limit else None
+    following = found[-1].position.text() if len(found) == limit else None
     return models.AuditEntries(records=[_audit_entry(each) for each in found], next_page_token=following)
 
 

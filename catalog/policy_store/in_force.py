@@ -37,8 +37,8 @@ from policy.ranger import PolicySet
 MAX_AGE_S: Final = 40.0
 
 #: How long in seconds a request waits for new documents: usually, and if no set can answer it.
-_PATIENCE_S: Final = 0.5
-_LAST_PATIENCE_S: Final = 10.0
+_RELOAD_WAIT_S: Final = 0.5
+_STALE_RELOAD_WAIT_S: Final = 10.0
 
 #: Identities of files and documents; None for files that cannot be read.
 _Seen: TypeAlias = tuple[Fingerprints | None, Version]
@@ -224,7 +224,7 @@ class PolicyStore:
                 target=self._read, args=(found, started), name="lakewarden-policies", daemon=True
             )
             self._reader.start()
-        self._reader.join(_LAST_PATIENCE_S if self._is_stale() else _PATIENCE_S)
+        self._reader.join(_STALE_RELOAD_WAIT_S if self._is_stale() else _RELOAD_WAIT_S)
 
     def _changes(self, started: float) -> _Seen | None:
         """Return the current documents if they must be read; None if they are in force, or were refused

@@ -43,9 +43,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_reload_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """New policies are waited for, however slow the machine is."""
-    monkeypatch.setattr("catalog.policy_store.in_force._PATIENCE_S", 60.0)
+    monkeypatch.setattr("catalog.policy_store.in_force._RELOAD_WAIT_S", 60.0)
 
 
 @pytest.fixture(autouse=True)

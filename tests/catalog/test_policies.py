@@ -19,7 +19,7 @@ from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
 from tests.support.clock import Clock
 
-pytestmark = pytest.mark.usefixtures("patience")
+pytestmark = pytest.mark.usefixtures("long_reload_wait")
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -24,7 +24,7 @@ from policy.privileges.requests import AccessRequest, Resource
 from tests.support.clock import Clock
 from tests.support.lake import ALICE, BOB, Lake, open_lake, policy, tables
 
-pytestmark = pytest.mark.usefixtures("patience")
+pytestmark = pytest.mark.usefixtures("long_reload_wait")
 
 MAIN = DocumentId(Kind.RANGER, "main")
 OTHER = DocumentId(Kind.RANGER, "other")

@@ -36,7 +36,7 @@ from policy.privileges.requests import AccessRequest, Resource
 from tests.support.clock import Clock
 from tests.support.lake import policy, tables
 
-pytestmark = pytest.mark.usefixtures("patience")
+pytestmark = pytest.mark.usefixtures("long_reload_wait")
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MAIN = DocumentId(Kind.RANGER, "main")
@@ -350,8 +350,8 @@ def test_a_long_reading_keeps_no_request_waiting_and_no_old_set_in_force_beyond_
         assert released.wait(60)
         return parse(*arguments)
 
-    monkeypatch.setattr(in_force, "_PATIENCE_S", 0.0)
-    monkeypatch.setattr(in_force, "_LAST_PATIENCE_S", 0.0)
+    monkeypatch.setattr(in_force, "_RELOAD_WAIT_S", 0.0)
+    monkeypatch.setattr(in_force, "_STALE_RELOAD_WAIT_S", 0.0)
     monkeypatch.setattr(InForce, "of", slow)
     _write(documents, _granting("bob"))
     clock.now += 5

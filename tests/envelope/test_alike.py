@@ -64,7 +64,7 @@ def read(*files: bytes) -> list[KeyMetadata | None]:
     for form in forms:
         for row, data in zip(form.rows.tolist(), form.data, strict=True):
             entries = [
-                KeyEntry(each.binding, data[each.start : each.end].tobytes()) for each in form.places()
+                KeyEntry(each.binding, data[each.start : each.end].tobytes()) for each in form.positions()
             ]
             bounds = tuple(data[each.start : each.end].tobytes() for each in form.bounds())
             nth, files, footers = form.rows.tolist().index(row), form.file_digests(), form.footer_digests()

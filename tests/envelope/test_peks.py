@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from catalog.crypto.secret import SecretBytes
-from catalog.envelope.peks import PATIENCE_S, PekCache, PekRecord, PekState, create_pek, key_check
+from catalog.envelope.peks import WAIT_TIMEOUT_S, PekCache, PekRecord, PekState, create_pek, key_check
 from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
 from catalog.kms.local import LocalKms
 from catalog.settings.kms import KmsCallSettings
@@ -352,7 +352,7 @@ def test_keys_of_one_plan_are_waited_for_together(cache, counting, kms, clock, r
     answer = counting.kms.get_key
 
     def slow(wrapped, context):
-        clock.now += PATIENCE_S / 2
+        clock.now += WAIT_TIMEOUT_S / 2
         return answer(wrapped, context)
 
     counting.kms.get_key = slow
@@ -362,7 +362,7 @@ def test_keys_of_one_plan_are_waited_for_together(cache, counting, kms, clock, r
 
 
 def test_who_waits_for_another_callers_unwrap_waits_within_bounds(counting, clock, record):
-    cache = PekCache({"local": counting}, catalog="prod", patience=0.05, clock=clock)
+    cache = PekCache({"local": counting}, catalog="prod", wait_timeout_s=0.05, clock=clock)
     outcomes, finish = in_flight(cache, counting, record, 1)
     with pytest.raises(KmsUnavailable) as refusal:
         cache.get(record)
@@ -372,7 +372,7 @@ def test_who_waits_for_another_callers_unwrap_waits_within_bounds(counting, cloc
     assert cache.get(record) is outcomes[0]
 
 
-def test_patience_and_the_longest_call_stay_below_half_a_minute():
+def test_the_wait_timeout_and_the_longest_call_stay_below_half_a_minute():
     deadline = KmsCallSettings.model_fields["deadline_s"]
     longest = next(each.le for each in deadline.metadata if hasattr(each, "le"))
-    assert PATIENCE_S + longest < 30
+    assert WAIT_TIMEOUT_S + longest < 30

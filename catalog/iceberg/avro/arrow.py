@@ -90,7 +90,7 @@ class ArrowMaker:
         made = self.binary(values) if value == "bytes" else self.numbers(values, pa.int64())
         return pa.MapArray.from_arrays(offsets, self.numbers(keys, pa.int32()), made, mask=mask)
 
-    def partition(self, fields: tuple[Field, ...], column: Column, lanes: int) -> pa.Array:
+    def partition(self, fields: tuple[Field, ...], column: Column, cursors: int) -> pa.Array:
         """Partition values as a struct of typed fields, each with its field id in its metadata.
 
         Raises:
@@ -106,7 +106,7 @@ class ArrowMaker:
             pa.field(field.name, array.type, metadata={FIELD_ID: str(field.field_id)})
             for field, array in zip(fields, arrays, strict=True)
         ]
-        return pa.StructArray.from_buffers(pa.struct(kinds), lanes, [None], children=arrays)
+        return pa.StructArray.from_buffers(pa.struct(kinds), cursors, [None], children=arrays)
 
     def _partition_value(self, node: object, column: Column) -> pa.Array:
         """Partition values of one field (Iceberg specification, "Appendix A, Avro")."""
@@ -172,7 +172,7 @@ class ArrowMaker:
 
 
 def _split(column: Column) -> tuple[Flags | None, Column]:
-    """Return which lanes have a value (none if all do), and the values."""
+    """Return which cursors have a value (none if all do), and the values."""
     if not isinstance(column, Maybe):
         return None, column
     return (None if column.valid.all() else column.valid), column.inner
@@ -189,7 +189,7 @@ def _numpy_type(kind: pa.DataType) -> type:
 
 
 def _picks(valid: Flags, step: int = 1) -> pa.Array:
-    """Return for each lane the index of its value among the valid lanes, or null."""
+    """Return for each cursor the index of its value among the valid cursors, or null."""
     return pa.array((np.cumsum(valid) - 1) * step, mask=~valid)
 
 

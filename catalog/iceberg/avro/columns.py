@@ -1,6 +1,6 @@
 """Decoded values of many records in columns: the result of `vectorized`, before Arrow.
 
-A column has one value for each lane (one record, or one item of an array) in the order of the file.
+A column has one value for each cursor (one record, or one item of an array) in the order of the file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class Maybe:
-    """Nullable values; `inner` has a value for each valid lane only."""
+    """Nullable values; `inner` has a value for each valid cursor only."""
 
     valid: Flags
     inner: Column
@@ -87,7 +87,7 @@ Column = Longs | Spans | Raw | Maybe | Parts | Items
 
 
 def spread(firsts: Index, counts: Index) -> Index:
-    """Return for each lane the numbers first, first + 1, ... as many as its count, all in one array."""
+    """Return for each cursor the numbers first, first + 1, ... as many as its count, all in one array."""
     before = np.cumsum(counts) - counts
     return np.repeat(firsts - before, counts) + np.arange(int(counts.sum()), dtype=np.int64)
 

@@ -21,9 +21,9 @@ from catalog.iceberg.avro.container import Block, Header, read_blocks, read_head
 from catalog.iceberg.avro.limits import DecodeLimits
 from catalog.iceberg.avro.malformed import Malformed
 from catalog.iceberg.avro.schema import Record, parse_schema
-from catalog.iceberg.avro.vectorized import Chunk, record_lanes
+from catalog.iceberg.avro.vectorized import Chunk, record_cursors
 
-#: Blocks are decoded together up to this many bytes: enough lanes to be fast, few enough to stay in the
+#: Blocks are decoded together up to this many bytes: enough cursors to be fast, few enough to stay in the
 #: cache.
 _CHUNK_BYTES: Final = 2 << 20
 
@@ -78,12 +78,12 @@ def read_records(
         Malformed: the bytes break a rule or a limit.
     """
     for payload, blocks in _chunks(data, header, limits):
-        lanes = record_lanes(Chunk(payload), blocks, schema)
-        parts = lanes.decode(schema)
-        lanes.finish()
+        cursors = record_cursors(Chunk(payload), blocks, schema)
+        parts = cursors.decode(schema)
+        cursors.finish()
         if not isinstance(parts, Parts):
             raise TypeError("a record must decode to parts")
-        yield DecodedRecord(ArrowMaker(payload), schema, parts, len(lanes.position))
+        yield DecodedRecord(ArrowMaker(payload), schema, parts, len(cursors.position))
 
 
 def _chunks(

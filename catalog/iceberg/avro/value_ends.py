@@ -4,7 +4,7 @@ Avro does not say how long a record is, so the records of a block can only be fo
 function that walks over one value is put together from the schema once. Runs of numbers, which most of a
 manifest's statistics are, are passed in one step with the help of the positions where numbers end.
 
-What is found here is only a claim: `lanes` decodes from these starts, and refuses if a value does not end
+What is found here is only a claim: `cursors` decodes from these starts, and refuses if a value does not end
 where the next one starts.
 """
 

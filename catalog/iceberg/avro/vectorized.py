@@ -1,14 +1,14 @@
 """Decodes many Avro records at once, with NumPy.
 
-Each record is a lane: a position in the chunk, and the stop behind which it may not read. A step decodes
-the same field in every lane. The lanes of a chunk are all its records (`scan` finds where they start), so a
-step costs a few array operations, whatever the number of records.
+Each record has a cursor: a position in the chunk, and the stop where it must end. A step decodes the same
+field at every cursor. A chunk has one cursor for each record (`scan` finds where they start), so a step costs
+a few array operations, whatever the number of records.
 
 Rules:
 
-- No lane reads behind its stop, and each must end exactly there.
-- A count or length is checked against the bytes left in its lane before anything is made of it. So everything
-  that is made is at most proportional to the chunk.
+- No cursor reads behind its stop, and each must end exactly there.
+- A count or length is compared with the bytes left at its cursor before memory is allocated. So memory is at
+  most proportional to the chunk.
 - Encodings that another reader may take for something else are refused: numbers of more than 64 bits,
   unions and booleans other than one byte of 0 or 1 (zigzag 0 or 2 for a union).
 """
@@ -59,7 +59,7 @@ class Chunk:
         np.cumsum(last, dtype=np.int32, out=self.rank[1:])
 
 
-class Lanes:
+class Cursors:
     """Positions that advance in parallel through a chunk, one per record.
 
     Args:
@@ -74,10 +74,10 @@ class Lanes:
         self.stop = stop
 
     def decode(self, node: Node) -> Column:
-        """Decode one value of the type in every lane.
+        """Decode one value of the type in every cursor.
 
         Raises:
-            Malformed: a lane does not hold one.
+            Malformed: a cursor does not hold one.
         """
         match node:
             case Scalar():
@@ -90,7 +90,7 @@ class Lanes:
                 return self._array(items)
 
     def finish(self) -> None:
-        """Raise unless every lane is at its stop."""
+        """Raise unless every cursor is at its stop."""
         if not np.array_equal(self.position, self.stop):
             raise Malformed("entry", "an entry is longer or shorter than its block states")
 
@@ -108,7 +108,7 @@ class Lanes:
         return Raw(starts, min_bytes(node))
 
     def _advance(self, by: Index | np.int64) -> None:
-        """Advance the lanes; `by` is not negative and not larger than the chunk, so nothing overflows."""
+        """Advance the cursors; `by` is not negative and not larger than the chunk, so nothing overflows."""
         self.position += by
         if (self.position > self.stop).any():
             raise Malformed("truncated", "an entry is truncated")
@@ -122,7 +122,7 @@ class Lanes:
         return values
 
     def _numbers(self) -> Index:
-        """Decode one number in each lane, byte by byte: most have one or two bytes."""
+        """Decode one number in each cursor, byte by byte: most have one or two bytes."""
         byte = self._next_bytes(self.position, self.stop)
         self.position += 1
         raw = (byte & _SEPTET).astype(np.uint64)
@@ -158,11 +158,11 @@ class Lanes:
             return Maybe(valid, self.decode(inner))
         return Maybe(valid, self._some(np.flatnonzero(valid), inner))
 
-    def _some(self, lanes: Index, node: Node) -> Column:
-        """Decode a value in some of the lanes."""
-        part = Lanes(self.chunk, self.position[lanes], self.stop[lanes])
+    def _some(self, cursors: Index, node: Node) -> Column:
+        """Decode a value in some of the cursors."""
+        part = Cursors(self.chunk, self.position[cursors], self.stop[cursors])
         column = part.decode(node)
-        self.position[lanes] = part.position
+        self.position[cursors] = part.position
         return column
 
     def _array(self, items: Node) -> Items:
@@ -182,9 +182,9 @@ class Lanes:
                 return Items(total, columns[0])
         raise Malformed("array", f"an array has more than {_MAX_ARRAY_BLOCKS} blocks")
 
-    def _counts(self, lanes: Index) -> Index:
+    def _counts(self, cursors: Index) -> Index:
         """Decode the item count of each array's next block; the block's size follows a negative count."""
-        part = Lanes(self.chunk, self.position[lanes], self.stop[lanes])
+        part = Cursors(self.chunk, self.position[cursors], self.stop[cursors])
         counts = part._numbers()
         sized = np.flatnonzero(counts < 0)
         if len(sized):
@@ -192,20 +192,20 @@ class Lanes:
             counts[sized] = -counts[sized]
         if ((counts < 0) | (counts > part.stop - part.position)).any():
             raise Malformed("count", "an array states more items than its entry has bytes")
-        self.position[lanes] = part.position
+        self.position[cursors] = part.position
         return counts
 
-    def _items(self, lanes: Index, counts: Index, node: Node) -> Column:
-        """Decode `counts` items in each of the lanes; the items of a lane are adjacent."""
-        part = Lanes(self.chunk, self.position[lanes], self.stop[lanes])
+    def _items(self, cursors: Index, counts: Index, node: Node) -> Column:
+        """Decode `counts` items in each of the cursors; the items of a cursor are adjacent."""
+        part = Cursors(self.chunk, self.position[cursors], self.stop[cursors])
         numbers = varints_per_value(node)
         if numbers is not None:
             column = part._number_items(counts, node, numbers)
-        elif len(lanes) >= _ABREAST:
+        elif len(cursors) >= _ABREAST:
             column = part._items_abreast(counts, node)
         else:
             column = part._items_walked(counts, node)
-        self.position[lanes] = part.position
+        self.position[cursors] = part.position
         return column
 
     def _number_items(self, counts: Index, node: Node, numbers: int) -> Column:
@@ -223,7 +223,7 @@ class Lanes:
         return _number_parts(node, values)
 
     def _items_abreast(self, counts: Index, node: Node) -> Column:
-        """Decode the first item of every lane, then the second, and so on."""
+        """Decode the first item of every cursor, then the second, and so on."""
         firsts = np.cumsum(counts) - counts
         places: list[Index] = []
         columns: list[Column] = []
@@ -238,19 +238,19 @@ class Lanes:
         return join(columns).take(order)
 
     def _items_walked(self, counts: Index, node: Node) -> Column:
-        """Find the items one by one; then decode each item as a lane."""
+        """Find the items one by one; then decode each item as a cursor."""
         chunk, walk = self.chunk, walker(node)
         ends, rank = chunk.ends.data, chunk.rank.data
         starts: list[int] = []
         stops: list[int] = []
-        for lane, count in enumerate(counts.tolist()):
-            position = int(self.position[lane])
+        for cursor, count in enumerate(counts.tolist()):
+            position = int(self.position[cursor])
             for _ in range(count):
                 starts.append(position)
-                position = _next(walk, chunk, ends, rank, position, int(self.stop[lane]))
+                position = _next(walk, chunk, ends, rank, position, int(self.stop[cursor]))
                 stops.append(position)
-            self.position[lane] = position
-        items = Lanes(chunk, np.array(starts, np.int64), np.array(stops, np.int64))
+            self.position[cursor] = position
+        items = Cursors(chunk, np.array(starts, np.int64), np.array(stops, np.int64))
         column = items.decode(node)
         items.finish()
         return column
@@ -304,8 +304,8 @@ def _in_order(owners: list[Index], columns: list[Column]) -> Column:
     return column.take(np.argsort(np.concatenate(owners), kind="stable").astype(np.int64))
 
 
-def record_lanes(chunk: Chunk, blocks: list[tuple[int, int, int]], node: Record) -> Lanes:
-    """Create one lane for each record of a chunk's blocks.
+def record_cursors(chunk: Chunk, blocks: list[tuple[int, int, int]], node: Record) -> Cursors:
+    """Create one cursor for each record of a chunk's blocks.
 
     Args:
         chunk: the chunk.
@@ -326,7 +326,7 @@ def record_lanes(chunk: Chunk, blocks: list[tuple[int, int, int]], node: Record)
             starts.append(position)
             stops.append(position)
         stops.append(stop)
-    return Lanes(chunk, np.array(starts, np.int64), np.array(stops, np.int64))
+    return Cursors(chunk, np.array(starts, np.int64), np.array(stops, np.int64))
 
 
 def _next(walk: Walk, chunk: Chunk, ends: memoryview, rank: memoryview, position: int, stop: int) -> int:
