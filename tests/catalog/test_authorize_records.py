@@ -158,7 +158,7 @@ def test_tampering_is_on_record_whoever_meets_it(
     stored = Path(table.metadata_location.removeprefix("file://"))
     stored.write_bytes(stored.read_bytes() + b"\n")
     caller = lake.caller(ALICE)
-    with pytest.raises(Exception, match="sealed"):
+    with pytest.raises(Exception, match="does not match its seal"):
         ask(lake, caller, name_of(table))
     assert records(lake, caller)[-1].allowed is False
     assert "MetadataTampered" in records(lake, caller)[-1].reasons[0].detail

@@ -382,7 +382,7 @@ def test_what_is_read_is_checked_against_the_seal(lake: Lake) -> None:
     path = Path(manifest.removeprefix("file://"))
     os.chmod(path, 0o600)
     path.write_bytes(path.read_bytes() + b" ")
-    with pytest.raises(LakewardenError, match="sealed"):
+    with pytest.raises(LakewardenError, match="does not match its seal"):
         lake.catalog().load_table(table.name()).scan().to_arrow()
 
 

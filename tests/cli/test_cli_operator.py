@@ -107,7 +107,7 @@ def test_keys_of_the_door_are_listed_disabled_and_enabled(host: Host) -> None:
     assert "disabled" in host.run("kms-endpoint", "list", "--as", ADMIN).stdout
     assert host.json("kms-endpoint", "enable", "pii", "--as", ADMIN) == [key]
     assert "is not authorized" in host.run("kms-endpoint", "disable", "pii", "--as", "nobody", code=1).stderr
-    assert "no key" in host.run("kms-endpoint", "disable", "none", "--as", ADMIN, code=1).stderr
+    assert "does not exist" in host.run("kms-endpoint", "disable", "none", "--as", ADMIN, code=1).stderr
 
 
 def test_operators_act_and_are_recorded_although_the_policies_are_broken(host: Host) -> None:
