@@ -402,5 +402,7 @@ def _late(what: str, seconds: float, rule: str) -> RequestTimedOut:
 
 def _invalid(problem: str) -> RequestInvalid:
     return RequestInvalid(
-        f"The request is not valid HTTP: {problem}.", rule="http", hint="Send a valid request (RFC 9112, HTTP/1.1)."
+        f"The request is not valid HTTP: {problem}.",
+        rule="http",
+        hint="Send a valid request (RFC 9112, HTTP/1.1).",
     )
