@@ -148,13 +148,13 @@ def test_rename_to_something_harmless_then_drop_the_protection(lake: Lake) -> No
     alter(lake, table, RenameColumn(("ssn",), "note"))
     with pytest.raises(NotAuthorized, match="unprotect"):
         commit(lake, table, SHORTER)
-    with pytest.raises(EncryptionPolicyViolation, match="too short"):
+    with pytest.raises(EncryptionPolicyViolation, match="are shorter than 24 bytes"):
         commit(lake, table, SHORTER, user=ALICE)
     plain = SetPropertiesUpdate(updates={"encryption.mechanism": "plaintext"})
     with pytest.raises(NotAuthorized):
         commit(lake, table, plain)
     alice = lake.catalog(ALICE)
-    with pytest.raises(EncryptionPolicyViolation, match="'note', once 'ssn',"):
+    with pytest.raises(EncryptionPolicyViolation, match="'note', formerly 'ssn',"):
         alice.commit_table(alice.load_table(table.name()), (), (plain,))
 
 
@@ -175,7 +175,7 @@ def test_rename_of_the_struct_around_it(lake: Lake) -> None:
     alter(lake, table, DropColumn(("thing", "name")))
     alice = lake.catalog(ALICE)
     plain = SetPropertiesUpdate(updates={"encryption.mechanism": "plaintext"})
-    with pytest.raises(EncryptionPolicyViolation, match=r"'thing\.value', once 'person\.value',"):
+    with pytest.raises(EncryptionPolicyViolation, match=r"'thing\.value', formerly 'person\.value',"):
         alice.commit_table(alice.load_table(table.name()), (), (plain,))
 
 

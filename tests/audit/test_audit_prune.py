@@ -212,12 +212,12 @@ def test_a_trail_that_does_not_hold_is_pruned_by_force_alone(lake: Lake) -> None
     with write(lake.services.engine) as connection:
         connection.execute(update(lw_audit).where(lw_audit.c.at_ms == 5).values(principal="x"))
     before = _now_ms() - 8 * DAY_MS
-    with pytest.raises(RequestInvalid, match="1 faults"):
+    with pytest.raises(RequestInvalid, match="1 problems"):
         prune_as(lake.services, lake.caller(ALICE), before, force=False)
     with read_transaction(lake.services.engine) as connection:
         assert connection.execute(text("SELECT count(*) FROM lw_audit WHERE at_ms < 10")).scalar() == 10
     assert prune_as(lake.services, lake.caller(ALICE), before, force=True) == 10
-    assert "has 1 faults" in read(lake.services.engine, principal=ALICE)[0].record.resource
+    assert "has 1 problems" in read(lake.services.engine, principal=ALICE)[0].record.resource
 
 
 def test_the_last_checkpoint_is_the_one_that_begins_anew(lake: Lake) -> None:

@@ -93,5 +93,5 @@ def test_who_may_only_read_the_database_scans_all_the_same(
     keys = keyring.scan_keys(table.record, judged.paths, [FormKeys(form, (0,)) for form in judged.forms])
     engine.dispose()
     assert keys is not None and len(keys.wrapped.wrapped) == 1
-    assert "could not be recorded: The catalog's database is read-only." in caplog.text
+    assert "could not be stored: The catalog's database is read-only." in caplog.text
     assert peks(lake, name) == [replace(record, check=None)]

@@ -33,7 +33,7 @@ def test_number_of_series_is_bounded() -> None:
 
 
 def test_policies_that_are_not_the_newest_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_force, "_PATIENCE_S", 60.0)
+    monkeypatch.setattr(in_force, "_RELOAD_WAIT_S", 60.0)
     path, seconds = tmp_path / "a.json", [0.0]
     engine = open_database(f"sqlite:///{tmp_path}/lake.db")
     path.write_text("[]")

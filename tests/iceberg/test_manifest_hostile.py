@@ -250,7 +250,7 @@ class TestSchemas:
 
     @pytest.mark.parametrize("name", ["file_path", "record_count", "partition", "status"])
     def test_known_fields_of_another_type(self, name: str) -> None:
-        refused(container(entry_schema(**{name: "double"}), []), "another type")
+        refused(container(entry_schema(**{name: "double"}), []), "an unexpected type")
 
     def test_missing_required_fields(self) -> None:
         schema = entry_schema()
@@ -343,7 +343,7 @@ class TestEntries:
         refused(container(schema, [(1, entry_bytes(zigzag(1)))], content="data"), "content")
         refused(container(schema, [(1, entry_bytes(zigzag(0)))], content="deletes"), "content")
         refused(container(schema, [(1, entry_bytes(zigzag(3)))], content="deletes"), "content")
-        refused(container(schema, [], content="other"), "neither data nor deletes")
+        refused(container(schema, [], content="other"), "must be data or deletes")
 
     def test_equality_deletes_without_columns(self) -> None:
         schema = entry_schema(field("content", 134, "int"))
