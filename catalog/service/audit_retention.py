@@ -47,7 +47,9 @@ def prune_as(services: Services, caller: Caller, before_ms: int, *, force: bool)
     problems = _problems(services)
     if problems and not force:
         raise _does_not_hold(problems)
-    what = f"records before {before}" + (f", although the audit log has {problems} problems" if problems else "")
+    what = f"records before {before}" + (
+        f", although the audit log has {problems} problems" if problems else ""
+    )
     services.authorizer.require(caller, _ACTION, what, [request])
     return prune(services.engine, before_ms, services.audit_signer, services.audit.writer_id, now_ms)
 
