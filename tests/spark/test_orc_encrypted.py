@@ -69,7 +69,7 @@ def test_a_key_for_a_part_of_a_struct_is_refused_with_the_reason(spark_lake: Spa
     message = refused(
         spark_lake, sql + "('encryption.columns' = 'pii:person.name')", "PROPERTY_INVALID", "nested-column"
     )
-    assert "ORC encrypts a column as a whole" in message
+    assert "ORC encrypts a whole top-level column" in message
     for name, value, rule in (
         ("encryption.algorithm", "AES_GCM_V1", "format-algorithm"),
         ("encryption.data-key-length", "24", "format-property"),

@@ -53,4 +53,4 @@ def test_a_table_is_altered_and_renamed_within_the_rules(spark_lake: SparkLake, 
     spark_lake.rows(f"ALTER TABLE {table} ADD COLUMN salary INT")
     spark_lake.rows(f"ALTER TABLE {table} RENAME COLUMN salary TO note2")
     plain = f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.mechanism' = 'plaintext')"
-    assert "'note2', once 'salary'," in refused_as(_VIOLATION, spark, plain)
+    assert "'note2', formerly 'salary'," in refused_as(_VIOLATION, spark, plain)
