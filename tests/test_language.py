@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from click import Command, Group
+from click import Command
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -178,9 +178,8 @@ def literals(scala: str) -> list[str]:
 def commands(command: Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Command]]:
     """Every command and group with its words."""
     yield path, command
-    if isinstance(command, Group):
-        for name, each in command.commands.items():
-            yield from commands(each, (*path, name))
+    for name, each in getattr(command, "commands", {}).items():  # Typer's groups are not click's `Group`
+        yield from commands(each, (*path, name))
 
 
 def rendered(path: tuple[str, ...]) -> str:
