@@ -121,7 +121,7 @@ class KeyMetadata(NamedTuple):
         digest: of the file, where the flags say so.
         footer_digest: of its footer, where the flags say so.
         bounds: the sealed bounds of each of the `covering` entries, where the flags say so; see
-            `sealed_bounds`.
+            `encrypted_statistics`.
     """
 
     header: bytes

@@ -3,7 +3,7 @@
 Rules:
 - `envelope` wraps each data key by a PEK into key metadata. `plaintext` has neither keys nor metadata, and
   refuses a file that brings some: it may belong to a table that is encrypted.
-- A manager never decides whether a file may have its mechanism; `policy.encryption.epochs` does.
+- A mechanism never decides whether a file can use it; `policy.encryption.epochs` does.
 - More mechanisms come by entry point, see `registry`.
 
 Source: docs/architecture.md.

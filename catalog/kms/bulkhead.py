@@ -19,7 +19,7 @@ class Bulkhead:
     """A fixed number of slots; safe for many threads.
 
     Args:
-        count: how many there are.
+        count: the number of slots.
         clock: monotonic seconds.
     """
 
@@ -27,11 +27,11 @@ class Bulkhead:
         self._count = count
         self._clock = clock
         self._changed = threading.Condition()
-        #: Until when each taken one is kept.
+        #: When each taken slot expires, in monotonic seconds; infinity until its call is given up.
         self._taken: dict[Slot, float] = {}
 
     def take(self, seconds: float) -> Slot | None:
-        """A slot, if there is one within so many seconds."""
+        """Take a slot, waiting for at most `seconds`; `None` if none becomes free."""
         until = self._clock() + seconds
         with self._changed:
             while not self._has_room():
@@ -61,15 +61,15 @@ class Bulkhead:
 
 
 class Slot:
-    """One that is taken."""
+    """A taken slot."""
 
     def __init__(self, bulkhead: Bulkhead) -> None:
         self._bulkhead = bulkhead
 
     def leave(self) -> None:
-        """The call has ended."""
+        """Release the slot: its call has ended."""
         self._bulkhead._leave(self)
 
     def give_up(self) -> None:
-        """Nobody waits for the call any more."""
+        """Give up the call: the slot is released when the call ends, or after 30 seconds."""
         self._bulkhead._give_up(self)

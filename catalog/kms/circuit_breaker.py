@@ -8,7 +8,7 @@ Rules:
   closes. One whose failure would say nothing new may try only when half of the while has passed once more.
 - What ends while the circuit is open, but began before, changes nothing.
 
-Its owner sees to it that one thread at a time is in it (`circuits`).
+It is not thread-safe: its owner lets in one thread at a time (`circuit_breakers`).
 
 Why not pybreaker: it holds one lock during the call itself, so that a slow call stops all others, and it
 measures time by the clock on the wall.

@@ -8,7 +8,7 @@ A subject is what a call is about: a table, or the master key of a new key. Rule
 - When a probe closes the common circuit, each subject that is left alone may be tried at once.
 - So many subjects are known at a time; then the one that failed first is forgotten.
 
-Source: `circuit`.
+Source: `circuit_breaker`.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ def load_kms(name: str, options: KmsOptions) -> KmsClient:
 
     Args:
         name: a built-in name, or the name of an entry point.
-        options: the back end's options; those of a built-in one are in `options`.
+        options: the back end's options; those of a built-in one are in
+            `catalog.settings.kms_options`.
 
     Raises:
         PropertyInvalid: an unknown name, options that the back end does not have, or a package that it needs

@@ -8,14 +8,14 @@ Rules:
 - A bulkhead limits the attempts that run at a time, including those left behind, so that a KMS that hangs
   does not use up threads.
 - After failures in a row the circuit opens, and callers are told at once; then one of them tries. A table or
-  master key that fails by itself has a circuit of its own (`circuits`).
+  master key that fails by itself has a circuit of its own (`circuit_breakers`).
 - An attempt that got its turn when hardly any time was left is not made; one that had much less than the time
   of an attempt says nothing about the KMS if it runs out of it.
 - What a back end raises beside the errors of the interface counts as no answer. Its message and its cause are
   dropped, since libraries put what they received into them.
 - The local KMS is called directly: a file is not spared by waiting, and once mended it is to be used at once.
 
-Sources: M. Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog); `circuits`.
+Sources: M. Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog); `circuit_breaker`.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class ResilientKms(CountedKms):
         return answer
 
     def _take_slot(self, subject: str, until: float) -> Slot:
-        """Wait for one of those that run to end, but not while the KMS is known not to answer."""
+        """Wait for a free slot, but not while the circuit of the subject is open."""
         left = 0.0 if self._circuits.is_open_for(subject) else max(0.0, until - self._clock())
         slot = self._bulkhead.take(left)
         if slot is not None and not self._is_late(until):
@@ -182,10 +182,10 @@ class ResilientKms(CountedKms):
         )
 
     def _in_thread(self, ask: Callable[[], T], seconds: float, slot: Slot) -> T:
-        """What `ask` returns or raises within so many seconds; it leaves its slot when it ends.
+        """Return what `ask` returns within `seconds`; its thread releases the slot when it ends.
 
         Raises:
-            TimeoutError: it took longer.
+            TimeoutError: it took longer; its slot is given up.
         """
         outcome: Future[T] = Future()
 
