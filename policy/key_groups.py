@@ -155,8 +155,7 @@ def _entitled(
     """As a key is released, but for row filters, which are the table's."""
     view = View.of(policies, now, principal, table, owner)
     names = KnownTable().inside(column)
-    masked = any(view.mask(name) is not None for name in names.columns | names.nested)
-    return not masked and view.withheld(names) is None
+    return view.first_masked(names) is None and view.withheld(names) is None
 
 
 def _quoted(columns: tuple[str, ...]) -> str:

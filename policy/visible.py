@@ -77,10 +77,9 @@ class Reading:
         return next((each for each in self.answers if not each[1].allowed), None)
 
     @property
-    def decision(self) -> Decision:
-        """All of it."""
-        granted = Decision.all_of(answer for _, answer in self.answers)
-        return granted if self.altered is None or not granted.allowed else Decision.deny(self.altered)
+    def granted(self) -> Decision:
+        """Whether SELECT is granted on all of them."""
+        return Decision.all_of(answer for _, answer in self.answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class View:
     Attributes:
         principal: the user.
         table: the table's database and name.
-        owner: the table's owner; None where nobody is known to be.
+        owner: the table's owner; None if there is none, or it is not known.
         policies: answers which masks and row filters apply.
         now: the time, with a zone.
         decide: answers a request by these policies at that time.
@@ -137,12 +136,21 @@ class View:
     def altered(self, names: ColumnNames) -> Reason | None:
         """The mask of a policy on one of these columns, else a row filter of the table; None if there is
         neither."""
-        masked = next((name for name in sorted(names.columns | names.nested) if self.mask(name)), None)
+        masked = self.first_masked(names)
         if masked is not None:
             return Reason("mask", f"A policy masks the column {masked!r}.")
-        if self.policies.has_row_filter(self.principal, *self.table, self.now, owner=self.owner):
+        if self.has_row_filter:
             return Reason("row-filter", f"A policy filters the rows of {'.'.join(self.table)}.")
         return None
+
+    def first_masked(self, names: ColumnNames) -> str | None:
+        """The first of these columns, by name, that a policy masks."""
+        return next((name for name in sorted(names.columns | names.nested) if self.mask(name)), None)
+
+    @property
+    def has_row_filter(self) -> bool:
+        """Whether a policy filters the table's rows."""
+        return self.policies.has_row_filter(self.principal, *self.table, self.now, owner=self.owner)
 
     def mask(self, name: str) -> MaskRule | None:
         """The mask of a policy on a column."""
@@ -266,30 +274,31 @@ class Seen:
     """What a user sees of some columns of a table.
 
     Attributes:
-        requests: what was asked of the policies.
-        columns: each column that is read, with the answer.
+        reading: whether the columns that are read as they are can be read.
         masked: the columns that are shown through the table's masks, and why.
-        altered: the mask or row filter of a policy that refuses the scan.
         keys: the master keys whose data keys are not released, and why.
         client: why the table does not go to the user's client.
     """
 
-    requests: tuple[AccessRequest, ...]
-    columns: Mapping[str, Decision]
+    reading: Reading
     masked: Mapping[str, Reason]
-    altered: Reason | None
     keys: Mapping[str, Reason]
     client: Reason | None
+
+    @property
+    def requests(self) -> tuple[AccessRequest, ...]:
+        """What was asked of the policies about columns."""
+        return tuple(request for request, _ in self.reading.answers)
 
     @property
     def decision(self) -> Decision:
         """Whether the scan is allowed; a column that is shown through a mask is named in the reasons."""
         if self.client is not None:
             return Decision.deny(self.client)
-        granted = Decision.all_of(self.columns.values())
+        granted, altered = self.reading.granted, self.reading.altered
         if not granted.allowed:
             return granted
-        refused = [*([] if self.altered is None else [self.altered]), *self.keys.values()]
+        refused = [*([] if altered is None else [altered]), *self.keys.values()]
         if refused:
             return Decision.deny(*dict.fromkeys(refused))
         return Decision.allow(*self.masked.values(), *granted.reasons)
@@ -311,10 +320,8 @@ def seen(view: View, table: KnownTable, paths: Collection[str], through: Through
     hidden = {scan.every[each]: reason for each, reason in shown.masked.items()}
     read = [path for path in paths if path.partition(".")[0] not in hidden]
     return Seen(
-        tuple(request for request, _ in shown.reading.answers),
-        {request.resource.values[-1]: answer for request, answer in shown.reading.answers},
+        shown.reading,
         {name: why for name, why in hidden.items() if any(path.partition(".")[0] == name for path in paths)},
-        shown.reading.altered,
         dict(_keys(view, table, read, through)),
         None,
     )
@@ -354,8 +361,8 @@ def _keys(
         if any(_overlap(path, column) for path in read for column in group.columns)
     }
     if through is Through.PROCESS:
-        wanted = {*opened, *([] if spec.master_key_id is None else [spec.master_key_id])}
-        for request in key_requests(view.principal, wanted, "release"):
+        needed = {*opened, *([] if spec.master_key_id is None else [spec.master_key_id])}
+        for request in key_requests(view.principal, needed, "release"):
             decision = view.decide(request)
             if not decision.allowed:
                 yield request.resource.values[-1], decision.reasons[0]
@@ -384,15 +391,7 @@ def _seen_by_standard_client(view: View, table: KnownTable, paths: Iterable[str]
     names = table.everything()
     for path in paths:
         names |= table.inside(path)
-    reading = view.reads(names)
-    return Seen(
-        tuple(request for request, _ in reading.answers),
-        {request.resource.values[-1]: answer for request, answer in reading.answers},
-        {},
-        reading.altered,
-        {},
-        _refused_client(table.spec),
-    )
+    return Seen(view.reads(names), {}, {}, _refused_client(table.spec))
 
 
 def _refused_client(spec: EncryptionSpec | None) -> Reason | None:

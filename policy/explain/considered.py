@@ -140,16 +140,12 @@ class Considered:
     @cached_property
     def mask(self) -> MaskRule | None:
         """The mask on the requested column."""
-        database, table, column = self.request.resource.values
-        owner = self.request.owner
-        return self._policies.mask_for(self.request.principal, database, table, column, self.now, owner=owner)
+        return self._view.mask(self.request.resource.values[2])
 
     @cached_property
     def has_row_filter(self) -> bool:
         """Whether only some rows of the requested table, or of the requested column's table, are seen."""
-        database, table = self.request.resource.values[:2]
-        owner = self.request.owner
-        return self._policies.has_row_filter(self.request.principal, database, table, self.now, owner=owner)
+        return self._view.has_row_filter
 
     def scheduled(self, kinds: Iterable[PolicyType]) -> list[Policy]:
         """The policies of these types that are valid at some times only, and then have a say."""
