@@ -67,8 +67,9 @@ format: $(INSTALLED)
 coverage: $(INSTALLED)
 	$(PYTEST) -q -m 'not slow and not nightly' --cov --cov-config=pyproject.toml --cov-report=term $(DECISION_TESTS)
 
-# mutmut changes the decision modules; the tests of the policy package should notice. Results stay in mutants/, so
-# that a second run tries only what changed. make mutation MODULE='policy.ranger.evaluate*' tries one module.
+# mutmut changes the policy package and runs its tests. Prints each change that no test detects (`survived`, `no
+# tests`) or that was not tried (`not checked`), and does not fail for them: read the list. Results stay in mutants/,
+# so that a second run tries only what changed. make mutation MODULE='policy.ranger.evaluate*' tries one module.
 mutation: $(VENV)/.mutation
 	$(BIN)/mutmut run $(if $(MODULE),'$(MODULE)')
 	$(BIN)/mutmut results
