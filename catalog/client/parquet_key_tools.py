@@ -4,7 +4,7 @@
   double wrapping. Readers ask the catalog's KMS endpoint to open the KEK.
 - No address of a KMS stands in a file; readers of ours look at none of this.
 
-Source: docs/key-metadata.md, "Keys for stock readers"; parquet-java, `KeyMaterial`.
+Source: docs/key-metadata.md, "Keys for standard Parquet readers"; parquet-java, `KeyMaterial`.
 """
 
 from __future__ import annotations

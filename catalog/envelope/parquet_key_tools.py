@@ -8,7 +8,7 @@ Rules:
 - The wrapped form says which table, PEK and governed version it belongs to. All of that is authenticated,
   and means nothing before it has been opened.
 
-Source: docs/key-metadata.md, "Keys for stock readers"; parquet-java, `KeyMaterial`, `KeyToolkit`.
+Source: docs/key-metadata.md, "Keys for standard Parquet readers"; parquet-java, `KeyMaterial`, `KeyToolkit`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 - A PEK never leaves; one that is disabled or destroyed opens nothing. A table that was dropped opens nothing.
 - Each answer is on record first.
 
-Source: docs/key-metadata.md, "Keys for stock readers".
+Source: docs/key-metadata.md, "Keys for standard Parquet readers".
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""What a change of a table's encryption takes away, and so needs the right to unprotect the table.
+"""Decides which changes of a table's encryption are downgrades, which require `unprotect` on the table.
 
-A change weakens a table if its new files would promise less than they do now:
+A change downgrades a table if its new files would promise less than they do now:
 - a column that is encrypted would be in plaintext; from all columns to some counts, also if all are named,
   since one that is added later would be in plaintext;
-- a column, or the footer, would be under another key: who may have that one can be somebody else. So would
-  columns with keys of their own that came under one key for all, from which an engine alone keeps them;
-- changes of a file would be noticed less: fewer tags where no digest is always looked at (AES_GCM_V1 tags
+- a column, or the footer, would be under another key: other users can have the permission to use it. So would
+  columns with column keys that came under one key for all, from which an engine alone keeps them;
+- changes of a file would be detected less: fewer tags where no digest is always looked at (AES_GCM_V1 tags
   all, AES_GCM_CTR_V1 all but the pages, ORC nothing); or a digest that is looked at less often, which also
-  tells what somebody changed who had a file's data key;
+  tells what a user changed who had a file's data key;
 - the footer would be in plaintext, with names, types and sizes of all columns; or data keys would be shorter;
 - what is masked would show hashes or redacted values, or files would carry what stock readers need;
 - standard clients could load the table: it would say so, or it would no longer say that they cannot.
 
-More columns under keys, and columns that come under a key beside those that are there, weaken nothing: nobody
-gets a key who may not select every column under it.
+More columns under keys, and columns that come under a key beside those that are there, downgrade nothing:
+only users who can select every column under a key get it.
 
-Source: docs/encryption.md, "Changing one's mind".
+Source: docs/encryption.md, "Change encryption properties".
 """
 
 from __future__ import annotations
