@@ -1,13 +1,13 @@
-"""Key groups that policies split: somebody may select some of the columns under a key and not the others.
+"""Finds key groups that policies split: a user can select some of the columns under a key and not the others.
 
-A key opens all of its columns, so that nobody gets it who may not select every one of them unmasked: who may
-select some of them loses these too. That is safe, and seldom what was meant; so it is told where a group is
-made.
+A key opens all of its columns, so only users who can select every one of them unmasked get it. A user who
+can select some of them loses these too. That is safe, and seldom what was meant. So a note says it when a
+group is made.
 
-Everybody whom a policy about the table names is asked about: each user, group and role by itself, and
-somebody whom none names. Who belongs to several groups may be split although none of them is.
+Every principal that a policy about the table names is checked: each user, group and role by itself, and a
+user whom none names. The key can be split for a user in several groups although it is split for none of them.
 
-That is asked once for columns and principals that the policies cannot tell apart, and has a bound: it takes
+That is checked once for columns and principals that the policies cannot tell apart, and has a bound: it takes
 place within requests. What was not looked at is said.
 """
 
@@ -26,7 +26,7 @@ from policy.visible import KnownTable, View
 
 _MOST_COLUMNS: Final = 1_000
 _MOST_PEOPLE: Final = 1_000
-#: How often a policy is matched with a column, or an item with somebody: about a second's work.
+#: How often a policy is matched with a column, or an item with a principal: about a second's work.
 _MOST_MATCHES: Final = 50_000
 _MOST_SPLITS: Final = 100
 _SHOWN: Final = 3
@@ -34,13 +34,13 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A key whose columns somebody may select in part.
+    """A key of whose columns a user can select only some.
 
     Attributes:
         key_id: the master key id.
         who: for principals: ``user 'ann'``, ``group 'hr', role 'clerk' and 3 more`` or ``everybody else``.
-        may: columns that he may select unmasked.
-        withheld: columns that he may not.
+        may: columns that they can select unmasked.
+        withheld: columns that they cannot.
     """
 
     key_id: str

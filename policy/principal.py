@@ -1,7 +1,8 @@
-"""Who asks: a user or an engine, with the groups and roles that count for him.
+"""Principals: a user or an engine, with the groups and roles that count for it.
 
-A principal is made by whoever authenticated it; this package only reads it. A name is compared as it is, case
-included, and may not hold control characters, so that it cannot forge a line of a log or an audit record.
+The code that authenticates a principal makes it; this package only reads it. A name is compared as it is,
+case included, and cannot contain control characters, so that it cannot forge a line of a log or an audit
+record.
 """
 
 from __future__ import annotations

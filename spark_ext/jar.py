@@ -5,7 +5,7 @@
 - The name also holds the jar's SHA-256. What is found in the cache is compared with it before it is handed
   out; what differs was damaged and is built again.
 - A jar comes into the cache under its final name in one step, and one process builds while others wait:
-  whoever looks finds a whole jar or none.
+  a process that looks finds a whole jar or none.
 - The same sources give the same bytes: entries are sorted and carry a fixed time.
 - Nothing is fetched and nothing is written outside the cache: a read-only installation without network works.
 """

@@ -67,7 +67,7 @@ def _problem(real: Path) -> str | None:
     """Why a directory, given without links in its path, cannot be used; None if it can."""
     found = real.stat()
     if found.st_uid != os.getuid():
-        return f"{real} belongs to somebody else"
+        return f"{real} belongs to another user"
     if found.st_mode & _OTHERS_WRITE:
         return f"others may write {real}"
     for each in real.parents:

@@ -75,7 +75,7 @@ class Explanation:
         decision: the decision.
         without: each deciding item, and the answer if it were not there.
         changes: what single changes would turn a refusal into a grant; none for a grant.
-        held: names of the roles that the principal holds, with those that the documents give him.
+        held: names of the roles that the principal holds, with those that the documents give it.
     """
 
     decision: Decision

@@ -87,7 +87,7 @@ class Book:
         return found
 
     def _roles_of(self, principal: Principal) -> tuple[Role, ...]:
-        """The roles that somebody holds, as far as the documents define them."""
+        """The roles that a principal has, as far as the documents define them."""
         held = self._graph.held_by(principal.name, principal.groups, principal.roles)
         return tuple(role for name, role in self.contents.roles.items() if name in held)
 

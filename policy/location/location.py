@@ -7,7 +7,7 @@ Rules, in plain words:
    readers complete those from their own settings (fsspec opens `FILE:/a` below the working directory).
 2. Byte-literal: names are compared as bytes. What is ambiguous is refused, never repaired. What a name may be
    stands in `policy.location.segments`, what sets schemes apart in `policy.location.schemes`.
-3. Query, fragment and backslash are refused in plaintext: pyiceberg, PyArrow and Iceberg's S3FileIO cut the
+3. A literal query, fragment or backslash is refused: pyiceberg, PyArrow and Iceberg's S3FileIO cut the
    first two off and open another object. Encoded (`%3F`, `%23`, `%5C`) they are parts of a name.
 4. A `file` location has no host. `file://localhost/a` means `/a` to RFC 8089, and the *relative* path
    `localhost/a` to pyiceberg and fsspec.

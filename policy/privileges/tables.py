@@ -1,9 +1,9 @@
-"""Which rights a change of locations, properties and keys needs.
+"""Required privileges of a change of locations, properties and keys.
 
-Every way in (create, staged create, register, commit, rename, namespace), and whoever judges a statement
-before it runs, builds its list of requests here, so that there is one gate:
+Every operation (create, staged create, register, commit, rename, namespace), and lint, which checks
+a statement before it runs, builds its list of requests here:
 
-- each location that a table may be read from, or that its writers are sent to, is an RWStorage request
+- each location that a table can be read from, or that its writers are sent to, is an RWStorage request
   (HIVE-27927), unless it lies in the table's own default location;
 - each master key needs `use`;
 - properties that would configure the *reader's* file access are refused outright: a table's writer has no say

@@ -1,15 +1,15 @@
-"""Who may add, change or remove a policy without being an administrator of the service.
+"""Decides who can add, change or remove a policy without being an administrator of the service.
 
 Rules:
-- Whoever an allow item with ``delegateAdmin`` is for may administer policies on what its policy is about, for
-  the access types that the item names. He needs that for every access type that the policy in question names,
-  on each of its sets of resources; a policy that names none, or that says ``isDenyAllElse``, counts as naming
-  every one. A masking or row filter policy is about ``select``.
+- A user named by an allow item with ``delegateAdmin`` can administer policies on what its policy is about,
+  for the access types that the item names. They need that for every access type that the policy in question
+  names, on each of its sets of resources; a policy that names none, or that says ``isDenyAllElse``, counts as
+  naming every one. A masking or row filter policy is about ``select``.
 - The policies that speak are those on access, in force now, in the order of every decision: higher priority
-  first, and one denial beats every grant. A denial of the access itself, to him, anywhere on what the policy
+  first, and one denial beats every grant. A denial of the access itself, to them, anywhere on what the policy
   in question can be about, is a denial; whom a policy denies something may not change who else gets it. In
   the same way, whose values are masked may not change masks on them, nor row filters whose rows are filtered.
-- Nobody may write a policy that speaks before the one that lets him: one of higher priority.
+- A user cannot write a policy of higher priority than the one that delegates to them: it would speak first.
 - What cannot be evaluated delegates nothing.
 
 A change is allowed if both the policy before and the one after may be administered.
@@ -35,7 +35,7 @@ from policy.ranger.servicedef import access_types_of
 
 
 def may_administer(in_force: Sequence[Policy], subject: Subject, changed: Policy) -> Decision:
-    """Decide whether somebody may administer one policy.
+    """Decide whether a user can administer one policy.
 
     Args:
         in_force: the policies in force now, of every type, highest priority first.

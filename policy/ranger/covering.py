@@ -1,9 +1,9 @@
 """Whether one policy's resources take in, or could meet, those of another.
 
 Rules:
-- `covers` is certain: every resource that the narrow policy can be about is one of the wide policy's, whoever
-  asks. What cannot be shown is not covered. Wildcards and macros of the narrow policy stand for whatever they
-  can match; macros of the wide one for the names of the user who is asking now.
+- `covers` is certain: every resource that the narrow policy can be about is one of the wide policy's, for
+  every user. What cannot be shown is not covered. Wildcards and macros of the narrow policy stand for
+  whatever they can match; macros of the wide one for the names of the user who is asking now.
 - A level that the narrow policy leaves out is covered by ``*`` only. A policy that names more levels than the
   wide one is about other resources.
 - `overlaps` is possible: only what cannot meet is apart, which is known of literal names alone.

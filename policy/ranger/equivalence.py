@@ -2,7 +2,7 @@
 
 Rules:
 - Columns are alike if each policy relates to them in the same way.
-- PrincipalClass are alike if each item names all of them or none; the roles that they hold count.
+- Principals are alike if each item names all of them or none; the roles that they hold count.
 - Where a policy's resources have a macro, everybody and everything is told apart, by name.
 
 Whether a policy is in force now, and whether it can be evaluated, is the same for all columns and principals.
@@ -23,7 +23,7 @@ from policy.ranger.policy_set import PolicySet, relation
 
 T = TypeVar("T")
 
-#: Stands for whoever is in a group, or holds a role, or is named by no policy; no user has this name.
+#: Stands for a user who is in a group, has a role, or is named by no policy; no user has this name.
 _ANONYMOUS: Final = "(somebody)"
 
 
@@ -49,7 +49,7 @@ class Equivalence:
         owner: the table's owner.
 
     Attributes:
-        size: how many policies and items a column or somebody is matched with; 1 or more.
+        size: how many policies and items a column or a principal is matched with; 1 or more.
     """
 
     def __init__(self, policies: PolicySet, table: tuple[str, str], owner: str | None) -> None:
@@ -63,9 +63,9 @@ class Equivalence:
         self._by_name = any(level.named for resource in resources for level in resource.patterns)
 
     def principals(self, most: int) -> tuple[list[PrincipalClass], bool]:
-        """Whom the policies name, and somebody whom none names; and whether that is all of them.
+        """The principals that the policies name, and one that none names; and whether that is all of them.
 
-        Each user, group and role stands by itself: who belongs to several groups is nobody of these.
+        Each user, group and role stands by itself: a user in several groups is none of these.
 
         Args:
             most: how many to look at.

@@ -9,7 +9,7 @@ Rules, in this order:
 
 What cannot be evaluated closes: an item with conditions denies, takes a grant away, or masks as if its
 conditions held, but grants, excuses and unmasks nothing; a policy that is only possibly in force denies but
-does not grant. So does a policy with a macro for somebody whose name could be taken for another's there: in
+does not grant. So does a policy with a macro for a user whose name could be taken for another's there: in
 a location, one that is not one plain name (``home/{USER}`` is no grant to ``ann/x`` of a part of what is
 ``ann``'s); where letter case is passed over, one that is not in lower case (``home_{USER}`` is no grant to
 ``Ann`` of what is ``ann``'s).
@@ -58,7 +58,7 @@ class Scope(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who asks, with every role that he holds, and who owns what he asks for."""
+    """A principal with every role that it has, and the owner of the resource."""
 
     name: str
     groups: frozenset[str]
@@ -196,7 +196,7 @@ def check(policy: Policy, subject: Subject, access: str) -> Verdict | None:
 
 
 def restriction(policy: Policy, subject: Subject) -> Verdict | None:
-    """The mask or row filter that a policy of that type has for somebody, as a denial."""
+    """The mask or row filter that a policy of that type has for a user, as a denial."""
     masks = policy.type is PolicyType.MASK
     lifts, items = (_unmasks, policy.masks) if masks else (_filters_nothing, policy.row_filters)
     entry = Applicable(policy, Match.SELF, doubt_about(policy, subject.name))
@@ -220,7 +220,7 @@ def _excused(exceptions: Sequence[Item], subject: Subject, access: str) -> bool:
 
 
 def is_named(item: Item, subject: Subject) -> bool:
-    """Whether an item is for somebody, whatever it gives or takes."""
+    """Whether an item is for a user, whatever it gives or takes."""
     return (
         item.everyone
         or subject.name in item.users

@@ -1,7 +1,7 @@
 """The policies in force, and the questions that can be put to them.
 
 A policy set is a value: made once from documents, never changed, and named by a digest of them. It reads no
-clock; whoever asks says what time it is. Where no policy has a schedule, time decides nothing, and what was
+clock; the caller says what time it is. Where no policy has a schedule, time decides nothing, and what was
 answered to the same question before is answered again.
 """
 
@@ -157,7 +157,7 @@ class PolicySet:
         return tuple(policy for kind in kinds for policy in self._indexes[kind].candidates(target))
 
     def grant_to_anyone(self, resource: Resource, access: str) -> Reason | None:
-        """Why somebody may hold a right at some time; None if no policy grants it to anyone.
+        """Why a user can have a privilege at some time; None if no policy grants it to anyone.
 
         What takes the grant away again (denials, exceptions, schedules, names that a macro stands for) is not
         looked at: the answer is for what must be safe for every user, at every time.
@@ -173,7 +173,7 @@ class PolicySet:
         return None
 
     def subject(self, principal: Principal, owner: str | None) -> Subject:
-        """Somebody with every role that he holds, and the owner of what he asks for."""
+        """A principal with every role that it has, and the owner of the resource."""
         roles = self._roles.held_by(principal.name, principal.groups, principal.roles)
         return Subject(principal.name, principal.groups, roles, owner)
 

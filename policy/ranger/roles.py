@@ -1,8 +1,8 @@
-"""Which roles somebody holds.
+"""Which roles a user has.
 
 Rules:
-- A role is held by its member users, by members of its member groups (``public`` is everyone), and by whoever
-  holds one of its member roles.
+- A role is held by its member users, by members of its member groups (``public`` is everyone), and by those
+  who hold one of its member roles.
 - Roles that come with the principal count too, and lead on to the roles that contain them.
 - A cycle of roles is refused when the documents are read.
 """

@@ -68,13 +68,13 @@ class LintContext:
     """By whom, when and under what rules a script would be run.
 
     Attributes:
-        principal: who would run it, in an engine that acts for him.
+        principal: the user who would run it, in an engine that acts for them.
         policies: the policies in force.
         encryption: the encryption rules in force.
         now: the time, with a zone.
         catalog: the name under which the engine knows the catalog; it is the engine's current one.
         database: the current namespace, its levels joined by dots; None if there is none.
-        owner: the owner of every table of which no other is known; None if he is not known.
+        owner: the owner of every table of which no other is known; None if that is not known.
         engine: the engine's name, which code in it is asked for; None if it is not known.
         master_key_id: the catalog's master key, for tables that name none.
         warehouse: below which the catalog chooses the places of new tables; None if it is not known.

@@ -72,9 +72,9 @@ def lint(text: str, dialect: Dialect, context: LintContext) -> list[StatementDec
     Raises:
         RequestInvalid: the context names no namespace, or a time without a zone.
     """
-    check = _Decider(context, Script.begun(context, hive=dialect == "hive"))
+    decider = _Decider(context, Script.begun(context, hive=dialect == "hive"))
     positions = Positions(text)
-    return [check.check(each, positions) for each in parse(text, hive=dialect == "hive")]
+    return [decider.decide(each, positions) for each in parse(text, hive=dialect == "hive")]
 
 
 @dataclass
@@ -84,7 +84,7 @@ class _Decider:
     context: LintContext
     script: Script
 
-    def check(self, parsed: Parsed, positions: Positions) -> StatementDecision:
+    def decide(self, parsed: Parsed, positions: Positions) -> StatementDecision:
         """Decide the next statement."""
         at = parsed.start
         required = self.script.asks(self.context)

@@ -28,7 +28,7 @@ class RequiredPrivilege:
 
     Attributes:
         alternatives: requests, one of which has to be granted.
-        owner_known: whether they say whose the resource is, where it is somebody's.
+        owner_known: whether they name the resource's owner, where it has one.
     """
 
     alternatives: tuple[AccessRequest, ...]

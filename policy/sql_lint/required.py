@@ -1,6 +1,6 @@
-"""From what a statement says to what the catalog would ask for it.
+"""Required privileges of each statement, as the catalog requires them.
 
-Each function here follows a door of the catalog and uses the gates that it uses: creation and drafts for
+Each function here follows an operation of the catalog, and requires what it requires: creation and drafts for
 CREATE TABLE, commits for ALTER, lifecycle for RENAME and DROP, namespaces, the planner for what is read.
 Where the catalog would look at a table's present state and that is not known, it requires every privilege
 that the catalog might require.
@@ -85,7 +85,7 @@ class RequiredPrivileges(ReadingNeeds):
             if governed_names.ALLOWED_PATHS in governed:
                 self._require_own_place(name, change.allowed, location)
         if statement.may_exist:
-            # If it is there it stays as it is, and somebody else's.
+            # An existing table stays as it is, and its owner's.
             return name, self.known(name)
         if self._exists(name):
             raise Refusal("table-exists", f"Table {name} already exists.", "Use another name.")

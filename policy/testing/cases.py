@@ -58,7 +58,7 @@ class StatementQuestion:
     """A SQL statement.
 
     Attributes:
-        principal: who runs it, in an engine that acts for him.
+        principal: the user who runs it, in an engine that acts for them.
         sql: the statement.
         dialect: whose SQL it is.
         database: the current namespace; None if there is none.

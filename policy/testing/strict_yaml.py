@@ -161,7 +161,7 @@ def parse(file: str, data: bytes) -> Node:
 
 
 def _text_of(file: str, data: bytes) -> str:
-    """The text, which shows all that it holds to whoever reads the file."""
+    """The text, which shows all that it holds to those who read the file."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:

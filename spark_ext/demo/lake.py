@@ -44,7 +44,7 @@ policies = [{policies}]
 
 [kms]
 default_master_key_id = "{master_key}"
-# Short, so that a revoked key takes effect while somebody watches.
+# Short, so that a revoked key takes effect while the user watches.
 pek_ttl_s = {ttl}
 """
 
@@ -56,7 +56,7 @@ class Lake:
     Attributes:
         directory: where everything lies.
         settings: its settings.
-        warden: the catalog itself.
+        services: the catalog itself.
         url: its address.
         tokens: the people's tokens.
     """
@@ -77,7 +77,7 @@ class Lake:
         return self.services.tokens.issue(Principal(name), kind, None).text
 
     def standard_client(self, who: str) -> RestCatalog:
-        """A stock pyiceberg client of the service."""
+        """pyiceberg, as a standard client of the service."""
         return RestCatalog("lake", uri=self.url, token=self.tokens[who])
 
     def table(self, who: str, name: str) -> Table:
@@ -103,7 +103,7 @@ class Lake:
             pass
 
     def audit(self) -> list[AuditRecord]:
-        """The audit trail, oldest first."""
+        """The audit log, oldest first."""
         found = read_audit(self.services.engine, limit=_MOST_RECORDS)
         return [each.record for each in reversed(found)]
 
