@@ -1,4 +1,4 @@
-"""Closes what an embedded catalog or a command does with its outcome; see `catalog.audit.outcomes`."""
+"""Records the outcome of what an embedded catalog or a command does; see `catalog.audit.outcomes`."""
 
 from __future__ import annotations
 

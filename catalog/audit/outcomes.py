@@ -69,7 +69,7 @@ _current: Final[ContextVar[Outcome | None]] = ContextVar("lakewarden_outcome", d
 
 
 def current() -> Outcome | None:
-    """Return the current request; None in an embedded catalog, where nothing ends it."""
+    """Return the current request; None outside of `following`, where nothing ends it."""
     return _current.get()
 
 

@@ -173,7 +173,7 @@ def acting(services: Services, as_user: str | None, *, changes: bool = True) -> 
     """The caller that a command acts for (`calling`); the outcome of the block is put on record.
 
     Args:
-        warden: the open catalog.
+        services: the open catalog.
         as_user: see `calling`.
         changes: whether the command changes something.
 

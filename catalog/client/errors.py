@@ -68,7 +68,7 @@ def damaged(problem: str, rule: str) -> DataFileDamaged:
 
 
 def miscounted(found: int, expected: int) -> DataFileDamaged:
-    """The refusal of a file, row group or stripe with missing or extra rows; see `damaged`."""
+    """The refusal of a file or row group with missing or extra rows; see `damaged`."""
     return damaged(f"The file has {found} rows where the table's metadata lists {expected}.", "record-count")
 
 

@@ -309,7 +309,7 @@ def translated(plan: Plan, file: PlannedFile) -> Iterator[None]:
     """The one place where what goes wrong with a data file becomes an error that users understand.
 
     Of an encrypted file everything but a missing file or an unreachable storage counts as refused decryption:
-    whoever changed it may have chosen how it fails.
+    an attacker who changed it can choose how it fails.
     """
     try:
         yield

@@ -19,7 +19,7 @@ from policy.errors import RequestInvalid
 
 
 def batches_of(given: Any) -> Iterator[pa.RecordBatch]:
-    """Batches of what somebody gave: a table, a batch, a reader, or anything with Arrow's stream interface.
+    """Batches of what a user appends: a table, a batch, a reader, or anything with Arrow's stream interface.
 
     Raises:
         RequestInvalid: it is none of them.

@@ -31,7 +31,7 @@ _NESTED: Final = frozenset({LIST, SET, STRUCT})
 _WIDTHS: Final = {TRUE: 0, FALSE: 0, BYTE: 1, DOUBLE: 8}
 _MAX_DEPTH: Final = 32
 MOST_UNCHECKED: Final = 64 << 10
-"""Bytes that are made into structures before anybody has authenticated them."""
+"""Bytes that are made into structures before they are authenticated."""
 
 
 class Malformed(ValueError):
@@ -116,7 +116,7 @@ def read(data: bytes, start: int = 0, shape: Shape | None = None) -> tuple[Struc
 def field_of(data: bytes, number: int) -> tuple[Value | None, int]:
     """One field of the structure that the bytes begin with, and where that ends.
 
-    Nothing else of it is kept, and of the field no more than 64 KiB: for bytes that anybody may have written.
+    Nothing else of it is kept, and of the field no more than 64 KiB: for bytes that anyone can have written.
 
     Raises:
         Malformed: there is no structure, or the field is longer.

@@ -2,8 +2,8 @@
 
     write metadata.json → prepare (seal, files, governed version, keys) → move the pointer → promote
 
-A crash before the pointer moves leaves nothing that anybody sees; a crash after it is finished by whoever
-loads the table next (`catalog.reading.loading`). The pointer is the one arbiter between commits that race.
+A crash before the pointer moves leaves nothing visible. After a crash later on, the next load of the table
+finishes the commit (`catalog.reading.loading`). The pointer is the one arbiter between commits that race.
 """
 
 from __future__ import annotations

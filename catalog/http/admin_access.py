@@ -19,7 +19,7 @@ def require_service(
     """Decide and record.
 
     Args:
-        warden: the open catalog.
+        services: the open catalog.
         caller: who asks.
         action: for the audit trail: ``admin.token.issue``.
         access: the right that is needed.

@@ -1,11 +1,11 @@
 """Administration of the policies that the catalog keeps itself.
 
-All of it needs `admin` on the service of the catalog's name; but who may administer every policy of a
-document, by `delegateAdmin`, may read and change that document. A change is recorded before it is made, with
+All of it needs `admin` on the service of the catalog's name; but a user who can administer every policy of a
+document, by `delegateAdmin`, can read and change that document. A change is recorded before it is made, with
 each document's revision and digest, before and after.
 
-A document is sent and answered as it is, byte for byte. Its revision is its `ETag`: whoever replaces or
-removes it names that in `If-Match`; without `If-Match` a document is new.
+A document is sent and answered as it is, byte for byte. Its revision is its `ETag`: a request that
+replaces or removes it names that in `If-Match`; without `If-Match` a document is new.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def _is_admin(services: Services, caller: Caller) -> bool:
 
 
 def _require(services: Services, caller: Caller, action: str, about: str, decision: Decision) -> None:
-    """Record a decision on somebody who is no administrator, and refuse what it does not allow."""
+    """Record a decision on a user who is no administrator, and refuse what it does not allow."""
     services.authorizer.record(caller, action, about, decision)
     if not decision.allowed:
         raise NotAuthorized(

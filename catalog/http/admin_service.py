@@ -54,7 +54,7 @@ def reload_policies(caller: CallerOf, services: ServicesOf) -> models.PolicyStat
 def check_policies(
     body: models.PolicyQuestion, caller: CallerOf, services: ServicesOf
 ) -> models.DecisionAnswer:
-    """What the policies in force decide about somebody, and why."""
+    """What the policies in force decide about a user, and why."""
     require_service(services, caller, "admin.policies.check", "admin")
     return models.DecisionAnswer.of(services.authorizer.decide([body.to_request()]))
 

@@ -5,8 +5,8 @@
     /admin/v1    administration
     /kms/v1      Hadoop's KMS protocol, if the settings say so
     /healthz     whether the service and its database answer; the one operation without a token
-    /metrics     counters, for whoever holds a valid token
-    /openapi.json  the description of all of it, for whoever holds a valid token
+    /metrics     counters, for every user with a valid token
+    /openapi.json  the description of all of it, for every user with a valid token
 
 Endpoints are synchronous and run in a pool of threads, since what they do is mostly waiting for the
 database and storage.
@@ -119,7 +119,7 @@ def create_app(services: Services) -> FastAPI:
     """The service over an open catalog.
 
     Args:
-        warden: the catalog; whoever opened it closes it.
+        services: the open catalog; the caller closes it afterwards.
     """
     metrics = Metrics()
     # The framework would serve the description without a token, and pages with scripts from elsewhere.

@@ -73,7 +73,7 @@ def authenticated(request: Request, services: Services, address: str, *, engines
 
     Args:
         request: its body is not read.
-        warden: the open catalog.
+        services: the open catalog.
         address: the network address of its sender.
         engines: whether an engine can act for the user here.
 

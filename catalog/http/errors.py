@@ -148,7 +148,7 @@ def error_response(error: LakewardenError, path: str = "") -> Response:
 
     Args:
         error: what was raised.
-        path: what was asked for; stock Hadoop clients read errors of another model.
+        path: what was asked for; standard Hadoop clients read errors of another model.
     """
     # The root itself is abstract; should it ever be raised, nothing is known of what happened.
     shape = shape_of(type(error)) or Shape(500)

@@ -1,8 +1,8 @@
-"""Hadoop's KMS protocol, for stock Hadoop and ORC clients; off unless `kms_endpoint.enabled`.
+"""Hadoop's KMS protocol, for standard Hadoop and ORC clients; off unless `kms_endpoint.enabled`.
 
-Who comes is told by `catalog.kms_server.identity`, what he may do by `catalog.kms_server.endpoint`. A
-handshake (`OPTIONS`) is answered whatever comes of it: standard clients make one before their first call, and
-ORC would take a refusal for a reason to show masks.
+`catalog.kms_server.identity` identifies the caller; `catalog.kms_server.endpoint` decides each use of a key.
+A handshake (`OPTIONS`) is never refused: standard clients make one before their first call, and ORC would
+take a refusal for a reason to show masks.
 
 Not served: material of keys, material of one's own, deleting keys, delegation tokens over HTTP (an operator
 issues them), acting for others.
@@ -34,7 +34,7 @@ Batch = Annotated[list[models.BatchItem], Field(min_length=1, max_length=MAX_BAT
 
 
 class KmsEndpointRoute(GuardedRoute):
-    """A route for whom the doorman knows."""
+    """A route for callers that `CallerIdentification` identifies."""
 
     def _caller(self, request: Request) -> Caller:
         services = request.app.state.services
@@ -58,7 +58,7 @@ router: Final = APIRouter(
 
 @handshake_router.options("/{path:path}", response_class=Response)
 def shake_hands(path: str, request: Request, services: ServicesOf) -> Response:
-    """The handshake of standard clients; a user who is believed when he names himself gets a cookie."""
+    """The handshake of standard clients; users whose `user.name` is accepted get a cookie."""
     answer = Response()
     cookie = services.identification.greet(_visit(request))
     if cookie is not None:

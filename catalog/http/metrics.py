@@ -1,7 +1,7 @@
 """Counters and states of the service, in Prometheus' text format.
 
 - Labels are methods, route templates, statuses and rule names: never a name of a table or principal, a path
-  or a token. So whoever holds any valid token may read them.
+  or a token. So every user with a valid token can read them.
 - The number of series is bounded, whatever callers send.
 
 Source: Prometheus, "Exposition formats", text-based format 0.0.4.

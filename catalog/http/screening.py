@@ -82,7 +82,7 @@ def bounds_of(
 
     Args:
         endpoint: what answers it.
-        warden: the open catalog.
+        services: the open catalog.
         caller: who asks.
         parts: what the path names.
 

@@ -54,7 +54,7 @@ def serve(settings: Settings, services: Services) -> None:
 
     Args:
         settings: where to listen.
-        warden: the open catalog; the caller closes it afterwards.
+        services: the open catalog; the caller closes it afterwards.
 
     Raises:
         RequestInvalid: the address cannot be listened on, or the process cannot open enough files.
@@ -83,7 +83,7 @@ def served(services: Services) -> Iterator[str]:
     """Serve on a free port of the loopback interface, in a thread, for as long as the block lasts.
 
     Args:
-        warden: the open catalog; the caller closes it afterwards.
+        services: the open catalog; the caller closes it afterwards.
 
     Yields:
         the address.

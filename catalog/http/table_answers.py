@@ -38,7 +38,7 @@ class Viewer:
 
     @classmethod
     def of(cls, caller: Caller, services: Services) -> Self:
-        """Whoever asks, now."""
+        """The caller, and the policies in force now."""
         return cls(caller.principal.name, services.policies.current().version)
 
     def config(self, table: LoadedTable) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Creates and opens encrypted keys (EEKs) as Hadoop's KMS does.
 
 An EEK is AES-CTR without padding under a version of a key; the counter block is the IV with every bit
-flipped. It has no authentication: any IV and any material give some key. So whoever may decrypt under a key
-can learn every key that was ever encrypted by it, whoever asked for it, and a writer of ORC makes its key by
+flipped. It has no authentication: any IV and any material give some key. So a user who can decrypt under
+a key can learn every key that was ever encrypted by it, for any user, and a writer of ORC makes its key by
 decrypting random material.
 
 Source: Hadoop 3.4.3, `KeyProviderCryptoExtension.DefaultCryptoExtension`, `EncryptedKeyVersion.deriveIV`;

@@ -1,6 +1,6 @@
 """Serves keys to Hadoop and ORC clients: policies decide each use, which is recorded before it happens.
 
-| use | right on the key |
+| use | permission on the key |
 |---|---|
 | metadata, versions | any |
 | generate, re-encrypt | use |
@@ -8,11 +8,11 @@
 | create, roll | rotate |
 | disable, enable | destroy |
 
-- Writers of ORC make their keys by decrypting (`eek`), so they need `release` too; nobody at the KMS endpoint
-  can tell them from readers.
-- Material of versions never leaves; Hadoop's KMS would hand it to whoever may `GET` it.
-- Whoever has no right on a key is not told whether there is one. One thing shows: a key that says so answers
-  that its readers see masks.
+- Writers of ORC make their keys by decrypting (`encrypted_keys`), so they need `release` too; the KMS
+  endpoint cannot tell them from readers.
+- Material of versions never leaves; Hadoop's KMS would hand it to every user who can `GET` it.
+- Users without a permission on a key are not told whether it exists. One thing shows: a key that says so
+  answers that its readers see masks.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class KmsEndpoint:
         Raises:
             NotAuthorized: `rotate` is not granted.
             KeyNotUsable: there is no such key, or its master key is disabled.
-            CommitConflict: somebody else did so meanwhile.
+            CommitConflict: another request did so at the same time.
             KmsUnavailable: the KMS does not answer.
         """
         self._require(caller, "roll", key_name(name), "rotate")

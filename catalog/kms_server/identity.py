@@ -2,10 +2,10 @@
 
 - A token of the catalog, of kind `user` or `kms`: in `Authorization: Bearer`, or as a delegation token in
   `X-Hadoop-Delegation-Token`, which is how standard clients send one. Never in the address.
-- Only where the settings say so: whoever names himself (`user.name`, Hadoop's "simple" authentication). Then
-  the service listens on loopback alone, the request comes from this host and names it, and it bears no trace
-  of a proxy or of a page in a browser. Everybody on the host can then be anybody; so can everybody who
-  reaches a proxy on it that leaves no trace.
+- Only where the settings say so: the name in `user.name` (Hadoop's "simple" authentication). Then the service
+  listens on loopback alone, the request comes from this host and names it, and it bears no trace of a proxy
+  or of a page in a browser. Every user of the host can then take any name; so can every user who reaches a
+  proxy on it that leaves no trace.
 - Standard clients name themselves at a handshake only, so its answer sets a signed cookie, `hadoop.auth`,
   which counts under the same conditions as the name in it. The key that signs lives as long as the process.
 - More than one credential is refused, and so are `doAs` and a token in the address: two readers could

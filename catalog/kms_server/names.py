@@ -3,8 +3,8 @@
 - A key is named by lower-case ASCII letters, digits and ``_ . -``, beginning with a letter or digit: two
   names that policies would not tell apart, or that an address could spell in two ways, are never both there.
 - Version 0 of the key ``pii`` is ``pii@0`` (Hadoop, `KeyProvider.buildVersionName`).
-- Policies know the key as ``door/pii``: whoever may use a master key has no right on a key of the KMS
-  endpoint by that alone.
+- Policies know the key as ``door/pii``: a permission on a master key
+  grants none on a key of the KMS endpoint.
 """
 
 from __future__ import annotations

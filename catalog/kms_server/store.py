@@ -137,7 +137,7 @@ class EndpointKeyStore:
         """Add a version to a key.
 
         Raises:
-            CommitConflict: somebody else did so meanwhile.
+            CommitConflict: another request did so at the same time.
             KeyNotUsable, KmsUnavailable: its master key cannot be used.
         """
         version = key.versions

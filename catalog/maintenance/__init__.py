@@ -1,1 +1,1 @@
-"""How files are encrypted, by the epoch of their time: judged, counted, and rewritten."""
+"""Maintains tables: rewrites, old encryption epochs, clean-up of garbage, and the encryption report."""

@@ -5,7 +5,8 @@
 - A table is judged with all that can be read of it, snapshots with earlier columns included.
 - Rules are about a table's encryption as it is for new files. Where earlier files are in plaintext, the
   report says so.
-- All of it needs `admin` on the service: it names tables and columns whoever may read them.
+- All of it needs `admin` on the service: it names tables and columns whatever other permissions the caller
+  has.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class EncryptionReporter:
             StateUnavailable: the catalog's database does not answer.
         """
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
-            # In batches, so that whoever stops reading does not have all the others loaded.
+            # In batches, so that a caller who stops reading does not have all the others loaded.
             for start in range(0, len(names), _BATCH):
                 batch = names[start : start + _BATCH]
                 yield from pool.map(lambda name: self._standing(rules, name), batch)

@@ -157,10 +157,10 @@ class GarbageCollector:
         raise _under_way(table)
 
     def _stands(self, connection: Connection, table: LoadedTable) -> bool:
-        """Take the lock of the table's commits; False if one landed since the table was loaded.
+        """Take the lock of the table's commits; False if one was published since the table was loaded.
 
         Raises:
-            CommitConflict: one is about to land, or the table was dropped.
+            CommitConflict: one is being published, or the table was dropped.
             RequestInvalid: the location is not the table's alone any more.
         """
         seals.lock_table(connection, table.record.id)

@@ -5,7 +5,7 @@
 - Once no retained snapshot has any, the old epochs can be forbidden: by a governed version whose only epoch
   is the current one, from sequence number 0 on. A file of an old epoch is refused from then on, whatever
   sequence number it has. Files of any age that are as the current epoch says stay readable.
-- The new version lands on the very metadata that was looked at, or not at all.
+- The new version is published on the very metadata that was checked, or not at all.
 - A table whose current epoch is plaintext has nothing to forbid: its old epochs are the stricter ones.
 
 Source: docs/migration.md.

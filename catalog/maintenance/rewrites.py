@@ -1,13 +1,13 @@
 """Which files an engine has to rewrite, so that a table is all as its current epoch says.
 
-- Whoever rewrites reads every column and every row, unmasked, and may write: a column or row that is held
-  back from the reader would be lost. The plans of the rewrite ask the same again.
+- A caller who rewrites reads every column and every row, unmasked, and can write: a column or row that is
+  held back from the reader would be lost. The plans of the rewrite ask the same again.
 - Files go in groups, each for one commit of its own: a rewrite that is cut short loses the group at hand.
   Files of a partition stand together. A group has no more bytes than were asked for, unless it is of one
   file.
 - A file in another format than `write.format.default` says, where the table says one, is rewritten too.
 - A file with deleted rows is left, counted, and named: nothing here applies deletes.
-- Whoever found files that cannot be read asks for groups without them, so that they hold back no others.
+- A caller who found files that cannot be read asks for groups without them, so that they hold back no others.
 - Nothing is remembered between requests. What is left follows from the table alone, so that a rewrite goes on
   wherever the one before it stopped.
 """

@@ -1,4 +1,4 @@
-"""pyiceberg's `Catalog` interface over a warden, on behalf of one caller.
+"""pyiceberg's `Catalog` interface over the services, on behalf of one caller.
 
 What it hands out reads through a `FileIO` that checks each path against the table's allowed list and each
 metadata file against its seal, so that pyiceberg's own scans and writes are guarded too. It commits through
@@ -63,7 +63,7 @@ class GuardedCatalog(Catalog):
     """A catalog as one caller sees it.
 
     Args:
-        warden: the open catalog.
+        services: the open catalog.
         caller: on whose behalf everything is asked.
     """
 
