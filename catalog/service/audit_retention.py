@@ -1,9 +1,9 @@
-"""Who may remove old records of the audit trail, and how old they have to be.
+"""Prunes the audit log: decides who can remove old records, and how old they must be.
 
 - It needs `admin` on the service, and is on record before it happens.
-- Records younger than the settings say stay, whoever asks: the settings are the host's, not the policies'.
-- A trail that does not hold is not pruned: what is wrong with it would go too, and what is left would be
-  vouched for anew. Force overrides that, and the record says so.
+- Records younger than the settings say stay for every user: the settings are the host's, not the policies'.
+- A log that `audit verify` finds problems in is not pruned: their evidence would go too, and a new checkpoint
+  would vouch for the rest. Force overrides that, and the record says so.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ _DAY_MS: Final = 24 * 3600 * 1000
 
 
 def prune_as(services: Services, caller: Caller, before_ms: int, *, force: bool) -> int:
-    """Remove old records on behalf of somebody.
+    """Remove old records on behalf of a user.
 
     Args:
-        warden: the open catalog.
-        caller: who asks.
+        services: the open catalog.
+        caller: the user.
         before_ms: from when on records stay, in milliseconds since 1970 UTC.
-        force: whether to do it although the trail does not hold.
+        force: whether to prune although the log has problems.
 
     Returns:
         how many records went.
 
     Raises:
-        NotAuthorized: he may not administer the service.
-        RequestInvalid: some of them are too young, or the trail does not hold.
+        NotAuthorized: `admin` on the service is needed.
+        RequestInvalid: some of them are too young, or the log has problems.
         StateUnavailable, CommitStateUnknown: the database does not answer.
     """
-    now_ms = int(services.authorizer.now().timestamp() * 1000)
+    now_ms = services.now_ms()
     before = datetime.fromtimestamp(before_ms / 1000, UTC).isoformat(timespec="seconds")
     request = AccessRequest(caller.principal, Resource.service(services.settings.catalog.name), "admin")
     services.authorizer.screen(caller, _ACTION, before, request)
     _require_age(services.settings.audit.keep_days, before_ms, now_ms)
     problems = _problems(services)
     if problems and not force:
-        raise _does_not_hold(problems)
+        raise _has_problems(problems)
     what = f"records before {before}" + (
         f", although the audit log has {problems} problems" if problems else ""
     )
@@ -69,7 +69,7 @@ def _problems(services: Services) -> int:
     return len(examine(services.engine, public_keys=keys).problems)
 
 
-def _does_not_hold(problems: int) -> RequestInvalid:
+def _has_problems(problems: int) -> RequestInvalid:
     return RequestInvalid(
         f"`audit verify` finds {problems} problems, whose evidence pruning would remove.",
         rule="audit-prune",
