@@ -27,7 +27,7 @@ from pyiceberg.types import NestedField
 
 from catalog.iceberg import layout
 from catalog.iceberg.metadata import ROW_IDS_VERSION, last_sequence_number
-from catalog.snapshot_checks.branches import is_same
+from catalog.snapshot_checks.branches import new_snapshots
 from policy.errors import RequestInvalid
 
 #: The maximum difference of clocks (Apache Iceberg, `TableMetadata.ONE_MINUTE`).
@@ -106,9 +106,7 @@ def check_commit(base: TableMetadata, metadata: TableMetadata, now_ms: int, tabl
             layout.check_redundancy(new, table)
     _check_layout(base, metadata, table)
     _check_required(base, metadata, table)
-    # An id can be removed and used again.
-    had = {snapshot.snapshot_id: snapshot for snapshot in base.snapshots}
-    added = [each for each in metadata.snapshots if not is_same(each, had.get(each.snapshot_id))]
+    added = new_snapshots(base, metadata)
     _check_times(added, base.last_updated_ms, now_ms, table)
     _check_snapshots(metadata, added, base.refs, table)
 
@@ -208,7 +206,8 @@ def _check_snapshots(
     metadata: TableMetadata, added: list[Snapshot], refs: Mapping[str, SnapshotRef], table: str
 ) -> None:
     schemas = {each.schema_id for each in metadata.schemas}
-    parents = {each.parent_snapshot_id for each in metadata.snapshots if each not in added}
+    new = {each.snapshot_id for each in added}
+    parents = {each.parent_snapshot_id for each in metadata.snapshots if each.snapshot_id not in new}
     for snapshot in added:
         if snapshot.snapshot_id <= 0 or snapshot.snapshot_id in parents:
             raise _wrong_snapshot(

@@ -47,10 +47,10 @@ def rollbacks(before: TableMetadata, after: TableMetadata) -> list[Rollback]:
     found = []
     for name, head in ({MAIN_BRANCH: None} | heads).items():
         below = _lineage(after.refs.get(name), known)
-        base = next((each for each in below if is_same(each, old.get(each.snapshot_id))), None)
+        base = next((each for each in below if _is_same(each, old.get(each.snapshot_id))), None)
         if head is None and base is None:
             continue
-        if head is None or not any(is_same(each, head) for each in below):
+        if head is None or not any(_is_same(each, head) for each in below):
             found.append(Rollback(name, head, base))
     return found
 
@@ -78,12 +78,25 @@ def _is_branch(ref: SnapshotRef) -> bool:
     return ref.snapshot_ref_type is SnapshotRefType.BRANCH
 
 
-def is_same(snapshot: Snapshot, known: Snapshot | None) -> bool:
+def new_snapshots(before: TableMetadata, after: TableMetadata) -> list[Snapshot]:
+    """Return the snapshots that a commit adds.
+
+    Args:
+        before: the table's metadata.
+        after: what the commit makes of it.
+    """
+    known = {each.snapshot_id: each for each in before.snapshots}
+    return [each for each in after.snapshots if not _is_same(each, known.get(each.snapshot_id))]
+
+
+def _is_same(snapshot: Snapshot, known: Snapshot | None) -> bool:
     """Return whether a snapshot existed before: an id can be removed and used again.
 
     Its parent can be left out: that is what becomes of a snapshot whose parent expires.
     """
-    return known is not None and snapshot in (known, known.model_copy(update={"parent_snapshot_id": None}))
+    if known is None or snapshot == known:
+        return known is not None
+    return snapshot == known.model_copy(update={"parent_snapshot_id": None})
 
 
 def _lineage(ref: SnapshotRef | None, known: Mapping[int, Snapshot]) -> list[Snapshot]:

@@ -35,7 +35,7 @@ from catalog.reading.snapshots import (
     refuse_outside,
 )
 from catalog.snapshot_checks.added_files import ADDED_COLUMNS, AddedFiles
-from catalog.snapshot_checks.branches import is_same
+from catalog.snapshot_checks.branches import new_snapshots
 from catalog.snapshot_checks.carried import check_carried
 from catalog.snapshot_checks.cherry_picks import check_picked, require_current_keys, source_id
 from catalog.snapshot_checks.descriptions import check_described
@@ -108,7 +108,7 @@ class Inspector:
             DecryptionRefused: what it brings breaks a rule.
             StorageUnavailable: the storage does not say whether the files are there.
         """
-        brought = _brought(table, metadata)
+        brought = new_snapshots(table.metadata, metadata)
         self._check_statistics(table, metadata)
         check_growth(table, brought)
         files: dict[str, SealedFile] = {}
@@ -337,12 +337,6 @@ def _added(entries: pa.Table) -> pa.Table:
     return entries.filter(pc.equal(entries["status"], ADDED))
 
 
-def _brought(table: LoadedTable, metadata: TableMetadata) -> list[Snapshot]:
-    """Return the new snapshots."""
-    known = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-    return [each for each in metadata.snapshots if not is_same(each, known.get(each.snapshot_id))]
-
-
 def require_parents(table: LoadedTable, metadata: TableMetadata) -> None:
     """Refuse new snapshots whose parent is neither in the table nor earlier in the commit.
 
@@ -350,7 +344,7 @@ def require_parents(table: LoadedTable, metadata: TableMetadata) -> None:
         CommitConflict: there is one; another commit has expired its parent.
     """
     known = {each.snapshot_id: each for each in table.metadata.snapshots}
-    for snapshot in _brought(table, metadata):
+    for snapshot in new_snapshots(table.metadata, metadata):
         _parent(snapshot, known, table.name)
         known[snapshot.snapshot_id] = snapshot
 
