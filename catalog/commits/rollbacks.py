@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.envelope.key_metadata_columns import Form, read_forms
-from catalog.envelope.peks import PekState, state_hint
+from catalog.envelope.peks import PekRecord, PekState, state_hint
 from catalog.keyring.keyring import Keyring
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import SnapshotReader
@@ -65,40 +65,24 @@ class Rollbacks:
     def _drops(self, table: LoadedTable, rollback: Rollback) -> bool:
         if rollback.base is None:
             return False
-        self._require_readable(table, rollback.base)
+        outdated = self._readable_outdated(table, rollback.base)
         head = rollback.head
         if _crosses_change(table.governed.epochs, rollback.base, head):
             return True
-        known = set[_Keyed]() if head is None else self._outdated(table, head)
-        return bool(self._outdated(table, rollback.base) - known)
-
-    def _require_readable(self, table: LoadedTable, snapshot: Snapshot) -> None:
-        states = {pek.ref: pek for pek in self._keyring.records(table.record)}
-        for entries in self._files(table, snapshot):
-            judged = self._keyring.checked_files(table.record, table.governed, entries)
-            for ref in {entry.bound.pek for form in judged.forms for entry in form.metadata.entries}:
-                pek = states.get(ref)
-                if pek is None or pek.state not in _READABLE:
-                    raise KeyNotUsable(
-                        f"The snapshot needs version {ref.version} of the PEK {ref.pek_id}, which is "
-                        f"{'unknown' if pek is None else pek.state}.",
-                        table=table.name,
-                        snapshot=snapshot.snapshot_id,
-                        rule="pek-state",
-                        hint=state_hint(PekState.DESTROYED if pek is None else pek.state),
-                    )
-
-    def _outdated(self, table: LoadedTable, snapshot: Snapshot) -> set[_Keyed]:
-        """The files that are not as the current epoch says under the latest versions of its keys."""
         latest = self._keyring.latest(table.record, table.governed)
-        epochs, found = table.governed.epochs, set[_Keyed]()
+        for entries in () if head is None else self._files(table, head):
+            forms = read_forms(entries["key_metadata"], entries["file_path"])
+            outdated -= _outdated(table.governed.epochs, entries, forms, latest)
+        return bool(outdated)
+
+    def _readable_outdated(self, table: LoadedTable, snapshot: Snapshot) -> set[_Keyed]:
+        """Check that a snapshot is readable, and return its outdated files; each manifest is opened once."""
+        states = {pek.ref: pek for pek in self._keyring.records(table.record)}
+        latest, found = self._keyring.latest(table.record, table.governed), set[_Keyed]()
         for entries in self._files(table, snapshot):
-            old = np.full(entries.num_rows, not check_migrated(epochs, None).allowed)
-            for form in read_forms(entries["key_metadata"], entries["file_path"]):
-                migrated = check_migrated(epochs, form.metadata.file_keys()).allowed
-                old[form.rows] = not migrated or _is_behind(form, latest)
-            kept = entries.filter(pa.array(old))
-            found.update(zip(kept["file_path"].to_pylist(), kept["key_metadata"].to_pylist(), strict=True))
+            forms = self._keyring.checked_files(table.record, table.governed, entries).forms
+            _require_readable(table, snapshot, forms, states)
+            found |= _outdated(table.governed.epochs, entries, forms, latest)
         return found
 
     def _files(self, table: LoadedTable, snapshot: Snapshot) -> Iterator[pa.Table]:
@@ -106,6 +90,34 @@ class Rollbacks:
             entries = alive(manifest.entries)
             if entries.num_rows:
                 yield entries
+
+
+def _require_readable(
+    table: LoadedTable, snapshot: Snapshot, forms: Sequence[Form], states: Mapping[PekRef, PekRecord]
+) -> None:
+    for ref in {entry.bound.pek for form in forms for entry in form.metadata.entries}:
+        pek = states.get(ref)
+        if pek is None or pek.state not in _READABLE:
+            raise KeyNotUsable(
+                f"The snapshot needs version {ref.version} of the PEK {ref.pek_id}, which is "
+                f"{'unknown' if pek is None else pek.state}.",
+                table=table.name,
+                snapshot=snapshot.snapshot_id,
+                rule="pek-state",
+                hint=state_hint(PekState.DESTROYED if pek is None else pek.state),
+            )
+
+
+def _outdated(
+    epochs: Epochs, entries: pa.Table, forms: Sequence[Form], latest: Mapping[UUID, PekRef]
+) -> set[_Keyed]:
+    """Return the files that are not as the current epoch says under the latest versions of its keys."""
+    old = np.full(entries.num_rows, not check_migrated(epochs, None).allowed)
+    for form in forms:
+        migrated = check_migrated(epochs, form.metadata.file_keys()).allowed
+        old[form.rows] = not migrated or _is_behind(form, latest)
+    kept = entries.filter(pa.array(old))
+    return set(zip(kept["file_path"].to_pylist(), kept["key_metadata"].to_pylist(), strict=True))
 
 
 def _crosses_change(epochs: Epochs, back: Snapshot, head: Snapshot | None) -> bool:
