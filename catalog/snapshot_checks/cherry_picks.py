@@ -91,8 +91,8 @@ def check_picked(
     Raises:
         EncryptionPolicyViolation: none did.
     """
-    added = [_added(each, snapshot.snapshot_id) for each in fresh]
-    if not any(entries.num_rows for entries in added):
+    added = [(each, _entries(each, ADDED, snapshot.snapshot_id)) for each in fresh]
+    if not any(entries.num_rows for _, entries in added):
         return
     source = next(
         (each for each in table.metadata.snapshots if each.snapshot_id == source_id(snapshot)), None
@@ -109,15 +109,13 @@ def check_picked(
     ]
     made = list(reader.open(table, listed))
     _require_whole(table, snapshot, source, made, fresh)
+    if not all(_is_numbered(entries, snapshot) for _, entries in added):
+        raise _refused(
+            table, snapshot, "The cherry-pick adds files with a sequence number other than its own."
+        )
+    was_added = [(each, _entries(each, ADDED, source.snapshot_id)) for each in made]
     for spec_id in {each.listed.partition_spec_id for each in (*made, *fresh)}:
-        before = [
-            _added(each, source.snapshot_id) for each in made if each.listed.partition_spec_id == spec_id
-        ]
-        after = [
-            entries
-            for entries, each in zip(added, fresh, strict=True)
-            if each.listed.partition_spec_id == spec_id
-        ]
+        before, after = _of_spec(was_added, spec_id), _of_spec(added, spec_id)
         path = other_file(before, after)
         if sum(each.num_rows for each in before) > sum(each.num_rows for each in after):
             raise _refused(
@@ -154,21 +152,21 @@ def _require_whole(
         raise _refused(
             table, snapshot, f"The cherry-pick keeps files that snapshot {source.snapshot_id} removed."
         )
-    for each in fresh:
-        numbers = _added(each, snapshot.snapshot_id)["sequence_number"]
-        if not pc.all(pc.equal(numbers, snapshot.sequence_number or 0)).as_py():
-            raise _refused(
-                table, snapshot, "The cherry-pick adds files with a sequence number other than its own."
-            )
 
 
 def _removed(manifests: Sequence[OpenManifest], snapshot_id: int) -> set[str]:
     removed: set[str] = set()
     for each in manifests:
-        entries = each.entries
-        mine = pc.and_(pc.equal(entries["status"], DELETED), pc.equal(entries["snapshot_id"], snapshot_id))
-        removed.update(identities(entries.filter(mine)).to_pylist())
+        removed.update(identities(_entries(each, DELETED, snapshot_id)).to_pylist())
     return removed
+
+
+def _is_numbered(added: pa.Table, snapshot: Snapshot) -> bool:
+    return bool(pc.all(pc.equal(added["sequence_number"], snapshot.sequence_number or 0)).as_py())
+
+
+def _of_spec(parts: Sequence[tuple[OpenManifest, pa.Table]], spec_id: int) -> list[pa.Table]:
+    return [entries for each, entries in parts if each.listed.partition_spec_id == spec_id]
 
 
 def _require_new_to_branch(
@@ -193,9 +191,10 @@ def _require_new_to_branch(
         )
 
 
-def _added(manifest: OpenManifest, snapshot_id: int) -> pa.Table:
+def _entries(manifest: OpenManifest, status: int, snapshot_id: int) -> pa.Table:
+    """Return the entries of one status that a snapshot wrote."""
     entries = manifest.entries
-    mine = pc.and_(pc.equal(entries["status"], ADDED), pc.equal(entries["snapshot_id"], snapshot_id))
+    mine = pc.and_(pc.equal(entries["status"], status), pc.equal(entries["snapshot_id"], snapshot_id))
     return entries.filter(mine)
 
 

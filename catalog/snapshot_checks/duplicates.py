@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from catalog.iceberg.manifests import ManifestListEntry
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest, SnapshotReader
-from catalog.snapshot_checks.entries import ADDED, alive
+from catalog.snapshot_checks.entries import alive, newly_added
 from catalog.snapshot_checks.identities import Hashes, file_ids, identities, index, may_share
 from catalog.state.seals import SealedFile
 from policy.errors import RequestInvalid
@@ -129,10 +129,8 @@ class _Added:
     def __init__(self, table: LoadedTable, fresh: Sequence[OpenManifest]) -> None:
         self._table = table.name
         self._by_id = table.governed.spec.encrypts
-        self._entries = [
-            each.entries.filter(pc.equal(each.entries["status"], ADDED)).select(_COLUMNS) for each in fresh
-        ]
-        self._keys = [self._keys_of(entries) for entries in self._entries if entries.num_rows]
+        added = [newly_added(each.entries.select(_COLUMNS)) for each in fresh]
+        self._keys = [self._keys_of(entries) for entries in added if entries.num_rows]
         self.empty = not self._keys
 
     @property
@@ -170,4 +168,4 @@ class _Added:
         return RequestInvalid(message, table=self._table, path=path, rule="duplicate-file", hint=hint)
 
 
-_COLUMNS = ["content", "file_path", "referenced_data_file", "content_offset"]
+_COLUMNS = ["status", "content", "file_path", "referenced_data_file", "content_offset"]

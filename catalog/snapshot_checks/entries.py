@@ -46,6 +46,11 @@ def alive(entries: pa.Table) -> pa.Table:
     return entries.filter(pc.not_equal(entries["status"], DELETED))
 
 
+def newly_added(entries: pa.Table) -> pa.Table:
+    """Return the entries of files that a manifest adds."""
+    return entries.filter(pc.equal(entries["status"], ADDED))
+
+
 def check_paths(table: LoadedTable, entries: pa.Table) -> None:
     paths = entries["file_path"]
     refuse_outside(table.governed.allowed, paths, table.name, "files")

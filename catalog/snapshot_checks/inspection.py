@@ -42,7 +42,6 @@ from catalog.snapshot_checks.descriptions import check_described
 from catalog.snapshot_checks.difference import difference
 from catalog.snapshot_checks.duplicates import LiveFiles, require_distinct
 from catalog.snapshot_checks.entries import (
-    ADDED,
     EXISTING,
     alive,
     check_fields,
@@ -53,6 +52,7 @@ from catalog.snapshot_checks.entries import (
     check_partitions,
     check_paths,
     check_spec,
+    newly_added,
 )
 from catalog.state.pointers import MAX_LOCATION_LENGTH
 from catalog.state.seals import Digest, FileKind, SealedFile
@@ -117,7 +117,7 @@ class Inspector:
         known = {each.snapshot_id: each for each in table.metadata.snapshots if each.snapshot_id not in new}
         for snapshot in brought:
             fresh = self._snapshot(table, metadata, snapshot, known, files, origin)
-            added += [_added(each.entries).select(ADDED_COLUMNS) for each in fresh]
+            added += [newly_added(each.entries).select(ADDED_COLUMNS) for each in fresh]
             known[snapshot.snapshot_id] = snapshot
         self._added_files.check(added, table.name)
         return tuple(files.values())
@@ -146,7 +146,7 @@ class Inspector:
             for manifest in self._reader.open(table, fresh):
                 check_paths(table, manifest.entries)
                 check_partitions(manifest, table.metadata)
-                self._check_added(table, manifest, manifest.entries)
+                self._check_added(table, manifest.entries)
                 _check_described(table, table.metadata, manifest)
                 files[manifest.listed.manifest_path] = _sealed_manifest(manifest)
                 described[manifest.listed.manifest_path] = manifest.listed
@@ -266,7 +266,7 @@ class Inspector:
         """Check a new manifest by itself."""
         entries = manifest.entries
         check_partitions(manifest, metadata)
-        added = _added(entries)
+        added = newly_added(entries)
         check_paths(table, alive(entries))
         check_numbers(added, snapshot, table.name)
         check_fields(table, added)
@@ -274,7 +274,7 @@ class Inspector:
             check_spec(table, metadata, manifest)
         if origin is Origin.CLIENT and source_id(snapshot) is not None:
             require_current_keys(table, added)
-        self._check_added(table, manifest, added)
+        self._check_added(table, added)
         if table.governed.ever_encrypted:
             # Rewrapping carries over everything that was sealed in older manifests.
             check = check_no_bounds if origin is Origin.REWRAP else check_no_statistics
@@ -282,7 +282,7 @@ class Inspector:
         _check_described(table, metadata, manifest)
         return manifest
 
-    def _check_added(self, table: LoadedTable, manifest: OpenManifest, added: pa.Table) -> None:
+    def _check_added(self, table: LoadedTable, added: pa.Table) -> None:
         """Check added files against the epoch in force."""
         if table.governed.spec.encrypts:
             self._keyring.check_new_files(table.record, table.governed, added)
@@ -331,10 +331,6 @@ class Inspector:
                 rule="plaintext-statistics",
                 hint="Commit without statistics files for this table.",
             )
-
-
-def _added(entries: pa.Table) -> pa.Table:
-    return entries.filter(pc.equal(entries["status"], ADDED))
 
 
 def require_parents(table: LoadedTable, metadata: TableMetadata) -> None:
