@@ -61,7 +61,7 @@ class TableAccess:
         ways = loading_ways(caller, name, owner)
         if not any_of(authorizer, ways) and authorizer.decide([_on_table(caller, name, ANY, owner)]).allowed:
             ways += self._on_columns(caller, name, owner)
-        authorizer.require(caller, _LOAD, str(name), [any_of(authorizer, ways) or ways[0]])
+        require_any(authorizer, caller, _LOAD, str(name), ways)
         see_paths = sees_paths(authorizer, caller, name, owner)
         with authorizer.recorded(caller, _LOAD, str(name), show_path=see_paths):
             table = self._loader.load(name)
@@ -125,6 +125,17 @@ def _on_table(caller: Caller, name: TableName, access: str, owner: str | None) -
 def any_of(authorizer: Authorizer, ways: Sequence[AccessRequest]) -> AccessRequest | None:
     """Return the first request that is granted."""
     return next((each for each in ways if authorizer.decide([each]).allowed), None)
+
+
+def require_any(
+    authorizer: Authorizer, caller: Caller, action: str, about: str, ways: Sequence[AccessRequest]
+) -> None:
+    """Require any one of some requests; the first is named if none is granted.
+
+    Raises:
+        NotAuthorized: none of them is granted.
+    """
+    authorizer.require(caller, action, about, [any_of(authorizer, ways) or ways[0]])
 
 
 def sees_paths(authorizer: Authorizer, caller: Caller, name: TableName, owner: str | None) -> bool:

@@ -179,7 +179,7 @@ class KeyLife:
             ways = [self._needed(caller, whose, "")]
         else:
             ways = table_access.loading_ways(caller, whose, self._context.loader.owner(whose))
-        authorizer.require(caller, action, str(whose), [table_access.any_of(authorizer, ways) or ways[0]])
+        table_access.require_any(authorizer, caller, action, str(whose), ways)
 
     def _chosen(
         self,

@@ -12,7 +12,7 @@ from typing import Final
 
 from catalog.authorization import privileges
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.table_access import any_of, loading_ways
+from catalog.authorization.table_access import any_of, loading_ways, require_any
 from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import Namespace, TableName
 from catalog.context import ServiceContext
@@ -63,7 +63,7 @@ class Repeats:
             # More than the first answer had: what lets a table be loaded is needed, which CREATE is not.
             columns = table.metadata.schema().column_names
             ways = loading_ways(caller, table.record.name, table.record.owner, columns)
-            self._require_any(caller, action, table.record.name, ways)
+            require_any(self._context.authorizer, caller, action, str(table.record.name), ways)
         return table
 
     def rotated(self, caller: Caller, name: TableName, kept: Kept) -> Rotated:
@@ -146,15 +146,9 @@ class Repeats:
         ways = [*_requests(caller, now, owner, accesses)]
         if now != name and any_of(self._context.authorizer, ways) is None:
             record, now, ways = None, name, [*_requests(caller, name, owner, accesses)]
-        self._require_any(caller, action, now, ways)
+        require_any(self._context.authorizer, caller, action, str(now), ways)
         raise_refusal(kept)
         return record
-
-    def _require_any(
-        self, caller: Caller, action: str, name: TableName, ways: Sequence[AccessRequest]
-    ) -> None:
-        granted = any_of(self._context.authorizer, ways) or ways[0]
-        self._context.authorizer.require(caller, action, str(name), [granted])
 
     def _record(self, kept: Kept) -> TableRecord | None:
         if kept.detail is None:
