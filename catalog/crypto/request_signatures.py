@@ -194,12 +194,12 @@ def _base(request: SignedRequest, parameters: SignatureParameters) -> bytes:
 
 
 def _binary(value: bytes) -> str:
-    """Parse a byte sequence of structured fields (RFC 8941, section 3.3.5)."""
+    """Encode a byte sequence of structured fields (RFC 8941, section 3.3.5)."""
     return f":{base64.b64encode(value).decode('ascii')}:"
 
 
 def _bytes_of(text: str) -> bytes | None:
-    """Encode a byte sequence; None if the text is not canonical."""
+    """Parse a byte sequence; None if the text is not canonical."""
     try:
         value = base64.b64decode(text.removeprefix(":").removesuffix(":"), validate=True)
     except (binascii.Error, ValueError):

@@ -8,7 +8,7 @@
   synchronous").
 - What is removed is overwritten (`secure_delete`): a key that was destroyed is not left in a free page.
 - The driver never begins a transaction by itself; a reader is `BEGIN` under `query_only`, and a writer is
-  `BEGIN IMMEDIATE`, so that two writers wait at the KMS endpoint instead of failing half way (SQLAlchemy,
+  `BEGIN IMMEDIATE`, so that a second writer waits where it begins instead of failing half way (SQLAlchemy,
   "SQLite: Using SQLAlchemy to emit BEGIN in lieu of SQLite's transaction control").
 """
 

@@ -300,7 +300,7 @@ def _bounds(data: bytes, start: int, count: int) -> tuple[tuple[bytes, ...], int
     for _ in range(count):
         length = int.from_bytes(data[at : at + 2], "big")
         if length <= OVERHEAD or (length - OVERHEAD) % BOUNDS_STEP:
-            raise malformed("the length of its encrypted statistics")
+            raise malformed("the length of its encrypted statistics is not valid")
         found.append(data[at + 2 : at + 2 + length])
         at += 2 + length
     if at > len(data):

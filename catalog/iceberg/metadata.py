@@ -61,7 +61,7 @@ def parse_metadata(data: bytes, *, path: str, table: str, max_bytes: int = MAX_B
 
 
 def _unpacked(data: bytes, path: str, table: str, max_bytes: int) -> bytes:
-    """Decompress and parse a metadata file in gzip format.
+    """Decompress a metadata file in gzip format.
 
     Source: Apache Iceberg, `TableMetadataParser.Codec`.
     """

@@ -317,7 +317,7 @@ def _key(data: Mapping[str, Any], length: int) -> SecretBytes:
 
 
 def _decoded(text: str) -> bytes:
-    """Decode a base64 text; None if it is malformed."""
+    """Decode a base64 text; empty if it is malformed."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

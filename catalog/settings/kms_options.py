@@ -188,7 +188,7 @@ class VaultKmsOptions(BackendOptions):
     def _one_identity(self) -> Self:
         given = [each for each in (self.token, self.token_file, self.role_id) if each is not None]
         if len(given) != 1:
-            raise ValueError("give only one of token, token_file and role_id, and at least one")
+            raise ValueError("give exactly one of token, token_file and role_id")
         if self.secret_id is not None and self.role_id is None:
             raise ValueError("give secret_id only together with role_id")
         return self

@@ -4,8 +4,8 @@ Avro does not say how long a record is, so the records of a block can only be fo
 function that walks over one value is put together from the schema once. Runs of numbers, which most of a
 manifest's statistics are, are passed in one step with the help of the positions where numbers end.
 
-What is found here is only a claim: `cursors` decodes from these starts, and refuses if a value does not end
-where the next one starts.
+What is found here is only a claim: `vectorized` decodes from these starts, and refuses if a value does not
+end where the next one starts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decodes many Avro records at once, with NumPy.
 
 Each record has a cursor: a position in the chunk, and the stop where it must end. A step decodes the same
-field at every cursor. A chunk has one cursor for each record (`scan` finds where they start), so a step costs
-a few array operations, whatever the number of records.
+field at every cursor. A chunk has one cursor for each record (`value_ends` finds where they start), so a step
+costs a few array operations, whatever the number of records.
 
 Rules:
 
