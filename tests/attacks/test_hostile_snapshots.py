@@ -29,18 +29,7 @@ from pyiceberg.types import FloatType, IcebergType, IntegerType, LongType, Neste
 from catalog.rules.openable import check_commit
 from catalog.writes.new_files import FileCommit
 from policy.errors import EncryptionPolicyViolation, MetadataInvalid, RequestInvalid
-from tests.attacks.test_snapshot_differences import (
-    ALMA,
-    WALT,
-    head,
-    listed,
-    plain,
-    put,
-    refused,
-    short,
-    users,
-    vault,
-)
+from tests.attacks.handmade_commits import ALMA, WALT, head, listed, plain, put, short, users, vault
 from tests.support.attacker import (
     EXISTING,
     Attacker,
@@ -49,6 +38,7 @@ from tests.support.attacker import (
     entry,
     local,
     new_id,
+    refused,
     relisted,
     updates,
     write_entries,

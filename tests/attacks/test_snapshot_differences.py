@@ -8,14 +8,8 @@ import pytest
 from pyiceberg.manifest import ManifestEntry, ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import (
-    RemoveSnapshotRefUpdate,
-    RemoveSnapshotsUpdate,
-    SetSnapshotRefUpdate,
-    TableUpdate,
-)
+from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
@@ -25,16 +19,9 @@ from catalog.base.errors import CommitConflict
 from catalog.db.engine import write
 from catalog.db.schema import lw_sealed_file
 from catalog.envelope.file_ids import file_id_of, new_file_name
-from catalog.maintenance import old_epochs
 from catalog.writes.new_files import FileCommit
-from policy.errors import (
-    EncryptionPolicyViolation,
-    KeyNotUsable,
-    MetadataInvalid,
-    MetadataTampered,
-    NotAuthorized,
-    RequestInvalid,
-)
+from policy.errors import EncryptionPolicyViolation, MetadataInvalid, MetadataTampered, RequestInvalid
+from tests.attacks.handmade_commits import WALT, head, listed, plain, put, rewrapped, short, users, vault
 from tests.support.attacker import (
     DELETED,
     EXISTING,
@@ -44,68 +31,19 @@ from tests.support.attacker import (
     entry,
     new_id,
     refused,
-    relisted,
     updates,
 )
-from tests.support.lake import ALICE, ALLOWS_UNSEALED, Lake, policy, standard_policies, tables
+from tests.support.lake import ALICE, ALLOWS_UNSEALED, Lake
 from tests.support.rewrites import ask, migrating, rewrite
-from tests.support.table_keys import encrypted, peks, rewrap, rotate
-from tests.support.tables import Engine, append_files, make, name_of, named, rows
+from tests.support.table_keys import encrypted, rotate
+from tests.support.tables import Engine, append_files, make, name_of
 
-#: Walt updates the tables of `db`; Alma alters them, too; Alice also drops their protection.
-WALT, ALMA = "walt", "alma"
-
-
-@pytest.fixture
-def users(lake: Lake) -> Lake:
-    """The lake, where Walt and Alma have their permissions."""
-    lake.catalog().create_namespace("db")
-    grants = {WALT: ["select", "update"], ALMA: ["select", "update", "alter"]}
-    lake.set_policies([*standard_policies(), policy("writers", tables("db"), grants)])
-    return lake
-
-
-@pytest.fixture
-def vault(users: Lake) -> Attacker:
-    """An encrypted table with two files, in Walt's hands."""
-    return Attacker(users, str(encrypted(users, 2)), WALT)
-
-
-@pytest.fixture
-def plain(users: Lake) -> Attacker:
-    """A plaintext table with two files in two snapshots, in Walt's hands."""
-    table = make(users)
-    for first in (1, 3):
-        table.append(rows(first))
-    return Attacker(users, str(name_of(table)), WALT)
-
-
-def head(attacker: Attacker) -> Snapshot:
-    snapshot = attacker.metadata.current_snapshot()
-    assert snapshot is not None
-    return snapshot
+__all__ = ["plain", "users", "vault"]
 
 
 def listing(attacker: Attacker, *manifests: ManifestFile, **changes: Any) -> list[TableUpdate]:
     """The updates of a snapshot that lists these manifests."""
     return updates(attacker.snapshot(manifests, new_id(), **changes))
-
-
-def put(snapshot_id: int, branch: str = "main") -> TableUpdate:
-    """The update that puts a branch on a snapshot."""
-    return SetSnapshotRefUpdate(ref_name=branch, type=SnapshotRefType.BRANCH, snapshot_id=snapshot_id)
-
-
-def short(attacker: Attacker) -> Any:
-    return named(attacker.table.rpartition(".")[2])
-
-
-def rewrapped(vault: Attacker) -> list[ManifestFile]:
-    """Rewrap the keys of a table; its manifests of before."""
-    before = vault.manifests()
-    rotate(vault.lake, short(vault))
-    rewrap(vault.lake, short(vault))
-    return before
 
 
 def remove(vault: Attacker, *paths: str) -> None:
@@ -266,11 +204,6 @@ def _forged(plain: Attacker, rule: str, **forged: Any) -> None:
     refused(plain, MetadataInvalid, rule, *planted)
 
 
-def listed(manifest: ManifestFile, **changes: Any) -> ManifestFile:
-    """A manifest as a list may describe it otherwise, partition summaries kept."""
-    return relisted(manifest, **{"partitions": manifest.partitions} | changes)
-
-
 def _bounds(low: int, high: int) -> dict[str, bytes]:
     return {
         "lower_bound": low.to_bytes(8, "little", signed=True),
@@ -314,133 +247,6 @@ def test_partition_summary_of_a_new_manifest(
         assert mine.plan().files.num_rows == len(values)
     else:
         refused(mine, MetadataInvalid, "partition-summary", *planted)
-
-
-# Parents and branches.
-
-
-def test_a_parent_that_is_not_in_the_table(plain: Attacker) -> None:
-    planted = plain.appending(entry(data_file(f"{plain.location}/data/new.parquet")), parent_snapshot_id=99)
-    refused(plain, CommitConflict, "parent-snapshot", *planted)
-
-
-def test_a_parentless_snapshot_of_an_encrypted_table_takes_a_new_number(vault: Attacker) -> None:
-    """Encryption epochs go by numbers: under an older one, a file would be judged by an older epoch."""
-    vault.user = ALICE
-    new = entry(data_file(f"{vault.location}/data/new.parquet"))
-    planted = vault.replacing(new, sequence_number=1, parent_snapshot_id=None)
-    refused(vault, CommitConflict, "sequence-number", *planted)
-
-
-def _rolled_back(attacker: Attacker) -> list[list[TableUpdate]]:
-    """Ways of taking the main branch back to its first snapshot, or to nothing."""
-    first = attacker.metadata.snapshots[0]
-    side = attacker.snapshot(attacker.manifests(first), new_id(), parent_snapshot_id=first.snapshot_id)
-    new = entry(data_file(f"{attacker.location}/data/new.parquet"))
-    return [
-        [put(first.snapshot_id)],
-        updates(side),
-        attacker.replacing(new, parent_snapshot_id=None),
-        [RemoveSnapshotRefUpdate(ref_name="main")],
-        [RemoveSnapshotRefUpdate(ref_name="main"), put(first.snapshot_id)],
-    ]
-
-
-@pytest.mark.parametrize("way", range(5))
-def test_taking_a_branch_back_takes_alter(plain: Attacker, way: int) -> None:
-    planted = _rolled_back(plain)[way]
-    refused(plain, NotAuthorized, "policy-no-match", *planted)
-    plain.user = ALMA
-    plain.commit(*planted)
-
-
-def test_moving_a_branch_on_takes_update_alone(plain: Attacker) -> None:
-    """A branch that was made at the head, and the head that follows it."""
-    before = head(plain).snapshot_id
-    plain.commit(put(before, "dev"))
-    [add, _] = plain.appending(entry(data_file(f"{plain.location}/data/new.parquet")))
-    assert hasattr(add, "snapshot")
-    plain.commit(add, put(add.snapshot.snapshot_id, "dev"))
-    plain.commit(put(add.snapshot.snapshot_id))
-    assert head(plain).snapshot_id == add.snapshot.snapshot_id
-
-
-def test_expiring_the_parent_of_the_head_is_no_rollback(plain: Attacker) -> None:
-    plain.commit(RemoveSnapshotsUpdate(snapshot_ids=[plain.metadata.snapshots[0].snapshot_id]))
-    assert plain.plan().files.num_rows == 2
-
-
-def test_rollback_across_a_rewrap_takes_unprotect(vault: Attacker) -> None:
-    before = head(vault).snapshot_id
-    rewrapped(vault)
-    vault.user = ALMA
-    refused(vault, NotAuthorized, "policy-no-match", put(before))
-    vault.user = ALICE
-    vault.commit(put(before))
-
-
-def test_rollback_across_an_encryption_change_takes_unprotect(users: Lake) -> None:
-    table = migrating(users)
-    before = users.services.loader.load_sealed(name_of(table)).metadata.current_snapshot_id
-    assert before is not None
-    append_files(users, name_of(table))
-    mine = Attacker(users, str(name_of(table)), ALMA)
-    refused(mine, NotAuthorized, "policy-no-match", put(before))
-    mine.commit(RemoveSnapshotRefUpdate(ref_name="main"))
-    refused(mine, NotAuthorized, "policy-no-match", put(before))
-    mine.user = ALICE
-    mine.commit(put(before))
-
-
-def test_rollback_that_brings_plaintext_files_back_takes_unprotect(users: Lake) -> None:
-    """Encryption did not change in between: the files were rewritten."""
-    table = migrating(users)
-    append_files(users, name_of(table))
-    mine = Attacker(users, str(name_of(table)), ALMA)
-    before = head(mine).snapshot_id
-    for group in ask(users, table).groups:
-        rewrite(users, table, group)
-    refused(mine, NotAuthorized, "policy-no-match", put(before))
-
-
-def test_rollback_within_one_protection_takes_alter_alone(vault: Attacker) -> None:
-    before = head(vault).snapshot_id
-    append_files(vault.lake, short(vault))
-    vault.user = ALMA
-    vault.commit(put(before))
-    assert head(vault).snapshot_id == before
-
-
-def test_rollback_across_a_rotation_takes_alter_alone(vault: Attacker) -> None:
-    """What comes back is what the head has as well: a rotation rewraps nothing."""
-    before = head(vault).snapshot_id
-    rotate(vault.lake, short(vault))
-    append_files(vault.lake, short(vault))
-    vault.user = ALMA
-    vault.commit(put(before))
-    assert head(vault).snapshot_id == before
-
-
-def test_rollback_to_files_under_a_key_that_awaits_destruction(vault: Attacker) -> None:
-    """Whoever may roll back does not make the table unreadable for everybody."""
-    before = head(vault).snapshot_id
-    rewrapped(vault)
-    [old] = [each for each in peks(vault.lake, short(vault)) if each.version == 1]
-    vault.lake.services.key_life.disable(vault.lake.caller(ALICE), short(vault), old.id, 1)
-    vault.user = ALICE
-    refused(vault, KeyNotUsable, "pek-state", put(before))
-
-
-def test_rollback_to_files_of_a_forbidden_epoch(users: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forbidding asks for no such snapshot to be retained; a rollback asks again."""
-    table = migrating(users)
-    mine = Attacker(users, str(name_of(table)), ALICE)
-    before = head(mine).snapshot_id
-    for group in ask(users, table).groups:
-        rewrite(users, table, group)
-    monkeypatch.setattr(old_epochs, "_require_gone", lambda *_: None)
-    users.services.old_epochs.forbid(users.caller(ALICE), name_of(table))
-    refused(mine, EncryptionPolicyViolation, "encryption-required", put(before))
 
 
 # Where files of an encrypted table come from.
