@@ -1,9 +1,8 @@
-"""Cases pass or fail as the policies answer, whatever the day, and reach what their answers hang on."""
+"""Cases pass or fail as the policies answer, whatever the day."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,66 +10,28 @@ from hypothesis import strategies as st
 
 from policy.errors import PolicyInvalid, RequestInvalid
 from policy.explain import Book
-from policy.identifiers import TableName
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
 from policy.ranger.parse import parse_documents
-from policy.testing import Case, CaseFile, Coverage, Outcome, Suite, UnderTest, parse_cases
-from policy.testing.cases import AccessQuestion, Catalog, Expected
-from policy.testing.coverage import PartsOfPolicies
+from policy.testing import Outcome
 from policy.testing.report import failure_lines
-from tests.policy.naive_ranger import allows
-from tests.policy.test_explain import lacking
-from tests.policy.test_ranger_differential import (
-    LITERALS,
-    NOW,
-    ROLES,
-    access_policies,
-    askers,
-    mask_policies,
-    requests,
+from tests.policy.test_ranger_differential import LITERALS, NOW, ROLES, askers, mask_policies
+from tests.policy.tested_cases import (
+    FILTERED,
+    MASKED,
+    READ,
+    RULES,
+    SALES,
+    SELECT,
+    TABLES,
+    Json,
+    reached,
+    run,
+    sales,
+    suite,
 )
 from tests.support.vectors import each_row
-
-Json = dict[str, Any]
-SELECT = [{"type": "select"}]
-SALES = {"database": {"values": ["sales"]}, "table": {"values": ["*"]}, "column": {"values": ["*"]}}
-OWNERS = {"users": ["{OWNER}"], "accesses": [{"type": "all"}]}
-READERS = {"groups": ["readers"], "accesses": SELECT}
-MASKED = {
-    "name": "masks",
-    "policyType": 1,
-    "resources": {**SALES, "column": {"values": ["email"]}},
-    "dataMaskPolicyItems": [{**READERS, "dataMaskInfo": {"dataMaskType": "CUSTOM", "valueExpr": "f({col})"}}],
-}
-FILTERED = {
-    "name": "filters",
-    "policyType": 2,
-    "resources": {"database": {"values": ["sales"]}, "table": {"values": ["orders"]}},
-    "rowFilterPolicyItems": [{**READERS, "rowFilterInfo": {"filterExpr": "id = 1"}}],
-}
-READ = "user: bob, groups: [readers], access: select"
-
-
-def sales(**more: Any) -> Json:
-    return {"name": "sales", "resources": SALES, "policyItems": [READERS, OWNERS], **more}
-
-
-def suite(cases: str, *policies: Json, rules: list[Json] | None = None, top: str = "") -> Suite:
-    file = parse_cases("f.yaml", f"{top}\ncases:\n{cases}".encode())
-    tested = {"p.json": json.dumps({"policies": policies}).encode()} if policies else {}
-    return Suite(file, UnderTest(tested, {"r.json": json.dumps({"rules": rules}).encode()} if rules else {}))
-
-
-def run(case: str, *policies: Json, **more: Any) -> Outcome:
-    tested = suite(f"  - {{name: it, {case}}}", *policies, **more)
-    return tested.run(tested.file.cases[0])
-
-
-def reached(outcome: Outcome) -> list[str]:
-    assert outcome.passed, outcome.problems
-    return [f"{part.policy} {part.item}".strip() for part in sorted(outcome.reached)]
 
 
 def test_a_grant_and_a_denial_pass_where_they_are_expected_and_fail_where_not() -> None:
@@ -197,19 +158,6 @@ def test_a_case_has_one_statement(sql: str) -> None:
     assert not outcome.passed and "A case must have exactly one" in outcome.problems[0]
 
 
-RULES = [
-    {"name": "encrypted", "databases": ["sales"], "tables": ["orders"], "mustEncrypt": True},
-    {"name": "long", "databases": ["sales"], "tables": ["*"], "mustEncrypt": False, "minDataKeyLength": 32},
-]
-TABLES = """
-catalog: {master_key: k}
-tables:
-  sales.orders: {owner: olga, columns: [id], properties: {encryption.mechanism: envelope}}
-  sales.clear: {columns: [id]}
-  sales.short: {columns: [id], properties: {encryption.data-key-length: "16"}}
-"""
-
-
 def test_tables_are_checked_against_encryption_rules() -> None:
     for table, answer in (("orders", "allow"), ("clear", "allow"), ("short", "deny")):
         assert run(f"table: sales.{table}, expect: {answer}", rules=RULES, top=TABLES).passed
@@ -225,48 +173,6 @@ def test_statements_are_checked_against_encryption_rules() -> None:
     denied = run(f"{create}, expect: deny, because: {{detail: must be encrypted}}", creators, rules=RULES)
     assert reached(denied) == ["encrypted"]
     assert run(f"{create}, expect: allow", creators, rules=RULES[1:]).passed
-
-
-def test_an_item_is_reached_if_the_answer_hangs_on_it() -> None:
-    denying = sales(
-        denyPolicyItems=[{"users": ["bob", "eve"], "accesses": SELECT}],
-        denyExceptions=[{"users": ["bob"], "accesses": SELECT}],
-        allowExceptions=[{"users": ["carol"], "accesses": SELECT}],
-    )
-    table = "groups: [readers], access: select, resource: table:sales.orders"
-    assert reached(run(f"user: bob, {table}, expect: allow", denying)) == [
-        "sales denyExceptions[0]",
-        "sales policyItems[0]",
-    ]
-    assert reached(run(f"user: eve, {table}, expect: deny", denying)) == ["sales denyPolicyItems[0]"]
-    assert reached(run(f"user: carol, {table}, expect: deny", denying)) == ["sales allowExceptions[0]"]
-    assert reached(run(f"user: dan, {table}, expect: allow", denying)) == ["sales policyItems[0]"]
-
-
-def test_all_else_denied_is_reached_where_it_denies() -> None:
-    closed = {"name": "closed", "resources": SALES, "isDenyAllElse": True}
-    assert reached(run(f"{READ}, resource: table:sales.orders, expect: deny", sales(), closed)) == [
-        "closed isDenyAllElse"
-    ]
-
-
-def test_what_matches_and_changes_nothing_is_not_reached() -> None:
-    again = {**sales(), "name": "again"}
-    asked = f"{READ}, resource: table:sales.orders, expect: allow"
-    assert reached(run(asked, sales(), again)) == ["sales policyItems[0]"]
-
-
-def test_masks_and_rows_are_reached_where_they_decide_and_where_a_case_says_what_they_are() -> None:
-    asked = f"{READ}, resource: column:sales.orders/email, expect: deny"
-    grant, mask, rows = (
-        "sales policyItems[0]",
-        "masks dataMaskPolicyItems[0]",
-        "filters rowFilterPolicyItems[0]",
-    )
-    assert reached(run(asked, sales(), MASKED)) == [grant, mask]
-    assert reached(run(asked, sales(), FILTERED)) == [grant, rows]
-    assert reached(run(asked, sales(), MASKED, FILTERED)) == [grant, mask]
-    assert reached(run(f"{asked}, rows: filtered", sales(), MASKED, FILTERED)) == [grant, mask, rows]
 
 
 def test_a_user_reads_what_the_service_would_show() -> None:
@@ -297,43 +203,6 @@ tables:
     assert asked("phone", "id", "deny", process).passed
     client = ", through: standard-client, because: {rule: standard-client}"
     assert asked("phone", "id", "deny", client).passed
-
-
-def test_statements_reach_the_items_that_grant_what_they_need() -> None:
-    storage = {
-        "name": "places",
-        "resources": {"storage-type": {"values": ["iceberg"]}, "storage-url": {"values": ["s3://lake/x*"]}},
-        "policyItems": [{"users": ["olga"], "accesses": [{"type": "rwstorage"}]}],
-    }
-    known = "tables: {sales.orders: {owner: olga, columns: [id], location: s3://lake/orders}}"
-    statement = "ALTER TABLE sales.orders SET TBLPROPERTIES ('read.allowed.data.paths' = 's3://lake/x')"
-    found = run(f'user: olga, sql: "{statement}", dialect: spark, expect: allow', sales(), storage, top=known)
-    assert reached(found) == ["sales policyItems[1]", "places policyItems[0]"]
-
-
-def test_disabled_policies_are_no_part_of_what_is_to_be_reached() -> None:
-    tested = suite(
-        f"  - {{name: it, {READ}, resource: table:sales.orders, expect: allow}}",
-        {**sales(), "name": "off", "isEnabled": False},
-        sales(isDenyAllElse=True),
-        rules=RULES[:1],
-    )
-    coverage = tested.tested.coverage([tested.run(case) for case in tested.file.cases])
-    assert [str(part) for part in coverage.missed] == [
-        "p.json: 'sales' isDenyAllElse",
-        "p.json: 'sales' policyItems[1]",
-        "r.json: 'encrypted'",
-    ]
-    assert coverage.percent == 25.0
-    assert Coverage.of([coverage, coverage]) == coverage
-    assert Coverage.of([]).percent == 100.0
-
-
-def test_policies_of_one_name_in_two_services_are_two() -> None:
-    policies = [sales(service="a"), sales(service="b")]
-    documents = {"p.json": json.dumps(policies[:1]).encode(), "q.json": json.dumps(policies[1:]).encode()}
-    parts = list(PartsOfPolicies(documents, parse_documents(documents)))
-    assert len(set(parts)) == 4
 
 
 def test_without_anything_to_test_no_case_passes() -> None:
@@ -372,33 +241,6 @@ def test_a_failure_shows_all_that_decided_and_what_would_change_it() -> None:
     assert len(list(failure_lines(untimed))) == 2
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.data(), st.sampled_from(["tables", "tables", "url", "storage", "key"]))
-def test_an_item_that_turns_the_answer_of_a_plain_reading_is_reached(data: st.DataObject, kind: str) -> None:
-    policies = data.draw(st.lists(access_policies(kind), min_size=1, max_size=3), label="policies")
-    for number, each in enumerate(policies):
-        each["name"] = f"p{number}"
-    if not any(each["isEnabled"] for each in policies):
-        return
-    asker = data.draw(askers(), label="asker")
-    resource, access = data.draw(requests(kind), label="request")
-    asked = dict(zip(resource.levels, resource.values, strict=True))
-    answer = allows(policies, asker, asked, access)
-    question = AccessQuestion(Principal(asker.name, asker.groups), access, resource, asker.owner)
-    case = Case("it", "f.yaml", 1, NOW, question, Expected("allow" if answer else "deny", None, None, None))
-    tables: dict[TableName, Any] = {}
-    documents = {"p.json": json.dumps({"policies": policies, "roles": ROLES}).encode()}
-    tested = Suite(CaseFile("f.yaml", (), (), Catalog(), tables, (case,)), UnderTest(documents, {}))
-    outcome = tested.run(case)
-    assert outcome.passed, outcome.problems
-    found = {(part.policy, part.item) for part in outcome.reached}
-    parts = tested.tested.coverage([outcome]).parts
-    assert outcome.reached <= parts
-    for part in parts:
-        if allows(lacking(policies, part.policy, part.item), asker, asked, access) is not answer:
-            assert (part.policy, part.item) in found
-
-
 def test_one_case_is_enough_for_what_it_tests_to_be_needed() -> None:
     asked = f"  - {{name: ask, {READ}, resource: table:sales.orders, expect: deny}}\n"
     both = asked + "  - {name: made, table: sales.orders, expect: allow}"
@@ -407,11 +249,6 @@ def test_one_case_is_enough_for_what_it_tests_to_be_needed() -> None:
     with pytest.raises(RequestInvalid, match="no encryption_rules to test"):
         suite(both, sales(), top=TABLES)
     assert suite(both, sales(), rules=RULES, top=TABLES).file.cases[1].name == "made"
-
-
-def test_of_two_equal_policies_neither_is_needed() -> None:
-    asked = f"{READ}, resource: table:sales.orders, expect: allow"
-    assert reached(run(asked, sales(service="a"), sales(service="b"))) == []
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -496,14 +333,3 @@ def test_a_statement_is_judged_in_the_engine_that_the_file_names() -> None:
     assert run(f"{statement}, expect: allow", engine, top="catalog: {engine: spark}").passed
     assert run(f"{statement}, expect: deny", engine, top="catalog: {engine: trino}").passed
     assert run(f"{statement}, expect: deny", engine).passed
-
-
-def test_the_part_that_a_rule_is_has_its_place_among_the_rules() -> None:
-    tested = suite("  - {name: made, table: sales.orders, expect: allow}", rules=RULES, top=TABLES).tested
-    parts = [tested.rule_parts[rule.name] for rule in tested.rules.rules]
-    assert [(part.document, part.position, part.item) for part in parts] == [
-        ("r.json", 0, ""),
-        ("r.json", 1, ""),
-    ]
-    assert {part.policy for part in parts} == {"encrypted", "long"}
-    assert str(tested.rule_parts["long"]) == "r.json: 'long'"
