@@ -11,20 +11,17 @@ from typing import Any
 
 import httpx
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from catalog.base.identifiers import table_name
 from catalog.crypto.secret import SecretBytes
-from catalog.envelope.file_ids import FileIdentity, new_file_name
+from catalog.envelope.file_ids import FileIdentity
 from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, open_transported, wrap_for_write
 from catalog.http.plan_stream import BATCH_ROWS, HEADER, TRANSPORT_KEY, stream
 from catalog.planning.plan import Plan, PlanHeader
-from tests.support.http_calls import encrypted_table, new_table, refused, tables_of
+from tests.support.http_calls import encrypted_table, new_table, refused, tables_of, written_file
 from tests.support.lake import policy, standard_policies
 from tests.support.service import ENGINE, Service
-
-ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 
 
 def _begin(client: httpx.Client, namespace: str) -> dict[str, Any]:
@@ -32,21 +29,6 @@ def _begin(client: httpx.Client, namespace: str) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
     begun: dict[str, Any] = answer.json()
     return begun
-
-
-def _file(begun: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A file where the write said; what is in it does not matter to the catalog."""
-    path = f"{begun['location']}/{new_file_name('part', 'parquet')}"
-    where = Path(path.removeprefix("file://"))
-    where.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(ROWS, where)
-    return {
-        "path": path,
-        "file-format": "parquet",
-        "record-count": ROWS.num_rows,
-        "file-size-in-bytes": where.stat().st_size,
-        **more,
-    }
 
 
 def _key(
@@ -88,7 +70,7 @@ def encrypted(served: Service, alice: httpx.Client, namespace: str) -> str:
     """An encrypted table `t` with one file; its namespace."""
     assert encrypted_table(alice, namespace).status_code == 200
     begun = _begin(alice, namespace)
-    file = _file(begun)
+    file = written_file(begun)
     key, _ = _key(begun, file["path"])
     answer = _commit(alice, begun, added=[{**file, "keys": [key]}])
     assert answer.status_code == 200, answer.text
@@ -140,7 +122,7 @@ def test_engine_may_send_its_token_with_iceberg_requests(served: Service, namesp
 def test_write_is_planned_after_its_commit(alice: httpx.Client, table: str) -> None:
     begun = _begin(alice, table)
     assert begun["encryption"] is None and begun["transport-key"] is None
-    file = _file(
+    file = written_file(
         begun,
         **{
             "value-counts": {"1": 3, "2": 3},
@@ -160,7 +142,9 @@ def test_write_is_planned_after_its_commit(alice: httpx.Client, table: str) -> N
 def test_filter_columns_and_snapshots(alice: httpx.Client, table: str) -> None:
     begun = _begin(alice, table)
     bounds = {"value-counts": {"1": 3}, "lower-bounds": {"1": _long(1)}, "upper-bounds": {"1": _long(3)}}
-    snapshot = _commit(alice, begun, added=[_file(begun, **bounds)]).json()["metadata"]["current-snapshot-id"]
+    snapshot = _commit(alice, begun, added=[written_file(begun, **bounds)]).json()["metadata"][
+        "current-snapshot-id"
+    ]
     over = {"type": "gt", "term": "id", "value": 10}
     assert _plan(alice, table, filter=over)[1].num_rows == 0
     assert _plan(alice, table, filter={"type": "not", "child": over})[1].num_rows == 1
@@ -192,10 +176,10 @@ def test_malformed_plan_is_one_error(alice: httpx.Client, table: str, body: dict
 
 def test_overwrite_removes_what_the_plan_named(alice: httpx.Client, table: str) -> None:
     begun = _begin(alice, table)
-    first = _file(begun)
+    first = written_file(begun)
     base = _commit(alice, begun, added=[first]).json()["metadata"]["current-snapshot-id"]
     again = _begin(alice, table)
-    second = _file(again)
+    second = written_file(again)
     body = {"operation": "overwrite", "added": [second], "deleted-paths": [first["path"]]}
     refused(_commit(alice, again, **body, **{"base-snapshot-id": 5}), 409, "CommitConflict")
     assert _commit(alice, again, **body, **{"base-snapshot-id": base}).status_code == 200
@@ -204,21 +188,21 @@ def test_overwrite_removes_what_the_plan_named(alice: httpx.Client, table: str) 
 
 def test_commit_twice_is_one_commit(alice: httpx.Client, table: str) -> None:
     begun = _begin(alice, table)
-    file = _file(begun)
+    file = written_file(begun)
     first = _commit(alice, begun, added=[file])
     assert _commit(alice, begun, added=[file]).json() == first.json()
 
 
 def test_file_outside_of_the_write_is_refused(alice: httpx.Client, table: str) -> None:
     begun = _begin(alice, table)
-    file = {**_file(begun), "path": "file:///srv/other/data.parquet"}
+    file = {**written_file(begun), "path": "file:///srv/other/data.parquet"}
     refused(_commit(alice, begun, added=[file]), 403, "LocationNotAllowed")
     assert _plan(alice, table)[1].num_rows == 0
 
 
 def test_aborted_write_leaves_nothing(alice: httpx.Client, table: str) -> None:
     begun = _begin(alice, table)
-    file = _file(begun)
+    file = written_file(begun)
     for _ in range(2):  # again, as after a lost answer
         assert alice.delete(f"/engine/v1/writes/{begun['write-id']}").status_code == 204
     assert not Path(file["path"].removeprefix("file://")).exists()
@@ -251,7 +235,9 @@ def test_write_of_another_is_unknown(served: Service, alice: httpx.Client, table
 )
 def test_malformed_file_is_one_error(alice: httpx.Client, table: str, change: dict[str, Any]) -> None:
     begun = _begin(alice, table)
-    refused(_commit(alice, begun, added=[{**_file(begun), **change}]), 400, "RequestInvalid", "request")
+    refused(
+        _commit(alice, begun, added=[{**written_file(begun), **change}]), 400, "RequestInvalid", "request"
+    )
 
 
 def test_plan_carries_the_keys_of_its_files(served: Service, encrypted: str) -> None:
@@ -277,7 +263,7 @@ def test_columns_with_keys_of_their_own(served: Service, alice: httpx.Client, na
     begun = _begin(alice, namespace)
     (group,) = begun["encryption"]["column-keys"]
     assert group == {"key-name": "lakewarden", "field-ids": [2]}
-    file = _file(begun)
+    file = written_file(begun)
     labels = [None, KeyLabel(group["key-name"], tuple(group["field-ids"]))]
     keys = [_key(begun, file["path"], label)[0] for label in labels]
     footer = {"footer-bytes": 70, "footer-sha256": base64.b64encode(bytes(32)).decode()}
@@ -312,7 +298,7 @@ def test_own_process_needs_the_right_to_release(served: Service, alice: httpx.Cl
     alice.post(f"{served.prefix}/namespaces", json={"namespace": ["db"]})
     encrypted_table(alice, "db")
     begun = _begin(alice, "db")
-    file = _file(begun)
+    file = written_file(begun)
     _commit(alice, begun, added=[{**file, "keys": [_key(begun, file["path"])[0]]}])
     with served.client("carol") as own:
         refused(own.post("/engine/v1/tables/db/t/plan", json={}), 403, "NotAuthorized")
@@ -322,13 +308,13 @@ def test_own_process_needs_the_right_to_release(served: Service, alice: httpx.Cl
 
 def test_file_without_keys_is_refused_where_the_table_encrypts(alice: httpx.Client, encrypted: str) -> None:
     begun = _begin(alice, encrypted)
-    error = refused(_commit(alice, begun, added=[_file(begun)]), 403, "EncryptionPolicyViolation")
+    error = refused(_commit(alice, begun, added=[written_file(begun)]), 403, "EncryptionPolicyViolation")
     assert error["rule"] == "encryption-required"
 
 
 def test_key_of_another_file_is_refused(alice: httpx.Client, encrypted: str) -> None:
     begun = _begin(alice, encrypted)
-    first, second = _file(begun), _file(begun)
+    first, second = written_file(begun), written_file(begun)
     key, _ = _key(begun, first["path"])
     refused(_commit(alice, begun, added=[{**second, "keys": [key]}]), 403, "DecryptionRefused")
 

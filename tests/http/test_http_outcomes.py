@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from catalog.audit import outcomes
 from catalog.audit.trail import AuditRecord, AuditTrail, read, verify
 from catalog.base import crash_points
-from catalog.envelope.file_ids import new_file_name
 from policy.errors import CommitStateUnknown, MetadataTampered, StateUnavailable
 from tests.support.hooks import once_at
-from tests.support.http_calls import new_table, refused
+from tests.support.http_calls import new_table, refused, written_file
 from tests.support.lake import BOB
 from tests.support.service import Service
-
-ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 
 
 def named() -> dict[str, str]:
@@ -52,13 +46,7 @@ def table(served: Service, alice: httpx.Client, namespace: str) -> Iterator[str]
     """The namespace of a table `t` with three rows."""
     new_table(alice, served.prefix, namespace)
     begun = alice.post(f"/engine/v1/tables/{namespace}/t/writes").json()
-    path = f"{begun['location']}/{new_file_name('part', 'parquet')}"
-    where = Path(path.removeprefix("file://"))
-    where.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(ROWS, where)
-    size = where.stat().st_size
-    file = {"path": path, "file-format": "parquet", "record-count": 3, "file-size-in-bytes": size}
-    body = {"operation": "append", "added": [file]}
+    body = {"operation": "append", "added": [written_file(begun)]}
     assert alice.post(f"/engine/v1/writes/{begun['write-id']}/commit", json=body).status_code == 200
     yield namespace
 
