@@ -325,5 +325,5 @@ TIDYING = ("tidy:deleted", "tidy:noted")
 CLEANING = ("clean-up:listed", "clean-up:locked", "clean-up:overtaken")
 
 #: Beginning, aborting and cleaning up a write pass these (`test_clean_up.py`, `test_clean_up_staged.py`), and
-#: so does removing garbage (`test_garbage.py`).
+#: so does removing garbage (`test_garbage_races.py`).
 OTHER_POINTS = frozenset({"write:allowed", "write:begun", "stage:begun", *CLEARING, *TIDYING, *CLEANING})
