@@ -16,7 +16,7 @@ from catalog.writes.new_files import FileCommit
 from policy.errors import RequestInvalid
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import WRITE
-from tests.faults.writing import abort_write, clean_up, commit_write
+from tests.faults.writing import abort_write, clean_up, commit_write, one_file
 from tests.support.crash import assert_sound, die_at
 from tests.support.hooks import once_at
 from tests.support.lake import Lake
@@ -24,6 +24,9 @@ from tests.support.outages import read_only
 from tests.support.tables import Engine, append_files, expire_open_writes, make, name_of
 
 pytestmark = pytest.mark.nightly
+
+#: Taking back a write of a table that stays, step by step.
+CLEARING = ("clear:marked", "clear:deleted", "clear:noted")
 
 
 def _state(lake: Lake, write_id: str) -> str | None:
@@ -35,9 +38,7 @@ def _state(lake: Lake, write_id: str) -> str | None:
 def _begin(lake: Lake) -> tuple[Engine, Path, FileCommit]:
     """A write that has written a file, and what it would commit."""
     engine = Engine.begin(lake, name_of(make(lake)))
-    file = engine.file()
-    path = Path(file.path.removeprefix("file://"))
-    return engine, path, FileCommit("append", (file,))
+    return engine, *one_file(engine)
 
 
 def _snapshots(lake: Lake, name: TableName) -> int:
@@ -83,7 +84,7 @@ def test_an_aborted_write_is_gone_at_once(shared: Shared) -> None:
             engine.commit(files)
 
 
-@pytest.mark.parametrize("point", ["clear:marked", "clear:deleted", "clear:noted"])
+@pytest.mark.parametrize("point", CLEARING)
 def test_an_abort_that_comes_again_while_the_first_is_clearing_ends_as_the_first(
     shared: Shared, point: str
 ) -> None:
@@ -171,7 +172,7 @@ def test_a_clean_up_that_overtakes_a_stuck_commit_wins_against_it(on_sqlite: Sha
     assert _snapshots(lake, engine.session.table.record.name) == 0
 
 
-@pytest.mark.parametrize("point", ["clear:marked", "clear:deleted", "clear:noted"])
+@pytest.mark.parametrize("point", CLEARING)
 def test_a_clean_up_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point: str) -> None:
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
@@ -185,7 +186,7 @@ def test_a_clean_up_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, po
 
 
 @pytest.mark.parametrize("finish", ["clean_up", "abort"])
-@pytest.mark.parametrize("point", ["clear:marked", "clear:deleted", "clear:noted"])
+@pytest.mark.parametrize("point", CLEARING)
 def test_an_abort_that_is_killed_is_finished_by_the_next_or_a_clean_up(
     on_sqlite: Shared, point: str, finish: str
 ) -> None:

@@ -19,7 +19,7 @@ from catalog.writes.new_files import FileCommit
 from policy.errors import RequestInvalid
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import CLEARING, WRITE, Subject
-from tests.faults.writing import abort_write, clean_up, commit_write
+from tests.faults.writing import abort_write, clean_up, commit_write, one_file
 from tests.support.crash import assert_sound, die_at, seen
 from tests.support.hooks import once_at
 from tests.support.lake import Lake
@@ -31,9 +31,7 @@ pytestmark = pytest.mark.nightly
 def _begin(lake: Lake, location: str | None = None) -> tuple[Engine, Path, FileCommit]:
     """A write that has written a file, and what it would commit."""
     engine = Engine.stage(lake, fresh(), properties=ENCRYPTED, location=location)
-    file = engine.file()
-    path = Path(file.path.removeprefix("file://"))
-    return engine, path, FileCommit("append", (file,))
+    return engine, *one_file(engine)
 
 
 def _name(engine: Engine) -> TableName:

@@ -128,31 +128,29 @@ def test_a_location_that_the_catalog_did_not_choose_is_left_alone(on_sqlite: Sha
 
 @pytest.mark.parametrize("sharing", SHARING.values(), ids=SHARING)
 def test_a_location_where_another_table_lies_or_reads_is_left_alone(
-    tmp_path: Path, sharing: Callable[[str], dict[str, Any]]
+    lake: Lake, sharing: Callable[[str], dict[str, Any]]
 ) -> None:
-    with open_lake(tmp_path) as lake:
-        lake.catalog().create_namespace("db")
-        table = make(lake)
-        left = left_behind(table)
-        make(lake, **sharing(table.location()))
-        check_refused(lake, table, left)
-        _not_listed(lake, table)
+    lake.catalog().create_namespace("db")
+    table = make(lake)
+    left = left_behind(table)
+    make(lake, **sharing(table.location()))
+    check_refused(lake, table, left)
+    _not_listed(lake, table)
 
 
 @pytest.mark.parametrize("sharing", SHARING.values(), ids=SHARING)
 def test_a_purge_leaves_what_another_table_can_read(
-    tmp_path: Path, sharing: Callable[[str], dict[str, Any]]
+    lake: Lake, sharing: Callable[[str], dict[str, Any]]
 ) -> None:
     """It takes the files that its own table names, and no others there."""
-    with open_lake(tmp_path) as lake:
-        lake.catalog().create_namespace("db")
-        table = make(lake)
-        table.append(rows(1))
-        mine = {Path(each.removeprefix("file://")) for each in table.inspect.files()["file_path"].to_pylist()}
-        left = left_behind(table)
-        make(lake, **sharing(table.location()))
-        lake.catalog().purge_table(table.name())
-        assert left.exists() and not any(each.exists() for each in mine)
+    lake.catalog().create_namespace("db")
+    table = make(lake)
+    table.append(rows(1))
+    mine = {Path(each.removeprefix("file://")) for each in table.inspect.files()["file_path"].to_pylist()}
+    left = left_behind(table)
+    make(lake, **sharing(table.location()))
+    lake.catalog().purge_table(table.name())
+    assert left.exists() and not any(each.exists() for each in mine)
 
 
 def _not_listed(lake: Lake, table: Table) -> None:

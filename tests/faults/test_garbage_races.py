@@ -1,4 +1,4 @@
-"""Garbage collection beside commits, drops and kills removes no file that is named, and leaves none dangling."""
+"""Garbage collection beside commits, drops and kills: no commit loses a file that it names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.faults.garbage import (
 from tests.faults.scenarios import CLEANING, Subject, append
 from tests.support.crash import assert_sound, die_at
 from tests.support.hooks import once_at
-from tests.support.lake import Lake, open_lake
+from tests.support.lake import Lake
 from tests.support.tables import ENCRYPTED, Engine, fresh, make, name_of, rows
 
 #: As many files as are removed in two batches.
@@ -255,14 +255,13 @@ def test_a_table_that_is_dropped_meanwhile_keeps_its_files(on_sqlite: Shared) ->
 
 @pytest.mark.parametrize("sharing", SHARING.values(), ids=SHARING)
 def test_a_table_that_comes_after_the_listing_keeps_what_it_reads(
-    tmp_path: Path, sharing: Callable[[str], dict[str, Any]]
+    lake: Lake, sharing: Callable[[str], dict[str, Any]]
 ) -> None:
-    with open_lake(tmp_path) as lake:
-        lake.catalog().create_namespace("db")
-        table = make(lake)
-        left = left_behind(table)
-        with crash_points.hooked(once_at("clean-up:listed", lambda: make(lake, **sharing(table.location())))):
-            check_refused(lake, table, left)
+    lake.catalog().create_namespace("db")
+    table = make(lake)
+    left = left_behind(table)
+    with crash_points.hooked(once_at("clean-up:listed", lambda: make(lake, **sharing(table.location())))):
+        check_refused(lake, table, left)
 
 
 def test_files_of_a_write_that_begins_meanwhile_are_kept(

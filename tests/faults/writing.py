@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from catalog.writes.new_files import FileCommit
 from tests.support.lake import ALICE, Lake
+from tests.support.tables import Engine
+
+
+def one_file(engine: Engine) -> tuple[Path, FileCommit]:
+    """A file that a write has written, and the commit that appends it."""
+    file = engine.file()
+    return Path(file.path.removeprefix("file://")), FileCommit("append", (file,))
 
 
 def commit_write(lake: Lake, order: tuple[str, FileCommit]) -> None:
