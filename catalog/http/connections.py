@@ -160,6 +160,8 @@ class BoundedParser(h11.Connection):
         self._pieces = self._body_bytes = 0
         #: What is wrong, once `next_event` raised.
         self.problem: LakewardenError | None = None
+        #: Whether an answer said that the connection ends with it.
+        self.is_ending = False
 
     def next_event(self) -> Any:
         """See h11.
@@ -190,6 +192,7 @@ class BoundedParser(h11.Connection):
             return data
         if any(name == b"connection" for name, _ in event.headers):
             return data
+        self.is_ending = True
         return data.removesuffix(b"\r\n") + b"connection: close\r\n\r\n"
 
     def _problem_of(self, event: object) -> LakewardenError | None:
@@ -331,8 +334,10 @@ class BoundedProtocol(H11Protocol):
         self._expect(self._limits.body_timeout_s, self._body_is_late)
 
     def _body_was_read(self) -> None:
-        self._reads_body = False
-        self._expect_nothing()
+        # Once an answer said that the connection ends, no request behind the body is taken.
+        if not self._parser.is_ending:
+            self._reads_body = False
+            self._expect_nothing()
 
     def _head_is_late(self) -> None:
         self._refuse(_late("The head of the request", self._limits.head_timeout_s, "head-timeout"))

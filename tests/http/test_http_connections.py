@@ -17,10 +17,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPResponse
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from starlette.types import Receive, Send
+from uvicorn.config import Config
+from uvicorn.server import ServerState
 
 from catalog.http.connections import MAX_FIELDS, MAX_LEAVING, MAX_TARGET, BoundedProtocol, Connections
 from catalog.http.metrics import Metrics
@@ -194,6 +198,40 @@ def test_the_answer_before_the_body_says_that_the_connection_ends(served: Servic
     with connected(served) as client:
         assert status_of(client, HEAD) == 200
         assert status_of(client, HEAD) == 200
+
+
+def test_a_request_behind_a_body_that_was_answered_early_is_not_carried_out() -> None:
+    """Attack: the answer says that the connection ends, and the request behind the body takes effect.
+
+    A server that says so must not process any further request (RFC 9112, section 9.6).
+    """
+    asked: list[str] = []
+
+    async def early(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        asked.append(scope["path"])
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.body"})
+
+    async def exchange() -> bytes:
+        config, connections = Config(early), Connections(HttpSettings(), Metrics())
+        config.load()
+        server = await asyncio.get_running_loop().create_server(
+            lambda: BoundedProtocol(config, ServerState(), {}, connections=connections), "127.0.0.1", 0
+        )
+        async with server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(b"POST /first HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n")
+            answer = await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"a" + HEAD)
+            answer += await asyncio.wait_for(reader.read(), PATIENCE_S)
+            writer.close()
+            return answer
+
+    answer = asyncio.run(exchange()).lower()
+    assert answer.count(b"http/1.1 ") == answer.count(b"\r\nconnection: close\r\n") == 1
+    assert asked == ["/first"]
 
 
 def test_a_client_that_does_not_read_is_ended(tmp_path: Path) -> None:
