@@ -15,7 +15,7 @@ be adopted and other tools can go on reading it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from sqlalchemy import (
@@ -34,7 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
-from catalog.base.errors import NamespaceExists, NoSuchNamespace, NoSuchTable, TableExists
+from catalog.base.errors import CommitConflict, NamespaceExists, NoSuchNamespace, NoSuchTable, TableExists
 from catalog.base.identifiers import Namespace, TableName
 from catalog.db.engine import read, write
 from catalog.db.schema import iceberg_namespace_properties, iceberg_tables, lw_namespace_property
@@ -101,8 +101,16 @@ class PointerStore(Protocol):
             NoSuchNamespace: there is none.
         """
 
-    def drop_namespace(self, namespace: Namespace) -> None:
-        """Drop a namespace; the caller has checked that it is empty."""
+    def drop_namespace(self, namespace: Namespace, unprotected: Collection[str] = ()) -> None:
+        """Drop a namespace; the caller has checked that it is empty.
+
+        Args:
+            namespace: the namespace.
+            unprotected: names of protecting properties that may go with it.
+
+        Raises:
+            CommitConflict: it has another property that protects tables.
+        """
 
 
 def _is_table() -> ColumnElement[bool]:
@@ -288,14 +296,22 @@ class SqlPointerStore:
         )
         connection.execute(statement, self._property_rows(namespace, properties))
 
-    def drop_namespace(self, namespace: Namespace) -> None:
+    def drop_namespace(self, namespace: Namespace, unprotected: Collection[str] = ()) -> None:
         rows = self._is_namespace(namespace)
         with write(self._engine) as connection:
             connection.execute(
                 select(iceberg_namespace_properties.c.property_key).where(*rows).with_for_update()
             )
             connection.execute(delete(iceberg_namespace_properties).where(*rows))
-            self._delete_protecting(connection, namespace)
+            gone = self._delete_protecting(connection, namespace)
+            # What protects can have been set since the caller was authorized to drop what there was.
+            if any(
+                gone.get(name) == safe for name, (_, safe) in PROTECTING.items() if name not in unprotected
+            ):
+                raise CommitConflict(
+                    f"The properties of the namespace {'.'.join(namespace)} were changed at the same time.",
+                    hint="Repeat the request.",
+                )
             settle(connection)
 
     def _require_namespace(self, namespace: Namespace) -> None:
@@ -317,9 +333,12 @@ class SqlPointerStore:
             said = (columns.property_key == name, columns.property_value == exposing)
             connection.execute(delete(lw_namespace_property).where(*rows, *said))
 
-    def _delete_protecting(self, connection: Connection, namespace: Namespace) -> None:
-        rows = self._is_namespace(namespace, lw_namespace_property)
-        connection.execute(delete(lw_namespace_property).where(*rows))
+    def _delete_protecting(self, connection: Connection, namespace: Namespace) -> dict[str, str]:
+        """Delete the properties that are kept among the governed state, and return them."""
+        columns = lw_namespace_property.c
+        statement = delete(lw_namespace_property).where(*self._is_namespace(namespace, lw_namespace_property))
+        gone = connection.execute(statement.returning(columns.property_key, columns.property_value))
+        return {row.property_key: row.property_value for row in gone}
 
     def _is_namespace(
         self, namespace: Namespace, table: Table = iceberg_namespace_properties

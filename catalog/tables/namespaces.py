@@ -140,6 +140,7 @@ class Namespaces:
             NotAuthorized: DROP on the database is needed, and UNPROTECT where a property of it protects its
                 tables, which can come back.
             NoSuchNamespace, NamespaceNotEmpty: as it says.
+            CommitConflict: such a property was set at the same time.
         """
         self._require(caller, "namespace.drop", namespace, "drop", {})
         properties = self._existing(namespace)
@@ -152,7 +153,7 @@ class Namespaces:
                 f"The namespace {'.'.join(namespace)} is not empty.",
                 hint="Drop its tables and namespaces first.",
             )
-        self._context.pointers.drop_namespace(namespace)
+        self._context.pointers.drop_namespace(namespace, protecting)
 
     def _require(
         self,

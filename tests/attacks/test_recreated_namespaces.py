@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog.base.identifiers import table_name
+from catalog.base.errors import CommitConflict
+from catalog.base.identifiers import Namespace, TableName, table_name
 from policy.errors import MetadataUnsealed, NotAuthorized
 from tests.support.attacker import OWN_ROWS, Attacker, sql
 from tests.support.lake import ALICE, Lake, open_lake, policy, standard_policies, tables
@@ -41,6 +42,26 @@ def test_dropped_and_made_again_without_unprotect(strict: Lake) -> None:
     nora.create_namespace("db")
     assert not forbids(strict)
     nora.drop_namespace("db")
+
+
+def test_dropped_while_it_is_protected(strict: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protection that is set once the drop was authorized would go without `unprotect`."""
+    nora, alice = strict.catalog(NORA), strict.catalog(ALICE)
+    alice.update_namespace_properties("db", removals=set(_PROTECTING))
+    pointers = strict.services.pointers
+    found = pointers.tables
+
+    def protected_meanwhile(namespace: Namespace) -> list[TableName]:
+        alice.update_namespace_properties("db", updates=_PROTECTING)
+        return found(namespace)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pointers, "tables", protected_meanwhile)
+        with pytest.raises(CommitConflict, match="at the same time"):
+            nora.drop_namespace("db")
+    assert forbids(strict)
+    assert nora.load_namespace_properties("db") == _PROTECTING
+    alice.drop_namespace("db")
 
 
 def test_removed_from_the_pointer_store_and_made_again(strict: Lake) -> None:
