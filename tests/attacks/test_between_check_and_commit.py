@@ -85,7 +85,7 @@ def _target(what: str, manifest: str) -> str | None:
 
 
 @pytest.mark.parametrize("point", POINTS[1:])
-def test_new_metadata_edited_while_it_lands(siege: Siege, watch: OpenWatch, point: str) -> None:
+def test_new_metadata_edited_while_it_is_published(siege: Siege, watch: OpenWatch, point: str) -> None:
     """The digest is of the bytes that the catalog made, not of what lies in storage a moment later."""
     attacker = siege.attacker
     planted = attacker.appending(entry(siege.secret_file()))

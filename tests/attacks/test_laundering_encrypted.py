@@ -280,7 +280,7 @@ def test_statistics_file_of_an_encrypted_table(vaults: Vaults) -> None:
     )
 
 
-def test_statistics_file_of_before_described_anew(siege: Siege) -> None:
+def test_statistics_file_of_before_described_again(siege: Siege) -> None:
     """Of a statistics file that a table had as plaintext, too, no more is told once it encrypts."""
     attacker = siege.attacker
     attacker.user = ALICE

@@ -118,7 +118,9 @@ def test_disguised_name_is_refused_by_the_rule(name: str, disguise: str) -> None
 
 
 @pytest.mark.parametrize("disguise", DISGUISES)
-def test_disguised_name_is_refused_at_every_door(served: Service, alice: httpx.Client, disguise: str) -> None:
+def test_disguised_name_is_refused_by_every_interface(
+    served: Service, alice: httpx.Client, disguise: str
+) -> None:
     name = DISGUISES[disguise](MECHANISM)
     before, tables = _governs(alice), alice.get(f"{served.prefix}/namespaces/db/tables").text
     protecting, dropping = {name: "envelope"}, {name: "plaintext"}

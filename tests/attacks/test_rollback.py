@@ -155,7 +155,7 @@ def test_rollback_under_a_commit(siege: Siege, point: str) -> None:
     assert siege.attacker.loaded().seal is not None
 
 
-def test_rollback_of_a_commit_that_has_just_landed(siege: Siege) -> None:
+def test_rollback_of_a_commit_that_was_just_published(siege: Siege) -> None:
     """It was acknowledged, so it is not lost: the table is rolled back until the pointer is restored."""
     before = siege.attacker.pointer()
 

@@ -220,7 +220,7 @@ def test_a_trail_that_does_not_hold_is_pruned_by_force_alone(lake: Lake) -> None
     assert "has 1 problems" in read(lake.services.engine, principal=ALICE)[0].record.resource
 
 
-def test_the_last_checkpoint_is_the_one_that_begins_anew(lake: Lake) -> None:
+def test_the_last_checkpoint_is_the_one_that_starts_after_a_pruning(lake: Lake) -> None:
     _old(lake)
     prune_as(lake.services, lake.caller(ALICE), _now_ms() - 8 * DAY_MS, force=False)
     assert '"start":true' in str(last_checkpoint_row(lake.services.engine)["content"])

@@ -126,7 +126,7 @@ def test_a_rule_that_comes_between_two_steps_counts(lake: Lake, door: str) -> No
     last()
 
 
-def test_a_commit_that_landed_is_answered_whatever_rules_came_since(lake: Lake) -> None:
+def test_a_published_commit_is_answered_whatever_rules_came_since(lake: Lake) -> None:
     engine = Engine.stage(lake, fresh(), schema=PERSONAL)
     published = engine.append(engine.file())
     put_rules(lake, rule("personal", columns=["ssn"]))

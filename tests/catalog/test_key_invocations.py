@@ -113,7 +113,7 @@ def test_a_rewrap_under_a_key_that_is_used_up_is_refused_and_nothing_is_lost(lak
     assert released(lake, name) == before
 
 
-def test_keys_of_the_door_count(lake: Lake) -> None:
+def test_keys_of_the_kms_endpoint_count(lake: Lake) -> None:
     made = lake.services.endpoint_keys.create(KeySpec("counted", 256, None, {}, Denial.ERROR), ALICE)
     with read(lake.services.engine) as connection:
         found = invocations.counted(connection, [made.wrapping.id])

@@ -90,7 +90,7 @@ def test_a_version_destroyed_beside_a_rewrap_gets_no_data_keys(lake: Lake) -> No
     assert released(lake, name) == keys
 
 
-def test_a_version_is_not_destroyed_while_a_rewrap_to_it_is_landing(lake: Lake) -> None:
+def test_a_version_is_not_destroyed_while_a_rewrap_to_it_is_published(lake: Lake) -> None:
     """It is prepared, and nobody knows yet whether its pointer will move."""
     name, unused = unused_later_version(lake)
     keys, seen = released(lake, name), list[LakewardenError]()
@@ -191,7 +191,7 @@ def test_an_epoch_does_not_begin_under_a_key_that_is_disabled_beside_it(lake: La
     assert load(lake, name).governed.spec.master_key_id == "pii"
 
 
-def test_files_do_not_land_under_a_key_that_is_disabled_beside_it(lake: Lake) -> None:
+def test_files_are_not_published_under_a_key_that_is_disabled_beside_it(lake: Lake) -> None:
     name, life, caller = encrypted(lake), lake.services.key_life, lake.caller(ALICE)
     engine = Engine.begin(lake, name)
     with (
@@ -202,7 +202,7 @@ def test_files_do_not_land_under_a_key_that_is_disabled_beside_it(lake: Lake) ->
     assert load(lake, name).metadata.current_snapshot() is None
 
 
-def test_what_needs_no_key_lands_where_one_is_disabled(lake: Lake) -> None:
+def test_what_needs_no_key_is_published_where_one_is_disabled(lake: Lake) -> None:
     name = encrypted(lake, files=2)
     lake.services.key_life.disable(lake.caller(ALICE), name)
     expire_all_but_heads(lake, name)
@@ -234,7 +234,9 @@ def test_a_write_is_not_begun_under_a_version_that_is_destroyed_beside_it(
     assert len(released(lake, name)) == 2
 
 
-def test_a_write_that_is_begun_beside_a_rotation_lands(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_is_begun_beside_a_rotation_is_published(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = encrypted(lake)
     real, left = table_writes.new_session, [lambda: rotate(lake, name)]
 

@@ -49,7 +49,7 @@ def test_versions_are_other_keys(lake: Lake) -> None:
         opened[second.ref].aead.open(sealed, b"")
 
 
-def test_a_write_begun_before_a_rotation_lands_under_the_later_version(lake: Lake) -> None:
+def test_a_write_begun_before_a_rotation_is_published_under_the_later_version(lake: Lake) -> None:
     name = encrypted(lake)
     engine = Engine.begin(lake, name)
     file = engine.file()

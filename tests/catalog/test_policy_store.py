@@ -481,7 +481,7 @@ def test_policies_that_cannot_be_read_close_after_their_time(
     assert not store.is_closed and store.problem is None
 
 
-def test_another_mistake_does_not_begin_the_time_anew(tmp_path: Path, clock: Clock) -> None:
+def test_another_mistake_does_not_restart_the_time(tmp_path: Path, clock: Clock) -> None:
     file = tmp_path / "a.json"
     file.write_bytes(_granting("ann"))
     store = PolicyStore(PolicyFiles([file]), outdated_s=100, clock=clock)

@@ -190,7 +190,9 @@ def test_a_superseded_seal_is_reinstated_on_purpose_only(engine: Engine, table: 
         assert states(connection, table, "m0", "m1") == ["current", "superseded"]
 
 
-def test_a_seal_that_never_landed_can_be_discarded_and_no_other(engine: Engine, table: TableRecord) -> None:
+def test_a_seal_that_was_never_published_can_be_discarded_and_no_other(
+    engine: Engine, table: TableRecord
+) -> None:
     sealed(engine, request(table, "m0", None))
     with write(engine) as connection:
         pending = seals.prepare(connection, request(table, "m1", "m0", a_file("a")))

@@ -22,7 +22,7 @@ def _issue(host: Host, file: Path, *more: str, code: int = 0) -> str:
     return result.stdout + result.stderr
 
 
-def test_a_token_of_the_door_speaks_for_its_principal_there_alone(host: Host) -> None:
+def test_a_token_of_the_kms_endpoint_speaks_for_its_principal_there_alone(host: Host) -> None:
     token = host.run("token", "issue", "bob", "--kms", "--group", "staff").stdout.strip()
     with open_state(host.settings()) as engine:
         assert TokenStore(engine).verify(token, "kms").groups == {"staff"}

@@ -98,7 +98,7 @@ def test_master_keys_are_created_disabled_and_enabled(host: Host) -> None:
     assert "already" in host.run("key", "create-master", "pii", code=1).stderr
 
 
-def test_keys_of_the_door_are_listed_disabled_and_enabled(host: Host) -> None:
+def test_keys_of_the_kms_endpoint_are_listed_disabled_and_enabled(host: Host) -> None:
     with host.services() as services:
         services.kms_endpoint.create(calling(ADMIN), KeySpec("pii", 256, None, {}, Denial.ERROR))
     key = {"name": "pii", "bits": 256, "versions": 1, "state": "active", "master-key-id": "lakewarden"}

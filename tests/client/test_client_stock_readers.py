@@ -106,7 +106,7 @@ def test_a_stock_reader_gets_the_columns_that_its_user_may_have(
         with_pyarrow(served.url, served.token(DAVE), paths, ["ssn"])
 
 
-def test_files_share_no_data_key_and_a_write_has_one_key_for_the_door(
+def test_files_share_no_data_key_and_a_write_has_one_key_for_the_kms_endpoint(
     make: Make, alice: lakewarden.Connection
 ) -> None:
     table = alice.table(make(SCHEMA, properties=STOCK | {"write.target-file-size-bytes": "1"}))

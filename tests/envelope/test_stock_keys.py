@@ -62,7 +62,7 @@ def test_what_was_changed_or_is_anothers_does_not_open(case: dict[str, Any]) -> 
         open_kek(case["wrapped"], pek_of(case))
 
 
-def test_each_key_of_a_write_has_one_of_its_own_which_engine_and_door_open_alike() -> None:
+def test_each_key_of_a_write_has_one_of_its_own_which_engine_and_kms_endpoint_open_alike() -> None:
     lake, pii = make_pek("lake"), make_pek("pii")
     transport = TransportKey.new(Purpose.WRITE)
     made = make_stock_keys(transport, TABLE, 3, [FOOTER, GROUP], {"lake": lake, "pii": pii})

@@ -176,7 +176,7 @@ def test_another_table_inside_of_the_default_location_keeps_its_files(on_sqlite:
 
 
 @pytest.mark.parametrize("point", ["checked", "prepared", "pointer-moved"])
-def test_a_write_that_is_given_up_while_it_lands_is_one_of_both(shared: Shared, point: str) -> None:
+def test_a_write_that_is_aborted_while_it_is_published_is_one_of_both(shared: Shared, point: str) -> None:
     """Another attempt failed and opened the write again; so it can be given up under the first one's feet."""
     lake = shared.lake
     engine, path, files = _begin(lake)
@@ -204,7 +204,7 @@ def test_a_write_that_is_given_up_while_it_lands_is_one_of_both(shared: Shared, 
         _assert_gone(lake, engine, path)
 
 
-def test_a_write_that_lands_while_it_is_given_up_stays(shared: Shared) -> None:
+def test_a_write_that_is_published_while_it_is_aborted_stays(shared: Shared) -> None:
     """The pointer moves after the abort has looked, and before the identity is taken back."""
     lake = shared.lake
     engine, path, files = _begin(lake)

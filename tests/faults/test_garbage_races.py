@@ -131,7 +131,7 @@ def test_a_commit_that_was_loaded_while_a_batch_began_is_made_again(on_sqlite: S
     assert len(ended) == 1 and not left.exists()
 
 
-def test_nothing_is_removed_while_a_commit_is_about_to_land(shared: Shared) -> None:
+def test_nothing_is_removed_while_a_commit_is_about_to_be_published(shared: Shared) -> None:
     lake = shared.lake
     table = make(lake)
     left, refused = left_behind(table), []

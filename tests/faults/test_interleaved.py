@@ -81,7 +81,7 @@ def test_a_dropped_table_comes_back_under_one_name(stocked: Lake) -> None:
         stocked.services.loader.load(B)
 
 
-def test_a_write_on_a_dropped_table_does_not_land_in_its_namesake(stocked: Lake) -> None:
+def test_a_write_on_a_dropped_table_is_not_published_in_its_namesake(stocked: Lake) -> None:
     session = stocked.services.writes.begin(stocked.caller(ALICE), A)
     where = session.table.record.location.canonical
     stocked.services.lifecycle.drop(stocked.caller(ALICE), A)

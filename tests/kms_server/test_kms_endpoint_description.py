@@ -14,7 +14,9 @@ from tests.support.service import Service
 PLACES = {"name": ["fuzzed", "fuzzed", "other"], "version_name": ["fuzzed@0", "fuzzed@0", "fuzzed@9", "x"]}
 
 
-def test_generated_requests_never_fail_the_door(served: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_requests_never_fail_the_kms_endpoint(
+    served: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_key(served.lake, "fuzzed")
     monkeypatch.setattr(openapi, "PLACES", PLACES)
     with served.client(ALICE) as alice:

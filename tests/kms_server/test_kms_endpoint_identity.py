@@ -57,14 +57,14 @@ def cookie_of(service: Service, user: str, **headers: str) -> str | None:
     return found.split(";")[0] if found else None
 
 
-def test_tokens_of_users_and_of_the_door_open_it(strict: Service) -> None:
+def test_tokens_of_users_and_of_the_kms_endpoint_open_it(strict: Service) -> None:
     for kind in ("user", "kms"):
         token = strict.token(ALICE, kind)
         assert ask(strict, Authorization=f"Bearer {token}").status_code == 200
         assert ask(strict, X_Hadoop_Delegation_Token=delegation_token(token)).status_code == 200
 
 
-def test_tokens_of_the_door_open_nothing_else(strict: Service) -> None:
+def test_tokens_of_the_kms_endpoint_open_nothing_else(strict: Service) -> None:
     token = strict.token(ALICE, "kms")
     for path in (f"{strict.prefix}/namespaces", "/admin/v1/policies", "/metrics", "/v1/config"):
         answer = ask(strict, path=path, Authorization=f"Bearer {token}")
@@ -189,7 +189,7 @@ def _pseudo(root: Path, host: str) -> Settings:
     return lake_settings(root, KMS_ENDPOINT__PSEUDO="true", HTTP__HOST=host)
 
 
-def test_door_is_shut_by_default(tmp_path: Path) -> None:
+def test_kms_endpoint_is_disabled_by_default(tmp_path: Path) -> None:
     with open_service(tmp_path) as shut:
         for method in ("GET", "OPTIONS"):
             answer = httpx.request(method, f"{shut.url}{NAMES}", timeout=30)

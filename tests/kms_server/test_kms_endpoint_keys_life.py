@@ -23,7 +23,7 @@ def _wrapped(lake: Lake, name: str) -> bytes:
     return found
 
 
-def test_rotated_master_key_wraps_the_doors_keys_anew_and_they_stay_the_same(
+def test_rotated_master_key_rewraps_the_keys_of_the_kms_endpoint_and_they_stay_the_same(
     served: Service, name: str
 ) -> None:
     lake = served.lake

@@ -33,7 +33,7 @@ def test_the_statement_is_the_one_that_stock_spark_runs() -> None:
     assert blocks("sql") == [f"{CREATE}\n"]
 
 
-def test_the_settings_open_the_door(tmp_path: Path) -> None:
+def test_the_settings_enable_the_kms_endpoint(tmp_path: Path) -> None:
     (block,) = blocks("toml")
     file = tmp_path / "lakewarden.toml"
     file.write_text(f'data_dir = "{tmp_path}"\n{block}')

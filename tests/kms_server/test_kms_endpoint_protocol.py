@@ -302,7 +302,9 @@ def test_unauthorized_handshake_is_answered_all_the_same(served: Service) -> Non
         assert (answer.status_code, answer.headers.get("Set-Cookie")) == (200, None)
 
 
-def test_answers_hold_no_key_of_the_door_in_any_error(served: Service, alice: httpx.Client, key: str) -> None:
+def test_answers_hold_no_key_of_the_kms_endpoint_in_any_error(
+    served: Service, alice: httpx.Client, key: str
+) -> None:
     store = served.lake.services.endpoint_keys
     material = store.open(store.find(key), 0).reveal()
     answers = [_decrypt(alice, key, _eek(key, material, iv=IV[:n])).text for n in (0, 5, 15)]

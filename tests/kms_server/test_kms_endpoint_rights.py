@@ -93,13 +93,13 @@ def _records(served: Service, user: str) -> set[tuple[str, bool, str]]:
     return {(each.record.action, each.record.allowed, each.record.resource) for each in found}
 
 
-def test_right_on_the_master_key_of_that_name_is_none_at_the_door(served: Service) -> None:
+def test_permission_on_the_master_key_of_that_name_is_none_at_the_kms_endpoint(served: Service) -> None:
     make_key(served.lake, "lakewarden")
     with served.client(CAROL) as carol:
         _denied(_decrypt(carol, "lakewarden"), 403, "java.lang.SecurityException", "NotAuthorized")
 
 
-def test_key_of_a_table_is_not_to_be_had_at_the_door(served: Service) -> None:
+def test_key_of_a_table_is_not_to_be_had_at_the_kms_endpoint(served: Service) -> None:
     with served.client(ALICE) as alice:
         answer = _decrypt(alice, "unmade")
         _denied(answer, 403, "java.lang.SecurityException", "KeyNotUsable")

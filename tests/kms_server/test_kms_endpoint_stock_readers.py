@@ -108,7 +108,7 @@ def refusal(answer: httpx.Response) -> str:
     return told
 
 
-def test_the_engine_and_the_door_open_the_same_key(served: Service) -> None:
+def test_the_engine_and_the_kms_endpoint_open_the_same_key(served: Service) -> None:
     session, _ = begun(served, KEYED)
     assert session.transport is not None
     for key in session.stock_keys:

@@ -211,7 +211,7 @@ def test_swapped_files_are_refused_though_each_says_how_to_open_it(spark_lake: S
 
 
 @pytest.mark.slow
-def test_stock_spark_reads_with_keys_from_the_door(
+def test_standard_spark_reads_with_keys_from_the_kms_endpoint(
     spark_lake: SparkLake, tables: dict[str, list[str]], tmp_path: Path
 ) -> None:
     token = spark_lake.service.token
