@@ -31,6 +31,7 @@ from catalog.writes.new_files import FileCommit
 from policy.errors import EncryptionPolicyViolation, MetadataInvalid, RequestInvalid
 from tests.attacks.handmade_commits import ALMA, WALT, head, listed, plain, put, short, users, vault
 from tests.support.attacker import (
+    DELETED,
     EXISTING,
     Attacker,
     again,
@@ -272,13 +273,14 @@ def test_a_delete_file_that_is_there_twice_takes_no_other_ones_place(plain: Atta
 # Cherry-picks.
 
 
-def side_snapshot(vault: Attacker, operation: str, *deleted: str) -> Snapshot:
+def side_snapshot(vault: Attacker, operation: str, *deleted: str, **summary: str) -> Snapshot:
     """A snapshot of a branch, which adds two files."""
     before = head(vault).snapshot_id
     vault.commit(put(before, "audit"))
     engine = Engine.begin(vault.lake, short(vault))
     base = before if deleted else None
-    engine.commit(FileCommit(operation, (engine.file(), engine.file()), deleted, base, branch="audit"))
+    files = (engine.file(), engine.file())
+    engine.commit(FileCommit(operation, files, deleted, base, branch="audit", summary=summary))
     made = vault.metadata.snapshot_by_name("audit")
     assert made is not None
     append_files(vault.lake, short(vault))
@@ -328,6 +330,26 @@ def test_a_pick_of_a_whole_rewrite(vault: Attacker) -> None:
     summary = Summary(Operation.APPEND, **{"source-snapshot-id": str(source.snapshot_id)})
     planted = vault.replacing(*(entry(each) for each in added), *kept, summary=summary)
     refused(vault, EncryptionPolicyViolation, "added-file-origin", *planted)
+
+
+def test_a_pick_of_replaced_partitions(vault: Attacker) -> None:
+    """Iceberg lists what it removes in another manifest than what it adds."""
+    gone = vault.data_paths()[0]
+    replaces = {"replace-partitions": "true"}
+    source = side_snapshot(vault, "overwrite", gone, **replaces)
+    made = [each for each in vault.entries(source) if each.snapshot_id == source.snapshot_id]
+    snapshot_id = new_id()
+    added = [entry(each.data_file) for each in made]
+    carried = [
+        again(each, DELETED, snapshot_id=snapshot_id)
+        if each.data_file.file_path == gone
+        else again(each, EXISTING)
+        for each in vault.entries()
+    ]
+    summary = Summary(Operation.OVERWRITE, **replaces, **{"source-snapshot-id": str(source.snapshot_id)})
+    manifests = [vault.manifest(part, snapshot_id) for part in (added, carried)]
+    vault.commit(*updates(vault.snapshot(manifests, snapshot_id, summary=summary)))
+    assert gone not in vault.data_paths()
 
 
 def test_a_pick_of_an_id_that_is_no_number_of_64_bits(plain: Attacker) -> None:
