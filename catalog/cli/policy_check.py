@@ -106,6 +106,8 @@ def check(
     from policy.explain import Book, explain
     from policy.ranger.parse import parse_documents
 
+    if live and not _is_of_table(resource):
+        raise typer.BadParameter("--live needs a table or a column. Leave it out for other resources.")
     principal = Principal(as_user, frozenset(groups or ()), frozenset(roles or ()))
     book = Book(parse_documents(policies_in_force(ctx).policy_documents()))
     with lookup(ctx, live=live) as known:
@@ -121,11 +123,15 @@ def check(
         raise typer.Exit(DENIED)
 
 
+def _is_of_table(resource: Resource) -> bool:
+    return resource.levels[:2] == ("database", "table")
+
+
 def _facts(resource: Resource, known: Known) -> TableFacts:
     """What is known of the table that a resource is, or is a column of."""
     from policy.sql_lint.context import TableFacts
 
-    if resource.levels[:2] != ("database", "table"):
+    if not _is_of_table(resource):
         return TableFacts(None)
     name = TableName(tuple(resource.values[0].split(".")), resource.values[1])
     return known(name) or TableFacts(None)

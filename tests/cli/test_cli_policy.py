@@ -62,6 +62,12 @@ def test_a_resource_that_is_not_one_is_wrong_usage(host: Host, resource: str) ->
     host.run("policy", "check", "--as", ADMIN, resource, "select", code=2)
 
 
+@pytest.mark.parametrize("resource", ["database:sales", "key:lakewarden", "engine:spark"])
+def test_only_a_table_or_a_column_is_looked_up(host: Host, resource: str) -> None:
+    refused = host.run("policy", "check", "--as", ADMIN, resource, "_any", "--live", code=2)
+    assert "--live needs a table or a column" in refused.stderr
+
+
 def test_an_access_type_that_the_resource_does_not_have_is_refused(host: Host) -> None:
     assert "access type" in host.run("policy", "check", "--as", ADMIN, "key:k", "select", code=1).stderr
 
