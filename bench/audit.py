@@ -36,7 +36,7 @@ _CLIENTS = 16
 
 
 def measure(root: Path, refusals: int, requests: int) -> list[Figure]:
-    """Refusals given to the trail itself, then requests that are refused, with and without a token."""
+    """Refusals appended to the audit log itself, then requests that are refused, with and without a token."""
     return [*_trail(root_of(root, "audit"), refusals), *_http(root_of(root, "flood"), requests)]
 
 

@@ -1,7 +1,7 @@
 """Commit checks: opens manifest list and manifests, checks every path and entry, opens no data file.
 
 A commit is judged as a difference from its parent, so parents of several sizes are measured, and commits that
-add files, that delete one, and that write all manifests anew. Figures are CPU time. Each run has a commit of
+add files, that delete one, and that write all manifests again. Figures are CPU time. Each run has a commit of
 its own, which is checked twice: with its manifests still to be decoded, and decoded. Of the parent,
 the catalog has what it keeps between commits.
 

@@ -3,7 +3,7 @@
     python -m bench.rewrite [--scale S] [--runs N]
 
 Spark reads TPC-H's lineitem from Parquet and writes it to Parquet again. Lakewarden's tables hold the same
-rows in as many files, their properties were changed since, and `rewrite_data_files` writes them anew, with
+rows in as many files, their properties were changed since, and `rewrite_data_files` writes them again, with
 planning and commit in it. There is no budget. Rounds are as in `bench.rounds`.
 """
 

@@ -140,7 +140,7 @@ def ask(spark: SparkSession, opened: Mapping[str, str], text: str, runs: int, wa
 
 def main() -> None:
     """Run this benchmark alone."""
-    alone.run(alone.given("Spark through the gate"), measure)
+    alone.run(alone.given("Spark with Lakewarden, and alone"), measure)
 
 
 if __name__ == "__main__":

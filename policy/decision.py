@@ -1,7 +1,7 @@
 """A decision is a value with its reasons, never a bare boolean.
 
 `Decision` is what every rule of this package answers. It can be tested for truth, but the reasons are what
-the audit trail and the user get to see.
+the audit log and the user get to see.
 """
 
 from __future__ import annotations

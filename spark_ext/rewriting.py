@@ -69,7 +69,7 @@ def rewrite_data_files(
     forbid_old: bool = False,
     show: bool = True,
 ) -> list[RewrittenTable]:
-    """Write the files of tables anew that are not encrypted as the tables' properties say.
+    """Rewrite the files whose encryption differs from the properties of their tables.
 
     Args:
         spark: a session with the catalog.

@@ -37,13 +37,13 @@ from policy.encryption.specification import (
     VerifyDigest,
 )
 
-#: From the least often on.
+#: In ascending order of frequency.
 _HOW_OFTEN: Final = (VerifyDigest.NEVER, VerifyDigest.FIRST_READ, VerifyDigest.ALWAYS)
-#: From the least open on; a table that says nothing follows its namespace.
+#: In ascending order of openness; a table that says nothing follows its namespace.
 _LET_IN: Final = (StandardClients.REFUSE, None, StandardClients.LOAD)
 #: From the one with the fewest tags on.
 _TAGGED: Final = (Algorithm.ORC_AES_CTR, Algorithm.AES_GCM_CTR_V1, Algorithm.AES_GCM_V1)
-#: By property, the values that weaken no table.
+#: By property, the values that downgrade no table.
 _HARMLESS: Final[Mapping[str, Collection[str]]] = {
     governed.MECHANISM: {Mechanism.ENVELOPE},
     governed.ALGORITHM: {Algorithm.AES_GCM_V1},
@@ -125,7 +125,7 @@ def uncovers_fields(
 
 
 def could_downgrade(given: Mapping[str, str]) -> bool:
-    """Whether properties would weaken a table of which nothing is known, if it is encrypted well.
+    """Whether properties would downgrade a table of which nothing is known, if it is encrypted well.
 
     Args:
         given: governed properties that are set, by canonical name, in normal form.

@@ -72,7 +72,7 @@ class EncryptionRules:
     def decide_change(self, before: TableFacts, after: TableFacts) -> Decision:
         """Whether a change of columns or encryption leaves a table that breaks no rule, or breaks less.
 
-        The reasons are what is broken anew; else what keeps being broken.
+        The reasons are what is newly broken; else what keeps being broken.
         """
         if before == after:
             return _FITS

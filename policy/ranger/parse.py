@@ -4,8 +4,8 @@ Rules:
 - Accepted: what Ranger's export writes (``{"policies": [...], ...}``), what its plugins download (service
   policies without tags, zones and deltas), one policy, a list of policies; with ``"roles": [...]`` beside, or
   alone.
-- What would be without effect and thereby open a door is refused: unknown names, unknown access types, items
-  for nobody, items of another policy type, one page of a longer list, policies of another service type.
+- What would have no effect, and so grant more than it seems to, is refused: unknown names, unknown access
+  types, items for nobody, items of another policy type, one page of a longer list, policies of another service type.
 - What could be meant in two ways is refused: two policies of one name or id, two roles of one name, roles
   that contain each other.
 - What cannot be evaluated but can be read (conditions, security zones) is kept and marked; the evaluation
@@ -136,7 +136,7 @@ def parse_documents(documents: Mapping[str, bytes | str]) -> Contents:
 def _require_new(names: set[object], document: str, field: Field, policy: Policy) -> None:
     """Refuse a second policy of one name in a service and zone, and a second one of one id in a document.
 
-    Reasons and the audit trail name the policy that decided, so there must be one of that name.
+    Reasons and the audit log name the policy that decided, so there must be one of that name.
     """
     place = (field.member("service").value, field.member("zoneName").value or None)
     for member, key in (("name", (place, policy.name)), ("id", (document, policy.id))):

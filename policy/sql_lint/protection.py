@@ -36,7 +36,7 @@ def leaves_of(columns: Iterable[NewColumn]) -> tuple[Column, ...]:
 
 
 def require_new(rules: EncryptionRules, name: TableName, facts: TableFacts) -> None:
-    """Hold a table that is made against the rules.
+    """Check a new table by the rules.
 
     Raises:
         EncryptionPolicyViolation: it breaks one.
@@ -47,7 +47,7 @@ def require_new(rules: EncryptionRules, name: TableName, facts: TableFacts) -> N
 
 
 def require_name(rules: EncryptionRules, source: TableName, target: TableName, facts: TableFacts) -> bool:
-    """Hold another name of a table against the rules; whether it drops protection.
+    """Check another name of a table by the rules; whether it drops protection.
 
     Raises:
         as `require_new`.
@@ -60,7 +60,7 @@ def require_name(rules: EncryptionRules, source: TableName, target: TableName, f
 
 
 def require_change(rules: EncryptionRules, name: TableName, before: TableFacts, after: TableFacts) -> None:
-    """Hold other columns, or another encryption, of a table against the rules.
+    """Check other columns, or another encryption, of a table by the rules.
 
     A column keeps its earlier names, so that no statement takes it out of the reach of a rule.
 

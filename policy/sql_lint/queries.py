@@ -155,7 +155,7 @@ def _check_nodes(start: int, tree: exp.Expr) -> None:
 
 
 def _check_kept(start: int, tokens: Iterable[Token], written: str, *, hive: bool) -> None:
-    """Hold what sqlglot understood against what stands there."""
+    """Compare what sqlglot understood with what is written."""
     try:
         kept = _contents(tokens_of(written, hive=hive))
     except Problem as problem:

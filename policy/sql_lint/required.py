@@ -229,7 +229,7 @@ class RequiredPrivileges(ReadingNeeds):
         return table_name(given_table[:-1], given_table[-1])
 
     def namespace(self, statement: Namespace) -> None:
-        """An operation on a namespace; on the catalog itself nothing is change for."""
+        """An operation on a namespace; on the catalog itself nothing is required."""
         current = statement.name is None
         levels = self.names.current_namespace() if current else self.names.namespace(statement.name or ())
         if not levels:

@@ -213,7 +213,7 @@ class CallOnKeys:
 
 @dataclass(frozen=True, slots=True)
 class CallRewrite:
-    """CALL of the procedure that writes files anew.
+    """CALL of the procedure that rewrites data files.
 
     Attributes:
         procedure: its name as it is written.

@@ -35,7 +35,7 @@ from pyiceberg.typedef import Record
 
 @dataclass(frozen=True, slots=True)
 class ForeignFile:
-    """A data file of somebody else's table, as an attacker knows it.
+    """A data file of another user's table, as an attacker knows it.
 
     Attributes:
         path: its location.

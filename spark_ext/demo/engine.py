@@ -31,7 +31,7 @@ class Engine:
         self._sessions: dict[str, SparkSession] = {}
 
     def sql(self, who: str, statement: str) -> list[Row]:
-        """Run a statement for somebody.
+        """Run a statement for a user.
 
         Raises:
             PySparkException: it was refused, or failed.

@@ -83,7 +83,7 @@ class Ledger:
 
 
 def expect(holds: bool, sentence: str) -> None:
-    """Hold what was seen against what the demonstration says.
+    """Compare what was seen with what the demonstration expects.
 
     Raises:
         Unexpected: it does not hold.

@@ -56,7 +56,7 @@ class Screen:
         self._print(Text(self._shown(sentence)), 3)
 
     def statement(self, who: str, text: str) -> None:
-        """A statement of SQL, or a command, as somebody types it."""
+        """A statement of SQL, or a command, as a user types it."""
         self._print(Text(f"{who}> {self._shown(text)}", style="dim"), 5)
 
     def command(self, text: str) -> None:
@@ -68,7 +68,7 @@ class Screen:
         self._print(Text(self._shown(text), style="dim"), 7)
 
     def answered(self, whose: str, answer: Answer) -> None:
-        """How somebody answered an attempt."""
+        """The answer to an attempt."""
         if answer.error is None:
             self._print(Text(f"{whose}: {self._shown(answer.text)}", style="yellow"), 5)
         else:
@@ -112,7 +112,7 @@ class Screen:
         self._console.print(grid)
 
     def audit(self, records: Iterable[AuditRecord]) -> None:
-        """Lines of the audit trail, oldest first."""
+        """Lines of the audit log, oldest first."""
         grid = Table.grid(padding=(0, 1))
         for each in records:
             at = datetime.fromtimestamp(each.at_ms / 1000, UTC).strftime("%H:%M:%S")

@@ -13,7 +13,7 @@ from spark_ext.demo.lake import Lake
 from spark_ext.demo.outcome import Answer, Attempt, Ledger, attempted
 from spark_ext.demo.screen import Screen
 
-#: Runs a statement of SQL for somebody.
+#: Runs a statement of SQL for a user.
 Sql: TypeAlias = Callable[[str, str], Sequence[Sequence[Any]]]
 
 FLIGHTS = "operations.flights"
@@ -45,16 +45,16 @@ class Stage:
     ledger: Ledger = field(default_factory=Ledger)
 
     def run(self, who: str, statement: str) -> Sequence[Sequence[Any]]:
-        """Show a statement, and run it for somebody."""
+        """Show a statement, and run it for a user."""
         self.screen.statement(who, statement)
         return self.sql(who, statement)
 
     def count(self, who: str, table: str) -> int:
-        """How many rows somebody reads from a table through the engine."""
+        """How many rows a user reads from a table through the engine."""
         return self.number(who, f"SELECT count(*) FROM lake.{table}")
 
     def number(self, who: str, query: str) -> int:
-        """The one number that a query of somebody answers."""
+        """The one number that a query of a user answers."""
         answer = int(self.run(who, query)[0][0])
         self.screen.result(f"{answer:,}")
         return answer

@@ -38,7 +38,7 @@ def remove(directory: Path) -> None:
     """Remove a directory that `prepare` gave out.
 
     Raises:
-        RequestInvalid: somebody put something else into it; then it stays as it is.
+        RequestInvalid: it contains other files; then it stays as it is.
     """
     _require_ours(directory)
     _clear(directory)

@@ -73,7 +73,7 @@ private final class RewriteProcedure(catalog: CatalogPlugin, client: CatalogClie
     case outcome => sum.and(group, outcome)
   }
 
-  /** Whoever cancels a group's job means the whole. */
+  /** Cancelling a group's job cancels the whole rewrite. */
   private def attempt(table: Identifier, group: FileGroup): Either[LakewardenException, Int] =
     try Right(rewrite(table, group))
     catch { case NonFatal(problem) => if (causes(problem).exists(isCancelled)) throw problem else Left(refusal(problem)) }

@@ -31,7 +31,7 @@ final class PlanUsers(val client: CatalogClient, val owner: () => TokenDigest, v
   */
 final class SessionUser(principal: String, token: TokenDigest, now: () => TokenDigest, principalNow: () => String) {
 
-  /** Refuses a session of somebody else. */
+  /** Refuses a session of another user. */
   def require(table: String): Unit =
     if (now() != token && principalNow() != principal)
       throw new LakewardenException(

@@ -4,7 +4,7 @@ import scala.jdk.CollectionConverters._
 
 import org.sparkproject.connect.protobuf.Message
 
-/** Holds every message of a request of Spark Connect against what is known to be harmless. */
+/** Compares every message of a request of Spark Connect with what is known to be harmless. */
 object ConnectRules {
 
   /** The first thing in a request that is not known to be harmless, if any. */

@@ -13,7 +13,7 @@ import org.apache.spark.sql.execution.command.{DropTableCommand, SetCommand}
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
 import org.apache.spark.sql.types.{DataType, NullType, ObjectType, StringType}
 
-/** Holds every node of a plan against what is known to be harmless, before and after it is resolved.
+/** Compares every node of a plan with what is known to be harmless, before and after it is resolved.
   *
   * Nodes are found wherever they are: among children, in subqueries, in definitions of common tables and in the
   * arguments of commands.

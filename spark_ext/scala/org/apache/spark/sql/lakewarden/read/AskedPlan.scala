@@ -8,7 +8,7 @@ import org.apache.spark.util.ThreadUtils
 /** A plan that the catalog is being asked for, as the user of a session, while Spark goes on with its own work.
   *
   * @param ask
-  *   asks for it; what it throws is thrown to whoever wants the plan
+  *   asks for it; what it throws is thrown to every caller
   */
 private[read] final class AskedPlan(session: SparkSession)(ask: => Plan) {
 

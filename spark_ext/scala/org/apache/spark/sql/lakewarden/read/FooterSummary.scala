@@ -11,6 +11,6 @@ private[read] trait FooterSummary {
   /** How many values of a column are not NULL. */
   def values(column: StructField): Option[Long]
 
-  /** The least or greatest value of a column, as Spark has it; null if all are NULL. */
-  def extreme(column: StructField, least: Boolean): Option[Any]
+  /** The minimum or maximum of a column, as Spark has it; null if all are NULL. */
+  def extreme(column: StructField, minimum: Boolean): Option[Any]
 }

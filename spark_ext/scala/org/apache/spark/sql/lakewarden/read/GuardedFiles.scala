@@ -36,7 +36,7 @@ private[read] final case class OpenedFile(
 private[read] final class FooterReader(
     input: HadoopInputFile, stream: SeekableInputStream, conf: Configuration, start: Long, length: Long) {
 
-  /** As whoever has no key reads it. */
+  /** As a reader without keys reads it. */
   def read(): ParquetMetadata =
     ParquetFileReader.readFooter(input, options.withRange(from, until).build(), stream)
 
@@ -123,7 +123,7 @@ private[read] final class GuardedFiles(gate: FileGate, wanted: StructType, maske
   /** Says of a file that could not be opened whether it is in plaintext where it should not be, or encrypted.
     *
     * @param footer
-    *   as whoever has no key reads it
+    *   as a reader without keys reads it
     */
   private def mistaken(
       stream: SeekableInputStream, input: HadoopInputFile, file: PlannedFile, footer: => ParquetMetadata,

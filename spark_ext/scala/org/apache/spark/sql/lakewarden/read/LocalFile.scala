@@ -27,7 +27,7 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   *
   * What is no regular file is refused when it is looked at. Java cannot open without waiting, so a pipe that is put
   * in the file's place between look and open would hold the task for ever: the file is opened in a thread beside,
-  * for which the task waits a while only. That thread stays until somebody opens the pipe's other end.
+  * for which the task waits a while only. That thread stays until the pipe's other end is opened.
   *
   * Source: catalog/storage/local.py, whose rules these are.
   *

@@ -33,14 +33,14 @@ private[read] final class OrcSummary(file: Reader, columns: OrcColumns, split: F
   override def values(column: StructField): Option[Long] =
     statistics(column).map(_.map(_.getNumberOfValues).sum)
 
-  override def extreme(column: StructField, least: Boolean): Option[Any] = for {
+  override def extreme(column: StructField, minimum: Boolean): Option[Any] = for {
     bounds <- OrcSummary.bounds(column.dataType)
     found <- statistics(column)
     ends = found.filter(_.getNumberOfValues > 0).map(bounds) if ends.forall(_.nonEmpty)
   } yield {
-    val known = ends.flatten.map { case (low, high) => if (least) low else high }
+    val known = ends.flatten.map { case (low, high) => if (minimum) low else high }
     val order = TypeUtils.getInterpretedOrdering(column.dataType)
-    if (known.isEmpty) null else if (least) known.min(order) else known.max(order)
+    if (known.isEmpty) null else if (minimum) known.min(order) else known.max(order)
   }
 
   /** Of each stripe that is read. */

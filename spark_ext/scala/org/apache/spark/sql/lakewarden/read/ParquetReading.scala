@@ -88,8 +88,8 @@ private[read] final class ParquetReading(
     new ParquetPredicates(columns, wanted).of(filters).foreach(ParquetInputFormat.setFilterPredicate(own, _))
   }
 
-  /** Dates and times are in the proleptic Gregorian calendar, as Iceberg's are, unless Spark wrote into a file in
-    * clear that it wrote them otherwise. An encrypted file is never written so; who wrote its footer again may say so.
+  /** Dates and times are in the proleptic Gregorian calendar, as Iceberg's are, unless Spark wrote into a
+    * plaintext file that it wrote them otherwise. An encrypted file never is; a changed footer can say so.
     */
   private def vectorized(opened: OpenedFile, encrypted: Boolean): VectorizedParquetRecordReader = {
     val notes = opened.footer.getFileMetaData.getKeyValueMetaData

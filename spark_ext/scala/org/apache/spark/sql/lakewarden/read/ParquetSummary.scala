@@ -26,15 +26,15 @@ private[read] final class ParquetSummary(footer: ParquetMetadata) extends Footer
 
   override def values(column: StructField): Option[Long] = chunks(column).map(_.map(_.values).sum)
 
-  override def extreme(column: StructField, least: Boolean): Option[Any] = for {
+  override def extreme(column: StructField, minimum: Boolean): Option[Any] = for {
     field <- leaf(column)
     convert <- ParquetSummary.conversion(column.dataType, field) if isOfToday(column.dataType)
     found <- chunks(column)
     filled = found.filter(_.values > 0) if filled.forall(_.ends.nonEmpty)
   } yield {
-    val ends = filled.flatMap(_.ends).map { case (low, high) => if (least) low else high }
+    val ends = filled.flatMap(_.ends).map { case (low, high) => if (minimum) low else high }
     val order = Ordering.comparatorToOrdering(field.comparator[Any].asInstanceOf[java.util.Comparator[Any]])
-    if (ends.isEmpty) null else convert(if (least) ends.min(order) else ends.max(order))
+    if (ends.isEmpty) null else convert(if (minimum) ends.min(order) else ends.max(order))
   }
 
   private def chunks(column: StructField): Option[Seq[ParquetSummary.Chunk]] = leaf(column).flatMap { field =>
@@ -68,7 +68,7 @@ private[read] final class ParquetSummary(footer: ParquetMetadata) extends Footer
 
 private object ParquetSummary {
 
-  /** A column in one row group: how many values are not NULL, the least and the greatest of them if they are known. */
+  /** A column in one row group: how many values are not NULL, their minimum and maximum if they are known. */
   private final case class Chunk(values: Long, ends: Option[(Any, Any)])
 
   /** How a value of a footer becomes one of Spark's; none if the file has the column in another type. */

@@ -37,7 +37,7 @@ private[read] final case class CountValues(column: StructField, place: Int) exte
   override def ofFooter(footer: FooterSummary): Option[Any] = footer.values(column)
 }
 
-/** The minimum or the greatest value that is not NULL. */
+/** The minimum or maximum of the values that are not NULL. */
 private[read] final case class Extreme(column: StructField, place: Int, minimum: Boolean) extends PushedAggregate {
   override def field: StructField = StructField(s"${if (minimum) "min" else "max"}(${column.name})", column.dataType)
   override def ofNone: Any = null

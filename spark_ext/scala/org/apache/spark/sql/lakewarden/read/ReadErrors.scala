@@ -18,7 +18,7 @@ import org.apache.spark.sql.lakewarden.LakewardenException
 /** The one place where what goes wrong with a data file becomes an error that users understand.
   *
   * A file that cannot be read as its table says is never skipped. Of an encrypted file everything but a missing
-  * file or an unreachable storage counts as refused decryption: whoever changed it may have chosen how it fails.
+  * file or an unreachable storage counts as refused decryption: an attacker who changed it can choose how it fails.
   *
   * @param table
   *   its full name

@@ -56,7 +56,7 @@ private object WriteEncryption {
   * @param id
   *   names the write at its commit
   * @param location
-  *   the directory below which all its files go; what is left there without a commit is swept
+  *   the directory below which all its files go; garbage collection deletes what is left there without a commit
   * @param encryption
   *   none for a table in plaintext
   */

@@ -38,7 +38,7 @@ final class GuardedBatchWrite(
     target.commit(files.map(json.readTree))
   }
 
-  /** Gives the write up. If the catalog does not take that, it sweeps the write when its time is over. */
+  /** Gives the write up. If the catalog does not take that, its garbage collection deletes the expired write. */
   override def abort(messages: Array[WriterCommitMessage]): Unit =
     try target.abort()
     catch { case NonFatal(problem) => logWarning(

@@ -52,7 +52,7 @@ final class GuardedDataWriter(template: FileTemplate, partitionId: Int, taskId: 
     new FilesWritten(finished.map(_.toString).toSeq)
   }
 
-  /** Deletes what this attempt wrote. What cannot be deleted lies under the write's id and is swept. */
+  /** Deletes what this attempt wrote. What cannot be deleted lies under the write's id, for garbage collection. */
   override def abort(): Unit = {
     open.values.foreach(file => quietly(file.abandon()))
     open.clear()

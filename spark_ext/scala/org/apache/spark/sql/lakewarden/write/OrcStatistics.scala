@@ -61,7 +61,7 @@ private[write] object OrcStatistics {
       case _ => Types.optional(BINARY).as(LogicalTypeAnnotation.stringType).named("bound")
     }
 
-    /** The least and the greatest value. */
+    /** The minimum and the maximum. */
     def bounds: Option[(Any, Any)] = if (found.getNumberOfValues == 0) None else found match {
       case flags: BooleanColumnStatistics => Some((flags.getFalseCount == 0, flags.getTrueCount > 0))
       case dates: DateColumnStatistics =>
