@@ -13,15 +13,21 @@ import json
 import math
 import re
 import sys
-from typing import Final, NoReturn
+from json import JSONDecoder
+from typing import Final, NoReturn, TypeAlias
 
 from policy.errors import InvalidInput, RequestInvalid
 
 MAX_DEPTH: Final = 64
 
+#: A name in an object, or a position in a list.
+PathStep: TypeAlias = str | int
+
 #: A string as a whole, or one character that opens, closes or separates.
 _MARK: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{},:]', re.DOTALL)
 
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_DECODER: Final = JSONDecoder()
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
 
 
@@ -86,6 +92,49 @@ def parse(
         raise error(f"{what} is ambiguous: {problem}.", rule="json", hint=_MEND) from problem
     except ValueError as problem:
         raise error(f"{what} contains a number that is too long.", rule="json", hint=_MEND) from problem
+
+
+def line_of(text: str, path: tuple[PathStep, ...]) -> int:
+    """The line, counted from 1, of the value at `path`; of its nearest parent if the path does not exist.
+
+    Args:
+        text: a JSON text that parses.
+        path: names and list positions from the top.
+    """
+    # The decoder gives values without positions; the text is walked once more, only along the path.
+    start = _skip_space(text, 0)
+    for step in path:
+        inner = _child(text, start, step)
+        if inner is None:
+            break
+        start = inner
+    return text.count("\n", 0, start) + 1
+
+
+def _child(text: str, start: int, wanted: PathStep) -> int | None:
+    """Where the member or element `wanted` of the container at `start` begins."""
+    if text[start] != ("{" if isinstance(wanted, str) else "["):
+        return None
+    at = _skip_space(text, start + 1)
+    position = 0
+    while text[at] not in "]}":
+        name: PathStep = position
+        if isinstance(wanted, str):
+            name, at = _DECODER.raw_decode(text, at)
+            at = _skip_space(text, _skip_space(text, at) + 1)
+        if name == wanted:
+            return at
+        _, at = _DECODER.raw_decode(text, at)
+        at = _skip_space(text, at)
+        if text[at] == ",":
+            at = _skip_space(text, at + 1)
+        position += 1
+    return None
+
+
+def _skip_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return at if found is None else found.end()
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

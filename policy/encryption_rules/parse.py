@@ -19,13 +19,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from policy import strict_json
 from policy.encryption.specification import Algorithm
 from policy.encryption_rules.contradictions import conflict, self_conflict
 from policy.encryption_rules.model import Area, Demands, Exempt, Rule
 from policy.encryption_rules.names import KeyPatterns, NamePatterns
-from policy.errors import PolicyInvalid
-from policy.ranger.fields import Field, Members
+from policy.fields import Field, of_json
 
 MAX_DOCUMENT_SIZE: Final = 16 * 1024 * 1024
 """Largest document, in bytes (in characters, where text is given)."""
@@ -82,14 +80,7 @@ def parse_documents(documents: Mapping[str, bytes | str]) -> tuple[Rule, ...]:
 
 
 def _open(name: str, data: bytes | str) -> Field:
-    if len(data) > MAX_DOCUMENT_SIZE:
-        raise PolicyInvalid(
-            f"{name}: the document has {len(data)} bytes, but at most {MAX_DOCUMENT_SIZE} are allowed.",
-            rule="policy-document",
-            hint="Split it into several documents.",
-        )
-    value = strict_json.parse(data, what=f"Encryption rules {name}", error=PolicyInvalid)
-    top = Field(name, data.decode("utf-8") if isinstance(data, bytes) else data, (), value)
+    top = of_json(name, data, what="Encryption rules", max_size=MAX_DOCUMENT_SIZE)
     if not _TOP.intersection(top.names()):
         raise top.invalid("the document has neither rules nor tags.", 'Write {"rules": [...]}.')
     return top
@@ -120,11 +111,11 @@ def _rule(field: Field, tags: Mapping[str, list[tuple[Area, Field]]]) -> Rule:
     columns = _patterns(members["columns"], nested=True) if members["columns"].given else None
     return Rule(
         name=members["name"].string(),
-        document=field.document,
+        document=field.document.name,
         area=Area(_patterns(members["databases"]), _patterns(members["tables"]), columns),
         tagged=tuple(tagged),
         exempt=_exempt(members["except"]),
-        demands=_demands(field, members),
+        demands=_demands(members),
         has_columns=columns is not None or bool(tagged),
     )
 
@@ -146,9 +137,9 @@ def _exemption(field: Field) -> Exempt:
     return Exempt(*levels)
 
 
-def _demands(field: Field, members: Members) -> Demands:
+def _demands(members: Field) -> Demands:
     if not members["mustEncrypt"].given:
-        raise field.invalid(
+        raise members.invalid(
             "mustEncrypt is missing.",
             "Set it to true, or to false if the rule applies only where data is encrypted.",
         )
@@ -162,10 +153,10 @@ def _demands(field: Field, members: Members) -> Demands:
         no_stock_readers=_insisted(members["stockReaders"], insisting=False),
     )
     if demands == Demands():
-        raise field.invalid("the rule has no requirement.", "Add a requirement, or remove the rule.")
+        raise members.invalid("the rule has no requirement.", "Add a requirement, or remove the rule.")
     problem = self_conflict(demands)
     if problem is not None:
-        raise field.invalid(problem)
+        raise members.invalid(problem)
     return demands
 
 
@@ -202,10 +193,8 @@ def _master_keys(field: Field) -> frozenset[KeyPatterns]:
         return frozenset()
     elements = _filled(field)
     for element in elements:
-        try:
+        with element.located():
             KeyPatterns.of([element.string()])
-        except ValueError as problem:
-            raise element.invalid(f"{problem}.") from problem
     return frozenset({KeyPatterns.of(element.string() for element in elements)})
 
 
@@ -221,10 +210,8 @@ def _length(field: Field) -> int:
 def _patterns(field: Field, *, nested: bool = False) -> NamePatterns:
     elements = _filled(field)
     for element in elements:
-        try:
+        with element.located():
             NamePatterns.of([element.string()], nested=nested)
-        except ValueError as problem:
-            raise element.invalid(f"{problem}.") from problem
     return NamePatterns.of((element.string() for element in elements), nested=nested)
 
 
@@ -240,21 +227,17 @@ def _check_names(placed: list[_Placed]) -> None:
     seen: set[str] = set()
     for each in placed:
         if each.rule.name in seen:
-            raise each.field.member("name").invalid(f"another rule has the name {each.rule.name!r}.")
+            raise each.field["name"].invalid(f"another rule has the name {each.rule.name!r}.")
         seen.add(each.rule.name)
 
 
 def _check_tags_used(tags: Mapping[str, list[tuple[Area, Field]]], rules: list[Field]) -> None:
-    named = {tag for field in rules for tag in field.member("tags").strings()}
+    named = {tag for field in rules for tag in field["tags"].strings()}
     for tag, places in tags.items():
         if tag not in named:
-            raise (
-                places[0][1]
-                .member("tag")
-                .invalid(
-                    f"no rule uses the tag {tag!r}, so it has no effect.",
-                    "Correct the name, or use the tag in a rule.",
-                )
+            raise places[0][1]["tag"].invalid(
+                f"no rule uses the tag {tag!r}, so it has no effect.",
+                "Correct the name, or use the tag in a rule.",
             )
 
 

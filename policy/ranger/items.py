@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from policy.ranger.fields import Field, Members
+from policy.fields import Field
 from policy.ranger.model import Item, Mask, PolicyType
 from policy.ranger.roles import PUBLIC
 from policy.ranger.servicedef import MASK_CUSTOM, MASK_TYPES, Level, access_types_of
@@ -35,7 +35,7 @@ ITEM_LISTS: Final = tuple(_USED_BY)
 """The names of all lists of items."""
 
 
-def require_unused(policy: Members, kind: PolicyType) -> None:
+def require_unused(policy: Field, kind: PolicyType) -> None:
     """Refuse items, and ``isDenyAllElse``, in a policy of a type that ignores them."""
     for name, user in _USED_BY.items():
         if user is not kind and list(policy[name].elements()):
@@ -49,7 +49,7 @@ def require_unused(policy: Members, kind: PolicyType) -> None:
 def access_items(field: Field, hierarchy: tuple[Level, ...]) -> tuple[Item, ...]:
     """The items of one of an access policy's four lists."""
     known = access_types_of(hierarchy)
-    return tuple(_item(element, element.members(_ITEM), known) for element in field.elements())
+    return tuple(_item(element.members(_ITEM), known) for element in field.elements())
 
 
 def mask_items(field: Field) -> tuple[Item, ...]:
@@ -74,18 +74,17 @@ def _mask_item(field: Field) -> Item:
     if name == MASK_CUSTOM and value is None:
         raise info["valueExpr"].invalid("a CUSTOM mask must have an expression.")
     conditional = info["conditionExpr"].expression() is not None
-    return _item(field, members, _SELECT, Mask(name, value), conditional=conditional)
+    return _item(members, _SELECT, Mask(name, value), conditional=conditional)
 
 
 def _row_filter_item(field: Field) -> Item:
     members = field.members(_ITEM | {"rowFilterInfo"})
     info = members["rowFilterInfo"].members(frozenset({"filterExpr"}))
-    return _item(field, members, _SELECT, row_filter=info["filterExpr"].expression())
+    return _item(members, _SELECT, row_filter=info["filterExpr"].expression())
 
 
 def _item(
-    field: Field,
-    members: Members,
+    members: Field,
     known: frozenset[str],
     mask: Mask | None = None,
     row_filter: str | None = None,
@@ -93,10 +92,10 @@ def _item(
 ) -> Item:
     users, groups, roles = (frozenset(members[name].strings()) for name in ("users", "groups", "roles"))
     if not (users or groups or roles):
-        raise field.invalid("an item must name at least one user, group or role.")
+        raise members.invalid("an item must name at least one user, group or role.")
     _check_macros(members["users"])
     return Item(
-        label=_label(field),
+        label=_label(members),
         accesses=_accesses(members["accesses"], known),
         users=users - _MACROS,
         groups=groups,

@@ -5,7 +5,8 @@ Rules:
   policies without tags, zones and deltas), one policy, a list of policies; with ``"roles": [...]`` beside, or
   alone.
 - What would have no effect, and so grant more than it seems to, is refused: unknown names, unknown access
-  types, items for nobody, items of another policy type, one page of a longer list, policies of another service type.
+  types, items for nobody, items of another policy type, one page of a longer list, policies of another
+  service type.
 - What could be meant in two ways is refused: two policies of one name or id, two roles of one name, roles
   that contain each other.
 - What cannot be evaluated but can be read (conditions, security zones) is kept and marked; the evaluation
@@ -21,9 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from policy import strict_json
-from policy.errors import PolicyInvalid
-from policy.ranger.fields import Field, Members
+from policy.fields import Field, of_json
 from policy.ranger.items import ITEM_LISTS, access_items, mask_items, require_unused, row_filter_items
 from policy.ranger.matching import LevelPattern, ResourcePattern
 from policy.ranger.model import NORMAL, OVERRIDE, Policy, PolicyType
@@ -118,7 +117,9 @@ def parse_documents(documents: Mapping[str, bytes | str]) -> Contents:
     names: set[object] = set()
     roles: dict[str, tuple[Role, Field]] = {}
     for document, data in documents.items():
-        listed, role_fields = _parts(_open(document, data))
+        listed, role_fields = _parts(
+            of_json(document, data, what="Policy document", max_size=MAX_DOCUMENT_SIZE)
+        )
         for field in listed:
             policy, enabled = _policy(field)
             policies[enabled].append(policy)
@@ -126,7 +127,7 @@ def parse_documents(documents: Mapping[str, bytes | str]) -> Contents:
         for field in role_fields:
             role = _role(field)
             if role.name in roles:
-                raise field.member("name").invalid(f"the role {role.name!r} is defined twice.")
+                raise field["name"].invalid(f"the role {role.name!r} is defined twice.")
             roles[role.name] = role, field
     _require_no_cycle(roles)
     known = {name: role for name, (role, _) in roles.items()}
@@ -138,13 +139,13 @@ def _require_new(names: set[object], document: str, field: Field, policy: Policy
 
     Reasons and the audit log name the policy that decided, so there must be one of that name.
     """
-    place = (field.member("service").value, field.member("zoneName").value or None)
+    place = (field["service"].value, field["zoneName"].value or None)
     for member, key in (("name", (place, policy.name)), ("id", (document, policy.id))):
         if policy.id is None and member == "id":
             continue
         if key in names:
-            raise field.member(member).invalid(
-                f"another policy has the {member} {field.member(member).value!r}.",
+            raise field[member].invalid(
+                f"another policy has the {member} {field[member].value!r}.",
                 "Rename or remove one of the policies.",
             )
         names.add(key)
@@ -153,19 +154,8 @@ def _require_new(names: set[object], document: str, field: Field, policy: Policy
 def _require_no_cycle(roles: Mapping[str, tuple[Role, Field]]) -> None:
     cycle = find_cycle({name: role for name, (role, _) in roles.items()})
     if cycle is not None:
-        members = roles[cycle[0]][1].member("roles")
+        members = roles[cycle[0]][1]["roles"]
         raise members.invalid(f"the roles {' → '.join(cycle)} contain each other.")
-
-
-def _open(name: str, data: bytes | str) -> Field:
-    if len(data) > MAX_DOCUMENT_SIZE:
-        raise PolicyInvalid(
-            f"{name}: the document has {len(data)} bytes, but at most {MAX_DOCUMENT_SIZE} are allowed.",
-            rule="policy-document",
-            hint="Split it into several documents.",
-        )
-    value = strict_json.parse(data, what=f"Policy document {name}", error=PolicyInvalid)
-    return Field(name, data.decode("utf-8") if isinstance(data, bytes) else data, (), value)
 
 
 def _parts(top: Field) -> tuple[list[Field], list[Field]]:
@@ -182,7 +172,7 @@ def _parts(top: Field) -> tuple[list[Field], list[Field]]:
     return list(container["policies"].elements()), list(container["roles"].elements())
 
 
-def _check_whole(container: Members) -> None:
+def _check_whole(container: Field) -> None:
     """Refuse a container that leaves out, or keeps elsewhere, policies that may deny."""
     total = container["totalCount"].integer() or 0
     listed = max(len(list(container[name].elements())) for name in ("policies", "roles"))
@@ -198,9 +188,9 @@ def _check_whole(container: Members) -> None:
         if container[name].value:
             raise container[name].invalid(f"{name} are not supported.")
     tagged = container["tagPolicies"]
-    if tagged.given and tagged.names() and tagged.member("policies").value:
-        raise tagged.member("policies").invalid("policies on tags are not supported.")
-    _check_service_type(container["serviceDef"].member("name"))
+    if tagged.given and tagged.names() and tagged["policies"].value:
+        raise tagged["policies"].invalid("policies on tags are not supported.")
+    _check_service_type(container["serviceDef"]["name"])
 
 
 def _check_service_type(field: Field) -> None:
@@ -245,14 +235,14 @@ def _policy(field: Field) -> tuple[Policy, bool]:
 _ACCESS_LISTS: Final = ("policyItems", "denyPolicyItems", "allowExceptions", "denyExceptions")
 
 
-def _require_effect(members: Members) -> None:
+def _require_effect(members: Field) -> None:
     """Refuse a policy without items that is not there for Ranger's audit either, as Ranger does."""
     used = any(list(members[name].elements()) for name in ITEM_LISTS)
     if not (used or members["isDenyAllElse"].boolean(False) or members["isAuditEnabled"].boolean(True)):
-        raise members.owner.invalid("the policy has no items.")
+        raise members.invalid("the policy has no items.")
 
 
-def _check_remarks(members: Members) -> None:
+def _check_remarks(members: Field) -> None:
     """Check the types of what identifies or describes a policy and has no effect on decisions."""
     for name in ("guid", "createdBy", "updatedBy", "service", "description", "resourceSignature"):
         members[name].remark()
@@ -272,7 +262,7 @@ def _choice(field: Field, choices: tuple[int, ...], default: int) -> int:
     return found
 
 
-def _limit(members: Members, resources: tuple[ResourcePattern, ...]) -> str | None:
+def _limit(members: Field, resources: tuple[ResourcePattern, ...]) -> str | None:
     """Why the policy may deny but not grant."""
     zone = members["zoneName"].optional_string()
     if zone is not None:
@@ -284,7 +274,7 @@ def _limit(members: Members, resources: tuple[ResourcePattern, ...]) -> str | No
     return None
 
 
-def _resource_sets(members: Members, kind: PolicyType) -> tuple[ResourcePattern, ...]:
+def _resource_sets(members: Field, kind: PolicyType) -> tuple[ResourcePattern, ...]:
     first = _resources(members["resources"])
     sets = (first, *(_resources(more) for more in members["additionalResources"].elements()))
     if any(found.hierarchy != first.hierarchy for found in sets):
@@ -305,13 +295,13 @@ def _resources(field: Field) -> ResourcePattern:
     names = field.names()
     for name in names:
         if name not in LEVELS:
-            raise field.member(name).invalid(
+            raise field[name].invalid(
                 f"the resource {name[:80]!r} is unknown.", f"Use one of: {', '.join(sorted(LEVELS))}."
             )
     hierarchy = hierarchy_of(frozenset(names))
     if hierarchy is None:
         raise field.invalid("the resources are not the top levels of one hierarchy.")
-    patterns = tuple(_level_pattern(field.member(level.name), level) for level in hierarchy[: len(names)])
+    patterns = tuple(_level_pattern(field[level.name], level) for level in hierarchy[: len(names)])
     return ResourcePattern(hierarchy, patterns)
 
 
@@ -331,10 +321,8 @@ def _level_pattern(field: Field, level: Level) -> LevelPattern:
 
 def _pattern(field: Field, level: Level, recursive: bool) -> Pattern:
     value = field.string()
-    try:
+    with field.located():
         return Pattern.of(value, level, recursive)
-    except ValueError as problem:
-        raise field.invalid(f"{problem}.") from problem
 
 
 def _role(field: Field) -> Role:

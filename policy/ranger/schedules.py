@@ -14,7 +14,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, tzinfo
 from typing import Final
 
-from policy.ranger.fields import Field, Members
+from policy.fields import Field
 from policy.ranger.recurrence import (
     DAYS_OF_MONTH,
     DAYS_OF_WEEK,
@@ -40,13 +40,13 @@ _FIELDS: Final = {
 }
 
 
-def schedules_of(policy: Members) -> tuple[Schedule, ...]:
+def schedules_of(policy: Field) -> tuple[Schedule, ...]:
     """When a policy is valid; always if empty."""
     found = tuple(_schedule(field) for field in policy["validitySchedules"].elements())
     options = policy["options"]
     names = options.names() if options.given else ()
     if not found and _OLD_VALIDITY in names:
-        raise options.member(_OLD_VALIDITY).invalid(
+        raise options[_OLD_VALIDITY].invalid(
             "validity schedules in options are not supported.", "Use the field validitySchedules."
         )
     return found
@@ -102,10 +102,8 @@ def _numbers(field: Field, name: str) -> tuple[int, ...]:
         return ()
     if text is None:
         raise field.invalid(f"a recurrence must have {name}.", "Use * to match all.")
-    try:
+    with field.located():
         return numbers(text, _FIELDS[name])
-    except ValueError as problem:
-        raise field.invalid(f"{problem}.") from problem
 
 
 def _length(field: Field) -> timedelta:

@@ -128,7 +128,7 @@ def test_a_mistake_in_a_file_is_no_success_and_keeps_no_other_file_from_running(
     edit(Path("cases/broken.policy-test.yaml"), "access: select", "acces: select")
     found = run("cases", "--junit", "report.xml", code=2)
     assert "cases/broken.policy-test.yaml cannot be run" in found.stdout
-    assert "cases/broken.policy-test.yaml, line 28, column 5: cases[0].acces: unknown field" in found.stdout
+    assert "cases/broken.policy-test.yaml, line 28, column 5, cases[0].acces: unknown field" in found.stdout
     assert "12 passed, 0 failed, 1 not run" in found.stdout
     assert len(list(ElementTree.parse("report.xml").getroot().iter("error"))) == 1
     assert "acces" in run_json("cases", code=2)["files"][0]["error"]
@@ -245,7 +245,7 @@ def test_pytest_shows_a_failure_as_the_command_does_and_stops_at_it(project: pyt
 def test_pytest_says_where_a_file_has_its_mistake(project: pytest.Pytester) -> None:
     edit(project.path / CASES, "expect: allow", "expect: yes")
     shown = pytest_run(project, errors=1)
-    assert "line 30, column 13: cases[0].expect: 'yes' is not a string" in shown and "Traceback" not in shown
+    assert "line 30, column 13, cases[0].expect: 'yes' is not a string" in shown and "Traceback" not in shown
 
 
 def test_pytest_shows_a_defect_with_its_traceback(

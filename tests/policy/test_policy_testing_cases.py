@@ -147,24 +147,24 @@ def test_an_owner_of_its_own_comes_before_that_of_the_table() -> None:
     ("text", "what"),
     [
         ("description: x", "line 1, column 1: the file has no cases"),
-        ("cases: []", "line 1, column 1: cases: the list is empty"),
-        ("cases: {}", "cases: expected a list"),
-        ("- a", "expected a mapping, got a list"),
-        ("cases: [a]", "line 1, column 9: cases[0]: expected a mapping"),
-        ("case: []", "line 1, column 1: case: unknown field"),
-        ("policies: a.json\ncases: []", "policies: expected a list"),
-        ("policies: [a, a]\ncases: []", "policies[1]: 'a' is listed twice"),
-        ("policies: [/a]\ncases: []", "policies[0]: the path must be relative"),
-        ("catalog: {key: k}\ncases: []", "catalog.key: unknown field"),
-        ("tables: {t: {owner: o}}\ncases: []", "tables.t: The table name has no namespace"),
-        ("tables: {s.t: {owner: ' '}}\ncases: []", "tables.s.t.owner: the string is empty"),
-        ("tables: {s.t: {location: lake}}\ncases: []", "line 1, column 10: tables.s.t: "),
+        ("cases: []", "line 1, column 1, cases: the list is empty"),
+        ("cases: {a: b}", "cases: expected a list"),
+        ("- a", "expected an object, got a list"),
+        ("cases: [a]", "line 1, column 9, cases[0]: expected an object"),
+        ("case: [a]", "line 1, column 1, case: unknown field"),
+        ("policies: a.json\ncases: [x]", "policies: expected a list"),
+        ("policies: [a, a]\ncases: [x]", "policies[1]: 'a' is listed twice"),
+        ("policies: [/a]\ncases: [x]", "policies[0]: the path must be relative"),
+        ("catalog: {key: k}\ncases: [x]", "catalog.key: unknown field"),
+        ("tables: {t: {owner: o}}\ncases: [x]", "tables.t: The table name has no namespace"),
+        ("tables: {s.t: {owner: ' '}}\ncases: [x]", "tables.s.t.owner: the string is empty"),
+        ("tables: {s.t: {location: lake}}\ncases: [x]", "line 1, column 10, tables.s.t: "),
         (
-            "tables: {s.t: {properties: {comment: c}}}\ncases: []",
+            "tables: {s.t: {properties: {comment: c}}}\ncases: [x]",
             "'comment' is not a governed table property",
         ),
-        ("tables: {s.t: {properties: {encryption.mechanism: rot13}}}\ncases: []", "tables.s.t: "),
-        ("tables: {s.t: {properties: {encryption.footer: 'encrypted'}}}\ncases: []", "tables.s.t: "),
+        ("tables: {s.t: {properties: {encryption.mechanism: rot13}}}\ncases: [x]", "tables.s.t: "),
+        ("tables: {s.t: {properties: {encryption.footer: 'encrypted'}}}\ncases: [x]", "tables.s.t: "),
     ],
 )  # fmt: skip
 def test_a_file_with_a_mistake_is_refused(text: str, what: str) -> None:
@@ -176,7 +176,7 @@ def test_a_file_with_a_mistake_is_refused(text: str, what: str) -> None:
     [
         (
             "name: it, expect: deny",
-            "line 3, column 5: cases[0]: a case must have exactly one of access, sql and table",
+            "line 3, column 5, cases[0]: a case must have exactly one of access, sql and table",
         ),
         (f"{ASK}, resource: table:s.t, sql: x", "a case must have exactly one of access, sql and table"),
         (f"{ASK}", "resource is missing"),
@@ -212,7 +212,7 @@ def test_a_file_with_a_mistake_is_refused(text: str, what: str) -> None:
             "policy and value are not allowed",
         ),
         (f"{ASK}, resource: database:s, rows: all", "cases[0].rows: rows requires access: select"),
-        (f"{ASK}, resource: table:s.t, because: {{}}", "cases[0].because: the mapping is empty"),
+        (f"{ASK}, resource: table:s.t, because: {{}}", "cases[0].because: the object is empty"),
         (
             f"{ASK}, resource: table:s.t, because: {{reason: x}}",
             "cases[0].because.reason: unknown field",
@@ -243,7 +243,7 @@ def test_a_table_without_columns_cannot_be_checked_against_rules() -> None:
 
 def test_names_of_cases_are_unique_and_their_number_is_bounded() -> None:
     case = f"  - {{{ASK}, resource: table:s.t}}\n"
-    assert "line 3, column 5: cases[1]: another case has the name 'it'" in refused(f"cases:\n{case}{case}")
+    assert "line 3, column 5, cases[1]: another case has the name 'it'" in refused(f"cases:\n{case}{case}")
     many = "cases:\n" + "  - a\n" * (MAX_CASES + 1)
     assert f"but at most {MAX_CASES} are allowed" in refused(many)
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from policy import fields
 from policy.errors import PolicyInvalid
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
-from policy.ranger import PolicySet, fields, parse
-from policy.ranger.positions import line_of
+from policy.ranger import PolicySet, parse
+from policy.strict_json import line_of
 from tests.support.vectors import each_row
 
 NOW = datetime(2030, 1, 15, 12, tzinfo=UTC)
