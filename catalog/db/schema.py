@@ -112,15 +112,16 @@ lw_governed = Table(
     Column("created_ms", BigInteger, nullable=False),
 )
 
-#: A version of a table's PEK, wrapped by its master key. `state`: active, decrypt-only, disabled, destroyed.
-#: `key_check` tells a wrong key from the right one, and reveals nothing of either; null for old keys.
-#: `destroy_after_ms`: when a disabled key is destroyed. Of a destroyed key, `wrapped` is empty.
+#: A key that a master key wraps: a version of a table's PEK; or, without a table, the key that seals the
+#: versions of a key of the KMS endpoint. `state`: active, decrypt-only, disabled, destroyed. `key_check`
+#: tells a wrong key from the right one, and reveals nothing of either; null for old keys. `destroy_after_ms`:
+#: when a disabled key is destroyed. Of a destroyed key, `wrapped` is empty.
 lw_pek = Table(
     "lw_pek",
     metadata,
     Column("id", String(36), primary_key=True),
     Column("version", Integer, primary_key=True),
-    Column("table_id", String(36), ForeignKey("lw_table.id"), nullable=False, index=True),
+    Column("table_id", String(36), ForeignKey("lw_table.id"), nullable=True, index=True),
     Column("master_key_id", String(255), nullable=False),
     Column("kms", String(64), nullable=False),
     Column("wrapped", LargeBinary, nullable=False),
@@ -341,8 +342,8 @@ lw_audit_checkpoint = Table(
     Column("signature", String(128), nullable=True),
 )
 
-#: A key of the KMS endpoint for Hadoop clients (`catalog.kms_server`). `wrapped` seals its versions, as the
-#: KMS wrapped it. `denial`: error, mask. `state`: active, disabled.
+#: A key of the KMS endpoint for Hadoop clients (`catalog.kms_server`). The key in `lw_pek` with the same id
+#: seals its versions. `denial`: error, mask.
 lw_door_key = Table(
     "lw_door_key",
     metadata,
@@ -353,13 +354,7 @@ lw_door_key = Table(
     Column("description", Text, nullable=True),
     Column("attributes", Text, nullable=False),
     Column("denial", String(16), nullable=False),
-    Column("master_key_id", String(255), nullable=False),
-    Column("kms", String(64), nullable=False),
-    Column("wrapped", LargeBinary, nullable=False),
-    Column("key_check", LargeBinary, nullable=True),
-    Column("state", String(16), nullable=False),
     Column("author", String(255), nullable=False),
-    Column("created_ms", BigInteger, nullable=False),
     UniqueConstraint("catalog", "name"),
 )
 

@@ -58,8 +58,8 @@ class PekRecord:
 
     Attributes:
         id: id of the PEK.
-        table_id: internal id of its table.
-        table_uuid: the table's immutable UUID.
+        table_id: internal id of its table; empty for a key of the KMS endpoint.
+        table_uuid: the table's immutable UUID; for a key of the KMS endpoint, its id.
         master_key_id: the master key that wraps it.
         version: its version, 1 or more.
         wrapped: the PEK as the KMS wrapped it.

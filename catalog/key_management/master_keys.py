@@ -14,24 +14,20 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from catalog.base import crash_points
 from catalog.db.engine import read, write
 from catalog.envelope.peks import PEK_LENGTH, PekRecord, key_check
 from catalog.kms.interface import KeyContext, KmsClient
-from catalog.kms_server import store
 from catalog.state import pek_records as key_records
 from policy.encryption.epochs import PekRef
 from policy.errors import DecryptionRefused, KeyNotUsable, Refused
 
 _BATCH: Final = 100
-
-#: Stores another form of the same key, with its check value, unless somebody else did so.
-Replace: TypeAlias = Callable[[Connection, PekRecord, bytes, bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +81,11 @@ class MasterKeyRewrap:
         fresh = True
         while fresh:
             fresh = False
-            for page, replace in self._pages(master_key_id):
+            for page in self._pages(master_key_id):
                 batch = [pek for pek in page if pek.ref not in seen]
                 if not batch:
                     continue
-                rewrapped, refused = self._batch(batch, replace)
+                rewrapped, refused = self._batch(batch)
                 done, failed, fresh = done + rewrapped, failed + refused, True
                 seen.update(pek.ref for pek in batch)
                 crash_points.point("rewrap-master:batch")
@@ -98,49 +94,44 @@ class MasterKeyRewrap:
             self._require_known(master_key_id)
         return RewrappedKeys(done, tuple(failed))
 
-    def _pages(self, master_key_id: str) -> Iterator[tuple[list[PekRecord], Replace]]:
+    def _pages(self, master_key_id: str) -> Iterator[list[PekRecord]]:
         """What a master key wraps of tables and of the KMS endpoint, batch by batch."""
-        after: PekRef | None = None
-        while page := self._next(master_key_id, after):
+        kms, after = self._kms.identifier, None
+        while True:
+            with read(self._engine) as connection:
+                page = key_records.under_master_key(
+                    connection, self._catalog, kms, master_key_id, after, _BATCH
+                )
+            if not page:
+                return
+            yield page
             after = page[-1].ref
-            yield page, key_records.replace_wrapped
-        with read(self._engine) as connection:
-            found = store.wrapped_keys(connection, self._catalog, self._kms.identifier, master_key_id)
-        # There are as many as administrators made by hand.
-        for at in range(0, len(found), _BATCH):
-            yield found[at : at + _BATCH], store.replace_wrapped
 
     def _require_known(self, master_key_id: str) -> None:
         """A name with a typing error wraps nothing either; a key that is made and thrown away tells."""
         self._kms.create_key(master_key_id, PEK_LENGTH, KeyContext(self._catalog, uuid4())).key.wipe()
 
-    def _next(self, master_key_id: str, after: PekRef | None) -> list[PekRecord]:
-        with read(self._engine) as connection:
-            return key_records.under_master_key(
-                connection, self._catalog, self._kms.identifier, master_key_id, after, _BATCH
-            )
-
-    def _batch(self, peks: Sequence[PekRecord], replace: Replace) -> tuple[int, list[NotRewrapped]]:
+    def _batch(self, peks: Sequence[PekRecord]) -> tuple[int, list[NotRewrapped]]:
         """Rewrap a batch; one by one, if the KMS refuses it as a whole."""
         try:
-            return self._rewrap(peks, replace), []
+            return self._rewrap(peks), []
         except Refused as refusal:
             if len(peks) == 1:
                 return 0, [NotRewrapped(peks[0].ref, refusal.message)]
         done, failed = 0, []
         for pek in peks:
-            rewrapped, refused = self._batch([pek], replace)
+            rewrapped, refused = self._batch([pek])
             done += rewrapped
             failed += refused
         return done, failed
 
-    def _rewrap(self, peks: Sequence[PekRecord], replace: Replace) -> int:
+    def _rewrap(self, peks: Sequence[PekRecord]) -> int:
         forms = self._kms.rewrap_keys([(pek.wrapped, self._context(pek)) for pek in peks])
         if len(forms) != len(peks):
             raise KeyNotUsable("The KMS returned a different number of keys than were sent.", rule="rewrap")
         checked = [(pek, form, self._same_key(pek, form)) for pek, form in zip(peks, forms, strict=True)]
         with write(self._engine) as connection:
-            return sum(replace(connection, *each) for each in checked)
+            return sum(key_records.replace_wrapped(connection, *each) for each in checked)
 
     def _same_key(self, pek: PekRecord, form: bytes) -> bytes:
         """The check value of the key in a new form, which is the key that is stored."""

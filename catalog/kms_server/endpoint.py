@@ -106,6 +106,7 @@ class KmsEndpoint:
         Raises:
             NotAuthorized: `destroy` is not granted.
             KeyNotUsable: there is no such key.
+            CommitConflict: another request changed it at the same time.
         """
         self._require(caller, "disable", key_name(name), "destroy")
         return self._store.move(self._known(name), PekState.DISABLED)
@@ -116,6 +117,7 @@ class KmsEndpoint:
         Raises:
             NotAuthorized: `destroy` is not granted.
             KeyNotUsable: there is no such key.
+            CommitConflict: another request changed it at the same time.
         """
         self._require(caller, "enable", key_name(name), "destroy")
         return self._store.move(self._known(name), PekState.ACTIVE)

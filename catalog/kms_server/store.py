@@ -1,7 +1,8 @@
 """The KMS endpoint's keys in the catalog's database.
 
 - Each key has a wrapping key of its own, made by the catalog's KMS and bound to the key's id; versions are
-  sealed by it. So the KMS is asked once a key and TTL (`catalog.envelope.peks`), and a disabled master key
+  sealed by it. It is stored with the PEKs of tables (`catalog.state.pek_records`), and has the key's state.
+- So the KMS is asked once a key and TTL (`catalog.envelope.peks`), and a disabled master key
   takes the KMS endpoint's keys with it.
 - Sealed material is bound to its key by id and name, to version and length: exchanged rows do not open.
 - A version is never changed. The last one is the current one.
@@ -16,21 +17,22 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, func, insert, select, update
+from sqlalchemy import Row, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from catalog.base.errors import CommitConflict
 from catalog.context import ServiceContext
 from catalog.crypto.secret import SecretBytes
 from catalog.db.engine import read, write
-from catalog.db.schema import lw_door_key, lw_door_key_version
+from catalog.db.schema import lw_door_key, lw_door_key_version, lw_pek
 from catalog.envelope.peks import PekRecord, PekState, create_pek
 from catalog.kms_server.names import VersionName
+from catalog.state import pek_records
 from policy.errors import KeyNotUsable, RequestInvalid
 
 _AAD: Final = b"lakewarden/kms-door/1\0"
@@ -128,6 +130,7 @@ class EndpointKeyStore:
         try:
             with write(self._context.engine) as connection:
                 connection.execute(insert(lw_door_key).values(self._row(made, author)))
+                pek_records.add(connection, [wrapping], made.created_ms)
                 connection.execute(insert(lw_door_key_version).values(self._version(made, 0, sealed, author)))
         except IntegrityError as error:
             raise _taken(spec.name) from error
@@ -159,11 +162,12 @@ class EndpointKeyStore:
         """Set the state of a key; takes effect with its next use.
 
         Raises:
+            CommitConflict: another request changed it at the same time.
             StateUnavailable: the database does not answer.
         """
-        mine = lw_door_key.c.id == str(key.wrapping.id)
         with write(self._context.engine) as connection:
-            connection.execute(update(lw_door_key).where(mine).values(state=to))
+            if not pek_records.move(connection, key.wrapping, to):
+                raise pek_records.changed_meanwhile()
         return replace(key, wrapping=replace(key.wrapping, state=to))
 
     def find(self, name: str) -> EndpointKey | None:
@@ -172,8 +176,9 @@ class EndpointKeyStore:
         Raises:
             StateUnavailable: the database does not answer.
         """
+        mine = (lw_door_key.c.catalog == self._context.catalog, lw_door_key.c.name == name)
         with read(self._context.engine) as connection:
-            row = connection.execute(_KEYS.where(*self._named(name))).mappings().one_or_none()
+            row = connection.execute(_KEYS.where(*mine)).one_or_none()
         return None if row is None else _key(row)
 
     def names(self) -> list[str]:
@@ -211,9 +216,6 @@ class EndpointKeyStore:
         material = secrets.token_bytes(key.spec.bits // 8)
         return self._context.peks.get(key.wrapping, for_writing=True).aead.seal(material, _aad(key, version))
 
-    def _named(self, name: str) -> tuple[ColumnElement[bool], ...]:
-        return (lw_door_key.c.catalog == self._context.catalog, lw_door_key.c.name == name)
-
     def _row(self, key: EndpointKey, author: str) -> dict[str, object]:
         return {
             "id": str(key.wrapping.id),
@@ -223,13 +225,7 @@ class EndpointKeyStore:
             "description": key.spec.description,
             "attributes": json.dumps(dict(key.spec.attributes), sort_keys=True),
             "denial": key.spec.denial,
-            "master_key_id": key.wrapping.master_key_id,
-            "kms": key.wrapping.kms,
-            "wrapped": key.wrapping.wrapped,
-            "key_check": key.wrapping.check,
-            "state": key.wrapping.state,
             "author": author,
-            "created_ms": key.created_ms,
         }
 
     def _version(self, key: EndpointKey, version: int, sealed: bytes, author: str) -> dict[str, object]:
@@ -242,32 +238,6 @@ class EndpointKeyStore:
         }
 
 
-def wrapped_keys(connection: Connection, catalog: str, kms: str, master_key_id: str) -> list[PekRecord]:
-    """Return what a master key wraps for the KMS endpoint, for rewrapping it."""
-    rows = lw_door_key.c
-    mine = (rows.catalog == catalog, rows.kms == kms, rows.master_key_id == master_key_id)
-    found = connection.execute(_KEYS.where(*mine).order_by(rows.id)).mappings()
-    return [_key(row).wrapping for row in found]
-
-
-def replace_wrapped(connection: Connection, record: PekRecord, wrapped: bytes, check: bytes) -> bool:
-    """Replace the stored form of a wrapping key by another form of the same key.
-
-    Args:
-        connection: in a writing transaction.
-        record: as it was read.
-        wrapped: the same key, rewrapped.
-        check: its check value.
-
-    Returns:
-        whether it was still as it was read.
-    """
-    rows = lw_door_key.c
-    unchanged = (rows.id == str(record.id), rows.wrapped == record.wrapped)
-    values = {"wrapped": wrapped, "key_check": check}
-    return connection.execute(update(lw_door_key).where(*unchanged).values(values)).rowcount == 1
-
-
 _COUNT: Final = (
     select(func.count())
     .select_from(lw_door_key_version)
@@ -275,30 +245,16 @@ _COUNT: Final = (
     .correlate(lw_door_key)
     .scalar_subquery()
 )
-_KEYS: Final = select(lw_door_key, _COUNT.label("versions"))
+_SPEC: Final = [lw_door_key.c[each.name] for each in fields(KeySpec)]
+_KEYS: Final = select(lw_pek, *_SPEC, _COUNT.label("versions")).join(
+    lw_door_key, lw_door_key.c.id == lw_pek.c.id
+)
 
 
-def _key(row: RowMapping) -> EndpointKey:
-    key_id = UUID(row["id"])
-    wrapping = PekRecord(
-        id=key_id,
-        table_id="",
-        table_uuid=key_id,
-        master_key_id=row["master_key_id"],
-        version=1,
-        wrapped=row["wrapped"],
-        kms=row["kms"],
-        state=PekState(row["state"]),
-        check=row["key_check"],
-    )
-    spec = KeySpec(
-        name=row["name"],
-        bits=row["bits"],
-        description=row["description"],
-        attributes=json.loads(row["attributes"]),
-        denial=Denial(row["denial"]),
-    )
-    return EndpointKey(spec, row["versions"], wrapping, row["created_ms"])
+def _key(row: Row[Any]) -> EndpointKey:
+    attributes = json.loads(row.attributes)
+    spec = KeySpec(row.name, row.bits, row.description, attributes, Denial(row.denial))
+    return EndpointKey(spec, row.versions, pek_records.from_row(row, UUID(row.id)), row.created_ms)
 
 
 def _aad(key: EndpointKey, version: int) -> bytes:

@@ -1,4 +1,4 @@
-"""PEK records in the database: one row per version, wrapped by its master key.
+"""Wrapped keys in the database: one row for each version of a PEK, and for each key of the KMS endpoint.
 
 - New files are put under the version that the epoch in force names; it is *active*. When a later version
   takes its place, it becomes *decrypt-only*.
@@ -15,11 +15,23 @@ from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from catalog.base.errors import CommitConflict
-from catalog.db.schema import lw_pek, lw_table
+from catalog.db.schema import lw_door_key, lw_pek, lw_table
 from catalog.envelope.peks import PekRecord, PekState
 from catalog.state.table_state import TableRecord
 from policy.encryption.epochs import PekRef
@@ -37,7 +49,7 @@ _OF_TABLE: Final = (
 
 
 def add(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> None:
-    """Add new PEKs, wrapped by their master keys.
+    """Add new keys, wrapped by their master keys.
 
     Raises:
         CommitConflict: another commit made a PEK for the same master key.
@@ -46,7 +58,7 @@ def add(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> None:
         {
             "id": str(pek.id),
             "version": pek.version,
-            "table_id": pek.table_id,
+            "table_id": pek.table_id or None,
             "master_key_id": pek.master_key_id,
             "kms": pek.kms,
             "wrapped": pek.wrapped,
@@ -67,7 +79,7 @@ def add(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> None:
 def of_table(connection: Connection, table: TableRecord) -> list[PekRecord]:
     """Return all PEKs of a table in every version and state; versions of one PEK in order."""
     rows = connection.execute(_OF_TABLE, {"table_id": table.id})
-    return [_pek(row, table.table_uuid) for row in rows]
+    return [from_row(row, table.table_uuid) for row in rows]
 
 
 def require(connection: Connection, refs: Iterable[PekRef], *states: PekState) -> None:
@@ -87,7 +99,7 @@ def changed_meanwhile() -> CommitConflict:
     return CommitConflict(
         "Another request changed the state of a key.",
         rule="pek-state",
-        hint="List the keys with `lakewarden key list`, and repeat the command if it is still needed.",
+        hint="List the keys again, and repeat the command if it is still needed.",
     )
 
 
@@ -120,10 +132,10 @@ def move(
 
 def due(connection: Connection, catalog: str, now_ms: int) -> list[PekRecord]:
     """Return the versions whose time of destruction has come."""
-    statement = _joined(catalog).where(
+    statement = _of_catalog(catalog).where(
         lw_pek.c.state == PekState.DISABLED, lw_pek.c.destroy_after_ms <= now_ms
     )
-    return [_pek(row, UUID(row.table_uuid)) for row in connection.execute(statement)]
+    return [from_row(row, UUID(row.bound_to)) for row in connection.execute(statement)]
 
 
 def destroy(connection: Connection, pek: PekRecord) -> bool:
@@ -139,7 +151,7 @@ def destroy_all(connection: Connection, table_id: str) -> None:
 def under_master_key(
     connection: Connection, catalog: str, kms: str, master_key_id: str, after: PekRef | None, limit: int
 ) -> list[PekRecord]:
-    """Return the PEKs that a master key wraps, of every table, ordered by id and version.
+    """Return the keys that a master key wraps, of tables and of the KMS endpoint, ordered by id and version.
 
     Args:
         connection: to read by.
@@ -150,7 +162,7 @@ def under_master_key(
         limit: the most to answer.
     """
     columns = lw_pek.c
-    statement = _joined(catalog).where(
+    statement = _of_catalog(catalog).where(
         columns.kms == kms, columns.master_key_id == master_key_id, columns.state.in_(LIVE)
     )
     if after is not None:
@@ -159,7 +171,7 @@ def under_master_key(
             or_(columns.id > last, and_(columns.id == last, columns.version > after.version))
         )
     rows = connection.execute(statement.order_by(columns.id, columns.version).limit(limit))
-    return [_pek(row, UUID(row.table_uuid)) for row in rows]
+    return [from_row(row, UUID(row.bound_to)) for row in rows]
 
 
 def replace_wrapped(connection: Connection, pek: PekRecord, wrapped: bytes, check: bytes) -> bool:
@@ -186,18 +198,21 @@ def _as_read(pek: PekRecord) -> ColumnElement[bool]:
     )
 
 
-def _joined(catalog: str) -> Select[tuple[Any, ...]]:
+def _of_catalog(catalog: str) -> Select[tuple[Any, ...]]:
+    """Select the keys of tables and of the KMS endpoint, with the UUID that each is bound to."""
     return (
-        select(lw_pek, lw_table.c.table_uuid)
-        .join(lw_table, lw_table.c.id == lw_pek.c.table_id)
-        .where(lw_table.c.catalog == catalog)
+        select(lw_pek, func.coalesce(lw_table.c.table_uuid, lw_pek.c.id).label("bound_to"))
+        .outerjoin(lw_table, lw_table.c.id == lw_pek.c.table_id)
+        .outerjoin(lw_door_key, lw_door_key.c.id == lw_pek.c.id)
+        .where(func.coalesce(lw_table.c.catalog, lw_door_key.c.catalog) == catalog)
     )
 
 
-def _pek(row: Row[tuple[object, ...]], table_uuid: UUID) -> PekRecord:
+def from_row(row: Row[Any], table_uuid: UUID) -> PekRecord:
+    """Convert a row of `lw_pek` to a record."""
     return PekRecord(
         id=UUID(row.id),
-        table_id=row.table_id,
+        table_id=row.table_id or "",
         table_uuid=table_uuid,
         master_key_id=row.master_key_id,
         version=row.version,

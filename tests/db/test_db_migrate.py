@@ -26,6 +26,9 @@ from catalog.db import postgres as postgres_module
 from catalog.db.engine import open_database, read, write
 from catalog.db.migrate import alembic_config, check, current_revision, upgrade
 from catalog.db.schema import metadata
+from catalog.envelope.peks import PekRecord, PekState
+from catalog.kms_server.store import _KEYS, Denial, EndpointKey, KeySpec, _key
+from catalog.state import pek_records
 from catalog.state.invocations import counted
 from catalog.writes.sessions import WriteLog
 from policy.errors import StateUnavailable
@@ -158,6 +161,37 @@ def test_keys_of_before_are_taken_to_have_encrypted(empty: Engine) -> None:
     upgrade(empty)
     with read(empty) as connection:
         assert counted(connection, [key]) == {(key, 2): 2**28}
+
+
+def test_keys_of_the_kms_endpoint_of_before_are_stored_with_those_of_tables(empty: Engine) -> None:
+    """With their state, check value and wrapped form; and their versions stay."""
+    key, pek = UUID(int=1), UUID(int=2)
+    with of_revision(empty, "0013") as connection:
+        for statement in (
+            "INSERT INTO lw_door_key (id, catalog, name, bits, description, attributes, denial,"
+            " master_key_id, kms, wrapped, key_check, state, author, created_ms) VALUES (:key, 'lake', 'pii',"
+            " 128, NULL,"
+            """ '{"a": "b"}', 'mask', 'm', 'local', :wrapped, :checked, 'disabled', 'ann', 7)""",
+            "INSERT INTO lw_door_key_version (key_id, version, sealed, author, created_ms)"
+            " VALUES (:key, 0, :wrapped, 'ann', 7)",
+            "INSERT INTO lw_pek (id, version, table_id, master_key_id, kms, wrapped, state, created_ms)"
+            " VALUES (:pek, 2, 't', 'm', 'local', :wrapped, 'active', 1)",
+            "UPDATE lw_table SET table_uuid = :pek",
+        ):
+            values = {"key": str(key), "pek": str(pek), "wrapped": b"w", "checked": b"c"}
+            names = [name for name in values if f":{name}" in statement]
+            connection.execute(text(statement), {name: values[name] for name in names})
+    upgrade(empty)
+    with read(empty) as connection:
+        found = pek_records.under_master_key(connection, "lake", "local", "m", None, 9)
+        assert pek_records.under_master_key(connection, "other", "local", "m", None, 9) == []
+        (shown,) = connection.execute(_KEYS)
+    assert found == [
+        PekRecord(key, "", key, "m", 1, b"w", "local", PekState.DISABLED, check=b"c"),
+        PekRecord(pek, "t", pek, "m", 2, b"w", "local"),
+    ]
+    spec = KeySpec("pii", 128, None, {"a": "b"}, Denial.MASK)
+    assert _key(shown) == EndpointKey(spec, 1, found[0], 7)
 
 
 def test_tokens_of_engines_of_before_serve_at_each_start(empty: Engine) -> None:

@@ -8,17 +8,23 @@ import httpx
 import pytest
 from sqlalchemy import select, update
 
+from catalog.base.errors import CommitConflict
 from catalog.db.engine import read, write
-from catalog.db.schema import lw_door_key
+from catalog.db.schema import lw_door_key, lw_pek
+from catalog.envelope.peks import PekState
 from policy.errors import DecryptionRefused
 from tests.support.kms_endpoint import encrypted, make_key
 from tests.support.lake import ALICE, BOB, CAROL, MASTER_KEY, Lake
 from tests.support.service import Service
 
 
+def _id(lake: Lake, name: str) -> str:
+    return str(lake.services.endpoint_keys.find(name).wrapping.id)
+
+
 def _wrapped(lake: Lake, name: str) -> bytes:
     with read(lake.services.engine) as connection:
-        found = connection.scalar(select(lw_door_key.c.wrapped).where(lw_door_key.c.name == name))
+        found = connection.scalar(select(lw_pek.c.wrapped).where(lw_pek.c.id == _id(lake, name)))
     assert isinstance(found, bytes)
     return found
 
@@ -46,15 +52,15 @@ def test_one_key_that_does_not_open_is_told_and_keeps_no_other_from_being_rewrap
     make_key(lake, name)
     make_key(lake, f"{name}-2")
     with write(lake.services.engine) as connection:
-        mine = lw_door_key.c.name == name
-        connection.execute(update(lw_door_key).where(mine).values(wrapped=_wrapped_elsewhere(lake, name)))
+        mine = lw_pek.c.id == _id(lake, name)
+        connection.execute(update(lw_pek).where(mine).values(wrapped=_wrapped_elsewhere(lake, name)))
     lake.kms.rotate_master_key(MASTER_KEY)
     old = _wrapped(lake, f"{name}-2")
     done = lake.services.master_keys.rewrap(MASTER_KEY)
-    assert [each.ref.pek_id for each in done.failed] == [lake.services.endpoint_keys.find(name).wrapping.id]
+    assert [str(each.ref.pek_id) for each in done.failed] == [_id(lake, name)]
     assert _wrapped(lake, f"{name}-2") != old
     with write(lake.services.engine) as connection:
-        connection.execute(update(lw_door_key).where(mine).values(master_key_id="given up"))
+        connection.execute(update(lw_pek).where(mine).values(master_key_id="given up"))
 
 
 def _wrapped_elsewhere(lake: Lake, name: str) -> bytes:
@@ -130,6 +136,16 @@ def test_a_disabled_key_is_rewrapped_with_the_others(served: Service, name: str)
     lake.services.master_keys.rewrap(MASTER_KEY)
     assert _wrapped(lake, name) != old
     assert str(lake.services.endpoint_keys.find(name).state) == "disabled"
+
+
+def test_a_key_is_not_enabled_by_who_saw_it_in_another_state(served: Service, name: str) -> None:
+    make_key(served.lake, name)
+    store = served.lake.services.endpoint_keys
+    seen = store.find(name)
+    store.move(seen, PekState.DISABLED)
+    with pytest.raises(CommitConflict):
+        store.move(seen, PekState.ACTIVE)
+    assert store.find(name).state == "disabled"
 
 
 def test_a_key_that_was_given_another_name_in_the_database_does_not_open(served: Service, name: str) -> None:
