@@ -162,7 +162,8 @@ def _removed(manifests: Sequence[OpenManifest], snapshot_id: int) -> set[str]:
 
 
 def _is_numbered(added: pa.Table, snapshot: Snapshot) -> bool:
-    return bool(pc.all(pc.equal(added["sequence_number"], snapshot.sequence_number or 0)).as_py())
+    own = pc.equal(added["sequence_number"], snapshot.sequence_number or 0)
+    return bool(pc.all(own, min_count=0).as_py())
 
 
 def _of_spec(parts: Sequence[tuple[OpenManifest, pa.Table]], spec_id: int) -> list[pa.Table]:
