@@ -215,7 +215,7 @@ def test_a_request_behind_a_body_that_was_answered_early_is_not_carried_out() ->
         await send({"type": "http.response.body"})
 
     async def exchange() -> bytes:
-        config, connections = Config(early), Connections(HttpSettings(), Metrics())
+        config, connections = Config(early, log_config=None), Connections(HttpSettings(), Metrics())
         config.load()
         server = await asyncio.get_running_loop().create_server(
             lambda: BoundedProtocol(config, ServerState(), {}, connections=connections), "127.0.0.1", 0
