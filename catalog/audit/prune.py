@@ -8,7 +8,7 @@
   true; the next time finishes it.
 - Of a chain whose writer has ended and whose records all went, nothing is kept but its last hash in that
   checkpoint.
-- Whether somebody may do it, the record of it, and that the trail holds, are for the caller: what does not
+- Permission, the record of the pruning, and verification of the log are up to the caller: what does not
   hold must not be signed anew.
 """
 

@@ -146,7 +146,7 @@ def sees_paths(authorizer: Authorizer, caller: Caller, name: TableName, owner: s
 def require(
     authorizer: Authorizer, loader: TableLoader, caller: Caller, action: str, name: TableName, access: str
 ) -> None:
-    """Require one privilege on a table, whoever owns it.
+    """Require one privilege on a table of any owner.
 
     Raises:
         NotAuthorized: it is not granted.

@@ -1,9 +1,9 @@
-"""Which files of a table are not as its current epoch says.
+"""Counts the files of a table whose encryption differs from the current epoch.
 
-Counted are the live files, data and delete files alike, at the heads of branches and in retained snapshots.
-A file is judged by its own key metadata, whatever epoch governs its sequence number: one that is as the
-current epoch says already is not old. Masks are no part of key metadata, but of ORC files: there the epoch
-of the file's sequence number tells which it has.
+It counts live data and delete files, at the heads of branches and in retained snapshots. Key metadata decides
+whether a file is old, not the epoch of its sequence number: a file that is encrypted as the current epoch
+requires is not old. Masks are stored in ORC files and not in key metadata, so the epoch of the sequence
+number decides which masks a file has.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class EpochFiles:
         branch: the branch.
         epoch: the epoch.
         files, bytes: all of them.
-        old_files, old_bytes: those that are not as the current epoch says.
+        old_files, old_bytes: those whose encryption differs from the current epoch.
     """
 
     branch: str
@@ -52,7 +52,7 @@ class EpochFiles:
 
 @dataclass(frozen=True, slots=True)
 class OldSnapshot:
-    """A retained snapshot with files that are not as the current epoch says, and how many."""
+    """A retained snapshot with old files, and their number."""
 
     use: SnapshotUse
     files: int
@@ -71,7 +71,7 @@ class Census:
         self._table = table
 
     def old(self, entries: pa.Table) -> pa.Array:
-        """Of each file, whether it is not as the current epoch says.
+        """Return one flag per file: whether its encryption differs from the current epoch.
 
         Raises:
             DecryptionRefused: key metadata that is malformed.
@@ -87,14 +87,14 @@ class Census:
         return pa.array(old | otherwise_masked[self._epochs_of(entries)])
 
     def _epochs_of(self, entries: pa.Table) -> npt.NDArray[np.int64]:
-        """Of each file, the place of the epoch of its sequence number."""
+        """Return, per file, the index of the epoch of its sequence number."""
         starts = [epoch.from_sequence_number for epoch in self._table.governed.epochs.entries]
         numbers = entries["file_sequence_number"].to_numpy()
         places: npt.NDArray[np.int64] = np.searchsorted(starts, numbers, side="right") - 1
         return places
 
     def branches(self) -> list[EpochFiles]:
-        """The files at the heads of all branches, by branch and epoch, oldest first.
+        """Count the files at the heads of all branches, by branch and epoch, oldest first.
 
         Raises:
             MetadataTampered, MetadataInvalid, LocationNotAllowed, DecryptionRefused: a snapshot cannot be
@@ -103,7 +103,7 @@ class Census:
         return [each for branch, head in heads(self._table.metadata) for each in self._branch(branch, head)]
 
     def snapshots(self) -> list[OldSnapshot]:
-        """The retained snapshots with files that are not as the current epoch says, oldest first.
+        """Find the retained snapshots with old files, oldest first.
 
         Every manifest is read once, one at a time.
 
@@ -140,7 +140,7 @@ class Census:
 
 
 def _masks_otherwise(epoch: Epoch, current: Epoch, fields: frozenset[int]) -> bool:
-    """Whether its ORC files hold other masks of the fields; what was dropped counts no more."""
+    """Return whether ORC files hold other masks of the fields. Dropped fields are ignored."""
     before, now = ([mask for mask in each.masks if mask[0] in fields] for each in (epoch, current))
     return current.spec.file_format is FileFormat.ORC and before != now
 
@@ -151,14 +151,14 @@ def _total(files: pa.Table) -> int:
 
 
 def heads(metadata: TableMetadata) -> list[tuple[str, Snapshot]]:
-    """The branches with their heads, `main` first."""
+    """Return the branches with their heads, `main` first."""
     names = [name for name, ref in metadata.refs.items() if ref.snapshot_ref_type is SnapshotRefType.BRANCH]
     found = ((name, metadata.snapshot_by_name(name)) for name in sorted(names, key=_main_first))
     return [(name, head) for name, head in found if head is not None]
 
 
 def open_head(reader: SnapshotReader, table: LoadedTable, head: Snapshot) -> Iterator[OpenManifest]:
-    """The manifests of a snapshot; every live path in them is checked.
+    """Open the manifests of a snapshot, and check every live path in them.
 
     Raises:
         LocationNotAllowed: a path is not in the allowed list.

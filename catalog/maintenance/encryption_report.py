@@ -1,12 +1,10 @@
-"""Which tables there are that break the encryption rules, or would break rules that are not in force yet.
+"""Reports tables that break the encryption rules in force, or rules that are not in force yet.
 
-- Every table is answered for: those that are governed, and those that the pointer store knows beside them.
-  One that cannot be loaded is listed with the reason, because nobody knows what it breaks.
-- A table is judged with all that can be read of it, snapshots with earlier columns included.
-- Rules are about a table's encryption as it is for new files. Where earlier files are in plaintext, the
-  report says so.
-- All of it needs `admin` on the service: it names tables and columns whatever other permissions the caller
-  has.
+- The report covers all governed tables, and the tables that only the pointer store lists. A table that cannot
+  be loaded is listed with the reason, because its encryption is unknown.
+- A table is checked with everything that can be read of it, including snapshots with earlier columns.
+- Rules apply to the encryption of new files. The report says when earlier files are in plaintext.
+- The report needs `admin` on the service: it names tables and columns without checking other permissions.
 """
 
 from __future__ import annotations
@@ -28,13 +26,13 @@ from policy.encryption_rules import EncryptionRules, Violation
 from policy.errors import LakewardenError, StateUnavailable
 from policy.privileges.requests import AccessRequest, Resource
 
-#: How many tables are loaded at a time.
+#: Tables that are loaded at a time.
 _AT_A_TIME: Final = 8
 _BATCH: Final = 32
 
 
 class Standing(StrEnum):
-    """How a table stands with the rules."""
+    """The result of checking a table by the rules."""
 
     FITS = "fits"
     BREAKS = "breaks"
@@ -43,7 +41,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableStanding:
-    """How one table stands with the rules.
+    """One table, and the result of checking it by the rules.
 
     Attributes:
         table: dotted name.
@@ -61,7 +59,7 @@ class TableStanding:
 
 
 class EncryptionReporter:
-    """Holds all tables against rules.
+    """Checks all tables by rules.
 
     Args:
         context: the parts that services share.
@@ -71,7 +69,7 @@ class EncryptionReporter:
         self._context = context
 
     def tables(self, caller: Caller) -> list[TableName]:
-        """Every table there is, sorted by its dotted name.
+        """List all tables, sorted by dotted name.
 
         Raises:
             NotAuthorized: `admin` on the service is needed.
@@ -88,7 +86,7 @@ class EncryptionReporter:
         return sorted(known, key=str)
 
     def report(self, rules: EncryptionRules, names: Sequence[TableName]) -> Iterator[TableStanding]:
-        """How tables stand with rules, one after the other.
+        """Check tables by rules, one after the other.
 
         Args:
             rules: in force, or not yet.

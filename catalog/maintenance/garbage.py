@@ -1,14 +1,14 @@
-"""Garbage collection: files below a table's location that nothing names any more.
+"""Garbage collection: deletes files below a table's location that nothing references.
 
 Clients that were refused, killed or lost a race leave files there, and expired snapshots leave theirs. A file
 is garbage if all of this holds:
 
-- It lies below the location that the catalog chose for this table, and no other table lies there or can be
-  read from there. Elsewhere files can belong to others.
-- No retained snapshot, statistics file, metadata log, or current metadata names it.
-- It does not lie below the directory of a write that is not closed; those are for `Writes.clean_up`.
-- Storage says that it was modified `MIN_AGE` ago or earlier. Nothing that is under way takes as long:
-  settings with longer write sessions are refused.
+- It is below the location that the catalog chose for this table, and no other table is located there or can
+  be read from there. Files elsewhere can belong to other tables.
+- No retained snapshot, statistics file, metadata log, or current metadata references it.
+- It is not below the directory of an open write. `Writes.clean_up` deletes those files.
+- Storage says that it was modified at least `MIN_AGE` ago. No write takes that long: settings with longer
+  write sessions are refused.
 
 Files are removed in batches, each under the lock of the table's commits, after all of this was decided again
 for the metadata that is current then. A batch also counts up `TableRecord.cleanups`, before and after. A
@@ -41,12 +41,12 @@ from policy.errors import RequestInvalid
 from policy.location.location import Location
 
 _ACTION: Final = "table.clean-up"
-#: What removal needs: ALTER looks after what the table keeps, DROP deletes files.
+#: The required privileges: ALTER manages what the table keeps, DROP deletes files.
 _RIGHTS: Final = ("alter", "drop")
 MIN_AGE: Final = timedelta(seconds=MIN_AGE_OF_GARBAGE_S)
-#: Files that are removed while commits wait.
+#: Files that are removed in one batch, while commits wait.
 _BATCH: Final = 50
-#: How often a batch is decided again because commits overtook it.
+#: How often a batch is decided again because of other commits.
 _ATTEMPTS: Final = 10
 
 Progress = Callable[[str, int, int | None], None]
@@ -54,7 +54,7 @@ Progress = Callable[[str, int, int | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What a garbage collection found.
+    """The result of a garbage collection.
 
     Attributes:
         files: that are garbage, by path.
@@ -66,7 +66,7 @@ class Garbage:
 
     @property
     def bytes(self) -> int:
-        """The size of all files."""
+        """Return the total size of the files."""
         return sum(each.size for each in self.files)
 
 
@@ -83,7 +83,7 @@ class GarbageCollector:
     def collect(
         self, caller: Caller, name: TableName, *, remove: bool = False, progress: Progress | None = None
     ) -> Garbage:
-        """List a table's garbage, and remove it if that is wanted.
+        """List a table's garbage, and remove it if requested.
 
         Args:
             caller: who asks.
@@ -137,7 +137,7 @@ class GarbageCollector:
     def _remove(
         self, table: LoadedTable, named: frozenset[str], batch: list[Location]
     ) -> tuple[LoadedTable, frozenset[str], int]:
-        """Remove what is garbage still: the table as it was then, what it named, and how many files went."""
+        """Remove what is still garbage; return the table then, its references, and the number removed."""
         with write(self._context.engine) as connection:
             # Counted even if this process dies among the files.
             table_state.count_cleanup(connection, table.record.id)
@@ -157,7 +157,7 @@ class GarbageCollector:
         raise _under_way(table)
 
     def _stands(self, connection: Connection, table: LoadedTable) -> bool:
-        """Take the lock of the table's commits; False if one was published since the table was loaded.
+        """Take the lock of the table's commits; return False if a commit came since the table was loaded.
 
         Raises:
             CommitConflict: one is being published, or the table was dropped.
@@ -176,14 +176,14 @@ class GarbageCollector:
         return True
 
     def _loaded_again(self, table: LoadedTable) -> LoadedTable:
-        """The table after a commit that came in between; never another one of its name."""
+        """Load the table after a concurrent commit, never another table with its name."""
         now = self._context.loader.load_sealed(table.record.name)
         if (now.record.id, now.record.location) != (table.record.id, table.record.location):
             raise _under_way(table)
         return now
 
     def _named(self, table: LoadedTable) -> frozenset[str]:
-        """Every file that the table needs, in canonical form."""
+        """Return every file that the table references, in canonical form."""
         log = [each.metadata_file for each in table.metadata.metadata_log]
         paths = {*self._context.inspector.all_paths(table), *log, table.metadata_location}
         return frozenset(Location.parse(each).canonical for each in paths)
@@ -209,7 +209,7 @@ def _is_garbage(location: Location, named: frozenset[str], kept: Iterable[Locati
 
 
 def _silent(what: str, done: int, total: int | None) -> None:
-    """Nobody looks."""
+    """Ignore progress."""
 
 
 def _under_way(table: LoadedTable) -> CommitConflict:

@@ -1,12 +1,12 @@
-"""What is left of a table's earlier encryption epochs, and their end.
+"""Reports the files of a table's earlier encryption epochs, and forbids these epochs.
 
-- A report counts, by branch and epoch, the files there are and those that are not as the current epoch
-  says, and names the retained snapshots, with their branches and tags, that still have such files.
-- Once no retained snapshot has any, the old epochs can be forbidden: by a governed version whose only epoch
-  is the current one, from sequence number 0 on. A file of an old epoch is refused from then on, whatever
-  sequence number it has. Files of any age that are as the current epoch says stay readable.
-- The new version is published on the very metadata that was checked, or not at all.
-- A table whose current epoch is plaintext has nothing to forbid: its old epochs are the stricter ones.
+- A report counts, by branch and epoch, all files and the old ones, whose encryption differs from the current
+  epoch. It names the retained snapshots with old files, and their branches and tags.
+- When no retained snapshot has old files, the old epochs can be forbidden. The new governed version then has
+  the current epoch alone, from sequence number 0 on. From then on, an old file is refused, whatever its
+  sequence number is. Files of any age whose encryption is as the current epoch requires stay readable.
+- The new version is published on the metadata that was checked, or not at all.
+- If the current epoch is plaintext, there is nothing to forbid: the old epochs are stricter.
 
 Source: docs/migration.md.
 """
@@ -40,14 +40,14 @@ _FORBID: Final = "table.forbid-old-epochs"
 
 @dataclass(frozen=True, slots=True)
 class EpochReport:
-    """What is left of old epochs.
+    """The files of old epochs.
 
     Attributes:
         table: dotted name.
         governed_version: the governed version in force.
         branches: files at the heads of branches, by epoch.
-        snapshots: retained snapshots with files that are not as the current epoch says.
-        forbidden: whether the table has no other epoch than the current one, and no file but as it says.
+        snapshots: retained snapshots with old files.
+        forbidden: whether the current epoch is the only one, and there is no old file.
     """
 
     table: str
@@ -69,7 +69,7 @@ class OldEpochs:
         self._publisher = Publisher(context)
 
     def report(self, caller: Caller, name: TableName) -> EpochReport:
-        """Count what is left of old epochs.
+        """Count the files of old epochs.
 
         Raises:
             NotAuthorized: UPDATE or ALTER on the table is needed.
@@ -86,7 +86,7 @@ class OldEpochs:
             return self._report(self._context.loader.load_sealed(name))
 
     def forbid(self, caller: Caller, name: TableName) -> EpochReport:
-        """Let no file be read any more that is not as the current epoch says; twice is once.
+        """Refuse all old files from now on. Repeating this has no further effect.
 
         Raises:
             NotAuthorized: ALTER on the table is needed.

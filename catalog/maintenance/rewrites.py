@@ -1,15 +1,14 @@
-"""Which files an engine has to rewrite, so that a table is all as its current epoch says.
+"""Plans which files an engine has to rewrite, so that all files match the table's current epoch.
 
-- A caller who rewrites reads every column and every row, unmasked, and can write: a column or row that is
-  held back from the reader would be lost. The plans of the rewrite ask the same again.
-- Files go in groups, each for one commit of its own: a rewrite that is cut short loses the group at hand.
-  Files of a partition stand together. A group has no more bytes than were asked for, unless it is of one
-  file.
-- A file in another format than `write.format.default` says, where the table says one, is rewritten too.
-- A file with deleted rows is left, counted, and named: nothing here applies deletes.
-- A caller who found files that cannot be read asks for groups without them, so that they hold back no others.
-- Nothing is remembered between requests. What is left follows from the table alone, so that a rewrite goes on
-  wherever the one before it stopped.
+- The caller can write, and can read every column and row unmasked: a column or row that is hidden from the
+  reader would be lost. The scan plans of the rewrite check this again.
+- Files are in groups, each for one commit: a rewrite that is interrupted loses one group. Files of a
+  partition are together. A group has at most the requested number of bytes, unless it has one file.
+- If the table sets `write.format.default`, files of another format are rewritten too.
+- A file with deleted rows is not rewritten, but counted and named: nothing here applies deletes.
+- A caller who finds unreadable files requests groups without them, so that they do not block other files.
+- Nothing is stored between requests. The table alone decides what is left, so that a rewrite continues where
+  the previous one stopped.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ from policy.errors import RequestInvalid
 
 ACTION: Final = "table.rewrite"
 
-#: Files of one group at the most: its plan and its commit name them one by one.
+#: Maximum number of files in a group: its plan and its commit name each of them.
 _MOST_FILES: Final = 5_000
-#: Files that are named of those that cannot be rewritten.
+#: How many of the files that cannot be rewritten are named.
 _SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteGroup:
-    """Files that are rewritten together.
+    """Files to rewrite in one commit.
 
     Attributes:
         branch: the branch they are live on.
@@ -70,7 +69,7 @@ class RewriteGroup:
 
 @dataclass(frozen=True, slots=True)
 class Rewrites:
-    """What is to be rewritten of a table.
+    """The files of a table to rewrite.
 
     Attributes:
         groups: the next groups.
@@ -87,7 +86,7 @@ class Rewrites:
 
 
 class Rewriter:
-    """Says what is to be rewritten.
+    """Plans rewrites.
 
     Args:
         context: the parts that services share.
@@ -106,7 +105,7 @@ class Rewriter:
         branch: str | None = None,
         without: Collection[str] = (),
     ) -> Rewrites:
-        """The next groups of files to rewrite, and how much is left in all.
+        """Return the next groups of files to rewrite, and the number and size of all that are left.
 
         Args:
             caller: who is going to rewrite.
@@ -145,7 +144,7 @@ class Rewriter:
 
 
 def _heads(table: LoadedTable, branch: str | None) -> list[tuple[str, Snapshot]]:
-    """The branches to look at, with their heads."""
+    """Return the requested branches with their heads."""
     found = heads(table.metadata)
     if branch is None:
         return found
@@ -162,7 +161,7 @@ def _no_such(branch: str, table: LoadedTable) -> NoReturn:
 
 
 class _OldFiles:
-    """The files at the head of a branch that are not as the current epoch says, or in another format.
+    """The files at the head of a branch whose encryption or format differs from the table's.
 
     Attributes:
         count, bytes: all of them.
@@ -191,7 +190,7 @@ class _OldFiles:
         self.held: list[str] = [path for each in held for path in each["file_path"].to_pylist()]
 
     def packed(self, max_bytes: int, without: Collection[str]) -> Iterator[RewriteGroup]:
-        """The files that can be rewritten in groups, those of a partition next to each other."""
+        """Group the files that can be rewritten, with the files of a partition together."""
         left_out = pc.is_in(self._free["file_path"], value_set=pa.array(without, pa.string()))
         ordered = self._free.filter(pc.invert(left_out)).sort_by(
             [("spec_id", "ascending"), ("partition", "ascending")]
@@ -217,7 +216,7 @@ class _OldFiles:
         return deletes.attach(rows, manifest.decoded, spec_id, pc.indices_nonzero(mask).to_pylist())
 
     def _otherwise(self, entries: pa.Table) -> pa.Array | pa.ChunkedArray:
-        """Of each file, whether it is in another format than the table says."""
+        """Return one flag per file: whether its format differs from the table's."""
         if self._format is None:
             return pa.repeat(False, entries.num_rows)
         return pc.not_equal(pc.utf8_lower(entries["file_format"]), self._format.lower())

@@ -1,7 +1,7 @@
-"""Which delete files apply to which data files (Iceberg table specification, "Scan Planning").
+"""Finds the delete files that apply to data files (Iceberg table specification, "Scan Planning").
 
-pyiceberg's index of position deletes decides; equality deletes and deletion vectors are refused, because
-nothing that reads through a plan applies them yet.
+It uses pyiceberg's index of position deletes. Equality deletes and deletion vectors are refused, because no
+reader of plans applies them yet.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Deletes:
         self._shown = shown
         self._index = DeleteFileIndex()
         self._rows: list[pa.Table] = []
-        #: A path can be there twice, for two files that it deletes from.
+        #: A path can be listed twice, once for each file that it deletes from.
         self._numbers: dict[str, int] = {}
         self._count = count()
         for manifest in manifests:
             self._add(manifest, table)
 
     def attach(self, files: pa.Table, decoded: DecodedManifest, spec_id: int, rows: list[int]) -> pa.Table:
-        """Name the deletes that apply to data files.
+        """Find the deletes that apply to data files.
 
         Args:
             files: planned rows of data files.
@@ -63,7 +63,7 @@ class Deletes:
         return files.set_column(files.schema.get_field_index("deletes"), "deletes", column)
 
     def append_to(self, files: pa.Table) -> pa.Table:
-        """The plan's rows with the delete files at the end, as the numbers in `deletes` count them."""
+        """Append the delete files to the plan's rows. The numbers in `deletes` are their row numbers."""
         start = files.num_rows
         shifted = [
             None if each is None else [number + start for number in each]
@@ -74,7 +74,7 @@ class Deletes:
         return pa.concat_tables([files, *self._rows])
 
     def apply_to(self, file: DataFile, sequence_number: int) -> bool:
-        """Whether any of them deletes rows of a data file.
+        """Return whether a delete file applies to a data file.
 
         Args:
             file: the data file.
@@ -117,7 +117,7 @@ class Deletes:
 
 
 def _check_path_bounds(file: DataFile, manifest: OpenManifest) -> None:
-    """The index compares paths with a delete file's bounds as text, and fails on what is none."""
+    """Check that bounds of paths are text: the index compares them as text, and fails otherwise."""
     for bounds in (file.lower_bounds, file.upper_bounds):
         try:
             (bounds or {}).get(PATH_FIELD_ID, b"").decode("utf-8")

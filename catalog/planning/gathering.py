@@ -1,8 +1,8 @@
-"""Small manifests taken together.
+"""Combines small manifests, so that planning processes them together.
 
-What planning asks of files costs nearly the same for one as for thousands, and every append brings a manifest
-of its own. So neighbours of one partition spec, with partition columns of one type, are put together after
-each was checked by itself.
+Planning costs nearly the same for one file as for thousands, and every append adds a manifest. So neighbours
+with the same partition spec and the same types of partition columns are combined, after each was checked by
+itself.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from catalog.iceberg.manifests import DecodedManifest, ManifestListEntry, inheri
 from catalog.reading.snapshots import OpenManifest
 from policy.errors import MetadataInvalid
 
-#: Entries of a manifest that is small. Putting together copies, which large ones do not gain from.
+#: Maximum number of entries of a small manifest. Combining copies entries, which is not worth it for large
+#: ones.
 _SMALL: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """The entries of some manifests.
+    """The entries of several manifests.
 
     Attributes:
         manifests: these, in order; one at least.
@@ -37,12 +38,12 @@ class Gathered:
 
     @property
     def listed(self) -> ManifestListEntry:
-        """What the manifest list says of the first."""
+        """Return the manifest list's record of the first manifest."""
         return self.manifests[0].listed
 
     @classmethod
     def of(cls, manifests: Sequence[OpenManifest]) -> Gathered:
-        """Those of manifests that are alike."""
+        """Combine manifests that are alike."""
         first = manifests[0]
         if len(manifests) == 1:
             return cls((first,), first.decoded, first.entries)
@@ -55,21 +56,21 @@ class Gathered:
         try:
             entries = inherit_each(decoded.entries, listed)
         except MetadataInvalid:
-            # One by one, so that the error names the very manifest.
+            # One by one, so that the error names the manifest.
             entries = _joined(each.entries for each in manifests)
         return cls(tuple(manifests), decoded, entries)
 
     def apart(self) -> Iterator[Gathered]:
-        """Each manifest by itself."""
+        """Separate the manifests."""
         return (Gathered.of([each]) for each in self.manifests)
 
 
 def gathered(opened: Iterable[OpenManifest]) -> Iterator[Gathered]:
-    """Manifests, in order, the small ones together with their neighbours."""
+    """Combine small manifests with their neighbours, in order."""
     held: list[OpenManifest] = []
     size = 0
     for manifest in opened:
-        # One without entries counts as well: no more are held than are small together.
+        # A manifest without entries counts too, so that the number of combined manifests is bounded.
         size += max(1, len(manifest.decoded.entries))
         if held and (size > _SMALL or not _alike(held[0], manifest)):
             yield Gathered.of(held)

@@ -1,13 +1,14 @@
-"""Columns that a scan shows through masks.
+"""Decides which columns a scan shows masked.
 
-- Whoever may not select a column that has a mask in `encryption.masks` gets the mask instead of an error. The
-  plan names the column as masked; its key is not released, and the engine reads the mask, or NULL.
-- A masked column decides nothing here: what a filter asks of it is left out, as if every row could be wanted,
-  so that neither bounds nor partition values answer in its place. Spark filters by what the mask shows.
-- Masks are for those who may read the rest: a scan of nothing but masked columns needs every other column.
-- The audit trail names each masked column that a scan reads or filters by, and what speaks against it.
-- Masks are those in force. A file of an earlier epoch may hold another mask of the column, or none and then
-  it is NULL.
+- A user without `select` on a column that has a mask in `encryption.masks` gets the mask instead of an error.
+  The plan names the column as masked. Its key is not released, and the engine reads the mask, or NULL.
+- Planning ignores the conditions of a filter on a masked column, so that neither bounds nor partition values
+  reveal its values. Spark filters by the mask.
+- Masks are for users who can read the other columns: a scan of masked columns alone needs `select` on every
+  other column.
+- The audit log names each masked column that a scan reads or filters by, and the reason.
+- The masks in force apply. A file of an earlier epoch can hold another mask of the column; without any, the
+  column is NULL.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from policy.visible import ColumnNames, MaskedColumn, Scan, Visible
 
 
 def scan_of(table: LoadedTable, schema: Schema, columns: ScanColumns, *, masks: bool = True) -> Scan:
-    """What a scan reads, with the columns that the table holds masks of.
+    """Return the columns of a scan, and those of them that have masks.
 
     Args:
         table: the table.
@@ -66,13 +67,13 @@ def _names(table: LoadedTable, schema: Schema, field_ids: frozenset[int]) -> Col
 
 
 def _hidden(table: LoadedTable, schema: Schema, masked: Iterable[int]) -> frozenset[int]:
-    """Masked columns with all that is nested in them."""
+    """Return masked columns with all fields nested in them."""
     schemas = (schema, table.metadata.schema())
     return frozenset(inner for field_id in masked for each in schemas for inner in nested_in(each, field_id))
 
 
 def record_masked(authorizer: Authorizer, caller: Caller, table: LoadedTable, why: Sequence[Reason]) -> None:
-    """Put every column that is shown through a mask into the audit trail, in as many records as it takes.
+    """Record every column that is shown masked in the audit log, in several records if needed.
 
     Args:
         authorizer: records.
@@ -85,7 +86,7 @@ def record_masked(authorizer: Authorizer, caller: Caller, table: LoadedTable, wh
 
 
 def without_masked(table: LoadedTable, schema: Schema, columns: ScanColumns, seen: Visible) -> ScanColumns:
-    """What a scan touches besides the columns that the caller sees masked."""
+    """Return the columns of a scan without those that the caller sees masked."""
     if not seen.masked:
         return columns
     read = columns.field_ids - _hidden(table, schema, seen.masked)
@@ -96,7 +97,7 @@ def without_masked(table: LoadedTable, schema: Schema, columns: ScanColumns, see
 def weakened(
     row_filter: BooleanExpression, schema: Schema, masked: frozenset[int], *, case_sensitive: bool
 ) -> BooleanExpression:
-    """A filter without what it asks of masked columns: true for every row that the filter is true for."""
+    """Remove the conditions on masked columns: the result keeps every row that the filter keeps."""
     if not masked:
         return row_filter
     hidden = frozenset(inner for field_id in masked for inner in nested_in(schema, field_id))

@@ -1,15 +1,15 @@
-"""Plans a scan: which files to read, with which keys, for somebody who may.
+"""Plans a scan for an authorized caller: the files to read, and their keys.
 
-The order is fixed: who may read which columns, then what the snapshot consists of (checked against the seals
-and the allowed list, pruned by partitions and bounds, sealed ones included), then the keys of exactly the
-files that are left.
+The order is fixed. First the caller's privileges on the columns are checked. Then the files of the snapshot
+are read, checked against seals and allow-list, and pruned by partitions and bounds (encrypted ones included).
+Then the keys of the remaining files are released.
 
-- A column that the caller may not select is neither projected nor filtered by (`columns`), or it is masked
-  (`masks`); so its bounds decide nothing, and partition values made from it are not shown.
-- Of each file those keys are released that the scan needs, to somebody who may select every column that they
-  open; a user's own process, with no trusted engine in between, needs `release` on them (`releases`).
+- A column that the caller cannot select is neither projected nor filtered by (`columns`), or it is masked
+  (`masks`). So its bounds are not used, and partition values made from it are not shown.
+- The keys that the scan needs are released to a caller who can select every column that they open. A user's
+  own process, without a trusted engine, also needs `release` on them (`releases`).
 - Unsealed metadata gets no keys.
-- A scan may be restricted to files whose rows are to be rewritten (`rewriting`).
+- A scan can be restricted to files whose rows are rewritten (`rewriting`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from policy.visible import Scan, visible
 
 @dataclass(frozen=True, slots=True)
 class PlanHeader:
-    """What a plan says once.
+    """The fields that a plan has once.
 
     Attributes:
         table: the table as it was loaded.
@@ -77,7 +77,7 @@ class PlanHeader:
     masked: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The header without the transport key."""
+        """Return the header as JSON, without the transport key."""
         metadata = self.table.metadata
         return {
             "table": self.table.name,
@@ -137,11 +137,11 @@ class Planner:
         try:
             return self._planned(caller, name, request, records)
         finally:
-            # A refusal, too, comes after what was granted before it is on record.
+            # The record of earlier grants comes before that of a refusal.
             records.wait()
 
     def _planned(self, caller: Caller, name: TableName, request: ScanRequest, records: Records) -> Plan:
-        # Columns and masks are decided in several steps, which policies that come meanwhile must not part.
+        # Columns and masks are decided in several steps, all by the same policies.
         authorizer = self._context.authorizer.settled(records)
         owner = self._context.loader.owner(name)
         _require_sight(authorizer, caller, name, owner)
@@ -158,7 +158,7 @@ class Planner:
                     hint="Restore the sealed metadata with `lakewarden table restore`.",
                 )
             if table.seal is None:
-                # What a load refuses, a plan refuses.
+                # A plan refuses what a load refuses.
                 self._context.inspector.whole(table)
             snapshot = _snapshot(table, request)
             schema = _schema(table, snapshot, request)
@@ -179,7 +179,8 @@ class Planner:
             shown = ShownPartitions(table.metadata.specs(), schema, columns.field_ids)
             planned = self._files(table, snapshot, schema, request, shown)
             if self._context.authorizer.policies() is not authorizer.policies():
-                # Reading manifests may take long, and no key is released by policies of the past.
+                # Reading manifests can take long, and keys are released by the policies that are in force
+                # then.
                 authorizer = self._context.authorizer.settled(records)
                 again = visible(view_of(authorizer, caller, table), Scan(columns.names, scan.every))
                 authorize(authorizer, caller, table, again.reading)
@@ -207,7 +208,7 @@ class Planner:
     def _loaded(
         self, authorizer: Authorizer, caller: Caller, name: TableName, owner: str | None
     ) -> LoadedTable:
-        """The table; who may not load it is answered alike whether there is one or not."""
+        """Load the table. A caller who cannot load it gets the same error whether it exists or not."""
         ways = loading_ways(caller, name, owner)
         try:
             table = self._context.loader.load(name)
@@ -241,7 +242,7 @@ class Planner:
         whole = request.files is not None
 
         def kept(files: Gathered) -> pa.Table:
-            """Those files that may hold wanted rows; all of them where files are chosen by path."""
+            """Return the files that can hold matching rows, or all files if they are chosen by path."""
             mask = pc.not_equal(files.entries["status"], DELETED)
             spec_id, path = files.listed.partition_spec_id, files.listed.manifest_path
             if not whole:
@@ -269,7 +270,7 @@ class Planner:
 
 
 def _naming_manifest(kept: Callable[[Gathered], pa.Table], files: Gathered) -> pa.Table:
-    """What is kept of manifests that were put together; an error names the very one."""
+    """Return what is kept of combined manifests. An error names the manifest."""
     try:
         return kept(files)
     except MetadataInvalid:
@@ -279,19 +280,19 @@ def _naming_manifest(kept: Callable[[Gathered], pa.Table], files: Gathered) -> p
 
 
 def _require_inside(table: LoadedTable, entries: pa.Table) -> None:
-    """Every live path of manifests is checked, whether it will be read or not."""
+    """Check every live path of the manifests, including those that the scan does not read."""
     live = pc.not_equal(entries["status"], DELETED)
     refuse_outside(table.governed.allowed, entries["file_path"].filter(live), table.name, "files")
 
 
 def _unmasked(request: ScanRequest, schema: Schema, masked: frozenset[int]) -> ScanRequest:
-    """The request without what its filter asks of masked columns."""
+    """Remove the conditions on masked columns from the request's filter."""
     row_filter = weakened(request.filter, schema, masked, case_sensitive=request.case_sensitive)
     return replace(request, filter=row_filter)
 
 
 def _require_sight(authorizer: Authorizer, caller: Caller, name: TableName, owner: str | None) -> None:
-    """Refuse those without any right before anything is told of the table."""
+    """Refuse callers without any privilege before anything about the table is revealed."""
     any_right = privileges.table_request(caller.principal, name.database, name.name, "_any", owner)
     if not authorizer.decide([any_right]).allowed:
         select = privileges.table_request(caller.principal, name.database, name.name, "select", owner)
@@ -330,7 +331,7 @@ def _snapshot(table: LoadedTable, request: ScanRequest) -> Snapshot | None:
 
 
 def _schema(table: LoadedTable, snapshot: Snapshot | None, request: ScanRequest) -> Schema:
-    """A branch is read with today's schema; a snapshot, tag or time with the schema of then."""
+    """Return the schema to read with: the current one for a branch, else that of the snapshot."""
     metadata = table.metadata
     branch = request.ref is not None and metadata.refs[request.ref].snapshot_ref_type == "branch"
     past = request.snapshot_id is not None or request.as_of_ms is not None or (request.ref and not branch)

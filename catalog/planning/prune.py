@@ -1,14 +1,13 @@
-"""Spares files from being read that cannot hold rows matching a filter.
+"""Skips files that cannot hold rows matching a filter.
 
-Three steps, each of which only ever skips what provably does not match:
+Each of three steps skips only what provably does not match:
 
 1. whole manifests, by the partition summaries in the manifest list;
-2. files, by their partition, decided once for each distinct partition tuple;
+2. files, by their partition, evaluated once for each distinct partition tuple;
 3. files, by their column statistics, for all files of a manifest at once (see `metrics`).
 
-Columns may be named whose statistics are the only ones usable (the others belong to columns that the
-principal may not see). A condition on another column counts as true in all three steps, since partitions tell
-of a column what its statistics tell.
+The statistics of some columns can be excluded, because the principal cannot read these columns. A condition
+on such a column counts as true in all three steps, since partitions reveal as much as statistics.
 """
 
 from __future__ import annotations
@@ -86,11 +85,11 @@ class Pruner:
 
     @property
     def columns(self) -> frozenset[int]:
-        """The columns that the filter is about, as far as they may be used."""
+        """Return the usable columns of the filter."""
         return self._columns
 
     def may_match(self, statistics: Mapping[int, FieldStatistics], rows: int) -> Mask:
-        """Which of some files may hold matching rows by the statistics of their columns.
+        """Return one flag per file: whether it can hold matching rows, by its column statistics.
 
         Args:
             statistics: by column id, those of `columns`.
@@ -99,7 +98,7 @@ class Pruner:
         return may_match(self._bound, statistics, rows)
 
     def keeps_manifest(self, entry: ManifestListEntry) -> bool:
-        """Whether a manifest may list files with matching rows.
+        """Return whether a manifest can list files with matching rows.
 
         Raises:
             MetadataInvalid: the manifest is of an unknown partition spec, or summarized by another.
@@ -124,7 +123,7 @@ class Pruner:
             ) from problem
 
     def keeps(self, decoded: DecodedManifest, spec_id: int, *, path: str | None = None) -> pa.BooleanArray:
-        """Which entries of a manifest may hold matching rows: one flag an entry, never null.
+        """Return one flag per entry of a manifest, never null: whether it can hold matching rows.
 
         Args:
             decoded: the manifest.
@@ -157,7 +156,7 @@ class Pruner:
         return self._partition_filters[spec.spec_id]
 
     def _partitions(self, decoded: DecodedManifest, spec_id: int, path: str | None) -> Mask:
-        """Evaluate the filter's projection once for each distinct tuple of the fields that it looks at."""
+        """Evaluate the filter's projection once for each distinct tuple of its fields."""
         spec = self._spec(spec_id, path)
         schema = Schema(*spec.partition_type(self._schema).fields)
         expression = self._partition_filter(spec)
@@ -181,7 +180,7 @@ class Pruner:
 
 
 class _Prepared(BooleanExpressionVisitor[BooleanExpression]):
-    """Binds what is not bound, and puts true in the place of conditions on columns that may not be used."""
+    """Binds unbound predicates, and replaces conditions on columns that are not usable by true."""
 
     def __init__(self, schema: Schema, case_sensitive: bool, usable: frozenset[int] | None) -> None:
         self._schema = schema
@@ -223,7 +222,7 @@ def _by_field_id(partitions: pa.StructArray) -> dict[int, pa.Array]:
 
 
 def _records(schema: Schema, values: Mapping[int, pa.Array]) -> Iterator[Record]:
-    """Partition tuples in the order of the schema; fields that are not looked at are null."""
+    """Return partition tuples in the order of the schema. Fields that the filter does not use are null."""
     taken = pa.StructArray.from_arrays(list(values.values()), [str(field_id) for field_id in values])
     order = list(values)
     places = [order.index(field.field_id) if field.field_id in values else None for field in schema.fields]
@@ -232,7 +231,7 @@ def _records(schema: Schema, values: Mapping[int, pa.Array]) -> Iterator[Record]
 
 
 def _distinct(columns: list[pa.Array]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each row the number of its tuple, and for each tuple the first row that has it."""
+    """Return the tuple number of each row, and the first row of each tuple."""
     codes = np.zeros(len(columns[0]), np.int64)
     firsts = codes[:1]
     for column in columns:

@@ -1,19 +1,18 @@
-"""Which keys of the planned files a plan releases, and whether the caller may have them.
+"""Decides which keys of the planned files a plan releases, and checks the caller's privileges on them.
 
-- A file under one key alone is opened by it whole. A trusted engine gets that key for any scan that is
-  allowed and holds the other columns back itself. A user's own process must be entitled to all that the key
-  opens: files hold columns that were since dropped or renamed, so that is every column that any schema of the
-  table names.
-- Of a file with column keys go out: the footer's key, and the key of each group with a column that the scan
-  reads or filters by. A file that is older than a field of a struct has nothing of the field; where the
-  struct is in a group, that group's key goes out, since the rest of the struct tells where it is null.
-- Whoever asks, engine or not, the user must be entitled to every column of a released group, so that
-  cryptography and policy say the same.
-- Which columns a key opens is what the file's own key metadata says, checked against its epoch before; by
-  field id, under every name that any schema of the table gives that field. A field that no schema names has
-  no policy, and its key goes to nobody.
-- Entitled is who may select the column unmasked.
-- A user's own process needs `release` on every key that it gets, besides.
+- A file under a single key is opened as a whole by that key. A trusted engine gets the key for every allowed
+  scan, and hides the other columns itself. A user's own process must be entitled to everything that the key
+  opens. Files can hold dropped or renamed columns, so that is every column of every schema of the table.
+- Of a file with column keys, the scan gets the footer's key, and the key of each group with a column that it
+  reads or filters by. A file that is older than a field of a struct has no data of the field. If the struct
+  is in a group, that group's key is released, since the rest of the struct shows where it is null.
+- In every case, the user must be entitled to every column of a released group, so that cryptography and
+  policy agree.
+- The file's key metadata, checked against its epoch, decides which columns a key opens: by field id, under
+  every name of the field in any schema of the table. A field without a name has no policy, and its key is not
+  released.
+- A user is entitled to a column who has unmasked `select` on it.
+- A user's own process also needs `release` on every key that it gets.
 
 The footer's key shows the names and types of all columns, the sizes of the encrypted ones, and the statistics
 of those that are not encrypted (docs/column-keys.md).
@@ -39,7 +38,7 @@ from policy.visible import refused_key
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A key that would be released.
+    """A key to release.
 
     Attributes:
         key_id: the master key id.
@@ -55,7 +54,7 @@ class _Opened:
 def release(
     authorizer: Authorizer, caller: Caller, table: LoadedTable, columns: ScanColumns, forms: Sequence[Form]
 ) -> list[FormKeys]:
-    """The encrypted files of a scan with the keys that the caller gets.
+    """Return the encrypted files of a scan with the keys that the caller gets.
 
     Args:
         authorizer: decides and records.
@@ -80,7 +79,7 @@ def release(
 
 
 def _needed(entries: tuple[KeyEntry, ...], columns: ScanColumns) -> tuple[int, ...]:
-    """The places of the keys that a scan needs: the footer's, and those of groups that it touches."""
+    """Return the indexes of the keys that a scan needs: the footer's, and those of its column groups."""
     groups = [entry.bound.field_ids for entry in entries]
     covered = {field_id for ids in groups for field_id in ids}
     absent = columns.field_ids - covered
@@ -94,7 +93,7 @@ def _opened(entries: tuple[KeyEntry, ...], place: int) -> _Opened:
 
 
 def _releases(caller: Caller, opened: set[_Opened]) -> list[AccessRequest]:
-    """A user's own process needs `release` on the keys of groups too; the footers' were asked for before."""
+    """Check `release` on the keys of groups for a user's own process; the footers' were checked before."""
     if caller.engine is not None:
         return []
     return privileges.key_requests(
@@ -105,7 +104,7 @@ def _releases(caller: Caller, opened: set[_Opened]) -> list[AccessRequest]:
 def _require_columns(
     authorizer: Authorizer, caller: Caller, table: LoadedTable, key: _Opened
 ) -> list[AccessRequest]:
-    """Refuse, on record, a key that opens a column which the caller may not have.
+    """Refuse and record a key that opens a column to which the caller is not entitled.
 
     Returns:
         what was granted, for the record.
@@ -124,7 +123,7 @@ def _require_columns(
 
 
 def _known(table: LoadedTable, field_ids: tuple[int, ...]) -> frozenset[int]:
-    """The fields, each of which a schema of the table names."""
+    """Check that a schema of the table names each field."""
     wanted = frozenset(field_ids)
     unknown = wanted - {field_id for schema in table.metadata.schemas for field_id in schema.field_ids}
     if unknown:

@@ -9,16 +9,16 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """What somebody wants to read.
+    """A request to read a table.
 
     Attributes:
         snapshot_id: the snapshot, or
         ref: the branch or tag, or
         as_of_ms: the time, in milliseconds since 1970, as of which to read; by default the current snapshot.
         columns: columns to read, nested ones dotted; None for all.
-        filter: rows that are wanted; files without any may be left out.
+        filter: rows to read; files without any can be skipped.
         case_sensitive: whether names in `columns` and `filter` are.
-        files: paths of the data files to read and no others, in order to write their rows anew; None for all.
+        files: paths of the only data files to read, in order to rewrite their rows; None for all.
     """
 
     snapshot_id: int | None = None

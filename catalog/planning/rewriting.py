@@ -1,7 +1,7 @@
-"""Scans of chosen files, whose rows are rewritten and whose files then go.
+"""Restricts a scan to files whose rows are rewritten.
 
-Such a scan is whole: it reads every column, unmasked, and every row. A column or a row that the reader is not
-shown would be lost with the file.
+Such a scan reads every column, unmasked, and every row. A column or row that is hidden from the reader would
+be lost with the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from policy.errors import NotSupportedYet, RequestInvalid
 
 
 def require_whole(table: LoadedTable, schema: Schema, columns: ScanColumns, request: ScanRequest) -> None:
-    """Refuse to restrict a scan to files unless it reads all columns and rows of them.
+    """Refuse to restrict a scan to files unless it reads all their columns and rows.
 
     Raises:
         RequestInvalid: it does not, or rows are not read as of a branch's head.
@@ -38,7 +38,7 @@ def require_whole(table: LoadedTable, schema: Schema, columns: ScanColumns, requ
 
 
 def those_of(files: pa.Table, wanted: frozenset[str], table: LoadedTable) -> pa.Table:
-    """The planned rows of the wanted files.
+    """Return the planned rows of the requested files.
 
     Raises:
         CommitConflict: one is not in the table any more.

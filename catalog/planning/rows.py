@@ -1,4 +1,4 @@
-"""The files of a plan as Arrow.
+"""Builds the Arrow table of a plan's files.
 
 One row a file: data files first, then the delete files that apply to them.
 
@@ -68,12 +68,12 @@ _KEY: Final = pa.struct(
 
 
 def empty_rows() -> pa.Table:
-    """No file."""
+    """Return a table without files."""
     return _PLANNED.empty_table()
 
 
 def planned_rows(entries: pa.Table, listed: ManifestListEntry, shown: ShownPartitions) -> pa.Table:
-    """Manifest entries as rows of a plan, before keys and deletes.
+    """Convert manifest entries to rows of a plan, without keys and deletes.
 
     Args:
         entries: entries of one manifest, with inherited numbers.
@@ -95,7 +95,7 @@ def planned_rows(entries: pa.Table, listed: ManifestListEntry, shown: ShownParti
 
 
 def with_keys(planned: pa.Table, forms: Sequence[Form], keys: ScanKeys | None) -> pa.Table:
-    """The rows of a plan with algorithm, footer and data keys in place of key metadata.
+    """Replace key metadata by algorithm, footer and data keys.
 
     Key metadata was checked against the epoch of its file, so that what it states is what the epoch says.
 
@@ -120,7 +120,7 @@ def with_keys(planned: pa.Table, forms: Sequence[Form], keys: ScanKeys | None) -
 
 
 def require_formats(planned: pa.Table, forms: Sequence[Form], table: str) -> None:
-    """Each algorithm is one of the format that the manifest says the file has.
+    """Check that each algorithm fits the file format in the manifest.
 
     Raises:
         EncryptionPolicyViolation: it is not.
@@ -141,7 +141,7 @@ def require_formats(planned: pa.Table, forms: Sequence[Form], table: str) -> Non
 
 
 def _digests(count: int, forms: Sequence[Form], kind: Callable[[Form], Bytes | None]) -> pa.Array:
-    """The digests of one kind, file by file; null where the key metadata has none."""
+    """Return the digests of one kind, one per file; null if the key metadata has none."""
     found: list[bytes | None] = [None] * count
     for form in forms:
         digests = kind(form)
@@ -152,7 +152,7 @@ def _digests(count: int, forms: Sequence[Form], kind: Callable[[Form], Bytes | N
 
 
 def _form_of(count: int, forms: Sequence[Form]) -> pa.Array:
-    """For each row the place of its form; null for a file in plaintext."""
+    """Return the index of each row's form; null for a file in plaintext."""
     places = np.full(count, -1, np.int32)
     for place, form in enumerate(forms):
         places[form.rows] = place
@@ -160,7 +160,7 @@ def _form_of(count: int, forms: Sequence[Form]) -> pa.Array:
 
 
 def _keys(form_of: pa.Array, keys: ScanKeys | None) -> pa.Array:
-    """The keys of each file: what they are called, which is the same for most files, and their bytes."""
+    """Return the keys of each file: their names, which are the same for most files, and their bytes."""
     if keys is None:
         return pa.nulls(len(form_of), pa.list_(_KEY))
     wrapped, label = keys.wrapped, pa.array(keys.wrapped.label)

@@ -1,11 +1,11 @@
-"""Spares files by bounds and counts that are sealed in their key metadata.
+"""Skips files by the encrypted bounds and counts in their key metadata.
 
-- Only what the planner already may look at: the filter's columns, which the caller may select unmasked.
-- Only files that are left after partitions and clear statistics, and of those the keys that cover a column of
-  the filter. Their key metadata is checked against the epochs first.
-- Of a column that a file encrypts, what is sealed counts, whatever the manifest says of it. Files that are in
-  clear on a column go by the manifest, so that both mix in one scan.
-- Nothing that was opened outlives the plan.
+- Only the filter's columns are used, which the caller can select unmasked.
+- Only files that remain after pruning by partitions and plaintext statistics are opened, with the keys that
+  cover a column of the filter. Their key metadata is checked against the epochs first.
+- For a column that a file encrypts, the encrypted statistics count, not those of the manifest. For a
+  plaintext column, the manifest counts. One scan can have both.
+- Decrypted statistics are not kept after the plan.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SealedPruner:
         self._pruner = pruner
 
     def keeps(self, gathered: Gathered, kept: pa.BooleanArray) -> pa.BooleanArray:
-        """Which of the entries that are kept so far may hold matching rows.
+        """Return which of the entries that are kept so far can hold matching rows.
 
         Args:
             gathered: manifests.
@@ -78,7 +78,7 @@ def _taken(statistics: FieldStatistics, rows: Rows) -> FieldStatistics:
 def _merged(
     statistics: Mapping[int, FieldStatistics], part: tuple[Rows, Mapping[int, ColumnOfFiles]]
 ) -> dict[int, FieldStatistics]:
-    """Statistics with those of some rows replaced."""
+    """Replace the statistics of some rows."""
     rows, columns = part
     merged = dict(statistics)
     for field_id, sealed in columns.items():

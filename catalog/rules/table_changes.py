@@ -2,7 +2,7 @@
 
 A client's updates are parted into those of metadata.json and those of governed properties, and classified by
 the right they need. A commit that mixes governed properties with a snapshot is refused, except where the
-table is made again: whoever reads must know which rules a snapshot was checked against.
+table is made again: readers must know which rules a snapshot was checked against.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""ALTER TABLE for engines: changes of columns and properties by name, in one commit.
+"""Alters tables for engines: changes columns and properties by name, in one commit.
 
-Engines say what they want by names; field ids are given out here, on the metadata that the commit is built
-on. The commit takes the way of every other one: rights, encryption rules and gates are the same. Where
-another commit came in between, the changes are made again on top of it, as if they had been asked for then.
+Engines name columns; field ids are assigned here, on the metadata that the commit is based on. The commit is
+checked like every other: privileges and encryption rules are the same. After a conflict with another commit,
+the changes are applied again on top of it, as if they were requested then.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ADDED_LAST: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class SetProperty:
-    """A table property, ordinary or governed, gets a value."""
+    """Sets a table property, ordinary or governed."""
 
     name: str
     value: str
@@ -55,7 +55,7 @@ class SetProperty:
 
 @dataclass(frozen=True, slots=True)
 class RemoveProperty:
-    """A table property goes; one that is not there is no error."""
+    """Removes a table property; a missing one is no error."""
 
     name: str
 
@@ -68,7 +68,7 @@ class Alterer:
 
     Args:
         context: the parts that services share.
-        committer: takes the commits.
+        committer: commits the changes.
     """
 
     def __init__(self, context: ServiceContext, committer: Committer) -> None:
@@ -76,14 +76,14 @@ class Alterer:
         self._committer = committer
 
     def alter(self, caller: Caller, name: TableName, changes: Sequence[Change]) -> LoadedTable:
-        """Make changes, in order, in one commit.
+        """Apply changes, in order, in one commit.
 
         Raises:
             NotAuthorized: ALTER on the table is needed, and what the changes themselves need.
             RequestInvalid: a change cannot be made; nothing was changed.
             as `Committer.commit` otherwise.
         """
-        # Nothing is told of the columns to those who may not alter them.
+        # Nothing about the columns is revealed to callers who cannot alter them.
         self._context.authorizer.screen(caller, "table.commit", str(name), self._right(caller, name))
 
         def look() -> LoadedTable:
@@ -109,7 +109,7 @@ class Alterer:
 def _commit_of(
     table: LoadedTable, changes: Sequence[Change]
 ) -> tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]:
-    """What a client would send to have these changes made."""
+    """Convert changes to the requirements and updates of a client's commit."""
     columns = [each for each in changes if not isinstance(each, SetProperty | RemoveProperty)]
     properties = [each for each in changes if isinstance(each, SetProperty | RemoveProperty)]
     updates = [*_schema_updates(table, columns), *_property_updates(properties)]
@@ -122,7 +122,7 @@ def _commit_of(
 
 
 def _schema_updates(table: LoadedTable, changes: Sequence[ColumnChange]) -> list[TableUpdate]:
-    # A transaction that is read out and never committed reads nothing, and needs no catalog.
+    # The transaction is never committed, so it needs no catalog.
     identifier = (*table.record.name.namespace, table.record.name.name)
     transaction = Transaction(
         Table(identifier, table.metadata, table.metadata_location, cast(FileIO, None), cast(Catalog, None))
@@ -137,7 +137,7 @@ def _schema_updates(table: LoadedTable, changes: Sequence[ColumnChange]) -> list
 
 
 def _make(transaction: Transaction, change: ColumnChange, table: str) -> None:
-    """Make one change on top of those before it."""
+    """Apply one change after the previous ones."""
     metadata = transaction.table_metadata
     try:
         with transaction.update_schema() as update:
@@ -147,7 +147,8 @@ def _make(transaction: Transaction, change: ColumnChange, table: str) -> None:
         refusal.table = table
         raise
     except (IcebergValidationError, ValueError, KeyError, TypeError) as error:
-        # pydantic's ValidationError is a ValueError; its text may repeat input, so only the kind is told.
+        # pydantic's ValidationError is a ValueError. Its text can repeat input, so the message names only
+        # its type.
         plain = type(error) in (ValueError, IcebergValidationError)
         text = str(error)[:_MESSAGE_LENGTH] if plain else type(error).__name__
         raise RequestInvalid(
@@ -159,7 +160,7 @@ def _make(transaction: Transaction, change: ColumnChange, table: str) -> None:
 
 
 def _current_schema(before: TableMetadata, after: Schema) -> list[TableUpdate]:
-    """One new schema, however many steps led to it; or one that the table has had before."""
+    """Return the updates for the final schema: a new one, or one that the table had before."""
     known = next((each.schema_id for each in before.schemas if each == after), None)
     if known is not None:
         return [SetCurrentSchemaUpdate(schema_id=known)]
@@ -169,14 +170,14 @@ def _current_schema(before: TableMetadata, after: Schema) -> list[TableUpdate]:
 
 
 def _sources(metadata: TableMetadata) -> frozenset[int]:
-    """The columns that partition or sort the table today."""
+    """Return the columns that partition or sort the table."""
     partitioned = [field.source_id for field in metadata.spec().fields if str(field.transform) != "void"]
     sorted_by = [field.source_id for field in metadata.sort_order().fields if str(field.transform) != "void"]
     return frozenset(partitioned + sorted_by)
 
 
 def _property_updates(changes: Sequence[SetProperty | RemoveProperty]) -> list[TableUpdate]:
-    """The last word on each ordinary property counts; all words on governed ones have to agree."""
+    """Return the property updates. The last value of an ordinary property counts; governed ones must agree."""
     governed = [each for each in changes if governed_names.is_governed(each.name)]
     last: dict[str, str | None] = {
         each.name: each.value if isinstance(each, SetProperty) else None

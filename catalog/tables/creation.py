@@ -1,7 +1,7 @@
-"""Creates tables, at once or in two steps: staged under `/v1` by a client that commits what it was shown.
+"""Creates tables, at once or staged: a client of `/v1` first gets an identity, and commits later.
 
-What an engine creates together with its first rows is in `catalog.writes.staged_writes`; tables that other
-catalogs made, in `catalog.tables.registration`.
+`catalog.writes.staged_writes` creates tables with their first rows for engines. `catalog.tables.registration`
+takes tables from other catalogs.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Creator:
             return self._publish(caller, draft, overlaps)
 
     def stage(self, caller: Caller, new: NewTable) -> tuple[TableMetadata, dict[str, str]]:
-        """Give out the identity of a table whose creation a later commit completes.
+        """Stage a table: return the identity with which a later commit creates it.
 
         Returns:
             its metadata, without governed properties, and the governed properties as the user gave them.
@@ -99,7 +99,7 @@ class Creator:
         requirements: Sequence[TableRequirement],
         updates: Sequence[TableUpdate],
     ) -> LoadedTable:
-        """Complete the creation of a staged table, with its first snapshot if one is brought.
+        """Create a staged table, with its first snapshot if the commit has one.
 
         Raises:
             as `create`; and whatever rule the snapshot breaks.
@@ -141,7 +141,7 @@ class Creator:
         return Draft(record, metadata, wanted, paths, changes.governed_set)
 
     def _staged_record(self, caller: Caller, name: TableName, updates: Sequence[TableUpdate]) -> TableRecord:
-        """The identity that was given out for this table; clients do not make one up."""
+        """Return the staged identity of this table. Clients cannot choose one."""
         uuids = [update.uuid for update in updates if isinstance(update, AssignUUIDUpdate)]
         locations = [update.location for update in updates if isinstance(update, SetLocationUpdate)]
         if len(uuids) != 1 or len(locations) != 1:
@@ -163,7 +163,7 @@ class Creator:
             raise _not_staged(name)
         location = Location.parse(row.location)
         record = new_record(caller, name, uuids[0], location, default=row.default_location)
-        # A creation that was cut short is begun again under its internal id.
+        # An interrupted creation is repeated under its internal id.
         return replace(record, id=known.id) if known and known.state is TableState.PREPARED else record
 
     def _publish(self, caller: Caller, draft: Draft, overlaps: frozenset[str]) -> LoadedTable:

@@ -1,9 +1,9 @@
-"""Tables to be created: what a user asks for becomes identity, metadata and rules, and is authorized.
+"""Drafts new tables: turns a request into identity, metadata and governed properties, and authorizes it.
 
 - The catalog gives each table its UUID and, unless the user names one, its location
   `<warehouse>/<namespace>/<table>-<uuid>`: a name used again never inherits a directory.
-- The allowed list of a new table is the location; a location that the user names is authorized like any other
-  path of the list, and needs ALTER on every table whose location overlaps.
+- The default allow-list is the location. A location that the user names is authorized like any other path of
+  the list, and needs ALTER on every table whose location overlaps.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _FORMAT_VERSION: Final = "format-version"
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """What a user wants created.
+    """A request for a new table.
 
     Attributes:
         name: its name.
         schema: its columns.
-        location: where the user wants it, or None for the default.
-        partition_spec: how it is partitioned.
-        sort_order: how it is sorted.
+        location: the requested location, or None for the default.
+        partition_spec: its partition spec.
+        sort_order: its sort order.
         properties: table properties, governed ones among them.
     """
 
@@ -70,10 +70,10 @@ class Draft:
 
     Attributes:
         record: its identity.
-        metadata: as it is to be, without governed properties.
-        wanted: what is to govern it.
-        write_paths: where its properties send writers.
-        given: its governed properties as the user gave them.
+        metadata: its first metadata, without governed properties.
+        wanted: its allow-list and encryption specification.
+        write_paths: locations for writers in its properties.
+        given: its governed properties as requested.
     """
 
     record: TableRecord
@@ -84,7 +84,7 @@ class Draft:
 
 
 class Drafter:
-    """Drafts tables, and decides whether they may be created.
+    """Drafts new tables, and checks that they are permitted.
 
     Args:
         context: the parts that services share.
@@ -95,15 +95,15 @@ class Drafter:
         self._warehouse = Location.parse(context.settings.warehouse)
 
     def may_create(self, caller: Caller, action: str, name: TableName) -> None:
-        """Refuse those who may not create the table before anything they sent is looked at."""
+        """Refuse callers who cannot create the table before their request is parsed."""
         request = privileges.table_request(caller.principal, name.database, name.name, "create")
         self._context.authorizer.screen(caller, action, str(name), request)
 
     def draft(self, caller: Caller, new: NewTable) -> Draft:
-        """What the table would be; nothing is decided yet.
+        """Draft the table. No privilege is checked yet.
 
         Raises:
-            InvalidInput: what the user asks for makes no table.
+            InvalidInput: the request does not describe a valid table.
         """
         table_uuid = uuid4()
         governed, ordinary = governed_names.split(new.properties or {})
@@ -130,10 +130,10 @@ class Drafter:
     def authorize(
         self, caller: Caller, action: str, draft: Draft, also: Iterable[AccessRequest] = ()
     ) -> frozenset[str]:
-        """Everything in one request: the table, every path, every key, every overlap, and what else is asked.
+        """Check the privileges on the table, each path, key and overlap, and `also`, as one decision.
 
         Returns:
-            ids of the tables that may be overlapped.
+            ids of the tables that the location is permitted to overlap.
 
         Raises:
             NotAuthorized: a part is not granted.
@@ -163,7 +163,7 @@ class Drafter:
         return frozenset(other.id for other in others)
 
     def check_rules(self, name: TableName, metadata: TableMetadata, spec: EncryptionSpec) -> None:
-        """Hold the table against the encryption rules; told only to those who may create it.
+        """Check the table by the encryption rules, after the caller's privileges.
 
         Raises:
             EncryptionPolicyViolation: it breaks one.
@@ -171,7 +171,7 @@ class Drafter:
         self._context.encryption.of_new(name, metadata, spec).enforce(str(name))
 
     def require_free(self, name: TableName) -> None:
-        """Make sure that the table can be created; told only to those who may.
+        """Check that the namespace exists and the name is free, after the caller's privileges.
 
         Raises:
             NoSuchNamespace, TableExists: as it says.
@@ -192,7 +192,7 @@ class Drafter:
 def new_record(
     caller: Caller, name: TableName, table_uuid: UUID, location: Location, *, default: bool
 ) -> TableRecord:
-    """The identity of a table whose creation is under way; it belongs to whoever creates it."""
+    """Return the identity of a new table. The caller is its owner."""
     return TableRecord(
         id=table_state.new_table_id(),
         table_uuid=table_uuid,

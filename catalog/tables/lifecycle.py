@@ -1,11 +1,11 @@
-"""Names and ends of tables: rename, drop, purge.
+"""Renames, drops and purges tables.
 
 - A dropped table leaves a tombstone: its name is free, its UUID and its location are not.
-- A purge takes the table's keys and its files, at once. Copies of the files, wherever they are, are lost with
-  the keys. The keys go in the transaction that takes the name, so that nobody registers the table again with
-  keys that are about to go. Cut short, the rest is for the next clean-up.
-- What takes a name away or gives one is recorded as intended before the pointer changes: cut short before,
-  nothing has happened; cut short after, `loading.settle` finishes it.
+- A purge deletes the table's keys and files at once. Without the keys, all copies of the files are
+  unreadable. The keys are deleted in the transaction that frees the name, so that the table cannot be
+  registered again with keys that are about to be deleted. After an interruption, the next clean-up continues.
+- The intention to free or assign a name is recorded before the pointer changes. An interruption before that
+  has no effect; after it, `loading.settle` completes the operation.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from catalog.state import claims, seals, table_state
 from catalog.state.table_state import TableRecord, TableState
 from policy.location.location import Location
 
-#: A drop that has taken longer than this was cut short.
+#: A drop that takes longer than this was interrupted.
 _CUT_SHORT_MS: Final = 3600 * 1000
-#: How often a drop looks for the pointer again that commits go on moving.
+#: How often a drop loads the pointer again because of concurrent commits.
 _ATTEMPTS: Final = 20
 
 
@@ -44,7 +44,7 @@ class Lifecycle:
         self._context = context
 
     def rename(self, caller: Caller, source: TableName, target: TableName) -> None:
-        """Give a table another name; its UUID, location, governed state and keys stay.
+        """Rename a table. Its UUID, location, governed state and keys stay.
 
         Raises:
             NotAuthorized: ALTER on the source and CREATE on the target are needed; unmasked SELECT on every
@@ -76,7 +76,7 @@ class Lifecycle:
         crash_points.point("rename:bound")
 
     def _renamed(self, caller: Caller, source: TableName, target: TableName, both: str) -> LoadedTable:
-        """The table, if the caller may give it the other name."""
+        """Load the table, and check that the caller can rename it."""
         principal, owner = caller.principal, self._context.loader.owner(source)
         requests = [
             privileges.table_request(principal, source.database, source.name, "alter", owner),
@@ -98,7 +98,7 @@ class Lifecycle:
         return table
 
     def drop(self, caller: Caller, name: TableName) -> None:
-        """Drop a table, whatever state its metadata is in; its files stay.
+        """Drop a table in any state. Its files stay.
 
         Raises:
             NotAuthorized: DROP on the table is needed.
@@ -137,7 +137,7 @@ class Lifecycle:
         return foreign
 
     def clean_up(self) -> int:
-        """Finish drops and purges that were cut short; how many tables' files were deleted.
+        """Complete interrupted drops and purges; return the number of tables whose files were deleted.
 
         A drop that was cut short before it took effect is taken back. Files of a purged table are deleted
         where the catalog chose the place and nothing else is there.
@@ -164,7 +164,7 @@ class Lifecycle:
         return True
 
     def _is_alone(self, record: TableRecord) -> bool:
-        """Whether all below a table's location is its own."""
+        """Return whether all files below a table's location are its own."""
         with read(self._context.engine) as connection:
             return not claims.is_shared(connection, self._context.catalog, record, self._context.now_ms())
 
@@ -187,7 +187,7 @@ class Lifecycle:
         crash_points.point("drop:buried")
 
     def _unpointed(self, record: TableRecord) -> bool:
-        """Remove the table's own pointer, never that of another table that has the name by now."""
+        """Remove the table's pointer, never that of another table that has the name now."""
         for _ in range(_ATTEMPTS):
             pointer = self._context.pointers.load(record.name)
             with read(self._context.engine) as connection:
@@ -199,7 +199,7 @@ class Lifecycle:
         return False
 
     def _files(self, table: LoadedTable) -> tuple[set[Location], int]:
-        """The files that the table names inside of its location, and how many it names elsewhere."""
+        """Return the table's files inside of its location, and the number of its files elsewhere."""
         named = self._context.inspector.all_paths(table) | {table.metadata_location}
         named |= {entry.metadata_file for entry in table.metadata.metadata_log}
         locations = {Location.parse(path) for path in named}

@@ -1,7 +1,7 @@
-"""Namespaces: made, listed, changed and dropped by those whom a policy allows to.
+"""Creates, lists, alters and drops namespaces.
 
-A list shows only what the caller has some right on. A namespace's location is authorized like any other path;
-it is never a default location for tables, because only the configured warehouse is.
+A list shows only what the caller has a privilege on. A namespace's location is authorized like any other
+path. It is never a default location for tables: only the configured warehouse is.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Namespaces:
         self._context.pointers.create_namespace(namespace, properties)
 
     def load(self, caller: Caller, namespace: Namespace) -> dict[str, str]:
-        """The properties of a namespace.
+        """Return the properties of a namespace.
 
         Raises:
             NotAuthorized: the caller has no right in it.
@@ -60,12 +60,12 @@ class Namespaces:
         return self._existing(namespace)
 
     def exists(self, caller: Caller, namespace: Namespace) -> bool:
-        """Whether there is such a namespace; told to those who have some right in it."""
+        """Return whether a namespace exists, if the caller has a privilege in it."""
         self._require(caller, "namespace.load", namespace, "_any", {})
         return self._context.pointers.namespace_properties(namespace) is not None
 
     def children(self, caller: Caller, parent: Namespace) -> list[Namespace]:
-        """The namespaces directly below `parent` that the caller has some right in.
+        """List the namespaces directly below `parent` in which the caller has a privilege.
 
         Raises:
             NoSuchNamespace: there is no such parent.
@@ -82,7 +82,7 @@ class Namespaces:
         return visible
 
     def tables(self, caller: Caller, namespace: Namespace) -> list[TableName]:
-        """The governed tables of a namespace that the caller has some right on.
+        """List the governed tables of a namespace on which the caller has a privilege.
 
         Raises:
             NotAuthorized: the caller has no right in the namespace.
@@ -108,7 +108,7 @@ class Namespaces:
     def update(
         self, caller: Caller, namespace: Namespace, removals: Iterable[str], updates: dict[str, str]
     ) -> tuple[list[str], list[str], list[str]]:
-        """Change the properties that are named; a change of others at the same time is not undone.
+        """Change the named properties. Concurrent changes of other properties are kept.
 
         Returns:
             the names updated, removed, and asked to be removed but missing.

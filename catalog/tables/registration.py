@@ -1,8 +1,8 @@
-"""Takes over tables, and metadata, that did not come through the catalog: register, adopt, reseal, restore.
+"""Registers, adopts, reseals and restores tables and metadata that did not come through the catalog.
 
-- Nothing that was not checked as a whole is ever sealed, and what it names (location, write paths, overlaps)
-  is authorized as if a commit had set it.
-- A dropped table is registered again as itself (`revival`).
+- Metadata is sealed only after it was checked as a whole. Its location, write paths and overlaps are
+  authorized as if a commit had set them.
+- A dropped table is registered again with its identity (`undrop`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from policy.privileges.requests import AccessRequest
 
 
 class Registration:
-    """Seals tables that were made elsewhere, and metadata that was put behind the catalog's back.
+    """Seals tables of other catalogs, and metadata that was written without the catalog.
 
     Args:
         context: the parts that services share.
@@ -49,7 +49,7 @@ class Registration:
         self._undrop = Undrop(context)
 
     def register(self, caller: Caller, name: TableName, metadata_location: str) -> LoadedTable:
-        """Take over a table from its metadata.json.
+        """Register a table from its metadata.json.
 
         Raises:
             NotAuthorized: CREATE on the name, RWStorage on location and metadata, and ALTER on each table
@@ -70,7 +70,7 @@ class Registration:
             return self._register(caller, name, location, first)
 
     def adopt(self, caller: Caller, name: TableName) -> LoadedTable:
-        """Govern a table whose pointer another catalog made in the same pointer store.
+        """Govern a table whose pointer another catalog created in the same pointer store.
 
         Raises:
             as `register`; NoSuchTable if the pointer store does not know it.
@@ -91,7 +91,7 @@ class Registration:
             return self._register(caller, name, location, first)
 
     def reseal(self, caller: Caller, name: TableName) -> LoadedTable:
-        """Check metadata that a writer put behind the catalog's back as a whole, and seal it.
+        """Check metadata that was written without the catalog as a whole, and seal it.
 
         Raises:
             NotAuthorized: ALTER and UPDATE on the table are needed, since schema and snapshots may be others,
@@ -133,7 +133,7 @@ class Registration:
             return replace(table, seal=self._seal_in_place(caller, table, files))
 
     def restore(self, caller: Caller, name: TableName) -> LoadedTable:
-        """Put the pointer back on the metadata that was sealed last.
+        """Set the pointer to the metadata that was sealed last.
 
         Raises:
             NotAuthorized: ALTER on the table is needed.
@@ -202,10 +202,10 @@ class Registration:
         first: list[AccessRequest],
         exempt: Location | None,
     ) -> frozenset[str]:
-        """What the metadata names is authorized as if a commit had set it.
+        """Authorize the locations in the metadata as if a commit had set them.
 
         Returns:
-            ids of the tables that may be overlapped.
+            ids of the tables that the location is permitted to overlap.
         """
         principal, table = caller.principal, str(record.name)
         location = Location.parse(metadata.location)
@@ -247,7 +247,7 @@ class Registration:
     def _resume(
         self, record: TableRecord, known: TableRecord, location: Location, data: bytes
     ) -> LoadedTable:
-        """Finish what was checked, prepared and then cut short, for the same user under the same name."""
+        """Complete an interrupted registration for the same user and name."""
         with read(self._context.engine) as connection:
             seal = seals.find(connection, location.original)
         mine = (known.name, known.owner) == (record.name, record.owner)
@@ -270,8 +270,7 @@ class Registration:
         crash_points.point("register:bound")
 
     def _verdict_on_unsealed(self, table: LoadedTable) -> Verdict:
-        """What the encryption rules say of the metadata: as a change of what was sealed last, or, where that
-        cannot be had any more, as a table that is taken over."""
+        """Check the metadata by the encryption rules: as a change of what was sealed last, or as a new table."""
         spec = table.governed.spec
         try:
             sealed = self._sealed_last(table.record)
@@ -282,7 +281,7 @@ class Registration:
         return self._context.encryption.of_change(replace(table, metadata=sealed), table.metadata, spec)
 
     def _sealed_last(self, record: TableRecord) -> TableMetadata | None:
-        """The metadata that was sealed last; None if there was none."""
+        """Return the metadata that was sealed last, or None."""
         with read(self._context.engine) as connection:
             seal = seals.current(connection, record.id)
         if seal is None:
@@ -293,7 +292,7 @@ class Registration:
         return parse_metadata(data, path=path, table=name, max_bytes=self._max_metadata_bytes)
 
     def _seal_in_place(self, caller: Caller, table: LoadedTable, files: tuple[seals.SealedFile, ...]) -> Seal:
-        """Seal the metadata on which the pointer stands already, after the current one."""
+        """Seal the metadata that the pointer names, as the successor of the current one."""
         location = Location.parse(table.metadata_location)
         data = self._context.storage.read(location, limit=self._max_metadata_bytes)
         path, limit = location.original, self._max_metadata_bytes
@@ -338,11 +337,11 @@ class Registration:
 
 
 def _own_location(record: TableRecord) -> Location | None:
-    """The location that needs no authorization: the one that the catalog chose."""
+    """Return the location that needs no authorization: the one that the catalog chose."""
     return record.location if record.default_location else None
 
 
 def _plain(record: TableRecord) -> Governed:
-    """What governs a table that comes from elsewhere: its location, and no encryption."""
+    """Return the governed version of a registered table: its location, and no encryption."""
     spec = EncryptionSpec(Mechanism.PLAINTEXT)
     return Governed(1, AllowList.of([record.location]), spec, Epochs.of([Epoch(0, spec)]))

@@ -1,12 +1,12 @@
-"""Changes of a table's columns, as an engine asks for them, on a schema.
+"""Applies an engine's changes of columns to a schema.
 
-pyiceberg's `UpdateSchema` does the work: it keeps ids, gives out new ones, and never one that was used
-before. What it lets through and a reader could not follow is refused here first:
+pyiceberg's `UpdateSchema` keeps ids and assigns new ones, and never reuses one. Changes that it accepts but
+readers cannot follow are refused here first:
 
-- only what the specification allows becomes of a type (Iceberg table specification, "Schema Evolution");
-- a required column is not added, since the rows that are there have no value for it;
-- a struct keeps at least one field; elements, keys and values are no fields of their own;
-- a name with a dot is not addressed: policies, and pyiceberg, write nested names with dots.
+- types change only as the specification allows (Iceberg table specification, "Schema Evolution");
+- a required column cannot be added, since existing rows have no value for it;
+- a struct keeps at least one field; elements, keys and values cannot be added or dropped by themselves;
+- a name with a dot cannot be used: policies, and pyiceberg, write nested names with dots.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from policy.errors import RequestInvalid
 
 Path = tuple[str, ...]
 
-#: Type to type, beside decimals that get more digits.
+#: Permitted type promotions, beside decimals with more digits.
 _PROMOTIONS: Final = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
 
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """A place among the fields of a struct: behind the sibling of that name."""
+    """A position among the fields of a struct: after the named sibling."""
 
     sibling: str
 
 
-#: Where a column goes; None is the end.
+#: The position of a column; None is the end.
 Position = Literal["first"] | After | None
 
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """A new column; the ids in `type` count for nothing."""
+    """Adds a column. The ids in `type` are ignored."""
 
     path: Path
     type: IcebergType
@@ -61,7 +61,7 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
-    """Another name for a column."""
+    """Renames a column."""
 
     path: Path
     name: str
@@ -69,7 +69,7 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """A column goes; with `if_exists`, one that is not there is no error."""
+    """Drops a column; with `if_exists`, a missing column is no error."""
 
     path: Path
     if_exists: bool = False
@@ -77,7 +77,7 @@ class DropColumn:
 
 @dataclass(frozen=True, slots=True)
 class UpdateType:
-    """A wider type."""
+    """Widens the type of a column."""
 
     path: Path
     type: IcebergType
@@ -85,7 +85,7 @@ class UpdateType:
 
 @dataclass(frozen=True, slots=True)
 class UpdateDoc:
-    """Another comment."""
+    """Changes the comment of a column."""
 
     path: Path
     doc: str
@@ -93,14 +93,14 @@ class UpdateDoc:
 
 @dataclass(frozen=True, slots=True)
 class MakeOptional:
-    """A required column may be null from now on."""
+    """Makes a required column optional."""
 
     path: Path
 
 
 @dataclass(frozen=True, slots=True)
 class MoveColumn:
-    """Another place among its siblings."""
+    """Moves a column among its siblings."""
 
     path: Path
     position: Position
@@ -240,7 +240,7 @@ def _require_absent(schema: Schema, path: Path) -> None:
 
 
 def _require_field(schema: Schema, path: Path) -> NestedField:
-    """A field of a struct: not the element of a list, nor the key or value of a map."""
+    """Return a field of a struct, never the element of a list, nor the key or value of a map."""
     _struct_at(schema, path[:-1])
     field = _found(schema, path)
     if field is None:
@@ -260,7 +260,7 @@ def _struct_at(schema: Schema, path: Path) -> StructType:
 
 
 def _inside(type_: IcebergType) -> list[NestedField]:
-    """Every field in a type, on every level."""
+    """Return every field in a type, on every level."""
     match type_:
         case StructType(fields=fields):
             inner = list(fields)

@@ -1,9 +1,9 @@
 """Brings a dropped table back: the same identity, governed state and keys.
 
-- That takes rights on the old table, and the metadata that was current when it was dropped; what governed it
-  then governs it again.
-- What gives a name is recorded as intended before the pointer changes: cut short before, nothing has
-  happened; cut short after, `loading.settle` finishes it.
+- It needs privileges on the dropped table, and the metadata that was current when it was dropped. The
+  governed version of that time is in force again.
+- The intention to assign the name is recorded before the pointer changes. An interruption before that has no
+  effect; after it, `loading.settle` completes the operation.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Undrop:
             known.name, name, spec
         )
         rights = _rights_on_the_old(caller, known, downgrades)
-        # Policies go by names: a right on the new one must not be a way around a denial of the old one.
+        # Policies refer to names: a privilege on the new name must not bypass a denial of the old one.
         columns = every_name(found) if name != known.name else ColumnNames()
         rights += selects(self._context.authorizer, caller, found, columns)
         self._context.authorizer.require(caller, "table.register", str(name), [*first, *rights])
@@ -99,7 +99,7 @@ class Undrop:
         return table
 
     def _bind(self, known: TableRecord, name: TableName, seal: Seal) -> None:
-        """Let the name and the pointer be the table's again."""
+        """Assign the name and the pointer to the table."""
         location = seal.metadata_location
         with write(self._context.engine) as connection:
             table_state.require_unbound(connection, self._context.catalog, name)
@@ -143,7 +143,7 @@ def _require_dropped(known: TableRecord, name: TableName) -> None:
 
 
 def _rights_on_the_old(caller: Caller, known: TableRecord, downgrades: bool) -> list[AccessRequest]:
-    """What is needed on the table that was dropped; more where it would be protected less."""
+    """Return the required privileges on the dropped table; a downgrade needs more."""
     alter = privileges.table_request(
         caller.principal, known.name.database, known.name.name, "alter", known.owner
     )
@@ -151,7 +151,7 @@ def _rights_on_the_old(caller: Caller, known: TableRecord, downgrades: bool) -> 
 
 
 def point_at(pointers: PointerStore, name: TableName, location: str) -> None:
-    """Make the pointer; one that stands there already (an adopted table, a repeated call) is fine.
+    """Create the pointer. It can exist already: an adopted table, or a repeated call.
 
     Raises:
         TableExists, NoSuchNamespace: as it says.

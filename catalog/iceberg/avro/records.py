@@ -1,6 +1,6 @@
 """Decodes the records of a container into columns, one chunk of blocks at a time.
 
-Why own code: a manifest comes from whoever may write the table's directory. Measured on manifests of ten
+Why own code: a manifest comes from any user who can write the table's directory. Measured on manifests of ten
 columns with all statistics (one core, 20,000 entries, as pyiceberg writes them / with blocks of 64 kB as
 Java does): fastavro decodes 10,000 / 15,000 entries a second, 26,000 / 29,000 without statistics; pyiceberg
 25,000 / 32,000; polars 8,000 / 121,000; DataFusion 100,000 / 410,000. pyiceberg's compiled decoder does not

@@ -48,7 +48,7 @@ final class LakewardenCatalog
   private def own: Option[SparkSession] = session.orElse(active)
 
   /** The session that runs a plan. Where none is active, there is no user: the session that Spark takes by default
-    * can be anybody's.
+    * can be any user's.
     */
   private def active: Option[SparkSession] = SparkSession.getActiveSession
 

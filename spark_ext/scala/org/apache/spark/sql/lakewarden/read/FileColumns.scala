@@ -28,7 +28,7 @@ import org.apache.spark.sql.types._
   * @param locked
   *   ids of leaves under keys that were not released
   * @param doubtful
-  *   ids of fields that somebody without their keys may have described: their types have to be just what the table's
+  *   ids of fields that a writer without their keys could have described: their types have to be just what the table's
   *   are stored as
   */
 private[read] final class FileColumns(

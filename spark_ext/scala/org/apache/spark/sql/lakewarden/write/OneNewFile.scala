@@ -10,7 +10,7 @@ import org.apache.hadoop.util.Progressable
 /** The file system as the writer of one file sees it: its bytes are counted, and hashed on their way.
   *
   * @param hashed
-  *   whether anybody wants the hash, which takes time
+  *   whether the hash is needed, which takes time
   */
 private[write] final class OneNewFile(storage: FileSystem, hashed: Boolean) extends FilterFileSystem(storage) {
   private val sha256 = MessageDigest.getInstance("SHA-256")
