@@ -177,7 +177,7 @@ def _sources(metadata: TableMetadata) -> frozenset[int]:
 
 
 def _property_updates(changes: Sequence[SetProperty | RemoveProperty]) -> list[TableUpdate]:
-    """Return the property updates. The last value of an ordinary property counts; governed ones must agree."""
+    """Return the property updates. The last value of an ordinary one counts; governed ones must agree."""
     governed = [each for each in changes if governed_names.is_governed(each.name)]
     last: dict[str, str | None] = {
         each.name: each.value if isinstance(each, SetProperty) else None

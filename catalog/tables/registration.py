@@ -270,7 +270,7 @@ class Registration:
         crash_points.point("register:bound")
 
     def _verdict_on_unsealed(self, table: LoadedTable) -> Verdict:
-        """Check the metadata by the encryption rules: as a change of what was sealed last, or as a new table."""
+        """Check the metadata by the encryption rules: as a change of what was sealed, or as a new table."""
         spec = table.governed.spec
         try:
             sealed = self._sealed_last(table.record)
