@@ -29,6 +29,7 @@ from catalog.crypto.secret import SecretBytes
 from catalog.envelope.file_digests import FileDigest, FooterDigest
 from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
 from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, open_transported
+from policy.decision import Decision, Reason
 from policy.encryption.specification import Algorithm, Footer
 from policy.errors import LocationNotAllowed, NotSupportedYet
 from policy.location.allow_list import AllowList
@@ -37,13 +38,14 @@ from policy.location.location import Location, shown
 _HEADER: Final = b"lakewarden.plan"
 _TRANSPORT: Final = b"lakewarden.transport-key"
 _NEVER: Final = "never"
+_NOT_CANONICAL: Final = Decision.deny(Reason("location-invalid", "The location is not canonical."))
 #: Bytes that are taken of the answer at once; Arrow asks for few at a time.
 _BUFFER: Final = 1 << 16
 _COLUMNS: Final = frozenset(
     {
-        "content", "file_path", "file_format", "spec_id", "partition", "record_count", "file_size_in_bytes",
-        "sequence_number", "file_sequence_number", "split_offsets", "sort_order_id", "deletes", "algorithm",
-        "footer", "column_keys", "keys", "digest", "footer_digest",
+        "content", "file_path", "location", "file_format", "spec_id", "partition", "record_count",
+        "file_size_in_bytes", "sequence_number", "file_sequence_number", "split_offsets", "sort_order_id",
+        "deletes", "algorithm", "footer", "column_keys", "keys", "digest", "footer_digest",
     }
 )  # fmt: skip
 
@@ -60,7 +62,8 @@ class PlannedFile:
     """A file of a plan.
 
     Attributes:
-        path: its location, literally as the table's metadata has it.
+        path: its name in the table's metadata.
+        location: where it lies, canonically spelled.
         file_format: ``parquet``, ``orc``, …, in lower case.
         size: bytes.
         records: rows.
@@ -75,6 +78,7 @@ class PlannedFile:
     """
 
     path: str
+    location: str
     file_format: str
     size: int
     records: int
@@ -117,18 +121,20 @@ class Plan:
         """Where a file lies.
 
         Raises:
-            LocationNotAllowed: outside of what the table may be read from.
+            LocationNotAllowed: outside of what the table may be read from, or not canonically spelled.
         """
-        decision = self.allowed.decide(file.path)
+        decision = self.allowed.decide(file.location)
+        if decision and Location.parse(file.location).canonical != file.location:
+            decision = _NOT_CANONICAL
         if not decision:
             raise LocationNotAllowed(
                 f"A data file is outside the table's allowed locations: {decision.explanation}",
                 table=self.table,
-                path=shown(file.path),
+                path=shown(file.location),
                 rule=decision.reasons[0].rule,
                 hint="Ask the owner to add the location to read.allowed.data.paths, or to remove the file.",
             )
-        return Location.parse(file.path)
+        return Location.parse(file.location)
 
     def keys(self, file: PlannedFile, location: Location) -> FileKeys | None:
         """How a file has to be encrypted, its keys opened; None for plaintext.
@@ -248,6 +254,7 @@ def _files(
     def file(row: Mapping[str, Any]) -> PlannedFile:
         return PlannedFile(
             path=row["file_path"],
+            location=row.get("location") or row["file_path"],
             file_format=row["file_format"].lower(),
             size=row["file_size_in_bytes"],
             records=row["record_count"],

@@ -6,6 +6,7 @@ One row a file: data files first, then the delete files that apply to them.
 |---|---|---|
 | `content` | int8 | 0 data, 1 position deletes |
 | `file_path`, `file_format` | string | where and what it is |
+| `location` | string | the canonical spelling of `file_path`, where that is spelled otherwise; else null |
 | `spec_id` | int32 | its partition spec |
 | `partition` | string | its partition values by field name, a JSON object in Iceberg's single-value form |
 | `record_count`, `file_size_in_bytes` | int64 | rows, bytes |
@@ -42,6 +43,7 @@ from catalog.iceberg.manifests import ManifestListEntry
 from catalog.iceberg.partition_values import ShownPartitions
 from catalog.keyring.keyring import ScanKeys
 from policy.errors import EncryptionPolicyViolation
+from policy.location.spelling import respelled
 
 _CARRIED: Final = pa.schema(
     [
@@ -95,7 +97,7 @@ def planned_rows(entries: pa.Table, listed: ManifestListEntry, shown: ShownParti
 
 
 def with_keys(planned: pa.Table, forms: Sequence[Form], keys: ScanKeys | None) -> pa.Table:
-    """Replace key metadata by algorithm, footer and data keys.
+    """Add locations, and replace key metadata by algorithm, footer and data keys.
 
     Key metadata was checked against the epoch of its file, so that what it states is what the epoch says.
 
@@ -110,6 +112,7 @@ def with_keys(planned: pa.Table, forms: Sequence[Form], keys: ScanKeys | None) -
     by_column = pa.array([len(form.metadata.entries) > 1 for form in forms], pa.bool_())
     return (
         planned.drop_columns("key_metadata")
+        .append_column("location", respelled(planned["file_path"]))
         .append_column("algorithm", algorithms.take(form_of))
         .append_column("footer", footers.take(form_of))
         .append_column("column_keys", by_column.take(form_of))

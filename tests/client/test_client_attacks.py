@@ -103,7 +103,7 @@ def test_a_file_of_another_table_with_its_keys(table: Any, mode: str) -> None:
     _, foreign, foreign_path = planned(table(MODES[mode]))
     shutil.copyfile(foreign_path, path)
     with pytest.raises(DecryptionRefused, match="rule=aead"):
-        read(scan, plan, dataclasses.replace(foreign, path=file.path, size=path.stat().st_size))
+        read(scan, plan, dataclasses.replace(foreign, location=file.location, size=path.stat().st_size))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -113,7 +113,7 @@ def test_a_file_under_another_name(table: Any, mode: str) -> None:
     moved = path.with_name(path.name.replace(path.stem[-32:], "0" * 32))
     shutil.copyfile(path, moved)
     with pytest.raises(DecryptionRefused):
-        read(scan, plan, dataclasses.replace(file, path=f"file://{moved}"))
+        read(scan, plan, dataclasses.replace(file, location=f"file://{moved}"))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -264,7 +264,7 @@ def test_a_planned_path_outside_the_allowed_list_is_not_opened(table: Any, tmp_p
     outside = tmp_path / path.name
     shutil.copyfile(path, outside)
     with pytest.raises(LocationNotAllowed, match="allowed-paths"):
-        read(scan, plan, dataclasses.replace(file, path=f"file://{outside}"))
+        read(scan, plan, dataclasses.replace(file, location=f"file://{outside}"))
 
 
 @pytest.mark.parametrize("path", ["file:///a/../b.parquet", "relative.parquet", "file:///a%2f..%2fb.parquet"])
@@ -272,7 +272,7 @@ def test_a_planned_path_that_is_ambiguous_is_not_opened(table: Any, path: str) -
     scan = table({})
     plan, file, _ = planned(scan)
     with pytest.raises(LocationNotAllowed):
-        read(scan, plan, dataclasses.replace(file, path=path))
+        read(scan, plan, dataclasses.replace(file, location=path))
 
 
 @pytest.mark.parametrize(

@@ -298,7 +298,9 @@ def test_rows_that_position_deletes_took_out_are_gone(alice: lakewarden.Connecti
     )
     rows = {"file_path": [file.path, other, file.path, file.path], "pos": [3, 5, 9, 0]}
     pq.write_table(pa.table(rows, schema=schema), path)
-    deletes = replace(file, path=f"file://{path}", size=path.stat().st_size, records=4)
+    deletes = replace(
+        file, path=f"file://{path}", location=f"file://{path}", size=path.stat().st_size, records=4
+    )
     marked = replace(plan, files=(replace(file, deletes=(deletes,)),))
     left = pa.Table.from_batches(_Run(scan, marked).at_once())
     assert left["id"].to_pylist() == [1, 2, 4, 5, 6, 7, 8]

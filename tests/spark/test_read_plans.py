@@ -133,7 +133,7 @@ def test_a_task_checks_a_path_once_more(spark_lake):
     gate = read.FileGate("lake.db.t", None, read.AllowedPaths.of(entries), java.scala.Option.empty(), None)
 
     def location(path: str) -> str:
-        file = read.PlannedFile(path, None, 1, 1, None, None, False, None, None, None, None)
+        file = read.PlannedFile("", path, None, 1, 1, None, None, False, None, None, None, None)
         return str(gate.location(file))
 
     assert location("file:///a/b")

@@ -29,7 +29,7 @@ private[read] final class FileGate(
     extends Serializable {
 
   /** Throws `LocationNotAllowed` for a path outside. */
-  def location(file: PlannedFile): Location = allowed.check(file.path, table)
+  def location(file: PlannedFile): Location = allowed.check(file.location, table)
 
   /** The file's keys; none for plaintext. Throws `DecryptionRefused` for keys that are not this file's. */
   def keys(file: PlannedFile, errors: ReadErrors): Option[OpenedKeys] =
@@ -39,7 +39,7 @@ private[read] final class FileGate(
           if whole.label.fieldIds.isEmpty && columns.forall(_.label.fieldIds.nonEmpty) &&
             (file.columnKeys || columns.isEmpty) =>
         try {
-          val identity = FileIdentity.of(uuid, file.path)
+          val identity = FileIdentity.of(uuid, file.location)
           def opened(key: WrappedKey): Secret = DataKeys.open(transport, key, identity)
           val own = if (file.columnKeys) Some(columns.map(key => key.label -> opened(key))) else None
           Some(OpenedKeys(algorithm, footer, identity, opened(whole), own))

@@ -107,7 +107,7 @@ private[read] final class GuardedFiles(gate: FileGate, wanted: StructType, maske
   private def opened(
       location: Location, file: PlannedFile, conf: Configuration, errors: ReadErrors)
       : (HadoopInputFile, SeekableInputStream) = {
-    val path = StoredPath.of(file.path, conf)
+    val path = StoredPath.of(location.canonical, conf)
     val input = HadoopInputFile.fromStatus(new FileStatus(file.size, false, 1, 0, 0, path), conf)
     val stream =
       if (location.isLocal) new ChannelStream(gate.openLocal(location, file, errors))

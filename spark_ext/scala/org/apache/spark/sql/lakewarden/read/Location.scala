@@ -4,21 +4,21 @@ import java.nio.charset.StandardCharsets.UTF_8
 
 /** A file or directory by its one canonical spelling, such as `s3://bucket/a/b` or `file:///a/b`.
   *
-  * Locations are byte-literal: what is ambiguous is refused, never repaired. Equal by meaning are the spellings of
-  * one scheme (`s3`, `s3a` and `s3n`), `file:/x` and `file:///x`, the case of a host, and a trailing slash.
+  * The catalog parses locations and sends them canonically spelled. Nothing is parsed or repaired here: what the catalog
+  * would have spelled otherwise, or refused, is no location.
   *
-  * Source: policy/location/location.py, which is the rule book; tests/vectors/locations.json holds the two together.
+  * Source: policy/location, the one parser; tests/spark/test_read_locations.py compares the two.
   */
-private[lakewarden] final case class Location private (scheme: String, canonical: String) {
+private[lakewarden] final case class Location private (canonical: String) {
 
   /** Whether it has a path: a whole bucket is no object. */
-  def namesObject: Boolean = canonical.indexOf('/', scheme.length + 3) >= 0
+  def namesObject: Boolean = segments.nonEmpty
 
   /** Whether it is a file of this machine. */
-  def isLocal: Boolean = scheme == "file"
+  def isLocal: Boolean = canonical.startsWith("file:")
 
   /** The names from the root down, exactly as written. */
-  def segments: Seq[String] = canonical.substring(scheme.length + 3).split('/').toSeq.tail
+  def segments: Seq[String] = canonical.split("/", -1).toSeq.drop(3)
 
   /** Whether `other` is this location or lies below it, by whole segments: `/a/t1` does not contain `/a/t10`. */
   def contains(other: Location): Boolean = s"${other.canonical}/".startsWith(s"$canonical/")
@@ -26,47 +26,40 @@ private[lakewarden] final case class Location private (scheme: String, canonical
 
 private[lakewarden] object Location {
   private val MaxCharacters = 4200
-  private val DriveLetter = "(?s)[A-Za-z][:|].*".r
 
-  /** The location that a text names; none if it is malformed or ambiguous, or its scheme is not known. */
-  def parse(text: String): Option[Location] =
-    for {
-      scheme <- Option(text).filter(isClean).flatMap(each => LocationScheme.of(each.takeWhile(_ != ':')))
-      (written, path) <- split(text.substring(text.indexOf(':') + 1))
-      authority <- scheme.spelled(written)
-      bare = path.stripSuffix("/")
-      if (path.isEmpty || path.startsWith("/")) && isFitPath(scheme, bare)
-    } yield Location(scheme.name, s"${scheme.name}://$authority$bare")
+  /** The most bytes that a path, and one name, can have; whether a location may have no path. */
+  private final case class Bounds(path: Int, name: Int, root: Boolean)
+  private val (inStore, inDirectories) = (Bounds(1024, 1024, root = true), Bounds(4094, 255, root = false))
 
-  private def isClean(text: String): Boolean =
-    text.contains(':') && text.codePointCount(0, text.length) <= MaxCharacters &&
-      !LocationName.hasForbidden(text) && !text.exists(each => each == '\\' || each == '?' || each == '#')
+  /** What stands before the path. No user or password fits in it. */
+  private val Root =
+    "(?:(file)://|(s3|gs|oss)://[a-z0-9._-]+|(abfss|wasbs)://[a-z0-9$-]+@[a-z0-9.-]+|(hdfs|viewfs)://[a-z0-9._-]+(?::[0-9]+)?)"
+      .r
 
-  /** What stands after the scheme as authority and path. */
-  private def split(rest: String): Option[(String, String)] =
-    if (!rest.startsWith("//")) Some(("", rest))
-    else Some(rest.substring(2).span(_ != '/'))
+  /** The location of this spelling; none if the spelling is not canonical. */
+  def of(text: String): Option[Location] = for {
+    root <- Root.findPrefixMatchOf(text)
+    scheme = root.subgroups.find(_ != null).get
+    path = text.substring(root.end)
+    if text.length <= MaxCharacters && isPath(path, scheme, bounds(scheme))
+  } yield Location(text)
 
-  private def isFitPath(scheme: LocationScheme, path: String): Boolean =
-    if (path.isEmpty) scheme.rootAllowed
+  private def bounds(scheme: String): Bounds = scheme match {
+    case "file" | "hdfs" | "viewfs" => inDirectories
+    case "oss" => Bounds(1023, 1023, root = true)
+    case _ => inStore
+  }
+
+  private def isPath(path: String, scheme: String, bounds: Bounds): Boolean =
+    if (path.isEmpty) bounds.root
     else {
-      val names = path.substring(1).split("/", -1)
-      !isBlank(path.last) && bytes(path) - 1 <= scheme.maxPath && names.forall(isFitName(scheme, _)) &&
-      isFitFirst(scheme, names.head)
-    }
-
-  private def isFitName(scheme: LocationScheme, name: String): Boolean =
-    LocationName.isFit(name) && bytes(name) <= scheme.maxName &&
-      (scheme.finalDots || !LocationName.hasFinalDot(name))
-
-  private def isFitFirst(scheme: LocationScheme, name: String): Boolean =
-    LocationName.decodeFully(name).exists { decoded =>
-      !(scheme.driveLetters && DriveLetter.matches(decoded)) &&
-      !scheme.reserved.contains(decoded.takeWhile(_ != '/'))
+      val names = path.split("/", -1)
+      val finalDots = scheme != "abfss" && scheme != "wasbs"
+      names.head.isEmpty && bytes(path) - 1 <= bounds.path && !LocationName.endsBlank(path) &&
+      names.tail.forall { name =>
+        bytes(name) <= bounds.name && LocationName.isFit(name) && (finalDots || !LocationName.hasFinalDot(name))
+      }
     }
 
   private def bytes(text: String): Int = text.getBytes(UTF_8).length
-
-  private def isBlank(character: Char): Boolean =
-    Character.isWhitespace(character) || Character.isSpaceChar(character)
 }

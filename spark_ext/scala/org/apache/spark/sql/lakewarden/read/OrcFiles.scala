@@ -28,7 +28,7 @@ private[read] final class OrcFiles(gate: FileGate, wanted: StructType, masked: S
   def open(split: FileSplit, conf: Configuration, errors: ReadErrors): Reader = {
     val location = gate.location(split.file)
     val encryption = gate.keys(split.file, errors).map(new OrcEncryption(_, masked, ids, errors))
-    val path = StoredPath.of(split.file.path, conf)
+    val path = StoredPath.of(location.canonical, conf)
     val storage = StoredPath.fileSystem(path, conf)
     val opened =
       if (location.isLocal) streamOf(gate.openLocal(location, split.file, errors))

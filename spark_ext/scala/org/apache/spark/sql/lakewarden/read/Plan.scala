@@ -17,7 +17,9 @@ import org.apache.spark.sql.types._
 /** A file that a scan reads.
   *
   * @param path
-  *   its location, literally as the table's metadata has it
+  *   its name in the table's metadata
+  * @param location
+  *   where it lies, canonically spelled
   * @param format
   *   the one that the table's metadata says
   * @param algorithm
@@ -36,8 +38,8 @@ import org.apache.spark.sql.types._
   *   ids of columns whose values stand in its partition, so that their absence does not mean NULL
   */
 private[read] final case class PlannedFile(
-    path: String, format: DataFormat, size: Long, records: Long, algorithm: Option[String], footer: Option[Footer],
-    columnKeys: Boolean, keys: Seq[WrappedKey], digest: Option[FileDigest],
+    path: String, location: String, format: DataFormat, size: Long, records: Long, algorithm: Option[String],
+    footer: Option[Footer], columnKeys: Boolean, keys: Seq[WrappedKey], digest: Option[FileDigest],
     footerDigest: Option[FooterDigest], withoutLike: Set[Int])
 
 /** What the catalog answered to one scan.
@@ -106,7 +108,7 @@ private[read] final class PlanRequest(
   private def ask(asOf: Option[AsOf]): Plan = {
     val plan = handle.client.stream(table.engineSegments("plan"), body(asOf))(new PlanStream(table.fullName).read(_))
     judge(plan.header)
-    plan.files.foreach(each => plan.allowed.check(each.path, table.fullName))
+    plan.files.foreach(each => plan.allowed.check(each.location, table.fullName))
     plan
   }
 

@@ -55,8 +55,10 @@ private[read] final class PlanStream(table: String) {
     if (value("content") != Byte.box(0) || deletes) throw notYet("files with deleted rows", "deletes")
     val format = value("file_format").toString
     val known = DataFormat.All.find(_.name.equalsIgnoreCase(format))
+    val path = value("file_path").toString
     PlannedFile(
-      value("file_path").toString,
+      path,
+      Option(value("location")).fold(path)(_.toString),
       known.getOrElse(throw notYet(s"files in the format $format", "file-format")),
       value("file_size_in_bytes").asInstanceOf[Long],
       value("record_count").asInstanceOf[Long],
