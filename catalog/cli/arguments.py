@@ -95,6 +95,11 @@ def keys_of(text: str) -> KeysOf:
     return KeysOf(UUID(text) if _UUID.fullmatch(text) else table_of(text))
 
 
+def admin_path(table: TableName, *operation: str) -> tuple[str, ...]:
+    """Where an operation on a table is, below `/admin/v1`."""
+    return ("tables", "\x1f".join(table.namespace), table.name, *operation)
+
+
 AsUser: TypeAlias = Annotated[
     str | None,
     typer.Option("--as", metavar="USER", help="The user to act for. Default: the operating system's user."),

@@ -1,41 +1,44 @@
 """`lakewarden key`: manages the keys of tables, and master keys of the local KMS. It never shows key bytes.
 
-Policies decide on keys of tables, for the principal that `--as` names. Each decision is audited.
-Commands on master keys need no policy (`session`).
+Policies decide on keys of tables, for the principal that `--as` names. Each decision is audited. On the
+catalog's host, commands on master keys need no policy (`session`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 import typer
 
 from catalog.cli import output
-from catalog.cli.arguments import AsJson, AsUser, Table, TableOrUuid
+from catalog.cli.arguments import AsJson, AsUser, KeysOf, Table, TableOrUuid, admin_path
 from catalog.cli.session import (
-    acting,
+    administration,
     calling,
     open_local_kms,
     open_services,
     open_state,
     operating,
+    remote_of,
     settings_of,
 )
-
-if TYPE_CHECKING:
-    from catalog.key_management.rewrap import Progress
-    from catalog.key_management.states import ShownKey
-    from catalog.kms.local import LocalKms, MasterKeyInfo
 
 app = typer.Typer(
     help="Manage the keys of tables (PEKs), and master keys of the local KMS.", no_args_is_help=True
 )
 
-_FAILED = 3
-_COLUMNS = ("id", "version", "master-key-id", "kms", "state", "in-force", "destroyed-from", "invocations")
+_FAILED: Final = 3
+_PEKS: Final = (
+    "id",
+    "version",
+    "master-key-id",
+    "kms",
+    "state",
+    "in-force",
+    "destroy-after-ms",
+    "invocations",
+)
 
 _MasterKeyId = Annotated[str, typer.Argument(metavar="ID", help="ID of the master key.", show_default=False)]
 _PekId = Annotated[UUID, typer.Argument(metavar="KEY", help="ID of the key.", show_default=False)]
@@ -50,8 +53,8 @@ _Version = Annotated[
 @app.command("list", epilog="Example: lakewarden key list sales.orders --as ann")
 def list_(ctx: typer.Context, table: TableOrUuid, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """List the keys (PEKs) of a table, with all versions and states."""
-    with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
-        _print_keys(services.key_life.keys(caller, table.whose), as_json)
+    with administration(ctx, as_user) as admin:
+        _print_keys(admin.ask("GET", _keys(table)), as_json)
 
 
 @app.command(epilog="Example: lakewarden key show sales.orders 0d5e4a60-7f0c-4f6e-8a53-6f2f6f0f5b1e --as ann")
@@ -59,31 +62,14 @@ def show(
     ctx: typer.Context, table: TableOrUuid, key: _PekId, as_user: AsUser = None, as_json: AsJson = False
 ) -> None:
     """Show the versions of a key, and the retained snapshots that need each."""
-    with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
-        keys, uses = services.key_life.show(caller, table.whose, key)
-    _warn(keys)
-    needed = [uses.get(each.pek.ref, []) for each in keys]
-    if as_json:
-        snapshots = [
-            [{"snapshot-id": use.snapshot_id, "names": list(use.names)} for use in each] for each in needed
-        ]
-        output.document(
-            [_key(each) | {"needed-by": those} for each, those in zip(keys, snapshots, strict=True)]
-        )
-        return
-    output.rows(
-        ("version", "state", "in-force", "invocations", "needed-by-snapshots"),
-        [
-            [
-                each.pek.version,
-                each.pek.state,
-                _yes(each.in_force),
-                each.invocations,
-                ", ".join(map(str, those)),
-            ]
-            for each, those in zip(keys, needed, strict=True)
-        ],
-    )
+    with administration(ctx, as_user) as admin:
+        found = admin.ask("GET", (*_keys(table), str(key)))
+    _warn(found)
+    if not as_json:
+        for each in found["keys"]:
+            each["needed-by-snapshots"] = [_snapshot(use) for use in each["needed-by"]]
+    columns = ("version", "state", "in-force", "invocations", "needed-by-snapshots")
+    output.answer(found, "keys", columns, as_json=as_json)
 
 
 @app.command(epilog="Example: lakewarden key create sales.orders pii --as ann")
@@ -95,51 +81,31 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a key of a table under a master key, before a write needs it."""
-    with open_services(ctx) as services, acting(services, as_user) as caller:
-        _print_keys(services.key_life.create(caller, table, master_key_id), as_json)
+    with administration(ctx, as_user) as admin:
+        made = admin.ask("POST", admin_path(table, "keys"), {"master-key-id": master_key_id})
+    _print_keys(made, as_json)
 
 
 @app.command(epilog="Example: lakewarden key rotate sales.orders --as ann")
 def rotate(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """Rotate the keys of a table: new files use the new versions. Existing files stay readable."""
-    with open_services(ctx) as services, acting(services, as_user) as caller:
-        rotated = services.key_rotation.rotate(caller, table)
-    found: list[dict[str, object]] = [
-        {
-            "id": str(now.pek_id),
-            "master-key-id": now.master_key_id,
-            "version": now.version,
-            "previous-version": before.version,
-        }
-        for before, now in rotated.versions
-    ]
-    _print(found, ("id", "master-key-id", "version", "previous-version"), as_json)
+    with administration(ctx, as_user) as admin:
+        rotated = admin.ask("POST", admin_path(table, "keys", "rotate"), {})
+    columns = ("id", "master-key-id", "version", "previous-version")
+    output.answer(rotated, "keys", columns, as_json=as_json)
 
 
 @app.command(epilog="Example: lakewarden key rewrap sales.orders --as ann")
 def rewrap(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """Rewrap the data keys of a table's files, on all branches, under the latest key versions."""
-    with open_services(ctx) as services, acting(services, as_user) as caller, output.progress() as advance:
-
-        def tell(progress: Progress) -> None:
-            advance(f"Branch {progress.branch}: manifests", progress.done, progress.total)
-
-        branches = services.key_rewrap.rewrap(caller, table, tell)
-    found: list[dict[str, object]] = [
-        {
-            "branch": each.branch,
-            "snapshot-id": each.snapshot_id,
-            "manifests": each.manifests,
-            "files": each.files,
-            "lost": each.lost,
-        }
-        for each in branches
-    ]
-    _print(found, ("branch", "snapshot-id", "manifests", "files", "lost"), as_json)
-    for each in branches:
-        if each.lost:
+    with administration(ctx, as_user) as admin:
+        done = admin.ask("POST", admin_path(table, "keys", "rewrap"), {})
+    columns = ("branch", "snapshot-id", "manifests", "files", "lost")
+    output.answer(done, "branches", columns, as_json=as_json)
+    for each in done["branches"]:
+        if each["lost"]:
             output.note(
-                f"Branch {each.branch}: {each.lost} manifests list files under a destroyed key. "
+                f"Branch {each['branch']}: {each['lost']} manifests list files under a destroyed key. "
                 "They were not rewrapped."
             )
 
@@ -154,8 +120,8 @@ def disable(
     as_json: AsJson = False,
 ) -> None:
     """Disable keys of a table: they are unusable in all processes until you enable them again."""
-    with open_services(ctx) as services, acting(services, as_user) as caller:
-        _print_keys(services.key_life.disable(caller, table.whose, key, version), as_json)
+    with administration(ctx, as_user) as admin:
+        _print_keys(admin.ask("POST", (*_keys(table), "disable"), _which(key, version)), as_json)
 
 
 @app.command(epilog="Example: lakewarden key enable sales.orders --as ann")
@@ -168,8 +134,8 @@ def enable(
     as_json: AsJson = False,
 ) -> None:
     """Enable disabled keys again, and cancel a scheduled destruction."""
-    with open_services(ctx) as services, acting(services, as_user) as caller:
-        _print_keys(services.key_life.enable(caller, table.whose, key, version), as_json)
+    with administration(ctx, as_user) as admin:
+        _print_keys(admin.ask("POST", (*_keys(table), "enable"), _which(key, version)), as_json)
 
 
 @app.command(
@@ -196,34 +162,38 @@ def destroy(
         what = "a key version" if version else "the keys and all data that is encrypted under them"
         output.note(f"This destroys {what}. You cannot undo it after the waiting time.")
         confirm = typer.prompt(f"Type {table} to continue", err=True)
-    with open_services(ctx) as services, acting(services, as_user) as caller:
-        destroyed = services.key_life.destroy(caller, table.whose, confirm, key, version)
-        _print_keys(destroyed, as_json)
+    if isinstance(table.whose, UUID) and version is not None:
+        raise typer.BadParameter("The versions of a key of a dropped table go together. Leave --version out.")
+    with administration(ctx, as_user) as admin:
+        body = _which(key, version) | {"confirm": confirm}
+        _print_keys(admin.ask("POST", (*_keys(table), "destroy"), body), as_json)
 
 
 @app.command(epilog="Example: lakewarden key masters")
 def masters(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the master keys of the local KMS."""
-    found = [_shown(info) for info in open_local_kms(settings_of(ctx)).list_master_keys()]
-    _print(found, ("id", "version", "enabled"), as_json)
+    from catalog.http.key_models import MasterKeyList
+
+    if remote := remote_of(ctx):
+        found = remote.ask("GET", ("master-keys",))
+    else:
+        kms = open_local_kms(settings_of(ctx))
+        found = MasterKeyList.of(kms.list_master_keys()).model_dump(mode="json")
+    output.answer(found, "master-keys", ("id", "version", "enabled"), as_json=as_json)
 
 
 @app.command("create-master", epilog="Example: lakewarden key create-master pii")
 def create_master(ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None) -> None:
     """Create a master key in the local KMS."""
-    info = _operate(
-        ctx, "master-key.create", master_key_id, as_user, lambda kms: kms.create_master_key(master_key_id)
-    )
-    output.note(f"Created the master key {info.id}.")
+    info = _operate(ctx, "create", master_key_id, as_user)
+    output.note(f"Created the master key {info['id']}.")
 
 
 @app.command("rotate-master", epilog="Example: lakewarden key rotate-master pii")
 def rotate_master(ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None) -> None:
     """Rotate a master key of the local KMS. Then run `rewrap-master` to rewrap the keys of tables."""
-    info = _operate(
-        ctx, "master-key.rotate", master_key_id, as_user, lambda kms: kms.rotate_master_key(master_key_id)
-    )
-    output.note(f"Rotated the master key {info.id} to version {info.version}.")
+    info = _operate(ctx, "rotate", master_key_id, as_user)
+    output.note(f"Rotated the master key {info['id']} to version {info['version']}.")
 
 
 @app.command("rewrap-master", epilog="Example: lakewarden key rewrap-master pii")
@@ -231,108 +201,103 @@ def rewrap_master(
     ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None, as_json: AsJson = False
 ) -> None:
     """Rewrap the keys of all tables under the latest version of a master key, in any KMS."""
-    caller = calling(as_user)
-    with (
-        open_services(ctx) as services,
-        output.progress() as advance,
-        operating(services.engine, caller) as begin,
-    ):
-        begin("master-key.rewrap", master_key_id)
-        done = services.master_keys.rewrap(master_key_id, lambda count: advance("Keys", count, None))
-    failed = [
-        {"id": str(each.ref.pek_id), "version": each.ref.version, "reason": each.reason}
-        for each in done.failed
-    ]
-    if as_json:
-        output.document({"rewrapped": done.rewrapped, "failed": failed})
+    if remote := remote_of(ctx, as_user):
+        done = remote.ask("POST", ("master-keys", "rewrap"), {"id": master_key_id})
     else:
-        output.note(f"Keys rewrapped: {done.rewrapped}. Keys not rewrapped: {len(failed)}.")
-        if not done.rewrapped and not failed:
+        done = _rewrapped(ctx, master_key_id, as_user)
+    if as_json:
+        output.document(done)
+    else:
+        output.note(f"Keys rewrapped: {done['rewrapped']}. Keys not rewrapped: {len(done['failed'])}.")
+        if not done["rewrapped"] and not done["failed"]:
             output.note(f"No key is wrapped under {master_key_id}.")
-        if failed:
-            output.rows(("id", "version", "reason"), [list(each.values()) for each in failed])
-    if failed:
+        if done["failed"]:
+            output.answer(done, "failed", ("id", "version", "reason"), as_json=False)
+    if done["failed"]:
         raise typer.Exit(_FAILED)
 
 
 @app.command("disable-master", epilog="Example: lakewarden key disable-master pii")
 def disable_master(ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None) -> None:
     """Disable a master key, and with it every key that it wraps, until you enable it again."""
-    info = _operate(
-        ctx, "master-key.disable", master_key_id, as_user, lambda kms: kms.disable_master_key(master_key_id)
-    )
-    ttl = settings_of(ctx).kms.pek_ttl_s
-    output.note(
-        f"Disabled the master key {info.id}. A running service stops using it within {ttl:g} seconds."
-    )
+    info = _operate(ctx, "disable", master_key_id, as_user)
+    within = "`kms.pek_ttl_s`" if remote_of(ctx) else f"{settings_of(ctx).kms.pek_ttl_s:g} seconds"
+    output.note(f"Disabled the master key {info['id']}. A running service stops using it within {within}.")
 
 
 @app.command("enable-master", epilog="Example: lakewarden key enable-master pii")
 def enable_master(ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None) -> None:
     """Enable a disabled master key again."""
-    info = _operate(
-        ctx, "master-key.enable", master_key_id, as_user, lambda kms: kms.enable_master_key(master_key_id)
-    )
-    output.note(f"Enabled the master key {info.id}.")
+    info = _operate(ctx, "enable", master_key_id, as_user)
+    output.note(f"Enabled the master key {info['id']}.")
 
 
 def _operate(
     ctx: typer.Context,
-    action: str,
+    operation: Literal["create", "rotate", "disable", "enable"],
     master_key_id: str,
     as_user: str | None,
-    operation: Callable[[LocalKms], MasterKeyInfo],
-) -> MasterKeyInfo:
+) -> dict[str, Any]:
+    """Do something to a master key, and tell what it is afterwards."""
+    from catalog.http.key_models import MasterKeyAnswer
+
+    if remote := remote_of(ctx, as_user):
+        path = ("master-keys",) if operation == "create" else ("master-keys", operation)
+        made: dict[str, Any] = remote.ask("POST", path, {"id": master_key_id})
+        return made
     settings = settings_of(ctx)
     kms = open_local_kms(settings)
-    with open_state(settings) as engine, operating(engine, calling(as_user)) as begin:
-        begin(action, master_key_id)
-        return operation(kms)
-
-
-def _shown(info: MasterKeyInfo) -> dict[str, object]:
-    return {"id": info.id, "version": info.version, "enabled": info.enabled}
-
-
-def _key(shown: ShownKey) -> dict[str, object]:
-    pek, at = shown.pek, shown.pek.destroy_after_ms
-    return {
-        "id": str(pek.id),
-        "version": pek.version,
-        "master-key-id": pek.master_key_id,
-        "kms": pek.kms,
-        "state": str(pek.state),
-        "in-force": shown.in_force,
-        "destroyed-from": None if at is None else output.moment(datetime.fromtimestamp(at / 1000, UTC)),
-        "invocations": shown.invocations,
+    operations = {
+        "create": kms.create_master_key,
+        "rotate": kms.rotate_master_key,
+        "disable": kms.disable_master_key,
+        "enable": kms.enable_master_key,
     }
+    with open_state(settings) as engine, operating(engine, calling(as_user)) as begin:
+        begin(f"master-key.{operation}", master_key_id)
+        return MasterKeyAnswer.of(operations[operation](master_key_id)).model_dump(mode="json")
 
 
-def _print_keys(keys: Sequence[ShownKey], as_json: bool) -> None:
-    _warn(keys)
-    found = [_key(each) for each in keys]
-    if as_json:
-        output.document(found)
-        return
-    lines = [list((each | {"in-force": _yes(each["in-force"])}).values()) for each in found]
-    output.rows(_COLUMNS, lines)
+def _rewrapped(ctx: typer.Context, master_key_id: str, as_user: str | None) -> dict[str, Any]:
+    from catalog.http.key_models import MasterRewrapped
+
+    with (
+        open_services(ctx) as services,
+        output.progress() as advance,
+        operating(services.engine, calling(as_user)) as begin,
+    ):
+        begin("master-key.rewrap", master_key_id)
+        done = services.master_keys.rewrap(master_key_id, lambda count: advance("Keys", count, None))
+    return MasterRewrapped.of(done).model_dump(mode="json")
 
 
-def _warn(keys: Sequence[ShownKey]) -> None:
-    for each in keys:
-        if each.in_force and each.needs_rotation:
+def _keys(table: KeysOf) -> tuple[str, ...]:
+    """Where the keys of a table are, below `/admin/v1`."""
+    if isinstance(table.whose, UUID):
+        return "dropped-tables", str(table.whose), "keys"
+    return admin_path(table.whose, "keys")
+
+
+def _which(key: UUID | None, version: int | None) -> dict[str, Any]:
+    """The body that names keys: members that are left out mean all."""
+    given = {"id": None if key is None else str(key), "version": version}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _print_keys(found: dict[str, Any], as_json: bool) -> None:
+    _warn(found)
+    output.answer(found, "keys", _PEKS, as_json=as_json)
+
+
+def _warn(found: dict[str, Any]) -> None:
+    for each in found["keys"]:
+        if each["in-force"] and each["needs-rotation"]:
             output.note(
-                f"Key {each.pek.id} version {each.pek.version} has encrypted {each.invocations:,} times, "
+                f"Key {each['id']} version {each['version']} has encrypted {each['invocations']:,} times, "
                 "at least half of its limit. Rotate the keys with `lakewarden key rotate`."
             )
 
 
-def _yes(value: object) -> str:
-    return "yes" if value else ""
-
-
-def _print(found: list[dict[str, object]], columns: tuple[str, ...], as_json: bool) -> None:
-    if as_json:
-        output.document(found)
-    else:
-        output.rows(columns, [[each[name] for name in columns] for each in found])
+def _snapshot(use: dict[str, Any]) -> str:
+    names = ", ".join(use["names"])
+    return f"{use['snapshot-id']} ({names})" if names else str(use["snapshot-id"])

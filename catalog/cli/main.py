@@ -33,9 +33,11 @@ from catalog.cli import (
     table,
     token,
 )
-from catalog.cli.session import Session
+from catalog.cli.session import Remote, Session, on_the_host
 from policy.errors import LakewardenError
 
+#: Groups with commands that can administer a service with `--url`; each other command refuses it.
+_ADMINISTRATION: Final = frozenset({"audit", "key", "kms-endpoint", "policy", "table", "token"})
 #: Errors of writing a command's output; the error of a file has the file's name.
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
@@ -85,8 +87,27 @@ def _root(
         Path | None,
         typer.Option(help="Settings file. Default: $LAKEWARDEN_CONFIG, else ./lakewarden.toml."),
     ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Address of a service to administer. Default: the catalog on this host."
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --url: a private file (mode 0600) that holds your token."),
+    ] = None,
 ) -> None:
-    ctx.obj = Session(config, os.environ)
+    if url is None or token_file is None:
+        if url is not None or token_file is not None:
+            raise typer.BadParameter("Give --url and --token-file together.")
+        ctx.obj = Session(config, os.environ)
+        return
+    if config is not None:
+        raise typer.BadParameter("Give --config for the catalog on this host, or --url for a service.")
+    if ctx.invoked_subcommand not in _ADMINISTRATION:
+        raise on_the_host()
+    ctx.obj = Session(None, os.environ, Remote(url, token_file))
 
 
 app.command("init", epilog="Example: lakewarden init --admin ann")(init.init)

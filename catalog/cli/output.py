@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich import box
 from rich.console import Console
@@ -88,20 +88,54 @@ def facts(values: Mapping[str, object]) -> None:
     _print(grid)
 
 
+def answer(found: Mapping[str, Any], field: str, columns: Sequence[str], *, as_json: bool) -> None:
+    """The answer of an operation: all of it as JSON, or the objects in one field of it as a table.
+
+    Args:
+        found: the answer.
+        field: holds the objects.
+        columns: their members; a time has its suffix, and its column has none.
+        as_json: whether it is printed as JSON.
+    """
+    if as_json:
+        document(found)
+        return
+    titles = [name.removesuffix("-at").removesuffix("-ms") for name in columns]
+    rows(titles, ([_cell(name, each[name]) for name in columns] for each in found[field]))
+
+
+def _cell(name: str, value: Any) -> object:
+    """A member of an answer, for people."""
+    if isinstance(value, bool):
+        return "yes" if value else None
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if value is not None and name.endswith("-at"):
+        return moment(datetime.fromisoformat(value))
+    if value is not None and name.endswith("-ms"):
+        return moment(datetime.fromtimestamp(value / 1000, UTC))
+    return value
+
+
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int | None], None]]:
     """Bars on standard error, if it is a terminal; takes a bar's name, what is done, and of how much."""
     from rich.progress import Progress
 
     bars: dict[str, TaskID] = {}
-    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as shown:
+    shown = Progress(console=Console(stderr=True), disable=not sys.stderr.isatty())
 
-        def advance(name: str, done: int, total: int | None) -> None:
-            if name not in bars:
-                bars[name] = shown.add_task(_shown(name), total=total)
-            shown.update(bars[name], completed=done, total=total)
+    def advance(name: str, done: int, total: int | None) -> None:
+        shown.start()
+        if name not in bars:
+            bars[name] = shown.add_task(_shown(name), total=total)
+        shown.update(bars[name], completed=done, total=total)
 
+    try:
         yield advance
+    finally:
+        if bars:
+            shown.stop()
 
 
 def moment(at: datetime | None) -> str | None:

@@ -15,6 +15,7 @@ import typer
 
 from catalog.cli import output
 from catalog.cli.arguments import AsJson
+from catalog.cli.session import on_the_host, remote_of
 from policy.errors import LakewardenError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _MOST_MISSED: Final = 30
 
 
 def test(
+    ctx: typer.Context,
     paths: Annotated[
         list[Path],
         typer.Argument(
@@ -67,6 +69,8 @@ def test(
     from catalog.policy_cases.files import Loader
     from policy.testing import Coverage
 
+    if remote_of(ctx) is not None:
+        raise on_the_host()
     started = time.perf_counter()
     loader = Loader(policies or (), encryption_rules or ())
     files = []

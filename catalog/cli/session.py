@@ -1,7 +1,9 @@
-"""Opens the catalog for a command, from the settings, on the host of its database.
+"""Opens the catalog for a command: on the host of its database, or over HTTP with `--url`.
 
-- Commands work on the database directly: a user who can read the settings and the database is the operator.
-- Policies decide what happens to tables, for the principal that `--as` names. Each decision is audited.
+- On the host, commands work on the database directly: a user who can read the settings and the database is
+  the operator. With `--url` they are requests to `/admin/v1` with the user's own token.
+- Policies decide what happens to tables, on the host for the principal that `--as` names. Each decision is
+  audited.
 - What an operator does to tokens and master keys needs no policy: it has to work when policies are broken,
   and a user with the database and the keystore cannot be prevented from it. Each is audited before
   and after it happens.
@@ -14,24 +16,26 @@ from __future__ import annotations
 import os
 import pwd
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import typer
 
 from catalog.audit.outcomes import note
+from catalog.cli import output
 from policy.decision import Decision, Reason
-from policy.errors import RequestInvalid
+from policy.errors import KmsUnavailable, RequestInvalid
 from policy.principal import Principal
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from catalog.authorization.authorizer import Caller
+    from catalog.client.http import CatalogClient
     from catalog.kms.interface import KmsClient
     from catalog.kms.local import LocalKms
     from catalog.policy_store.in_force import InForce
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from catalog.settings.kms import KmsSettings
 
 _LONGEST_USER: Final = 40
+_LONGEST_TOKEN: Final = 4096
 #: The resource of a command that is refused before it names one.
 _COMMAND: Final = "command line"
 _OPERATOR: Final = Reason("operator", "Run by an operator on the catalog's host.")
@@ -47,29 +52,113 @@ _OPERATOR: Final = Reason("operator", "Run by an operator on the catalog's host.
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Where the settings come from.
+    """Where the catalog is.
 
     Attributes:
         config: the settings file that the command line names, or None.
         environ: the environment variables.
+        remote: the service that the command line names; None for the catalog on this host.
     """
 
     config: Path | None
     environ: Mapping[str, str]
+    remote: Remote | None = None
 
     def settings(self) -> Settings:
         """The settings.
 
         Raises:
             RequestInvalid: see `Settings.load`.
+            typer.BadParameter: the command line names a service.
         """
         from catalog.settings.catalog import Settings
 
+        if self.remote is not None:
+            raise on_the_host()
         return Settings.load(self.config, self.environ)
 
 
+class Administration(Protocol):
+    """The operations of `/admin/v1`, of a service or in this process."""
+
+    def ask(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None = None) -> Any:
+        """The JSON document that an operation answers; `path` are the names below `/admin/v1`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A service, as a user with a token reaches it.
+
+    Attributes:
+        url: the address of the service.
+        token_file: the private file that holds the user's token.
+    """
+
+    url: str
+    token_file: Path
+
+    def ask(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None = None) -> Any:
+        """See `Administration`; errors as in `CatalogClient.post`."""
+        return self.client().ask(method, ("admin", "v1", *path), body)
+
+    def client(self) -> CatalogClient:
+        """What sends the requests.
+
+        Raises:
+            RequestInvalid: the address is none, or the file cannot be read by its owner alone.
+            NotAuthenticated: the file holds no token.
+        """
+        from catalog.client.http import CatalogClient
+        from catalog.crypto.private_files import read_private
+
+        try:
+            token = read_private(self.token_file, limit=_LONGEST_TOKEN)
+        except KmsUnavailable as failure:
+            raise RequestInvalid(
+                failure.message, path=failure.path, rule="token-file", hint=failure.hint
+            ) from failure
+        return CatalogClient(self.url, token.decode("ascii", "replace").strip())
+
+
+@contextmanager
+def administration(ctx: typer.Context, as_user: str | None) -> Iterator[Administration]:
+    """The administration of the catalog that the command line names.
+
+    Args:
+        ctx: the running command.
+        as_user: the user that a command on the catalog's host acts for; see `calling`.
+
+    Raises:
+        typer.BadParameter: `as_user` for a service, where the token says who acts.
+        LakewardenError: as `open_services`.
+    """
+    remote = remote_of(ctx, as_user)
+    if remote is not None:
+        yield remote
+        return
+    from catalog.http.in_process import InProcess
+
+    with open_services(ctx) as services, output.progress() as advance:
+        yield InProcess(services, calling(as_user), advance)
+
+
+def remote_of(ctx: typer.Context, as_user: str | None = None) -> Remote | None:
+    """The service that the command line names; None for this host. Errors as in `administration`."""
+    session: Session = ctx.obj
+    if session.remote is not None and as_user is not None:
+        raise typer.BadParameter("--as works on the catalog's host. With --url, the token says who acts.")
+    return session.remote
+
+
+def on_the_host() -> typer.BadParameter:
+    """The refusal of a command that cannot be sent to a service."""
+    return typer.BadParameter(
+        "This command works on the catalog's host. Run it there, without --url and --token-file."
+    )
+
+
 def settings_of(ctx: typer.Context) -> Settings:
-    """The settings of a running command."""
+    """The settings of a running command; errors as `Session.settings`."""
     session: Session = ctx.obj
     return session.settings()
 

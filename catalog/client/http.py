@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 from uuid import UUID, uuid4
 
 import urllib3
@@ -75,11 +75,30 @@ class CatalogClient:
             CatalogUnavailable: no answer, or not the catalog's.
             CommitStateUnknown: the connection broke, and something may have been changed.
         """
-        with self._answer("POST", path, body) as answer:
-            document = _json(_whole(answer))
-        if not isinstance(document, dict):
+        document = self.ask("POST", path, body)
+        if document is None:
             raise not_the_catalog("not a JSON object")
         return document
+
+    def ask(
+        self,
+        method: str,
+        path: Sequence[str],
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, object] | None = None,
+    ) -> dict[str, Any] | None:
+        """Send a request; the answer is a JSON object, or None if it has no content. Errors as in `post`."""
+        with self._answer(method, path, body, query) as answer:
+            content = _whole(answer)
+        document = _json(content)
+        if content and not isinstance(document, dict):
+            raise not_the_catalog("not a JSON object")
+        return cast(dict[str, Any] | None, document)
+
+    def read(self, path: Sequence[str], query: Mapping[str, object] | None = None) -> bytes:
+        """Ask for a document as it is, byte for byte. Errors as in `post`."""
+        with self._answer("GET", path, None, query) as answer:
+            return _whole(answer)
 
     @contextmanager
     def stream(self, path: Sequence[str], body: Mapping[str, Any]) -> Iterator[io.BufferedIOBase]:
@@ -89,14 +108,18 @@ class CatalogClient:
 
     def delete(self, path: Sequence[str]) -> None:
         """Ask for something to be given up; errors as in `post`."""
-        with self._answer("DELETE", path, None) as answer:
-            _whole(answer)
+        self.ask("DELETE", path)
 
     @contextmanager
     def _answer(
-        self, method: str, path: Sequence[str], body: Mapping[str, Any] | None
+        self,
+        method: str,
+        path: Sequence[str],
+        body: Mapping[str, Any] | None,
+        query: Mapping[str, object] | None = None,
     ) -> Iterator[BaseHTTPResponse]:
-        answer = self._send(method, path, body)
+        harmless = method == "GET" or path[-1] in _HARMLESS
+        answer = self._send(method, _target(path, query), body, harmless=harmless)
         try:
             if answer.status // 100 != 2:
                 raise refusal(answer.status, _json(_whole(answer)))
@@ -104,23 +127,24 @@ class CatalogClient:
         finally:
             answer.close()
 
-    def _send(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None) -> BaseHTTPResponse:
+    def _send(
+        self, method: str, target: str, body: Mapping[str, Any] | None, *, harmless: bool
+    ) -> BaseHTTPResponse:
         key = str(_new_key())
         try:
-            return self._once(method, path, body, key)
+            return self._once(method, target, body, key)
         except (NewConnectionError, ConnectTimeout) as error:
             raise _unreached(self._base) from error
         except HTTPError:
             pass
         try:
-            return self._once(method, path, body, key)
+            return self._once(method, target, body, key)
         except HTTPError as error:
-            raise (_unreached if path[-1] in _HARMLESS else _unanswered)(self._base) from error
+            raise (_unreached if harmless else _unanswered)(self._base) from error
 
     def _once(
-        self, method: str, path: Sequence[str], body: Mapping[str, Any] | None, idempotency_key: str
+        self, method: str, target: str, body: Mapping[str, Any] | None, idempotency_key: str
     ) -> BaseHTTPResponse:
-        target = "".join(f"/{quote(each, safe='')}" for each in path)
         content = None if body is None else json.dumps(body).encode()
         headers = {**self._headers, IDEMPOTENCY_KEY: idempotency_key}
         if self._engine is None:
@@ -156,6 +180,12 @@ class CatalogClient:
             redirect=False,
             preload_content=False,
         )
+
+
+def _target(path: Sequence[str], query: Mapping[str, object] | None) -> str:
+    """The address of an operation, below the catalog's; what the query has no value for is left out."""
+    asked = urlencode({name: value for name, value in (query or {}).items() if value is not None})
+    return "".join(f"/{quote(each, safe='')}" for each in path) + (f"?{asked}" if asked else "")
 
 
 def _new_key() -> UUID:

@@ -13,7 +13,7 @@ from uuid import UUID
 from fastapi import APIRouter, Security
 
 from catalog.http import key_models as models
-from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
+from catalog.http.auth import USER_SCHEME, CallerOf, ProgressOf, ServicesOf
 from catalog.http.bodies import table_from_path
 from catalog.http.idempotency import OnceOf
 from catalog.http.operations import ERRORS
@@ -81,12 +81,17 @@ def rewrap_keys(
     body: models.NoOptions,
     caller: CallerOf,
     services: ServicesOf,
+    progress: ProgressOf,
 ) -> models.RewrappedAnswer:
     """Move the data keys of all branches to the latest versions: ALTER, `rotate` on the master keys.
 
     It may be repeated: what is done is not done again.
     """
-    branches = services.key_rewrap.rewrap(caller, table_from_path(namespace, table))
+    branches = services.key_rewrap.rewrap(
+        caller,
+        table_from_path(namespace, table),
+        lambda at: progress(f"Branch {at.branch}: manifests", at.done, at.total),
+    )
     return models.RewrappedAnswer.of(branches)
 
 

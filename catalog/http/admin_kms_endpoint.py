@@ -8,7 +8,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Security
 
 from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
-from catalog.http.bodies import Answer, OwnBody
+from catalog.http.base_models import Answer, OwnBody
 from catalog.http.operations import ERRORS
 from catalog.http.routing import GuardedRoute
 from catalog.kms_server.store import EndpointKey

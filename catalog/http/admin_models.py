@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 from uuid import UUID
 
 from pydantic import Field, model_validator
 
 from catalog.authorization.tokens import TokenKind
-from catalog.http.bodies import Answer, OwnBody
-from catalog.maintenance.garbage import Garbage
+from catalog.http.base_models import Answer, OwnBody
 from policy.decision import Decision
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
+
+if TYPE_CHECKING:
+    from catalog.authorization.tokens import IssuedToken, TokenInfo
+    from catalog.maintenance.garbage import Garbage
 
 Names = Annotated[list[str], Field(max_length=1_000)]
 
@@ -248,6 +251,11 @@ class TokenIssued(Answer):
     token: Annotated[str, Field(repr=False)]
     expires_at: datetime | None
 
+    @classmethod
+    def of(cls, issued: IssuedToken) -> TokenIssued:
+        """A new token as it is shown this once."""
+        return cls(id=issued.id, token=issued.text, expires_at=issued.expires_at)
+
 
 class TokenAnswer(Answer):
     """What is known of a token without its secret."""
@@ -262,31 +270,37 @@ class TokenAnswer(Answer):
     revoked_at: datetime | None
     used_at: datetime | None
 
+    @classmethod
+    def of(cls, info: TokenInfo) -> TokenAnswer:
+        """A token as it is listed."""
+        return cls(
+            id=info.id,
+            kind=info.kind,
+            principal=info.principal.name,
+            groups=sorted(info.principal.groups),
+            roles=sorted(info.principal.roles),
+            created_at=info.created_at,
+            expires_at=info.expires_at,
+            revoked_at=info.revoked_at,
+            used_at=info.used_at,
+        )
+
 
 class TokenList(Answer):
     """All tokens, oldest first."""
 
     tokens: list[TokenAnswer]
 
+    @classmethod
+    def of(cls, found: Iterable[TokenInfo]) -> TokenList:
+        """Tokens as they are listed."""
+        return cls(tokens=[TokenAnswer.of(each) for each in found])
+
 
 class MasterKeyBody(OwnBody):
     """A master key, by its id."""
 
     id: str
-
-
-class MasterKeyAnswer(Answer):
-    """What may be told of a master key."""
-
-    id: str
-    version: int
-    enabled: bool
-
-
-class MasterKeyList(Answer):
-    """All master keys, in order of creation."""
-
-    master_keys: list[MasterKeyAnswer]
 
 
 class CleanUpDone(Answer):

@@ -14,14 +14,13 @@ from fastapi import APIRouter, Query, Response, Security
 
 from catalog.audit import reading as audit_reading
 from catalog.audit import verify as audit_verify
-from catalog.authorization.tokens import TokenInfo
 from catalog.http import admin_models as models
 from catalog.http.admin_access import require_service
 from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
-from catalog.http.key_models import MasterRewrapped
+from catalog.http.key_models import MasterKeyAnswer, MasterKeyList, MasterRewrapped
 from catalog.http.operations import ERRORS, NO_CONTENT
 from catalog.http.routing import GuardedRoute
-from catalog.kms.local import LocalKms, MasterKeyInfo
+from catalog.kms.local import LocalKms
 from catalog.service.services import Services
 from policy.errors import NotSupportedYet
 from policy.principal import Principal
@@ -108,14 +107,14 @@ def issue_token(body: models.IssueToken, caller: CallerOf, services: ServicesOf)
     require_service(services, caller, "admin.token.issue", "admin", f"{body.kind} {principal.name}")
     ttl = None if body.ttl_s is None else timedelta(seconds=body.ttl_s)
     issued = services.tokens.issue(principal, body.kind, ttl)
-    return models.TokenIssued(id=issued.id, token=issued.text, expires_at=issued.expires_at)
+    return models.TokenIssued.of(issued)
 
 
 @router.get("/tokens")
 def list_tokens(caller: CallerOf, services: ServicesOf) -> models.TokenList:
     """All tokens without their secrets, expired and revoked ones included."""
     require_service(services, caller, "admin.token.list", "admin")
-    return models.TokenList(tokens=[_token(each) for each in services.tokens.list()])
+    return models.TokenList.of(services.tokens.list())
 
 
 @router.delete("/tokens/{token_id}", status_code=NO_CONTENT)
@@ -127,48 +126,38 @@ def revoke_token(token_id: UUID, caller: CallerOf, services: ServicesOf) -> Resp
 
 
 @router.get("/master-keys")
-def list_master_keys(caller: CallerOf, services: ServicesOf) -> models.MasterKeyList:
+def list_master_keys(caller: CallerOf, services: ServicesOf) -> MasterKeyList:
     """The master keys of the local KMS."""
     require_service(services, caller, "admin.master-key.list", "admin")
-    return models.MasterKeyList(
-        master_keys=[_master_key(each) for each in _local(services).list_master_keys()]
-    )
+    return MasterKeyList.of(_local(services).list_master_keys())
 
 
 @router.post("/master-keys")
-def create_master_key(
-    body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf
-) -> models.MasterKeyAnswer:
+def create_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
     """Make a master key in the local KMS."""
     require_service(services, caller, "admin.master-key.create", "admin", f"key {body.id}")
-    return _master_key(_local(services).create_master_key(body.id))
+    return MasterKeyAnswer.of(_local(services).create_master_key(body.id))
 
 
 @router.post("/master-keys/disable")
-def disable_master_key(
-    body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf
-) -> models.MasterKeyAnswer:
+def disable_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
     """Make a master key of the local KMS unusable, and with it every key it wraps."""
     require_service(services, caller, "admin.master-key.disable", "admin", f"key {body.id}")
-    return _master_key(_local(services).disable_master_key(body.id))
+    return MasterKeyAnswer.of(_local(services).disable_master_key(body.id))
 
 
 @router.post("/master-keys/enable")
-def enable_master_key(
-    body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf
-) -> models.MasterKeyAnswer:
+def enable_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
     """Make a master key of the local KMS usable again."""
     require_service(services, caller, "admin.master-key.enable", "admin", f"key {body.id}")
-    return _master_key(_local(services).enable_master_key(body.id))
+    return MasterKeyAnswer.of(_local(services).enable_master_key(body.id))
 
 
 @router.post("/master-keys/rotate")
-def rotate_master_key(
-    body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf
-) -> models.MasterKeyAnswer:
+def rotate_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
     """Give a master key of the local KMS a new version; keys stay under the version that wraps them."""
     require_service(services, caller, "admin.master-key.rotate", "admin", f"key {body.id}")
-    return _master_key(_local(services).rotate_master_key(body.id))
+    return MasterKeyAnswer.of(_local(services).rotate_master_key(body.id))
 
 
 @router.post("/master-keys/rewrap")
@@ -219,24 +208,6 @@ def _audit_entry(stored: audit_reading.StoredRecord) -> models.AuditEntry:
         decisions=record.decisions,
         begun=record.begun,
     )
-
-
-def _token(info: TokenInfo) -> models.TokenAnswer:
-    return models.TokenAnswer(
-        id=info.id,
-        kind=info.kind,
-        principal=info.principal.name,
-        groups=sorted(info.principal.groups),
-        roles=sorted(info.principal.roles),
-        created_at=info.created_at,
-        expires_at=info.expires_at,
-        revoked_at=info.revoked_at,
-        used_at=info.used_at,
-    )
-
-
-def _master_key(info: MasterKeyInfo) -> models.MasterKeyAnswer:
-    return models.MasterKeyAnswer(id=info.id, version=info.version, enabled=info.enabled)
 
 
 def _local(services: Services) -> LocalKms:

@@ -16,7 +16,7 @@ from pyiceberg.table.update import (
 )
 
 from catalog.http.admin_models import CleanUpAnswer, CleanUpBody, GovernedAnswer, GovernedChange, RegisterBody
-from catalog.http.auth import USER_SCHEME, CallerOf, MetricsOf, ServicesOf
+from catalog.http.auth import USER_SCHEME, CallerOf, MetricsOf, ProgressOf, ServicesOf
 from catalog.http.bodies import table_from_path
 from catalog.http.key_models import NoOptions
 from catalog.http.operations import ERRORS
@@ -102,11 +102,17 @@ def reseal(
 
 @router.post(f"{_TABLE}/clean-up")
 def clean_up(
-    namespace: str, table: str, body: CleanUpBody, caller: CallerOf, services: ServicesOf
+    namespace: str,
+    table: str,
+    body: CleanUpBody,
+    caller: CallerOf,
+    services: ServicesOf,
+    progress: ProgressOf,
 ) -> CleanUpAnswer:
     """List files below the table's location that nothing names, and remove them if asked: ALTER and DROP."""
     name = table_from_path(namespace, table)
-    return CleanUpAnswer.of(services.garbage.collect(caller, name, remove=body.remove), body.max_files)
+    garbage = services.garbage.collect(caller, name, remove=body.remove, progress=progress)
+    return CleanUpAnswer.of(garbage, body.max_files)
 
 
 @router.post(f"{_TABLE}/restore")

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pyiceberg.types import IcebergType, NestedField
 
-from catalog.http.bodies import OwnBody, iceberg_part
+from catalog.http.base_models import OwnBody
+from catalog.http.bodies import iceberg_part
 from catalog.tables import alter, schema_changes
 
 _MAX_CHANGES = 1_000

@@ -40,7 +40,7 @@ from catalog.http import (
     kms_routes,
 )
 from catalog.http.auth import USER_SCHEME, MetricsOf, ServicesOf
-from catalog.http.bodies import Answer
+from catalog.http.base_models import Answer
 from catalog.http.boundary import Boundary
 from catalog.http.metrics import CONTENT_TYPE, Metrics
 from catalog.http.operations import ERRORS

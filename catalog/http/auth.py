@@ -16,8 +16,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 from fastapi import Depends, Request
 from fastapi.security import APIKeyHeader, HTTPBearer
@@ -48,6 +49,9 @@ _HINT: Final = "Send `Authorization: Bearer <token>`; an administrator issues to
 _SIGNATURE_HEADERS: Final = (SIGNATURE_INPUT, SIGNATURE, CONTENT_DIGEST)
 #: Carried an engine's token with each request once.
 _FORMER_HEADER: Final = "Lakewarden-Engine-Token"
+
+#: Is told what is being done, how far, and of how much.
+Progress: TypeAlias = Callable[[str, int, int | None], None]
 
 #: For the description of the interface; `authenticated` is what checks.
 USER_SCHEME: Final = HTTPBearer(scheme_name="user token", auto_error=False)
@@ -179,6 +183,14 @@ async def _caller(request: Request) -> Caller:
     return caller
 
 
+def silent(_what: str, _done: int, _total: int | None) -> None:
+    """No client of the service waits for progress; a command in this process does."""
+
+
+async def _progress() -> Progress:
+    return silent
+
+
 async def _bootstrap(request: Request) -> TokenInfo:
     token: TokenInfo = request.state.bootstrap
     return token
@@ -193,4 +205,5 @@ def request_id_of(request: Request) -> str:
 ServicesOf = Annotated[Services, Depends(_services)]
 MetricsOf = Annotated[Metrics, Depends(_metrics)]
 CallerOf = Annotated[Caller, Depends(_caller)]
+ProgressOf = Annotated[Progress, Depends(_progress)]
 BootstrapOf = Annotated[TokenInfo, Depends(_bootstrap)]

@@ -1,21 +1,16 @@
-"""Request bodies, and the way from their Iceberg parts to pyiceberg's models.
+"""The way from the Iceberg parts of a request to pyiceberg's models.
 
-- Our own bodies (`/engine/v1`, `/admin/v1`) refuse fields that they do not know. Iceberg's let unknown
-  fields pass, since the specification adds some from version to version; what would change the meaning of a
-  request and is not supported is refused by name.
-- pyiceberg's validators run on raw dictionaries and stumble over what they do not expect. `iceberg_part` is
-  the one place where that becomes an error of ours.
+pyiceberg's validators run on raw dictionaries and stumble over what they do not expect. `iceberg_part` is the
+one place where that becomes an error of ours.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable
 from functools import cache
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -32,46 +27,6 @@ T = TypeVar("T")
 LEVEL_SEPARATOR: Final = "\x1f"
 _MAX_PARTS: Final = 100_000
 _PROBLEM_LENGTH: Final = 300
-
-
-def _dashed(name: str) -> str:
-    return name.replace("_", "-")
-
-
-class IcebergBody(BaseModel):
-    """A body of the Iceberg REST specification."""
-
-    model_config = ConfigDict(frozen=True, alias_generator=_dashed, extra="ignore", hide_input_in_errors=True)
-
-
-class OwnBody(BaseModel):
-    """A body of ours; names have dashes, as in Iceberg's."""
-
-    model_config = ConfigDict(frozen=True, alias_generator=_dashed, extra="forbid", hide_input_in_errors=True)
-
-
-class Answer(BaseModel):
-    """An answer; names have dashes, as in Iceberg's."""
-
-    model_config = ConfigDict(
-        frozen=True, alias_generator=_dashed, populate_by_name=True, serialize_by_alias=True
-    )
-
-
-def _from_base64(value: object) -> bytes:
-    if not isinstance(value, str):
-        raise ValueError("not a text in base64")
-    try:
-        return base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        raise ValueError("not a text in base64") from None
-
-
-#: Bytes as text in base64 (RFC 4648, section 4).
-Base64 = Annotated[
-    bytes,
-    BeforeValidator(_from_base64, json_schema_input_type=Annotated[str, Field(pattern=r"^[A-Za-z0-9+/=]*$")]),
-]
 
 
 def namespace_from_path(text: str) -> Namespace:

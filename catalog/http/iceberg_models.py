@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from catalog.http.bodies import Answer, IcebergBody
+from catalog.http.base_models import Answer, IcebergBody
 
 Levels = Annotated[list[str], Field(min_length=1, max_length=64)]
 Properties = dict[str, str]

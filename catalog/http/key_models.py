@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 from pydantic import Field
 
-from catalog.http.bodies import Answer, OwnBody
-from catalog.key_management.master_keys import RewrappedKeys
-from catalog.key_management.rewrap import RewrappedBranch
-from catalog.key_management.rotation import Rotated
-from catalog.key_management.states import ShownKey
-from catalog.key_management.uses import SnapshotUse
-from policy.encryption.epochs import PekRef
+from catalog.http.base_models import Answer, OwnBody
+
+if TYPE_CHECKING:
+    from catalog.key_management.master_keys import RewrappedKeys
+    from catalog.key_management.rewrap import RewrappedBranch
+    from catalog.key_management.rotation import Rotated
+    from catalog.key_management.states import ShownKey
+    from catalog.key_management.uses import SnapshotUse
+    from catalog.kms.local import MasterKeyInfo
+    from policy.encryption.epochs import PekRef
 
 Version = Annotated[int, Field(ge=1, lt=2**31)]
 
@@ -175,6 +178,30 @@ class RewrappedAnswer(Answer):
                 for each in branches
             ]
         )
+
+
+class MasterKeyAnswer(Answer):
+    """What may be told of a master key."""
+
+    id: str
+    version: int
+    enabled: bool
+
+    @classmethod
+    def of(cls, info: MasterKeyInfo) -> MasterKeyAnswer:
+        """A master key as it is shown."""
+        return cls(id=info.id, version=info.version, enabled=info.enabled)
+
+
+class MasterKeyList(Answer):
+    """All master keys, in order of creation."""
+
+    master_keys: list[MasterKeyAnswer]
+
+    @classmethod
+    def of(cls, found: Iterable[MasterKeyInfo]) -> MasterKeyList:
+        """Master keys as they are shown."""
+        return cls(master_keys=[MasterKeyAnswer.of(each) for each in found])
 
 
 class NotRewrappedAnswer(Answer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from catalog.http.bodies import Answer
+from catalog.http.base_models import Answer
 
 
 class ErrorModel(Answer):

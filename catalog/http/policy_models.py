@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from catalog.http.bodies import Answer, OwnBody
+from catalog.http.base_models import Answer, OwnBody
 from catalog.policy_store.changes import MAX_EDITS, Effect, Prepared
 from catalog.policy_store.documents import Change, DocumentId, Edit, Kind, StoredDocument
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from catalog.http.bodies import Answer
+from catalog.http.base_models import Answer
 from catalog.maintenance.encryption_report import TableStanding
 
 

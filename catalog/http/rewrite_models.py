@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from catalog.http.bodies import Answer, OwnBody
+from catalog.http.base_models import Answer, OwnBody
 from catalog.maintenance.old_epochs import EpochReport
 from catalog.maintenance.rewrites import Rewrites
 

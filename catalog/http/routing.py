@@ -88,7 +88,7 @@ class GuardedRoute(APIRoute):
                 )
 
         async def handle_and_close(request: Request) -> Response:
-            outcome = self._outcome(request)
+            outcome = self.outcome(request.method)
             setattr(request.state, OUTCOME_STATE, outcome)
             with following(outcome):
                 bounds = await run_in_threadpool(self._admitted, request)
@@ -96,10 +96,10 @@ class GuardedRoute(APIRoute):
 
         return handle_and_close
 
-    def _outcome(self, request: Request) -> Outcome:
-        """The request, of which nothing is granted yet."""
-        changes = request.method not in _READING_METHODS and self.endpoint.__name__ not in _READING
-        return Outcome(f"{request.method} {self.path_format}", changes)
+    def outcome(self, method: str) -> Outcome:
+        """A request with this method, of which nothing is granted yet."""
+        changes = method not in _READING_METHODS and self.endpoint.__name__ not in _READING
+        return Outcome(f"{method} {self.path_format}", changes)
 
     @cached_property
     def _answers_repetitions(self) -> bool:

@@ -26,7 +26,7 @@ def test_a_new_catalog_is_complete_and_private(bare: Host) -> None:
     assert _mode(bare.data) == 0o700
     assert {_mode(bare.data / name) for name in ("keystore.json", "keystore.key", "lakewarden.db")} == {0o600}
     assert bare.settings().data_dir == bare.data
-    assert bare.json("key", "masters") == [{"id": "lakewarden", "version": 1, "enabled": True}]
+    assert bare.json("key", "masters")["master-keys"] == [{"id": "lakewarden", "version": 1, "enabled": True}]
     engine = open_database(bare.settings().database.url)
     assert TokenStore(engine).verify(result.stdout.strip(), "user").name == ADMIN
     engine.dispose()
@@ -65,7 +65,7 @@ def test_a_key_file_that_is_there_opens_the_new_keystore(host: Host) -> None:
     (host.data / "keystore.json").unlink()
     host.init()
     assert (host.data / "keystore.key").read_bytes() == key_file
-    assert len(host.json("key", "masters")) == 1
+    assert len(host.json("key", "masters")["master-keys"]) == 1
 
 
 def test_no_token_is_issued_while_the_policies_are_broken(host: Host) -> None:

@@ -38,15 +38,14 @@ def append(host: Host) -> None:
 
 
 def keys(host: Host) -> list[Any]:
-    return [
-        (key["version"], key["state"], key["in-force"]) for key in host.json("key", "list", TABLE, *_AS_ADMIN)
-    ]
+    found = host.json("key", "list", TABLE, *_AS_ADMIN)["keys"]
+    return [(key["version"], key["state"], key["in-force"]) for key in found]
 
 
 def test_a_key_from_its_first_version_to_the_end_of_it(vault: Host) -> None:
     """As docs/keys.md tells it."""
-    (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)
-    (rotated,) = vault.json("key", "rotate", TABLE, *_AS_ADMIN)
+    (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)["keys"]
+    (rotated,) = vault.json("key", "rotate", TABLE, *_AS_ADMIN)["keys"]
     assert rotated == {
         "id": key["id"],
         "master-key-id": "lakewarden",
@@ -54,9 +53,9 @@ def test_a_key_from_its_first_version_to_the_end_of_it(vault: Host) -> None:
         "previous-version": 1,
     }
     append(vault)
-    (done,) = vault.json("key", "rewrap", TABLE, *_AS_ADMIN)
+    (done,) = vault.json("key", "rewrap", TABLE, *_AS_ADMIN)["branches"]
     assert (done["branch"], done["manifests"], done["files"]) == ("main", 1, 1)
-    shown = vault.json("key", "show", TABLE, key["id"], *_AS_ADMIN)
+    shown = vault.json("key", "show", TABLE, key["id"], *_AS_ADMIN)["keys"]
     assert [len(each["needed-by"]) for each in shown] == [2, 2]
     one = ("key", "destroy", TABLE, "--key", key["id"], "--version", "1", "--confirm", TABLE, *_AS_ADMIN)
     refused = vault.run(*one, code=1).stderr
@@ -79,7 +78,7 @@ def _end_waiting(host: Host) -> None:
 
 
 def test_tables_are_shown_to_people(vault: Host) -> None:
-    (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)
+    (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)["keys"]
     assert "active" in vault.run("key", "list", TABLE, *_AS_ADMIN).stdout
     shown = vault.run("key", "show", TABLE, key["id"], *_AS_ADMIN).stdout
     assert "branch main" in shown and "yes" in shown
@@ -88,7 +87,7 @@ def test_tables_are_shown_to_people(vault: Host) -> None:
 
 
 def test_a_key_that_has_encrypted_half_as_often_as_it_may_is_told(vault: Host) -> None:
-    (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)
+    (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)["keys"]
     assert key["invocations"] > 0
     with vault.services() as services, write(services.engine) as connection:
         connection.execute(update(lw_key_invocations).values(counted=2**31))
@@ -124,11 +123,11 @@ def test_destroying_keys_asks_for_the_name_of_the_table(
 def test_the_keys_of_a_dropped_table_are_called_by_its_uuid(vault: Host) -> None:
     with vault.catalog() as catalog:
         uuid = str(catalog.load_table(TABLE).metadata.table_uuid)
-    (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)
+    (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)["keys"]
     vault.run("key", "list", uuid, *_AS_ADMIN, code=1)
     vault.run("table", "drop", TABLE, *_AS_ADMIN)
-    assert vault.json("key", "list", uuid, *_AS_ADMIN) == [key]
-    (shown,) = vault.json("key", "show", uuid, key["id"], *_AS_ADMIN)
+    assert vault.json("key", "list", uuid, *_AS_ADMIN)["keys"] == [key]
+    (shown,) = vault.json("key", "show", uuid, key["id"], *_AS_ADMIN)["keys"]
     assert shown["needed-by"] == []
     vault.run("key", "list", uuid, "--as", "mallory", code=1)
     words = ["--config", str(vault.config), "key", "destroy", uuid, *_AS_ADMIN]
@@ -136,18 +135,18 @@ def test_the_keys_of_a_dropped_table_are_called_by_its_uuid(vault: Host) -> None
     assert result.exit_code == 0 and f"Type {uuid}" in result.stderr
     _end_waiting(vault)
     assert "Keys destroyed: 1." in vault.run("db", "clean-up").stderr
-    assert [each["state"] for each in vault.json("key", "list", uuid, *_AS_ADMIN)] == ["destroyed"]
+    assert [each["state"] for each in vault.json("key", "list", uuid, *_AS_ADMIN)["keys"]] == ["destroyed"]
 
 
 def test_a_key_is_made_ahead(vault: Host) -> None:
     vault.run("key", "create-master", "pii")
-    made = vault.json("key", "create", TABLE, "pii", *_AS_ADMIN)
+    made = vault.json("key", "create", TABLE, "pii", *_AS_ADMIN)["keys"]
     assert sorted(key["master-key-id"] for key in made) == ["lakewarden", "pii"]
 
 
 def test_a_master_key_is_rotated_and_what_it_wraps_rewrapped(vault: Host) -> None:
     vault.run("key", "rotate-master", "lakewarden")
-    assert [each["version"] for each in vault.json("key", "masters")] == [2]
+    assert [each["version"] for each in vault.json("key", "masters")["master-keys"]] == [2]
     assert vault.json("key", "rewrap-master", "lakewarden") == {"rewrapped": 1, "failed": []}
     append(vault)
     actions = [each["action"] for each in vault.json("audit", "show")]
@@ -164,7 +163,7 @@ def test_a_key_that_cannot_be_rewrapped_is_told(vault: Host) -> None:
 
 
 def test_the_policies_decide_about_the_keys_of_tables(vault: Host) -> None:
-    (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)
+    (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)["keys"]
     for command in (
         ("list", TABLE),
         ("show", TABLE, key["id"]),

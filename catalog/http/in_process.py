@@ -1,0 +1,97 @@
+"""Answers requests to `/admin/v1` in this process, for commands on the catalog's host.
+
+The operations are those of the service: what its routes decide, do and answer. The caller is known, so there
+is neither a token nor a network, and a body is a document of this process.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from fastapi import Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from starlette.routing import Match
+
+from catalog.authorization.authorizer import Caller
+from catalog.closing import closed
+from catalog.http import admin_keys, admin_kms_endpoint, admin_tables
+from catalog.http.auth import Progress
+from catalog.http.errors import NoSuchEndpoint, ours
+from catalog.http.idempotency import Once
+from catalog.http.metrics import Metrics
+from catalog.http.routing import GuardedRoute
+from catalog.service.services import Services
+
+_PREFIX: Final = "/admin/v1"
+_ROUTERS: Final = (admin_tables.router, admin_keys.router, admin_kms_endpoint.router)
+
+
+class InProcess:
+    """The administration of an open catalog, on behalf of one caller.
+
+    Args:
+        services: the open catalog.
+        caller: on whose behalf; every operation decides, and records, as for a request of this user.
+        progress: is told how far a long operation is.
+    """
+
+    def __init__(self, services: Services, caller: Caller, progress: Progress) -> None:
+        self._services = services
+        self._caller = caller
+        metrics = Metrics()
+        self._provided = {
+            "caller": caller,
+            "services": services,
+            "metrics": metrics,
+            "once": Once(None, metrics),
+            "progress": progress,
+            "response": Response(),
+        }
+
+    def ask(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None = None) -> Any:
+        """The JSON document that the operation answers.
+
+        Args:
+            method: the HTTP method.
+            path: the names below `/admin/v1`.
+            body: the JSON document to send.
+
+        Raises:
+            LakewardenError: the refusal, as the operation raises it.
+        """
+        route, given = _found(method, path)
+        outcome = route.outcome(method)
+        with closed(self._services.authorizer, self._caller, outcome.route, changes=outcome.changes):
+            answer = route.endpoint(**self._arguments(route, given, body))
+        assert isinstance(answer, BaseModel)
+        return answer.model_dump(mode="json")
+
+    def _arguments(
+        self, route: GuardedRoute, path: Mapping[str, Any], body: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """What an operation takes: what was given, as the types it wants, and what this process provides."""
+        given = path if body is None else {**path, "body": body}
+        wanted = inspect.signature(route.endpoint, eval_str=True).parameters
+        try:
+            parsed = {
+                name: TypeAdapter(wanted[name].annotation).validate_python(value)
+                for name, value in given.items()
+            }
+        except ValidationError as error:
+            raise ours(RequestValidationError(error.errors())) from None
+        return parsed | {name: value for name, value in self._provided.items() if name in wanted}
+
+
+def _found(method: str, path: Sequence[str]) -> tuple[GuardedRoute, Mapping[str, Any]]:
+    """The route of an operation, and the names in its path."""
+    scope = {"type": "http", "method": method, "path": "/".join((_PREFIX, *path)), "headers": []}
+    for router in _ROUTERS:
+        for route in router.routes:
+            match, found = route.matches(scope)
+            if match is Match.FULL:
+                assert isinstance(route, GuardedRoute)
+                return route, found["path_params"]
+    raise NoSuchEndpoint(f"No operation has the path {scope['path']}.", rule="endpoint")

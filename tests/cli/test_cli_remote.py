@@ -1,0 +1,161 @@
+"""`lakewarden --url URL --token-file FILE`: commands as requests to a service, with the user's own token."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from catalog.cli.main import app
+from catalog.http.server import served
+from tests.support.host import ADMIN, Host
+
+ROOT = Path(__file__).parents[2]
+TABLE = "db.vault"
+_AS_ADMIN = ("--as", ADMIN)
+
+
+@dataclass
+class Laptop:
+    """A place with a service's address and a user's token, and without settings."""
+
+    host: Host
+    url: str
+
+    def token_file(self, user: str) -> Path:
+        """A private file with a token of a user."""
+        file = self.host.root / f"{user}.token"
+        if not file.exists():
+            file.write_text(self.host.run("token", "issue", user).stdout)
+            file.chmod(0o600)
+        return file
+
+    def run(self, *arguments: str, user: str = ADMIN, code: int = 0) -> Result:
+        """Run a command as a user, which must end with this exit code."""
+        words = ["--url", self.url, "--token-file", str(self.token_file(user)), *arguments]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
+        return result
+
+    def json(self, *arguments: str, user: str = ADMIN, code: int = 0) -> Any:
+        """What a command prints with `--json`."""
+        return json.loads(self.run(*arguments, "--json", user=user, code=code).stdout)
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
+    host = Host(tmp_path_factory.mktemp("remote"))
+    host.init()
+    host.make_table(TABLE, **{"encryption.mechanism": "envelope"})
+    with host.services() as services, served(services) as url:
+        yield Laptop(host, url)
+
+
+def test_both_ways_answer_the_same(laptop: Laptop) -> None:
+    (key,) = laptop.json("key", "list", TABLE)["keys"]
+    for command in (
+        ("key", "list", TABLE),
+        ("key", "show", TABLE, key["id"]),
+        ("kms-endpoint", "list"),
+    ):
+        assert laptop.json(*command) == laptop.host.json(*command, *_AS_ADMIN), command
+        assert laptop.run(*command).stdout == laptop.host.run(*command, *_AS_ADMIN).stdout, command
+    for command in (("key", "masters"),):
+        assert laptop.json(*command) == laptop.host.json(*command), command
+
+
+def test_keys_are_managed_and_the_record_names_the_tokens_user(laptop: Laptop) -> None:
+    (rotated,) = laptop.json("key", "rotate", TABLE)["keys"]
+    assert rotated["version"] == rotated["previous-version"] + 1
+    assert laptop.json("key", "rewrap", TABLE)["branches"] is not None
+    laptop.run("key", "disable", TABLE, "--key", rotated["id"])
+    enabled = laptop.json("key", "enable", TABLE)["keys"]
+    assert {each["state"] for each in enabled} <= {"active", "decrypt-only"}
+    record = laptop.host.json("audit", "show", "--limit", "1", "--user", ADMIN)[0]
+    assert record["action"] == "key.enable" and not record["request_id"].startswith("cli-")
+
+
+def test_master_keys_are_managed_by_who_may_administer_the_service(laptop: Laptop) -> None:
+    laptop.run("key", "create-master", "pii")
+    assert "version 2" in laptop.run("key", "rotate-master", "pii").stderr
+    assert "kms.pek_ttl_s" in laptop.run("key", "disable-master", "pii").stderr
+    laptop.run("key", "enable-master", "pii")
+    assert {"id": "pii", "version": 2, "enabled": True} in laptop.json("key", "masters")["master-keys"]
+    assert laptop.json("key", "rewrap-master", "pii") == {"rewrapped": 0, "failed": []}
+    for command in (("masters",), ("create-master", "x"), ("disable-master", "pii")):
+        refused = laptop.run("key", *command, user="mallory", code=1)
+        assert "mallory is not authorized" in refused.stderr, command
+
+
+def test_the_policies_decide_for_the_tokens_user(laptop: Laptop) -> None:
+    refused = laptop.run("key", "rotate", TABLE, user="mallory", code=1).stderr
+    assert "mallory is not authorized" in refused
+    assert "with --url, the token says who acts" in " ".join(
+        laptop.run("key", "list", TABLE, "--as", "ann", code=2).stderr.split()
+    ).lower().replace("│ ", "")
+
+
+def test_the_token_is_read_from_a_private_file_and_shown_nowhere(laptop: Laptop) -> None:
+    file = laptop.token_file("carol")
+    token = file.read_text().strip()
+    shown = laptop.run("key", "list", TABLE, user="carol", code=1)
+    assert token not in shown.stdout + shown.stderr
+    file.chmod(0o644)
+    assert "0600" in laptop.run("key", "list", TABLE, user="carol", code=1).stderr
+    file.chmod(0o600)
+    file.write_text("not a token")
+    shown = laptop.run("key", "list", TABLE, user="carol", code=1)
+    assert "not a token" not in shown.stdout + shown.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--url", "http://127.0.0.1:1", "key", "masters"),
+        ("--token-file", "t", "key", "masters"),
+        ("--config", "c", "--url", "http://127.0.0.1:1", "--token-file", "t", "key", "masters"),
+        ("--url", "http://127.0.0.1:1", "--token-file", "t", "db", "check"),
+        ("--url", "http://127.0.0.1:1", "--token-file", "t", "audit", "verify"),
+        ("--url", "http://127.0.0.1:1", "--token-file", "t", "policy", "test", "."),
+        ("--url", "http://127.0.0.1:1", "--token-file", "t", "policy", "check", "key:k", "use", "--as", "a"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(words: tuple[str, ...]) -> None:
+    assert CliRunner().invoke(app, words).exit_code == 2
+
+
+def test_a_service_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("lw_token")
+    file.chmod(0o600)
+    words = ["--url", "http://127.0.0.1:1", "--token-file", str(file), "key", "masters"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 1 and result.stderr.count("\n") == 1 and "lw_token" not in result.stderr
+
+
+#: Sends a command to a service that does not answer, and tells which libraries of the service were loaded.
+_LOADED = """
+import sys
+from typer.testing import CliRunner
+from catalog.cli.main import app
+words = ["--url", "http://127.0.0.1:1", "--token-file", sys.argv[1], "key", "list", "db.t"]
+assert "cannot be reached" in CliRunner().invoke(app, words).stderr
+heavy = "alembic fastapi sqlalchemy starlette uvicorn pyarrow pyspark yaml"
+print(*sorted(set(heavy.split()) & set(sys.modules)))
+"""
+
+
+def test_no_library_of_the_service_is_needed(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("lw_token")
+    file.chmod(0o600)
+    words = [sys.executable, "-c", _LOADED, str(file)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
