@@ -9,7 +9,8 @@ letters of every name; Spark keeps names as they are typed, and the catalog goes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 from policy.sql_lint.cursor import Cursor, Name
@@ -35,7 +36,7 @@ _TRANSFORMS: Final = frozenset({"BUCKET", "TRUNCATE", *_UNITS, *(f"{unit}S" for 
 def columns_of(cursor: Cursor) -> tuple[Column, ...]:
     """The columns of a new table, in parentheses."""
     start = cursor.next.start
-    columns = tuple(cursor.listed(lambda: column(cursor)))
+    columns = tuple(cursor.listed(column))
     if any(len(each.name) > 1 for each in columns):
         raise _twice(start)
     _refuse_twice(start, (each.name[-1] for each in columns))
@@ -54,14 +55,12 @@ def column(cursor: Cursor, *, required: bool = True) -> Column:
     name = column_name(cursor)
     inside = column_type(cursor)
     while not cursor.next.is_symbol(",", ")") and cursor.next.kind is not Kind.END:
-        if required and cursor.took("NOT", "NULL"):
+        if cursor.took_comment() or (required and cursor.took("NOT NULL")):
             continue
-        if not cursor.took("COMMENT"):
-            if cursor.next.is_word("FIRST", "AFTER"):
-                break
-            cursor.refuse("the catalog does not support this column clause")
-        cursor.remark()
-    return Column(name, tuple(f"{'.'.join(name)}.{each}" for each in inside))
+        if cursor.ahead("FIRST|AFTER"):
+            break
+        cursor.refuse("the catalog does not support this column clause")
+    return Column(name, tuple(_below(".".join(name), inside)))
 
 
 def column_name(cursor: Cursor) -> Name:
@@ -87,7 +86,7 @@ def column_type(cursor: Cursor, depth: int = 0) -> tuple[str, ...]:
             start, "column-type", f"The column type {word[:40]!a} is not supported.", "Use an Iceberg type."
         )
     if word in _SIZED and cursor.next.is_symbol("("):
-        cursor.listed(lambda: _number(cursor))
+        cursor.listed(_number)
     if word == "DOUBLE":
         cursor.took("PRECISION")
     return ()
@@ -96,7 +95,7 @@ def column_type(cursor: Cursor, depth: int = 0) -> tuple[str, ...]:
 def partitioned_by(cursor: Cursor) -> tuple[tuple[Name, ...], tuple[Column, ...]]:
     """PARTITIONED BY: the columns whose values show in paths, and the columns that it adds to the table."""
     cursor.took("SPEC")
-    found = cursor.listed(lambda: _partition(cursor))
+    found = cursor.listed(_partition)
     return tuple(name for name, _ in found), tuple(added for _, added in found if added is not None)
 
 
@@ -107,14 +106,13 @@ def _partition(cursor: Cursor) -> tuple[Name, Column | None]:
     if cursor.next.is_symbol(",", ")"):
         return name, None
     inside = column_type(cursor)
-    if cursor.took("COMMENT"):
-        cursor.remark()
-    return name, Column(name, tuple(f"{'.'.join(name)}.{each}" for each in inside))
+    cursor.took_comment()
+    return name, Column(name, tuple(_below(".".join(name), inside)))
 
 
 def _source(cursor: Cursor, start: int, transform: Name) -> Name:
     """The one column among the arguments of a partition transform."""
-    arguments = cursor.listed(lambda: _argument(cursor))
+    arguments = cursor.listed(_argument)
     sources = [each for each in arguments if each is not None]
     if len(transform) > 1 or transform[0].upper() not in _TRANSFORMS or len(sources) != 1:
         raise Problem(
@@ -134,12 +132,10 @@ def _argument(cursor: Cursor) -> Name | None:
 
 
 def _elements(cursor: Cursor, names: tuple[str, ...], depth: int) -> tuple[str, ...]:
-    cursor.expect_symbol("<")
     found: list[str] = []
-    for number, name in enumerate(names):
-        if number:
-            cursor.expect_symbol(",")
-        found += [name, *(f"{name}.{each}" for each in column_type(cursor, depth + 1))]
+    for before, name in zip("<,", names, strict=False):
+        cursor.expect_symbol(before)
+        found += (name, *_below(name, column_type(cursor, depth + 1)))
     cursor.expect_symbol(">")
     return tuple(found)
 
@@ -147,21 +143,22 @@ def _elements(cursor: Cursor, names: tuple[str, ...], depth: int) -> tuple[str, 
 def _fields(cursor: Cursor, depth: int) -> tuple[str, ...]:
     start = cursor.next.start
     cursor.expect_symbol("<")
-    names: list[str] = []
-    found: list[str] = []
-    while True:
-        name = cursor.part().lower() if cursor.hive else cursor.part()
-        names.append(name)
-        cursor.took_symbol(":")
-        found += [name, *(f"{name}.{each}" for each in column_type(cursor, depth + 1))]
-        cursor.took("NOT", "NULL")
-        if cursor.took("COMMENT"):
-            cursor.remark()
-        if not cursor.took_symbol(","):
-            break
+    fields = cursor.several(lambda each: _field(each, depth))
     cursor.expect_symbol(">")
-    _refuse_twice(start, names)
-    return tuple(found)
+    _refuse_twice(start, (each[0] for each in fields))
+    return tuple(chain.from_iterable(fields))
+
+
+def _field(cursor: Cursor, depth: int) -> tuple[str, ...]:
+    name = cursor.part().lower() if cursor.hive else cursor.part()
+    cursor.took_symbol(":")
+    inside = column_type(cursor, depth + 1)
+    cursor.past("NOT NULL").took_comment()
+    return name, *_below(name, inside)
+
+
+def _below(name: str, inside: Iterable[str]) -> Iterator[str]:
+    return (f"{name}.{each}" for each in inside)
 
 
 def _refuse_twice(start: int, names: Iterable[str]) -> None:

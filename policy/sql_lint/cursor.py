@@ -6,7 +6,7 @@ Whatever is not expected is a `Problem` at its place; nothing is passed over.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn, Self, TypeVar
 
 from policy.sql_lint.lexer import Kind, Token
 from policy.sql_lint.problems import Problem
@@ -52,10 +52,13 @@ class Cursor:
         self._at = len(self._tokens)
         return start, self._text[start : rest[-1].end] if rest else "", rest
 
-    def ahead(self, *words: str) -> bool:
-        """Whether these keywords come next, one after the other."""
-        wanted = self._tokens[self._at : self._at + len(words)]
-        return len(wanted) == len(words) and all(map(Token.is_word, wanted, words))
+    def ahead(self, phrase: str) -> bool:
+        """Whether the keywords of a phrase come next; `A|B` stands for one of them."""
+        words = phrase.split()
+        tokens = self._tokens[self._at : self._at + len(words)]
+        return len(tokens) == len(words) and all(
+            token.is_word(*word.split("|")) for token, word in zip(tokens, words, strict=True)
+        )
 
     def take(self) -> Token:
         """The next token, which is then taken."""
@@ -65,16 +68,17 @@ class Cursor:
         self._at += 1
         return token
 
-    def took(self, *words: str) -> bool:
-        """Take these keywords if they come next."""
-        if not self.ahead(*words):
+    def took(self, phrase: str) -> bool:
+        """Take the keywords of a phrase if they come next."""
+        if not self.ahead(phrase):
             return False
-        self._at += len(words)
+        self._at += len(phrase.split())
         return True
 
-    def took_one(self, *words: str) -> bool:
-        """Take one of these keywords if it comes next."""
-        return any(self.took(word) for word in words)
+    def past(self, phrase: str) -> Self:
+        """Itself, behind the keywords of a phrase if they come next."""
+        self.took(phrase)
+        return self
 
     def took_symbol(self, symbol: str) -> bool:
         """Take a symbol if it comes next."""
@@ -83,14 +87,15 @@ class Cursor:
         self._at += 1
         return True
 
-    def expect(self, *words: str) -> None:
-        """Take these keywords.
+    def expect(self, phrase: str) -> Self:
+        """Itself, behind the keywords of a phrase.
 
         Raises:
             Problem: something else comes next.
         """
-        if not self.took(*words):
-            self.refuse(f"expected {' '.join(words)}")
+        if not self.took(phrase):
+            self.refuse(f"expected {phrase.partition('|')[0]}")
+        return self
 
     def expect_symbol(self, symbol: str) -> None:
         """Take a symbol.
@@ -150,13 +155,25 @@ class Cursor:
         """A string whose content means nothing, such as a comment."""
         self._any_string(joined=True)
 
-    def listed(self, item: Callable[[], T]) -> list[T]:
+    def took_comment(self) -> bool:
+        """Take COMMENT and its string if they come next."""
+        if not self.took("COMMENT"):
+            return False
+        self.remark()
+        return True
+
+    def listed(self, item: Callable[[Cursor], T]) -> list[T]:
         """Items in parentheses, with commas between them; at least one."""
         self.expect_symbol("(")
-        items = [item()]
-        while self.took_symbol(","):
-            items.append(item())
+        items = self.several(item)
         self.expect_symbol(")")
+        return items
+
+    def several(self, item: Callable[[Cursor], T]) -> list[T]:
+        """Items with commas between them; at least one."""
+        items = [item(self)]
+        while self.took_symbol(","):
+            items.append(item(self))
         return items
 
     def properties(self) -> dict[str, str]:
@@ -166,7 +183,7 @@ class Cursor:
             Problem: a key stands twice, a value is missing or is computed.
         """
         found: dict[str, str] = {}
-        for start, key, value in self.listed(self._property):
+        for start, key, value in self.listed(Cursor._property):
             if key in found:
                 raise Problem(
                     start, "duplicate-key", f"The property {key[:80]!a} occurs twice.", "Remove one."
@@ -176,7 +193,7 @@ class Cursor:
 
     def property_names(self) -> list[str]:
         """`(key, …)`."""
-        return self.listed(self._key)
+        return self.listed(Cursor._key)
 
     def refuse(self, why: str = "unsupported syntax") -> NoReturn:
         """Refuse what comes next.

@@ -1,5 +1,4 @@
 r"""From the text of a script to tokens with positions, where every reader of it would see the same ones.
-ones.
 
 Rules:
 - Spark, Hive, their command lines and sqlglot end comments, strings and statements at the same place only if

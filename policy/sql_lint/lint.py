@@ -97,12 +97,9 @@ class _Decider:
             hint = None if decision.allowed else _ASK
             if decision.allowed:
                 after()
-        except Problem as problem:
-            at, hint = problem.at, problem.hint
-            decision, needed = Decision.deny(Reason(problem.rule, problem.message)), ()
         except Refusal as refusal:
             decision, needed = Decision.deny(Reason(refusal.rule, refusal.message)), ()
-            hint = refusal.hint
+            at, hint = refusal.at if isinstance(refusal, Problem) else at, refusal.hint
         except LakewardenError as error:
             rule = error.rule or type(error).__name__
             where = f" ({error.path})" if error.path else ""

@@ -6,16 +6,16 @@ Spark or Hive is here. What is not listed is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
-from policy.sql_lint.cursor import Cursor
+from policy.sql_lint.cursor import Cursor, Name
 from policy.sql_lint.lexer import Kind, Token, tokens_of
 from policy.sql_lint.problems import Problem
 from policy.sql_lint.procedures import read_call
 from policy.sql_lint.queries import begins_query, read_query
-from policy.sql_lint.settings import check_setting
+from policy.sql_lint.settings import read_setting
 from policy.sql_lint.statements import (
     AlterProperties,
     Code,
@@ -34,10 +34,9 @@ from policy.sql_lint.tables import alter_table, create_table
 
 MAX_STATEMENTS: Final = 5_000
 
-_NAMESPACE: Final = ("NAMESPACE", "DATABASE", "SCHEMA")
-_NAMESPACES: Final = ("NAMESPACES", "DATABASES", "SCHEMAS")
+_Read: TypeAlias = Callable[[Cursor], Statement]
+_NAMESPACE: Final = "NAMESPACE|DATABASE|SCHEMA"
 _NAMESPACE_RESERVED: Final = frozenset({"location", "owner"})
-_PLURAL_CODE: Final = ("JAR", "JARS", "FILE", "FILES", "ARCHIVE", "ARCHIVES")
 #: What Spark and Hive do past the catalog, or what the catalog does not take from them yet.
 _PAST_THE_CATALOG: Final = (
     "REPLACE DELETE UPDATE MERGE TRUNCATE ANALYZE LOAD EXPORT IMPORT MSCK REPAIR OPTIMIZE CACHE UNCACHE "
@@ -115,10 +114,9 @@ def _too_many(at: int) -> Problem:
 def _statement(cursor: Cursor) -> Statement:
     if begins_query(cursor):
         return Select(read_query(cursor))
-    words = next((words for words in _STATEMENTS if cursor.ahead(*words)), None)
-    if words is not None:
-        cursor.expect(*words)
-        return _STATEMENTS[words](cursor)
+    for phrase, read in _STATEMENTS.items():
+        if cursor.took(phrase):
+            return read(cursor)
     if cursor.next.kind is Kind.WORD and cursor.next.text.upper() in _NOT_CARRIED_OUT:
         raise _not_carried_out(cursor, cursor.next.text.upper())
     cursor.refuse("unknown statement")
@@ -133,64 +131,68 @@ def _not_carried_out(cursor: Cursor, what: str) -> Problem:
     )
 
 
-def _create(cursor: Cursor) -> Statement:
-    if cursor.ahead("OR", "REPLACE", "TABLE"):
-        raise _not_carried_out(cursor, "REPLACE TABLE")
-    replaces = cursor.took("OR", "REPLACE")
-    temporary = cursor.took_one("TEMPORARY", "TEMP")
-    if cursor.next.is_word("FUNCTION", "MACRO"):
+def _denied(what: str) -> _Read:
+    def read(cursor: Cursor) -> Statement:
+        raise _not_carried_out(cursor, what)
+
+    return read
+
+
+def _code(what: str) -> _Read:
+    def read(cursor: Cursor) -> Statement:
         cursor.rest_taken()
-        return Code("CREATE FUNCTION")
+        return Code(what)
+
+    return read
+
+
+def _create(cursor: Cursor) -> Statement:
+    if cursor.ahead("OR REPLACE TABLE"):
+        raise _not_carried_out(cursor, "REPLACE TABLE")
+    replaces = cursor.took("OR REPLACE")
+    temporary = cursor.took("TEMPORARY|TEMP")
+    if cursor.took("FUNCTION|MACRO"):
+        return _code("CREATE FUNCTION")(cursor)
     if cursor.took("VIEW"):
         return _create_view(cursor, temporary=temporary)
     if temporary or replaces:
         cursor.refuse("expected VIEW or FUNCTION")
-    if cursor.took_one(*_NAMESPACE):
+    if cursor.took(_NAMESPACE):
         return _create_namespace(cursor)
-    cursor.took("EXTERNAL")
-    cursor.expect("TABLE")
-    return create_table(cursor)
+    return create_table(cursor.past("EXTERNAL").expect("TABLE"))
 
 
 def _create_view(cursor: Cursor, *, temporary: bool) -> Statement:
     if not temporary:
         raise _not_carried_out(cursor, "CREATE VIEW")
-    cursor.took("IF", "NOT", "EXISTS")
-    name = cursor.part()
-    if cursor.took("COMMENT"):
-        cursor.remark()
-    cursor.expect("AS")
-    return CreateView(name, read_query(cursor))
+    name = cursor.past("IF NOT EXISTS").part()
+    cursor.took_comment()
+    return CreateView(name, read_query(cursor.expect("AS")))
 
 
 def _create_namespace(cursor: Cursor) -> Statement:
-    cursor.took("IF", "NOT", "EXISTS")
-    name, properties = cursor.name(), dict[str, str]()
+    name, properties = cursor.past("IF NOT EXISTS").name(), dict[str, str]()
     seen: set[str] = set()
     while cursor.next.kind is not Kind.END:
         clause = cursor.next.text.upper()
         if clause in seen:
             cursor.refuse("the clause occurs twice")
         seen.add(clause)
-        if cursor.took("COMMENT"):
-            cursor.remark()
-        elif cursor.took("LOCATION"):
+        if cursor.took("LOCATION"):
             properties["location"] = cursor.string()
-        else:
-            cursor.expect("WITH")
-            properties |= _namespace_properties(cursor)
+        elif not cursor.took_comment():
+            properties |= _namespace_properties(cursor.expect("WITH"))
     return Namespace(name, "create", properties)
 
 
 def _namespace_properties(cursor: Cursor) -> dict[str, str]:
-    if not cursor.took_one("DBPROPERTIES", "PROPERTIES"):
-        cursor.refuse("expected DBPROPERTIES")
-    start, properties = cursor.next.start, cursor.properties()
+    start = cursor.expect("DBPROPERTIES|PROPERTIES").next.start
+    properties = cursor.properties()
     _refuse_reserved(start, properties)
     return properties
 
 
-def _refuse_reserved(start: int, names: Mapping[str, str]) -> None:
+def _refuse_reserved(start: int, names: Iterable[str]) -> None:
     for name in names:
         if name.lower() in _NAMESPACE_RESERVED:
             raise Problem(
@@ -201,57 +203,38 @@ def _refuse_reserved(start: int, names: Mapping[str, str]) -> None:
             )
 
 
-def _alter(cursor: Cursor) -> Statement:
-    if cursor.took("TABLE"):
-        return alter_table(cursor)
-    if not cursor.took_one(*_NAMESPACE):
-        cursor.refuse("ALTER is not supported for this object")
+def _alter_namespace(cursor: Cursor) -> Statement:
     name = cursor.name()
-    if cursor.took("SET", "LOCATION"):
+    if cursor.took("SET LOCATION"):
         return Namespace(name, "alter", {"location": cursor.string()})
     if cursor.took("UNSET"):
-        if not cursor.took_one("DBPROPERTIES", "PROPERTIES"):
-            cursor.refuse("expected PROPERTIES")
-        cursor.took("IF", "EXISTS")
-        start, removals = cursor.next.start, cursor.property_names()
-        _refuse_reserved(start, dict.fromkeys(removals, ""))
+        start = cursor.expect("PROPERTIES|DBPROPERTIES").past("IF EXISTS").next.start
+        removals = cursor.property_names()
+        _refuse_reserved(start, removals)
         return Namespace(name, "alter", removals=tuple(removals))
-    cursor.expect("SET")
-    return Namespace(name, "alter", _namespace_properties(cursor))
+    return Namespace(name, "alter", _namespace_properties(cursor.expect("SET")))
 
 
-def _drop(cursor: Cursor) -> Statement:
-    if cursor.took("TABLE"):
-        cursor.took("IF", "EXISTS")
-        name = cursor.name()
-        cursor.took("PURGE")
-        return DropTable(name)
-    if cursor.took("VIEW"):
-        cursor.took("IF", "EXISTS")
-        return DropView(cursor.name())
-    if not cursor.took_one(*_NAMESPACE):
-        raise _not_carried_out(cursor, "This DROP")
-    cursor.took("IF", "EXISTS")
-    name = cursor.name()
-    cascades = cursor.took("CASCADE")
+def _drop_table(cursor: Cursor) -> Statement:
+    name = cursor.past("IF EXISTS").name()
+    cursor.took("PURGE")
+    return DropTable(name)
+
+
+def _drop_namespace(cursor: Cursor) -> Statement:
+    name, cascades = cursor.past("IF EXISTS").name(), cursor.took("CASCADE")
     cursor.took("RESTRICT")
     return Namespace(name, "drop", cascades=cascades)
 
 
 def _insert(cursor: Cursor) -> Statement:
-    cursor.took("TABLE")
-    name = cursor.name()
+    name = cursor.past("TABLE").name()
     if cursor.took("PARTITION"):
-        cursor.listed(lambda: _static_value(cursor))
-    cursor.took("BY", "NAME")
-    if cursor.next.is_symbol("(") and not _query_in_parentheses(cursor):
-        cursor.listed(cursor.name)
+        cursor.listed(_static_value)
+    cursor.took("BY NAME")
+    if cursor.next.is_symbol("(") and not begins_query(cursor):
+        cursor.listed(Cursor.name)
     return Insert(name, read_query(cursor))
-
-
-def _query_in_parentheses(cursor: Cursor) -> bool:
-    following = next((each for each in cursor.rest if not each.is_symbol("(")), None)
-    return following is not None and following.is_word("SELECT", "WITH", "VALUES", "FROM")
 
 
 def _static_value(cursor: Cursor) -> None:
@@ -260,107 +243,81 @@ def _static_value(cursor: Cursor) -> None:
         cursor.refuse("expected a value before this")
 
 
-def _insert_overwrite(cursor: Cursor) -> Statement:
-    raise _not_carried_out(cursor, "INSERT OVERWRITE")
+def _show_table(cursor: Cursor) -> Statement:
+    name = cursor.name()
+    if cursor.next.is_symbol("("):
+        cursor.property_names()
+    return DescribeTable(name)
 
 
-def _show(cursor: Cursor) -> Statement:
-    if cursor.took_one("TBLPROPERTIES") or cursor.took("CREATE", "TABLE"):
-        name = cursor.name()
-        if cursor.next.is_symbol("("):
-            cursor.property_names()
-        return DescribeTable(name)
-    if cursor.took("COLUMNS"):
-        if not cursor.took_one("IN", "FROM"):
-            cursor.refuse("expected IN")
-        return DescribeTable(cursor.name())
-    lists_namespaces = cursor.took_one(*_NAMESPACES)
-    if not lists_namespaces:
-        cursor.expect("TABLES")
-    listed = cursor.name() if cursor.took_one("IN", "FROM") else None
+def _show_namespaces(cursor: Cursor) -> Statement:
+    listed = _listed_in(cursor)
+    return NoPrivileges() if listed is None else Namespace(listed, "_any")
+
+
+def _listed_in(cursor: Cursor) -> Name | None:
+    listed = cursor.name() if cursor.took("IN|FROM") else None
     if cursor.took("LIKE") or cursor.next.kind is Kind.STRING:
         cursor.remark()
-    if lists_namespaces and listed is None:
-        return NoPrivileges()
-    return Namespace(listed, "_any")
+    return listed
 
 
 def _describe(cursor: Cursor) -> Statement:
-    if cursor.took_one(*_NAMESPACE):
-        cursor.took("EXTENDED")
-        return Namespace(cursor.name(), "_any")
-    cursor.took("TABLE")
-    cursor.took_one("EXTENDED", "FORMATTED")
-    name = cursor.name()
+    name = cursor.past("TABLE").past("EXTENDED|FORMATTED").name()
     if cursor.next.kind in (Kind.WORD, Kind.QUOTED):
         cursor.name()
     return DescribeTable(name)
 
 
-def _use(cursor: Cursor) -> Statement:
-    cursor.took_one(*_NAMESPACE)
-    return Namespace(cursor.name(), "_any", uses=True)
-
-
-def _refresh(cursor: Cursor) -> Statement:
-    cursor.took("TABLE")
-    return DescribeTable(cursor.name())
-
-
 def _comment_on(cursor: Cursor) -> Statement:
     of_table = cursor.took("TABLE")
-    if not of_table and not cursor.took_one(*_NAMESPACE):
+    if not of_table and not cursor.took(_NAMESPACE):
         cursor.refuse("expected TABLE or NAMESPACE")
     name = cursor.name()
-    cursor.expect("IS")
-    if not cursor.took("NULL"):
+    if not cursor.expect("IS").took("NULL"):
         cursor.remark()
     return AlterProperties(name) if of_table else Namespace(name, "alter")
 
 
-def _set(cursor: Cursor) -> Statement:
-    check_setting(cursor)
-    return NoPrivileges()
-
-
 def _explain(cursor: Cursor) -> Statement:
-    cursor.took_one("EXTENDED", "CODEGEN", "COST", "FORMATTED")
-    if cursor.ahead("EXPLAIN"):
+    if cursor.past("EXTENDED|CODEGEN|COST|FORMATTED").ahead("EXPLAIN"):
         cursor.refuse("expected a statement after EXPLAIN")
     return Explain(_statement(cursor))
 
 
 def _add(cursor: Cursor) -> Statement:
-    if not cursor.next.is_word(*_PLURAL_CODE):
+    if not cursor.ahead("JAR|JARS|FILE|FILES|ARCHIVE|ARCHIVES"):
         cursor.refuse("unknown resource kind")
-    kind = cursor.take().text.upper()
-    cursor.rest_taken()
-    return Code(f"ADD {kind}")
+    return _code(f"ADD {cursor.take().text.upper()}")(cursor)
 
 
-def _transforming(cursor: Cursor) -> Statement:
-    cursor.rest_taken()
-    return Code("MAP or REDUCE with a script")
-
-
-_STATEMENTS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement]]] = {
-    ("CREATE",): _create,
-    ("ALTER",): _alter,
-    ("DROP",): _drop,
-    ("INSERT", "INTO"): _insert,
-    ("INSERT", "OVERWRITE"): _insert_overwrite,
-    ("SHOW",): _show,
-    ("DESCRIBE",): _describe,
-    ("DESC",): _describe,
-    ("USE",): _use,
-    ("REFRESH",): _refresh,
-    ("COMMENT", "ON"): _comment_on,
-    ("SET",): _set,
-    ("EXPLAIN",): _explain,
-    ("CALL",): read_call,
-    ("ADD",): _add,
-    ("MAP",): _transforming,
-    ("REDUCE",): _transforming,
+#: What statements begin with, and what reads the rest; the first one counts.
+_STATEMENTS: Final[Mapping[str, _Read]] = {
+    "CREATE": _create,
+    "ALTER TABLE": alter_table,
+    f"ALTER {_NAMESPACE}": _alter_namespace,
+    "ALTER": lambda cursor: cursor.refuse("ALTER is not supported for this object"),
+    "DROP TABLE": _drop_table,
+    "DROP VIEW": lambda cursor: DropView(cursor.past("IF EXISTS").name()),
+    f"DROP {_NAMESPACE}": _drop_namespace,
+    "DROP": _denied("This DROP"),
+    "INSERT INTO": _insert,
+    "INSERT OVERWRITE": _denied("INSERT OVERWRITE"),
+    "SHOW TBLPROPERTIES": _show_table,
+    "SHOW CREATE TABLE": _show_table,
+    "SHOW COLUMNS": lambda cursor: DescribeTable(cursor.expect("IN|FROM").name()),
+    "SHOW NAMESPACES|DATABASES|SCHEMAS": _show_namespaces,
+    "SHOW": lambda cursor: Namespace(_listed_in(cursor.expect("TABLES")), "_any"),
+    f"DESCRIBE|DESC {_NAMESPACE}": lambda cursor: Namespace(cursor.past("EXTENDED").name(), "_any"),
+    "DESCRIBE|DESC": _describe,
+    "USE": lambda cursor: Namespace(cursor.past(_NAMESPACE).name(), "_any", uses=True),
+    "REFRESH": lambda cursor: DescribeTable(cursor.past("TABLE").name()),
+    "COMMENT ON": _comment_on,
+    "SET": read_setting,
+    "EXPLAIN": _explain,
+    "CALL": read_call,
+    "ADD": _add,
+    "MAP|REDUCE": _code("MAP or REDUCE with a script"),
 }
 _SECOND_WORDS: Final = (
     "TABLE VIEW NAMESPACE DATABASE SCHEMA EXTERNAL INTO OVERWRITE TEMPORARY TEMP FUNCTION OR REPLACE "

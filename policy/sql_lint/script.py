@@ -100,8 +100,22 @@ class Script:
                 return self._namespace(statement, required)
             case Explain():
                 self.ask(statement.statement, required)
-                return _nothing
-        self._without_effect(statement, required)
+            case Insert():
+                required.insert(statement)
+            case Select():
+                required.read(statement.query)
+            case DescribeTable():
+                required.describe_table(statement)
+            case CallOnKeys():
+                required.call_on_keys(statement)
+            case CallRewrite():
+                required.call_rewrite(statement)
+            case Code():
+                required.code(statement.what)
+            case NoPrivileges():
+                pass
+            case _:
+                raise AssertionError("every kind of statement is above")
         return _nothing
 
     def denied(self, kind: str) -> None:
@@ -116,24 +130,6 @@ class Script:
         if kind.startswith(_VIEWS) or first not in _NO_VIEW:
             self.names = replace(self.names, hidden=True)
             self.views.clear()
-
-    def _without_effect(
-        self,
-        statement: Insert | Select | DescribeTable | Code | CallOnKeys | CallRewrite | NoPrivileges,
-        required: RequiredPrivileges,
-    ) -> None:
-        if isinstance(statement, Insert):
-            required.insert(statement)
-        elif isinstance(statement, Select):
-            required.read(statement.query)
-        elif isinstance(statement, DescribeTable):
-            required.describe_table(statement)
-        elif isinstance(statement, CallOnKeys):
-            required.call_on_keys(statement)
-        elif isinstance(statement, CallRewrite):
-            required.call_rewrite(statement)
-        elif isinstance(statement, Code):
-            required.code(statement.what)
 
     def _know(self, name: TableName, facts: TableFacts | None) -> After:
         def after() -> None:

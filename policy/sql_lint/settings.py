@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from policy.sql_lint.cursor import Cursor
-from policy.sql_lint.lexer import Kind
 from policy.sql_lint.problems import Problem
+from policy.sql_lint.statements import NoPrivileges
 
 _HARMLESS: Final = frozenset(
     {
@@ -40,17 +40,17 @@ _NOT_HARMLESS: Final = frozenset(
 )
 
 
-def check_setting(cursor: Cursor) -> None:
-    """Read what follows SET.
+def read_setting(cursor: Cursor) -> NoPrivileges:
+    """What follows SET.
 
     Raises:
         Problem: the setting is not one of the harmless ones.
     """
     start = cursor.next.start
-    if cursor.took("TIME", "ZONE"):
+    if cursor.took("TIME ZONE"):
         if not cursor.took("LOCAL"):
             cursor.string()
-        return
+        return NoPrivileges()
     name = ".".join(cursor.name())
     # What follows a harmless name is its value, whatever it is.
     is_assignment = cursor.next.is_symbol("=")
@@ -61,9 +61,8 @@ def check_setting(cursor: Cursor) -> None:
             f"The setting {name[:120]!a} is not in the list of harmless settings.",
             "Ask the engine's administrator to set it at session start.",
         )
-    cursor.expect_symbol("=")
-    while cursor.next.kind is not Kind.END:
-        cursor.take()
+    cursor.rest_taken()
+    return NoPrivileges()
 
 
 def _is_harmless(name: str) -> bool:

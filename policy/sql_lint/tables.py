@@ -9,12 +9,12 @@ properties), Hive's HiveParser.g, and its HiveIcebergStorageHandler for what WIT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from policy.sql_lint.columns import column, column_name, column_type, columns_of, partitioned_by
-from policy.sql_lint.cursor import Cursor, Name
+from policy.sql_lint.cursor import Cursor, Name, T
 from policy.sql_lint.problems import Problem
 from policy.sql_lint.queries import read_query
 from policy.sql_lint.statements import (
@@ -47,7 +47,7 @@ class _Clauses:
     """The clauses of a CREATE TABLE, as they come."""
 
     cursor: Cursor
-    seen: set[tuple[str, ...]] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
     properties: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
     location: str | None = None
@@ -59,15 +59,12 @@ class _Clauses:
     def read(self) -> None:
         """Read clauses as long as any comes."""
         readers = _HIVE if self.cursor.hive else _SPARK
-        while True:
-            words = next((words for words in readers if self.cursor.ahead(*words)), None)
-            if words is None:
-                return
-            if words in self.seen:
+        while (phrase := next(filter(self.cursor.ahead, readers), None)) is not None:
+            if phrase in self.seen:
                 self.cursor.refuse("the clause occurs twice")
-            self.seen.add(words)
-            self.cursor.expect(*words)
-            readers[words](self)
+            self.seen.add(phrase)
+            self.cursor.expect(phrase)
+            readers[phrase](self)
 
     def using(self) -> None:
         start, name = self.cursor.next.start, self.cursor.part()
@@ -82,7 +79,7 @@ class _Clauses:
         if name not in (_ICEBERG, _HANDLER):
             raise _not_iceberg(start, name)
         self.is_iceberg = True
-        if self.cursor.took("WITH", "SERDEPROPERTIES"):
+        if self.cursor.took("WITH SERDEPROPERTIES"):
             self.options = self.cursor.properties()
 
     def stored_in_spark(self) -> None:
@@ -106,34 +103,31 @@ class _Clauses:
     def take_location(self) -> None:
         self.location = self.cursor.string()
 
-    def comment(self) -> None:
-        self.cursor.remark()
 
-
-_Readers = Mapping[tuple[str, ...], Callable[[_Clauses], None]]
+_Readers = Mapping[str, Callable[[_Clauses], None]]
 _BOTH: Final[_Readers] = {
-    ("LOCATION",): _Clauses.take_location,
-    ("COMMENT",): _Clauses.comment,
-    ("TBLPROPERTIES",): _Clauses.take_properties,
-    ("PARTITIONED", "BY"): _Clauses.partitioned,
+    "LOCATION": _Clauses.take_location,
+    "COMMENT": lambda clauses: clauses.cursor.remark(),
+    "TBLPROPERTIES": _Clauses.take_properties,
+    "PARTITIONED BY": _Clauses.partitioned,
 }
 _SPARK: Final[_Readers] = {
     **_BOTH,
-    ("STORED",): _Clauses.stored_in_spark,
-    ("USING",): _Clauses.using,
-    ("OPTIONS",): _Clauses.take_options,
+    "STORED": _Clauses.stored_in_spark,
+    "USING": _Clauses.using,
+    "OPTIONS": _Clauses.take_options,
 }
 _HIVE: Final[_Readers] = {
     **_BOTH,
-    ("STORED", "BY"): _Clauses.stored_by,
-    ("STORED", "AS"): _Clauses.stored_as,
+    "STORED BY": _Clauses.stored_by,
+    "STORED AS": _Clauses.stored_as,
 }
 
 
 def create_table(cursor: Cursor) -> Statement:
     """What follows CREATE TABLE."""
     start = cursor.next.start
-    may_exist = cursor.took("IF", "NOT", "EXISTS")
+    may_exist = cursor.took("IF NOT EXISTS")
     name = cursor.name()
     like = _like(cursor)
     columns = columns_of(cursor) if like is None and cursor.next.is_symbol("(") else None
@@ -142,7 +136,7 @@ def create_table(cursor: Cursor) -> Statement:
     if cursor.hive and not clauses.is_iceberg:
         raise _not_iceberg(start, "Hive's own")
     query = None
-    if like is None and (cursor.took("AS") or cursor.next.is_word("SELECT", "WITH")):
+    if like is None and (cursor.took("AS") or cursor.ahead("SELECT|WITH")):
         query = read_query(cursor)
     cursor.expect_end()
     if [columns, query, like].count(None) != 2:
@@ -158,13 +152,10 @@ def create_table(cursor: Cursor) -> Statement:
 def alter_table(cursor: Cursor) -> Statement:
     """What follows ALTER TABLE."""
     name = cursor.name()
-    words = next((words for words in _ALTERATIONS if cursor.ahead(*words)), None)
-    if words is None:
-        cursor.refuse("unsupported change of a table")
-    cursor.expect(*words)
-    statement = _ALTERATIONS[words](cursor, name)
-    cursor.expect_end()
-    return statement
+    for phrase, read in _ALTERATIONS.items():
+        if cursor.took(phrase):
+            return read(cursor, name)
+    cursor.refuse("unsupported change of a table")
 
 
 def _like(cursor: Cursor) -> Name | None:
@@ -172,8 +163,7 @@ def _like(cursor: Cursor) -> Name | None:
         return None
     if not cursor.hive:
         cursor.refuse("Spark does not support CREATE TABLE LIKE in this catalog")
-    cursor.expect("LIKE")
-    return cursor.name()
+    return cursor.expect("LIKE").name()
 
 
 def _merged(clauses: _Clauses, start: int) -> tuple[dict[str, str], str | None]:
@@ -209,7 +199,7 @@ def _merged(clauses: _Clauses, start: int) -> tuple[dict[str, str], str | None]:
     return merged, location
 
 
-def _refuse_reserved(properties: Mapping[str, str], start: int, *, hive: bool) -> None:
+def _refuse_reserved(properties: Iterable[str], start: int, *, hive: bool) -> None:
     reserved = _HIVE_TAKES_OVER if hive else _SPARK_RESERVED
     for name in properties:
         folded = name.lower()
@@ -238,9 +228,9 @@ def _set_properties(cursor: Cursor, name: Name) -> Statement:
 
 
 def _unset_properties(cursor: Cursor, name: Name) -> Statement:
-    cursor.took("IF", "EXISTS")
-    start, removals = cursor.next.start, cursor.property_names()
-    _refuse_reserved(dict.fromkeys(removals, ""), start, hive=cursor.hive)
+    start = cursor.past("IF EXISTS").next.start
+    removals = cursor.property_names()
+    _refuse_reserved(removals, start, hive=cursor.hive)
     return AlterProperties(name, removals=tuple(removals))
 
 
@@ -256,18 +246,12 @@ def _set_location(cursor: Cursor, name: Name) -> Statement:
     return AlterProperties(name, location=location)
 
 
-def _rename(cursor: Cursor, name: Name) -> Statement:
-    return RenameTable(name, cursor.name())
+def _listed_or_not(cursor: Cursor, item: Callable[[Cursor], T]) -> tuple[T, ...]:
+    return tuple(cursor.listed(item) if cursor.next.is_symbol("(") else cursor.several(item))
 
 
 def _add_columns(cursor: Cursor, name: Name) -> Statement:
-    if cursor.next.is_symbol("("):
-        added = cursor.listed(lambda: _new_column(cursor))
-    else:
-        added = [_new_column(cursor)]
-        while cursor.took_symbol(","):
-            added.append(_new_column(cursor))
-    return AlterColumns(name, tuple(added))
+    return AlterColumns(name, _listed_or_not(cursor, _new_column))
 
 
 def _add_column(cursor: Cursor, name: Name) -> Statement:
@@ -283,39 +267,24 @@ def _new_column(cursor: Cursor) -> Column:
 
 
 def _drop_columns(cursor: Cursor, name: Name) -> Statement:
-    cursor.took("IF", "EXISTS")
-    if cursor.next.is_symbol("("):
-        return AlterColumns(name, removed=tuple(cursor.listed(lambda: column_name(cursor))))
-    removed = [column_name(cursor)]
-    while cursor.took_symbol(","):
-        removed.append(column_name(cursor))
-    return AlterColumns(name, removed=tuple(removed))
+    return AlterColumns(name, removed=_listed_or_not(cursor.past("IF EXISTS"), column_name))
 
 
 def _rename_column(cursor: Cursor, name: Name) -> Statement:
     old = column_name(cursor)
-    cursor.expect("TO")
-    return AlterColumns(name, renamed=(old, (*old[:-1], cursor.part())))
+    return AlterColumns(name, renamed=(old, (*old[:-1], cursor.expect("TO").part())))
 
 
 def _change_column(cursor: Cursor, name: Name) -> Statement:
     """Hive's CHANGE gives old name, new name and type; Spark's the old name and what becomes of it."""
     old = column_name(cursor)
     if cursor.hive:
-        changed = column(cursor, required=False)
-        _position(cursor)
-        return AlterColumns(name, renamed=(old, changed.name))
+        return AlterColumns(name, renamed=(old, _new_column(cursor).name))
     if cursor.took("TYPE"):
         column_type(cursor)
-    elif cursor.took("COMMENT"):
-        cursor.remark()
-    elif not cursor.took("DROP", "NOT", "NULL") and not _position(cursor):
+    elif not (cursor.took_comment() or cursor.took("DROP NOT NULL") or _position(cursor)):
         cursor.refuse("unsupported change of a column")
     return AlterColumns(name)
-
-
-def _replace_columns(cursor: Cursor, name: Name) -> Statement:
-    return AlterColumns(name, columns_of(cursor), replaced=True)
 
 
 def _position(cursor: Cursor) -> bool:
@@ -325,18 +294,17 @@ def _position(cursor: Cursor) -> bool:
     return cursor.took("FIRST")
 
 
-_ALTERATIONS: Final[Mapping[tuple[str, ...], Callable[[Cursor, Name], Statement]]] = {
-    ("SET", "TBLPROPERTIES"): _set_properties,
-    ("UNSET", "TBLPROPERTIES"): _unset_properties,
-    ("SET", "LOCATION"): _set_location,
-    ("RENAME", "TO"): _rename,
-    ("RENAME", "COLUMN"): _rename_column,
-    ("ADD", "COLUMNS"): _add_columns,
-    ("ADD", "COLUMN"): _add_column,
-    ("DROP", "COLUMNS"): _drop_columns,
-    ("DROP", "COLUMN"): _drop_columns,
-    ("ALTER", "COLUMN"): _change_column,
-    ("CHANGE", "COLUMN"): _change_column,
-    ("CHANGE",): _change_column,
-    ("REPLACE", "COLUMNS"): _replace_columns,
+#: Changes of tables, and what reads the rest; the first one counts.
+_ALTERATIONS: Final[Mapping[str, Callable[[Cursor, Name], Statement]]] = {
+    "SET TBLPROPERTIES": _set_properties,
+    "UNSET TBLPROPERTIES": _unset_properties,
+    "SET LOCATION": _set_location,
+    "RENAME TO": lambda cursor, name: RenameTable(name, cursor.name()),
+    "RENAME COLUMN": _rename_column,
+    "ADD COLUMNS": _add_columns,
+    "ADD COLUMN": _add_column,
+    "DROP COLUMN|COLUMNS": _drop_columns,
+    "ALTER|CHANGE COLUMN": _change_column,
+    "CHANGE": _change_column,
+    "REPLACE COLUMNS": lambda cursor, name: AlterColumns(name, columns_of(cursor), replaced=True),
 }

@@ -82,6 +82,8 @@ def test_what_is_understood(sql: str, needed: list[str] | None) -> None:
         ("CREATE TABLE s.t (a INT) PARTITIONED BY (cube(a))", "partition-transform"),
         ("CREATE TABLE s.t (a INT) PARTITIONED BY (bucket(a, a))", "partition-transform"),
         ("CREATE TABLE s.t (a INT) STORED AS ORC", "table-format"),
+        ("CREATE TABLE s.t (a INT) USING csv", "table-format"),
+        ("CREATE TABLE s.t (a INT) USING orc OPTIONS ('write.format.default'='parquet')", "table-format"),
         ("CREATE TABLE s.t (a INT) TBLPROPERTIES (a=-1)", "syntax"),
         ("CREATE TABLE s.t (a INT) LOCATION s3", "syntax"),
         ("CREATE TABLE s.t (a INT) AS x", "syntax"),
