@@ -9,7 +9,7 @@ OLDEST := 4.1.4
 OLDEST_SPARK := $(VENV)/spark-$(OLDEST)
 DECISION_TESTS := tests/policy tests/catalog tests/authorization tests/attacks tests/http
 CHECK_TESTS := tests/test_language.py tests/test_support.py tests/policy tests/crypto tests/envelope \
-	tests/catalog/test_creation.py tests/catalog/test_alter.py tests/catalog/test_gates.py \
+	tests/catalog/test_creation.py tests/catalog/test_alter.py \
 	tests/authorization/test_authorization_in_process.py \
 	tests/spark/test_write_encrypted.py::test_files_are_ciphertext_with_their_id_in_the_name
 

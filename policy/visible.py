@@ -29,8 +29,8 @@ from policy.decision import Decision, Reason
 from policy.encryption.governed import STANDARD_CLIENTS
 from policy.encryption.specification import EncryptionSpec, StandardClients
 from policy.principal import Principal
+from policy.privileges.operations import key_requests
 from policy.privileges.requests import AccessRequest, Resource, Through
-from policy.privileges.tables import key_requests
 from policy.ranger import MaskRule, PolicySet
 
 _FIELD: Final = Decision.allow(Reason("nested-field", "No policy denies the field."))

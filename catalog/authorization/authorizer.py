@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -35,7 +35,9 @@ from policy.errors import (
     StateUnavailable,
     Unavailable,
 )
+from policy.identifiers import TableName
 from policy.principal import Principal
+from policy.privileges.operations import On, key_requests
 from policy.privileges.requests import AccessRequest
 from policy.ranger import PolicySet
 
@@ -61,6 +63,14 @@ class Caller:
     engine: Principal | None
     request_id: str
     standard: bool = False
+
+    def on(self, name: TableName, owner: str | None = None) -> On:
+        """Return a table, or a name for one, as what this caller's operation is about."""
+        return On.table(self.principal, name, owner)
+
+    def releases(self, master_key_ids: Iterable[str]) -> list[AccessRequest]:
+        """Return requests for `release` on keys: a user's own process needs it, a trusted engine does not."""
+        return [] if self.engine is not None else key_requests(self.principal, master_key_ids, "release")
 
 
 class Records:

@@ -25,7 +25,6 @@ from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from catalog.authorization import privileges
 from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.iceberg.filter_values import filtered_columns, require_exact
 from catalog.reading.loading import LoadedTable
@@ -126,9 +125,7 @@ def authorize(authorizer: Authorizer, caller: Caller, table: LoadedTable, readin
     Raises:
         NotAuthorized: a column or a key is not granted, a column is masked, or rows are filtered.
     """
-    requests = []
-    if caller.engine is None and table.governed.ever_encrypted:
-        requests = privileges.key_requests(caller.principal, _footer_keys(table), "release")
+    requests = caller.releases(_footer_keys(table)) if table.governed.ever_encrypted else []
     authorizer.require(caller, ACTION, table.name, requests + reading.required)
     refuse_altered(authorizer, caller, table, reading.altered)
 

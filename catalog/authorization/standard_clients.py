@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from typing import Final, NoReturn
 
-from catalog.authorization import privileges
 from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.authorization.columns import every_name, view_of
 from catalog.base.identifiers import TableName
@@ -97,11 +96,8 @@ class StandardClients:
         reading = view_of(authorizer, caller, table).reads(every_name(table))
         if reading.refused is not None:
             return reading.refused[1].reasons[0]
-        whole = privileges.table_request(
-            caller.principal, table.record.name.database, table.record.name.name, "select", table.record.owner
-        )
         if not reading.answers:
-            decision = authorizer.decide([whole])
+            decision = authorizer.decide([caller.on(table.record.name, table.record.owner).request("select")])
             if not decision.allowed:
                 return decision.reasons[0]
         return reading.altered

@@ -11,18 +11,19 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from catalog.audit.outcomes import note
-from catalog.authorization import privileges
 from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.authorization.standard_clients import StandardClients
 from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import TableName
 from catalog.reading.loading import LoadedTable, TableLoader
 from catalog.snapshot_checks.inspection import Inspector
+from catalog.state.table_state import TableRecord
 from policy.decision import Decision, Reason
-from policy.privileges.requests import ANY, AccessRequest, Resource
+from policy.privileges.operations import OPERATIONS, On, loading, required
+from policy.privileges.requests import AccessRequest
 
 _LOAD: Final = "table.load"
-_LOADING_RIGHTS: Final = ("select", "update", "alter")
+_EXISTS: Final = "table.exists"
 
 
 class TableAccess:
@@ -57,12 +58,12 @@ class TableAccess:
             LocationNotAllowed, MetadataInvalid: unsealed metadata names a file that breaks a rule.
         """
         authorizer = self._authorizer.settled()
-        owner = self._loader.owner(name)
-        ways = loading_ways(caller, name, owner)
-        if not any_of(authorizer, ways) and authorizer.decide([_on_table(caller, name, ANY, owner)]).allowed:
-            ways += self._on_columns(caller, name, owner)
+        on = caller.on(name, self._loader.owner(name))
+        ways = loading(on)
+        if not any_of(authorizer, ways) and authorizer.decide(required(_EXISTS, on)).allowed:
+            ways += on.select(self._columns(caller, name))
         require_any(authorizer, caller, _LOAD, str(name), ways)
-        see_paths = sees_paths(authorizer, caller, name, owner)
+        see_paths = sees_paths(authorizer, on)
         with authorizer.recorded(caller, _LOAD, str(name), show_path=see_paths):
             table = self._loader.load(name)
             self._standard_clients.require(caller, _LOAD, table)
@@ -78,8 +79,8 @@ class TableAccess:
         Raises:
             NotAuthorized: the caller has no right on it.
         """
-        owner = self._loader.owner(name)
-        self._authorizer.require(caller, _LOAD, str(name), [_on_table(caller, name, ANY, owner)])
+        on = caller.on(name, self._loader.owner(name))
+        self._authorizer.require(caller, _LOAD, str(name), required(_EXISTS, on))
         with self._authorizer.recorded(caller, _LOAD, str(name)):
             try:
                 self._loader.load(name)
@@ -87,39 +88,16 @@ class TableAccess:
                 return False
             return True
 
-    def _on_columns(self, caller: Caller, name: TableName, owner: str | None) -> list[AccessRequest]:
-        """Return SELECT on each column, for callers with some privilege on the table; empty without such a
-        table.
+    def _columns(self, caller: Caller, name: TableName) -> list[str]:
+        """Return a table's columns, for callers with some privilege on the table; empty without such a table.
 
-        Whether they may load it is not known yet, so that what breaks a rule is told without its path.
+        Whether they can load it is not known yet, so that a broken rule is told without its path.
         """
         with self._authorizer.recorded(caller, _LOAD, str(name), show_path=False):
             try:
-                columns = self._loader.load(name).metadata.schema().column_names
+                return list(self._loader.load(name).metadata.schema().column_names)
             except NoSuchTable:
                 return []
-        return _on_each(caller, name, owner, columns)
-
-
-def loading_ways(
-    caller: Caller, name: TableName, owner: str | None, columns: Iterable[str] = ()
-) -> list[AccessRequest]:
-    """Return the privileges of which any one permits loading the metadata: on the table, or SELECT on a
-    column.
-    """
-    on_table = [_on_table(caller, name, access, owner) for access in _LOADING_RIGHTS]
-    return on_table + _on_each(caller, name, owner, columns)
-
-
-def _on_each(
-    caller: Caller, name: TableName, owner: str | None, columns: Iterable[str]
-) -> list[AccessRequest]:
-    resources = (Resource.column(name.database, name.name, column) for column in columns)
-    return [AccessRequest(caller.principal, each, "select", owner=owner) for each in resources]
-
-
-def _on_table(caller: Caller, name: TableName, access: str, owner: str | None) -> AccessRequest:
-    return privileges.table_request(caller.principal, name.database, name.name, access, owner)
 
 
 def any_of(authorizer: Authorizer, ways: Sequence[AccessRequest]) -> AccessRequest | None:
@@ -138,22 +116,36 @@ def require_any(
     authorizer.require(caller, action, about, [any_of(authorizer, ways) or ways[0]])
 
 
-def sees_paths(authorizer: Authorizer, caller: Caller, name: TableName, owner: str | None) -> bool:
+def sees_paths(authorizer: Authorizer, on: On) -> bool:
     """Return whether a refusal can name foreign paths: to callers with ALTER, who maintain the table."""
-    return authorizer.decide([_on_table(caller, name, "alter", owner)]).allowed
+    return authorizer.decide(required("table.alter", on)).allowed
 
 
 def require(
-    authorizer: Authorizer, loader: TableLoader, caller: Caller, action: str, name: TableName, access: str
+    authorizer: Authorizer, loader: TableLoader, caller: Caller, operation: str, name: TableName
 ) -> None:
-    """Require one privilege on a table of any owner.
+    """Require the privileges of an operation on a table of any owner.
 
     Raises:
-        NotAuthorized: it is not granted.
+        NotAuthorized: they are not granted.
     """
-    owner = loader.owner(name)
-    request = privileges.table_request(caller.principal, name.database, name.name, access, owner)
-    authorizer.require(caller, action, str(name), [request])
+    require_on(authorizer, caller, operation, str(name), caller.on(name, loader.owner(name)))
+
+
+def require_on(authorizer: Authorizer, caller: Caller, operation: str, about: str, on: On) -> None:
+    """Require the privileges of an operation, all or any of them as its row says.
+
+    Raises:
+        NotAuthorized: they are not granted.
+    """
+    decide = require_any if OPERATIONS[operation].any_of else Authorizer.require
+    decide(authorizer, caller, operation, about, required(operation, on))
+
+
+def overlap_requests(caller: Caller, others: Iterable[TableRecord]) -> list[AccessRequest]:
+    """Return requests for ALTER on each other table whose location overlaps."""
+    tables = (caller.on(other.name, other.owner) for other in others)
+    return [request for each in tables for request in required("table.overlap", each)]
 
 
 def report(authorizer: Authorizer, caller: Caller, table: LoadedTable) -> None:

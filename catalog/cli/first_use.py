@@ -34,7 +34,7 @@ from catalog.settings.kms import local_kms_options
 from catalog.settings.kms_options import LocalKmsOptions
 from policy.errors import LakewardenError, RequestInvalid, StateUnavailable
 from policy.principal import Principal
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.operations import On, required
 
 #: Takes one sentence about what was made or kept.
 Say: TypeAlias = Callable[[str], None]
@@ -144,7 +144,7 @@ def _missing_permissions(settings: Settings, admin: Principal) -> Iterator[tuple
     directory, is_to_be_made = settings.data_dir / _POLICIES, _is_to_be_made(settings)
     there = [path for path in settings.policies if not (is_to_be_made and path == directory)]
     policies = PolicyStore(PolicyFiles(there, settings.encryption_rules)).current()
-    request = AccessRequest(admin, Resource.service(settings.catalog.name), "admin")
+    (request,) = required("admin.policies.change", On.service(admin, settings.catalog.name))
     if not (is_to_be_made or _is_used(settings) or policies.decide(request, datetime.now(UTC))):
         listed = ", ".join(map(_quoted, (*settings.policies, directory)))
         yield (

@@ -13,9 +13,10 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertRefSnapshotId, TableRequirement, TableUpdate
 
-from catalog.authorization import key_groups, privileges
+from catalog.authorization import key_groups
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import refuse_masks, selects
+from catalog.authorization.table_access import overlap_requests
 from catalog.base.errors import CommitConflict
 from catalog.base.identifiers import TableName
 from catalog.commits.publish import Publication, Publisher
@@ -40,7 +41,9 @@ from policy.encryption.epochs import PekRef
 from policy.encryption.file_formats import FileFormat, written_format
 from policy.errors import LocationNotAllowed, MetadataTampered
 from policy.location.location import Location
+from policy.privileges.operations import changing, required
 from policy.privileges.requests import AccessRequest
+from policy.privileges.tables import check_table_location
 
 
 class Committer:
@@ -133,7 +136,7 @@ class Committer:
         require_parents(table, metadata)
         taken_back = rollbacks(table.metadata, metadata)
         if any(each.head is not None for each in taken_back) or sets_retention(table.metadata, metadata):
-            changes = replace(changes, rights=changes.rights | {"alter"})
+            changes = replace(changes, operations=changes.operations | {"table.alter"})
         back = self._drops_protection(caller, table, taken_back)
         unprotects = wanted.unprotects or verdict.downgrades or back
         self._context.authorizer.require(
@@ -142,7 +145,7 @@ class Committer:
             table.name,
             self._requests(caller, table, changes, wanted, unprotects=unprotects)
             + selects(self._context.authorizer, caller, table, former),
-            hidden=privileges.overlap_requests(caller.principal, overlaps),
+            hidden=overlap_requests(caller, overlaps),
         )
         if former.columns:
             refuse_masks(self._context.authorizer, caller, table, former, action="table.commit")
@@ -180,37 +183,27 @@ class Committer:
 
     def _may_write(self, caller: Caller, name: TableName) -> None:
         """Refuse those who may neither write nor alter before anything is told of the table."""
-        owner = self._context.loader.owner(name)
-        write, alter = (
-            privileges.table_request(caller.principal, name.database, name.name, access, owner)
-            for access in ("update", "alter")
-        )
-        self._context.authorizer.screen(caller, "table.commit", str(name), write, alter)
+        either = required("table.commit", caller.on(name, self._context.loader.owner(name)))
+        self._context.authorizer.screen(caller, "table.commit", str(name), *either)
 
     def _drops_protection(self, caller: Caller, table: LoadedTable, taken_back: list[Rollback]) -> bool:
         """Whether rollbacks drop protection; what they bring back is told to those who may roll back."""
         if any(each.head is not None for each in taken_back):
-            name, owner = table.record.name, table.record.owner
-            alter = privileges.table_request(caller.principal, name.database, name.name, "alter", owner)
-            self._context.authorizer.screen(caller, "table.commit", table.name, alter)
+            alter = required("table.alter", caller.on(table.record.name, table.record.owner))
+            self._context.authorizer.screen(caller, "table.commit", table.name, *alter)
         return self._rollbacks.drop_protection(table, taken_back)
 
     def _requests(
         self, caller: Caller, table: LoadedTable, changes: Changes, wanted: Requested, *, unprotects: bool
     ) -> list[AccessRequest]:
-        principal, record = caller.principal, table.record
-        rights = set(changes.rights) | ({"unprotect"} if unprotects else set())
-        database, name = record.name.database, record.name.name
+        record = table.record
+        on = caller.on(record.name, record.owner)
         moved = [Location.parse(text) for text in changes.locations]
         for location in moved:
-            privileges.check_table_location(location, str(record.name))
+            check_table_location(location, str(record.name))
         own = record.location if record.default_location else None
-        requests = [
-            privileges.table_request(principal, database, name, access, record.owner)
-            for access in sorted(rights)
-        ]
-        requests += privileges.storage_requests(principal, [*moved, *wanted.added], own, record.owner)
-        return requests + privileges.key_requests(principal, wanted.new_keys)
+        requests = [each for operation in sorted(changes.operations) for each in required(operation, on)]
+        return requests + changing(on, wanted, moved, own, unprotects=unprotects)
 
     def _overlaps(self, record: TableRecord, changes: Changes) -> list[TableRecord]:
         """Other tables that a location which the commit sets overlaps."""

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from catalog.authorization.authorizer import Caller
 from catalog.service.services import Services
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.operations import On, required
 
 
-def require_service(
-    services: Services,
-    caller: Caller,
-    action: str,
-    access: Literal["admin", "audit"],
-    about: str | None = None,
-) -> None:
+def require_service(services: Services, caller: Caller, action: str, about: str | None = None) -> None:
     """Decide and record.
 
     Args:
         services: the open catalog.
         caller: who asks.
-        action: for the audit trail: ``admin.token.issue``.
-        access: the right that is needed.
+        action: the operation: ``admin.token.issue``.
         about: what is acted on, for the audit trail; the service itself by default.
 
     Raises:
         NotAuthorized: it is not granted.
     """
     service = services.settings.catalog.name
-    request = AccessRequest(caller.principal, Resource.service(service), access)
-    services.authorizer.require(caller, action, about or service, [request])
+    requests = required(action, On.service(caller.principal, service))
+    services.authorizer.require(caller, action, about or service, requests)
+
+
+def may_change_policies(services: Services, caller: Caller) -> bool:
+    """Whether the caller administers the catalog, and with it every policy."""
+    on = On.service(caller.principal, services.settings.catalog.name)
+    return services.authorizer.decide(required("admin.policies.change", on)).allowed

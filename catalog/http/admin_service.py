@@ -37,14 +37,14 @@ router = APIRouter(
 @router.get("/policies")
 def show_policies(caller: CallerOf, services: ServicesOf) -> models.PolicyState:
     """The version of the policies in force, where they come from, and why newer ones are not in force."""
-    require_service(services, caller, "admin.policies", "admin")
+    require_service(services, caller, "admin.policies")
     return _policy_state(services)
 
 
 @router.post("/policies/reload")
 def reload_policies(caller: CallerOf, services: ServicesOf) -> models.PolicyState:
     """Read all policies now; a set with a mistake is refused, and the one before stays in force."""
-    require_service(services, caller, "admin.policies.reload", "admin")
+    require_service(services, caller, "admin.policies.reload")
     services.policies.reload()
     return _policy_state(services)
 
@@ -54,7 +54,7 @@ def check_policies(
     body: models.PolicyQuestion, caller: CallerOf, services: ServicesOf
 ) -> models.DecisionAnswer:
     """What the policies in force decide about a user, and why."""
-    require_service(services, caller, "admin.policies.check", "admin")
+    require_service(services, caller, "admin.policies.check")
     return models.DecisionAnswer.of(services.authorizer.decide([body.to_request()]))
 
 
@@ -70,7 +70,7 @@ def read_audit(
 ) -> models.AuditEntries:
     """The latest records, newest first, by time, principal and dotted table name; page by page."""
     before = None if page_token is None else audit_reading.RecordPosition.parse(page_token)
-    require_service(services, caller, "audit.read", "audit")
+    require_service(services, caller, "audit.read")
     found = audit_reading.read(
         services.engine, since_ms=since_ms, principal=principal, table=table, before=before, limit=limit
     )
@@ -81,7 +81,7 @@ def read_audit(
 @router.get("/audit/verify")
 def verify_audit(caller: CallerOf, services: ServicesOf) -> models.AuditVerdict:
     """Check every chain and checkpoint of the audit trail."""
-    require_service(services, caller, "audit.verify", "audit")
+    require_service(services, caller, "audit.verify")
     signer = services.audit_signer
     keys = frozenset() if signer is None else frozenset({signer.public_key})
     verdict = audit_verify.examine(services.engine, public_keys=keys)
@@ -104,7 +104,7 @@ def verify_audit(caller: CallerOf, services: ServicesOf) -> models.AuditVerdict:
 def issue_token(body: models.IssueToken, caller: CallerOf, services: ServicesOf) -> models.TokenIssued:
     """Issue a token; its text is shown this once."""
     principal = Principal(body.principal, frozenset(body.groups), frozenset(body.roles))
-    require_service(services, caller, "admin.token.issue", "admin", f"{body.kind} {principal.name}")
+    require_service(services, caller, "admin.token.issue", f"{body.kind} {principal.name}")
     ttl = None if body.ttl_s is None else timedelta(seconds=body.ttl_s)
     issued = services.tokens.issue(principal, body.kind, ttl)
     return models.TokenIssued.of(issued)
@@ -113,14 +113,14 @@ def issue_token(body: models.IssueToken, caller: CallerOf, services: ServicesOf)
 @router.get("/tokens")
 def list_tokens(caller: CallerOf, services: ServicesOf) -> models.TokenList:
     """All tokens without their secrets, expired and revoked ones included."""
-    require_service(services, caller, "admin.token.list", "admin")
+    require_service(services, caller, "admin.token.list")
     return models.TokenList.of(services.tokens.list())
 
 
 @router.delete("/tokens/{token_id}", status_code=NO_CONTENT)
 def revoke_token(token_id: UUID, caller: CallerOf, services: ServicesOf) -> Response:
     """Make a token invalid at once."""
-    require_service(services, caller, "admin.token.revoke", "admin", f"token {token_id}")
+    require_service(services, caller, "admin.token.revoke", f"token {token_id}")
     services.tokens.revoke(token_id)
     return Response(status_code=NO_CONTENT)
 
@@ -128,49 +128,49 @@ def revoke_token(token_id: UUID, caller: CallerOf, services: ServicesOf) -> Resp
 @router.get("/master-keys")
 def list_master_keys(caller: CallerOf, services: ServicesOf) -> MasterKeyList:
     """The master keys of the local KMS."""
-    require_service(services, caller, "admin.master-key.list", "admin")
+    require_service(services, caller, "admin.master-key.list")
     return MasterKeyList.of(_local(services).list_master_keys())
 
 
 @router.post("/master-keys")
 def create_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
     """Make a master key in the local KMS."""
-    require_service(services, caller, "admin.master-key.create", "admin", f"key {body.id}")
+    require_service(services, caller, "admin.master-key.create", f"key {body.id}")
     return MasterKeyAnswer.of(_local(services).create_master_key(body.id))
 
 
 @router.post("/master-keys/disable")
 def disable_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
     """Make a master key of the local KMS unusable, and with it every key it wraps."""
-    require_service(services, caller, "admin.master-key.disable", "admin", f"key {body.id}")
+    require_service(services, caller, "admin.master-key.disable", f"key {body.id}")
     return MasterKeyAnswer.of(_local(services).disable_master_key(body.id))
 
 
 @router.post("/master-keys/enable")
 def enable_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
     """Make a master key of the local KMS usable again."""
-    require_service(services, caller, "admin.master-key.enable", "admin", f"key {body.id}")
+    require_service(services, caller, "admin.master-key.enable", f"key {body.id}")
     return MasterKeyAnswer.of(_local(services).enable_master_key(body.id))
 
 
 @router.post("/master-keys/rotate")
 def rotate_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
     """Give a master key of the local KMS a new version; keys stay under the version that wraps them."""
-    require_service(services, caller, "admin.master-key.rotate", "admin", f"key {body.id}")
+    require_service(services, caller, "admin.master-key.rotate", f"key {body.id}")
     return MasterKeyAnswer.of(_local(services).rotate_master_key(body.id))
 
 
 @router.post("/master-keys/rewrap")
 def rewrap_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterRewrapped:
     """Bring every key under the newest version of its master key, in whatever KMS that is."""
-    require_service(services, caller, "admin.master-key.rewrap", "admin", f"key {body.id}")
+    require_service(services, caller, "admin.master-key.rewrap", f"key {body.id}")
     return MasterRewrapped.of(services.master_keys.rewrap(body.id))
 
 
 @router.post("/sweep")
 def clean_up(caller: CallerOf, services: ServicesOf) -> models.CleanUpDone:
     """Delete what expired writes and purges left, and destroy the keys whose waiting time is over."""
-    require_service(services, caller, "admin.sweep", "admin")
+    require_service(services, caller, "admin.sweep")
     services.lifecycle.clean_up()
     return models.CleanUpDone(
         swept=services.writes.clean_up(), keys_destroyed=services.key_life.destroy_due()

@@ -42,7 +42,7 @@ from catalog.http.metrics import Metrics
 from catalog.service.services import Services
 from policy.decision import Decision
 from policy.errors import NotAuthenticated, NotAuthorized
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.operations import On, required
 
 _BEARER: Final = "bearer"
 _HINT: Final = "Send `Authorization: Bearer <token>`; an administrator issues tokens."
@@ -119,10 +119,9 @@ def _require_acting(services: Services, engine: SigningEngine, request_id: str) 
     What is granted to it is on record with what it asks for: each record names the engine.
     """
     principal = engine.principal
-    acting, resource = Caller(principal, principal, request_id), Resource.engine(principal.name)
-    request = AccessRequest(principal, resource, "act")
-    services.authorizer.screen(acting, "engine.act", principal.name, request)
-    code = services.authorizer.policies().grant_to_anyone(resource, "code") if engine.reusable else None
+    acting, on = Caller(principal, principal, request_id), On.engine(principal, principal.name)
+    services.authorizer.screen(acting, "engine.act", principal.name, *required("engine.act", on))
+    code = services.authorizer.policies().grant_to_anyone(on.resource, "code") if engine.reusable else None
     if code is not None:
         services.authorizer.record(acting, "engine.act", principal.name, Decision.deny(code))
         raise NotAuthorized(

@@ -44,7 +44,7 @@ from catalog.http.screening import table as on_table
 from catalog.http.table_answers import Viewer, committed_table, loaded_table, staged_write
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthenticated
-from policy.privileges.requests import ANY, AccessRequest, Resource
+from policy.privileges.operations import On, required
 
 _TABLE = "/tables/{namespace}/{table}"
 
@@ -71,8 +71,8 @@ def register_key(
 ) -> KeyRegistered:
     """Register the key that an engine signs with: a token of an engine that has `act`."""
     about = f"{caller.principal.name} key {body.public_key.hex()}"
-    request = AccessRequest(caller.principal, Resource.engine(caller.principal.name), "act")
-    services.authorizer.require(caller, "engine.register", about, [request])
+    on = On.engine(caller.principal, caller.principal.name)
+    services.authorizer.require(caller, "engine.register", about, required("engine.register", on))
     try:
         key = services.engine_keys.register(token, body.public_key)
     except NotAuthenticated as refusal:
@@ -90,8 +90,8 @@ def code(caller: CallerOf, services: ServicesOf) -> Response:
     """
     if caller.engine is not None:
         name = caller.engine.name
-        request = AccessRequest(caller.principal, Resource.engine(name), "code")
-        services.authorizer.require(caller, "engine.code", name, [request])
+        requests = required("engine.code", On.engine(caller.principal, name))
+        services.authorizer.require(caller, "engine.code", name, requests)
     return Response(status_code=NO_CONTENT)
 
 
@@ -112,7 +112,7 @@ def load(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> 
         }
     },
 )
-@screened(on_table("table.plan", ANY, bounds=Bounds.filtering))
+@screened(on_table("table.plan", bounds=Bounds.filtering))
 def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, services: ServicesOf) -> Response:
     """Plan a scan: SELECT on each column that is read or filtered by.
 
@@ -131,7 +131,7 @@ def begin_write(namespace: str, table: str, caller: CallerOf, services: Services
 
 
 @router.post(f"{_TABLE}/alter", responses=answers(CommittedTableAnswer, "The table after the commit."))
-@screened(on_table("table.commit", "alter"))
+@screened(on_table("table.commit", "table.alter"))
 def alter_table(
     namespace: str,
     table: str,
@@ -144,14 +144,14 @@ def alter_table(
     name = table_from_path(namespace, table)
     altered = once(
         lambda: services.alterer.alter(caller, name, body.to_changes()),
-        lambda kept: services.repeats.table(caller, "table.commit", name, kept, "alter"),
+        lambda kept: services.repeats.table(caller, "table.commit", name, kept, "table.alter"),
         "commit",
     )
     return committed_table(altered)
 
 
 @router.post(f"{_TABLE}/rewrites")
-@screened(on_table("table.rewrite", "update", bounds=Bounds.filtering))
+@screened(on_table("table.rewrite", bounds=Bounds.filtering))
 def rewrites(
     namespace: str, table: str, body: RewritesBody, caller: CallerOf, services: ServicesOf
 ) -> RewritesAnswer:
@@ -188,7 +188,7 @@ def create_table(
     viewer, new = Viewer.of(caller, services), new_table_of(namespace, body)
     created = once(
         lambda: services.creator.create(caller, new),
-        lambda kept: services.repeats.table(caller, "table.create", new.name, kept, "create"),
+        lambda kept: services.repeats.table(caller, "table.create", new.name, kept),
         "create",
     )
     return loaded_table(created, viewer)

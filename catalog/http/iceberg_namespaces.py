@@ -101,9 +101,7 @@ def create_namespace(
     namespace = namespace_of(body.namespace)
     once(
         lambda: services.namespaces.create(caller, namespace, body.properties),
-        lambda kept: services.repeats.namespace(
-            caller, "namespace.create", namespace, kept, "create", body.properties
-        ),
+        lambda kept: services.repeats.namespace(caller, "namespace.create", namespace, kept, body.properties),
     )
     return NamespaceAnswer(namespace=list(namespace), properties=body.properties)
 
@@ -143,7 +141,7 @@ def drop_namespace(namespace: str, caller: CallerOf, services: ServicesOf, once:
     name = namespace_from_path(namespace)
     once(
         lambda: services.namespaces.drop(caller, name),
-        lambda kept: services.repeats.namespace(caller, "namespace.drop", name, kept, "drop"),
+        lambda kept: services.repeats.namespace(caller, "namespace.drop", name, kept),
     )
     return Response(status_code=NO_CONTENT)
 

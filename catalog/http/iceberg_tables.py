@@ -47,7 +47,6 @@ from catalog.http.table_answers import (
     not_modified,
     staged_table,
 )
-from catalog.service.repeats import COMMIT
 from policy.errors import NotSupportedYet, RequestInvalid
 
 router = APIRouter(
@@ -95,7 +94,7 @@ def create_table(
     viewer = Viewer.of(caller, services)
     table = once(
         lambda: services.creator.create(caller, new),
-        lambda kept: services.repeats.table(caller, "table.create", new.name, kept, "create"),
+        lambda kept: services.repeats.table(caller, "table.create", new.name, kept),
         "create",
     )
     return loaded_table(table, viewer)
@@ -136,7 +135,7 @@ def table_exists(namespace: str, table: str, caller: CallerOf, services: Service
     "/namespaces/{namespace}/tables/{table}",
     responses=answers(CommittedTableAnswer, "The table after the commit."),
 )
-@screened(on_table("table.commit", "update", "alter", "create"))
+@screened(on_table("table.commit", "table.commit", "table.create"))
 def commit_table(
     namespace: str,
     table: str,
@@ -154,10 +153,10 @@ def commit_table(
     requirements, updates = requirements_of(body.requirements), updates_of(body.updates)
     creates = any(isinstance(each, AssertCreate) for each in requirements)
     commit = services.creator.commit_staged if creates else services.committer.commit
-    action, rights = ("table.create", ("create",)) if creates else ("table.commit", COMMIT)
+    action = "table.create" if creates else "table.commit"
     committed = once(
         lambda: commit(caller, name, requirements, updates),
-        lambda kept: services.repeats.table(caller, action, name, kept, *rights),
+        lambda kept: services.repeats.table(caller, action, name, kept),
         "create" if creates else "commit",
     )
     return committed_table(committed)
@@ -201,7 +200,7 @@ def register_table(
     viewer = Viewer.of(caller, services)
     registered = once(
         lambda: services.registration.register(caller, name, body.metadata_location),
-        lambda kept: services.repeats.table(caller, "table.register", name, kept, "create"),
+        lambda kept: services.repeats.table(caller, "table.register", name, kept),
         "create",
     )
     return loaded_table(registered, viewer)

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from catalog.authorization import privileges
 from catalog.authorization.authorizer import Caller
+from catalog.http.admin_access import may_change_policies
 from catalog.http.bodies import namespace_from_path, table_from_path
 from catalog.service.services import Services
 from catalog.settings.catalog import HttpSettings
-from policy.privileges.requests import ANY, AccessRequest, Resource
+from policy.privileges.operations import On, required
 
 #: Bytes and elements of a body that is read without a first authorization.
 SMALL_BODY: Final = 1024 * 1024
@@ -102,22 +102,23 @@ def new_table(action: str) -> Screen:
     """For creating a table in a namespace: any permission in it. The body names the table."""
 
     def screen(services: Services, caller: Caller, parts: Mapping[str, str]) -> Bounds:
-        database = ".".join(namespace_from_path(parts["namespace"]))
-        request = AccessRequest(caller.principal, Resource.database(database), ANY)
-        services.authorizer.screen(caller, action, database, request)
+        namespace = namespace_from_path(parts["namespace"])
+        requests = required("namespace.load", On.namespace(caller.principal, namespace))
+        services.authorizer.screen(caller, action, ".".join(namespace), *requests)
         return Bounds.metadata(services.settings.http)
 
     return screen
 
 
-def table(action: str, *accesses: str, bounds: Callable[[HttpSettings], Bounds] = Bounds.metadata) -> Screen:
-    """For a table: any of these accesses to it."""
+def table(
+    action: str, *operations: str, bounds: Callable[[HttpSettings], Bounds] = Bounds.metadata
+) -> Screen:
+    """For a table: any privilege that one of these operations requires; by default, the action itself."""
 
     def screen(services: Services, caller: Caller, parts: Mapping[str, str]) -> Bounds:
         name = table_from_path(parts["namespace"], parts["table"])
-        owner = services.loader.owner(name)
-        asked = (caller.principal, name.database, name.name)
-        ways = [privileges.table_request(*asked, access, owner) for access in accesses]
+        on = caller.on(name, services.loader.owner(name))
+        ways = [request for each in operations or (action,) for request in required(each, on)]
         services.authorizer.screen(caller, action, str(name), *ways)
         return bounds(services.settings.http)
 
@@ -132,6 +133,5 @@ def write(services: Services, caller: Caller, parts: Mapping[str, str]) -> Bound
 
 def policies(services: Services, caller: Caller, parts: Mapping[str, str]) -> Bounds:
     """For changing policies: only administrators of the catalog send large documents."""
-    service = Resource.service(services.settings.catalog.name)
-    is_admin = services.authorizer.decide([AccessRequest(caller.principal, service, "admin")]).allowed
-    return (Bounds.bulk if is_admin else Bounds.small)(services.settings.http)
+    bounds = Bounds.bulk if may_change_policies(services, caller) else Bounds.small
+    return bounds(services.settings.http)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 from uuid import UUID
 
-from catalog.authorization import privileges, table_access
+from catalog.authorization import table_access
 from catalog.authorization.authorizer import Caller
 from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import TableName
@@ -33,7 +33,8 @@ from catalog.state.table_state import TableRecord
 from policy.encryption.epochs import PekRef
 from policy.encryption.specification import EncryptionSpec, Mechanism
 from policy.errors import RequestInvalid
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.operations import On, required
+from policy.privileges.requests import AccessRequest
 
 #: A table by its name, or a dropped one by its UUID.
 Whose: TypeAlias = TableName | UUID
@@ -91,7 +92,8 @@ class KeyLife:
             KeyNotUsable, KmsUnavailable: the master key cannot be used.
         """
         spec = EncryptionSpec(Mechanism.ENVELOPE, master_key_id)
-        self._require(caller, "key.create", name, "alter", [master_key_id], "use")
+        requests = self._needed(caller, "key.create", name, [master_key_id])
+        self._context.authorizer.require(caller, "key.create", str(name), requests)
         record = self._record(name)
         _, made = self._context.keyring.keys_for(record, spec)
         with write(self._context.engine) as connection:
@@ -115,7 +117,7 @@ class KeyLife:
             RequestInvalid: the table has no such key.
             CommitConflict: its state was changed meanwhile.
         """
-        standing, peks = self._chosen(caller, "key.disable", whose, "alter", pek_id, version)
+        standing, peks = self._chosen(caller, "key.disable", "key.disable", whose, pek_id, version)
         self._states.disable(standing, peks)
         return self._states.shown(standing.record)
 
@@ -127,7 +129,7 @@ class KeyLife:
         Raises:
             as `disable`; KeyNotUsable: it is destroyed, or about to be.
         """
-        standing, peks = self._chosen(caller, "key.enable", whose, "alter", pek_id, version)
+        standing, peks = self._chosen(caller, "key.enable", "key.enable", whose, pek_id, version)
         with self._context.authorizer.recorded(caller, "key.enable", str(whose)):
             self._states.enable(standing, peks)
         return self._states.shown(standing.record)
@@ -157,8 +159,8 @@ class KeyLife:
             KeyNotUsable: the version is in force, or a snapshot, tag or open write needs it; says which.
             CommitConflict: its state was changed meanwhile.
         """
-        right = "drop" if version is None else "alter"
-        standing, peks = self._chosen(caller, "key.destroy", whose, right, pek_id, version)
+        operation = "key.destroy" if version is None else "key.destroy.version"
+        standing, peks = self._chosen(caller, "key.destroy", operation, whose, pek_id, version)
         with self._context.authorizer.recorded(caller, "key.destroy", str(whose)):
             _require_confirmed(whose, confirm)
             unneeded_in = None
@@ -175,46 +177,37 @@ class KeyLife:
 
     def _may_look(self, caller: Caller, action: str, whose: Whose) -> None:
         authorizer = self._context.authorizer.settled()
-        if isinstance(whose, UUID):
-            ways = [self._needed(caller, whose, "")]
-        else:
-            ways = table_access.loading_ways(caller, whose, self._context.loader.owner(whose))
+        ways = self._needed(caller, action, whose)
         table_access.require_any(authorizer, caller, action, str(whose), ways)
 
     def _chosen(
         self,
         caller: Caller,
         action: str,
+        operation: str,
         whose: Whose,
-        right: str,
         pek_id: UUID | None,
         version: int | None,
     ) -> tuple[Standing, list[PekRecord]]:
         """A table's keys, and those that are meant, if the caller may do this to them."""
-        self._context.authorizer.screen(caller, action, str(whose), self._needed(caller, whose, right))
+        first = self._needed(caller, operation, whose)
+        self._context.authorizer.screen(caller, action, str(whose), *first)
         with self._context.authorizer.recorded(caller, action, str(whose)):
             standing = self._states.standing(self._record(whose))
             peks = standing.chosen(pek_id, version)
             if not peks:
                 raise _no_such_key(whose)
-        masters = [] if isinstance(whose, UUID) else [pek.master_key_id for pek in peks]
-        self._require(caller, action, whose, right, masters, "destroy")
+        requests = self._needed(caller, operation, whose, [pek.master_key_id for pek in peks])
+        self._context.authorizer.require(caller, action, str(whose), requests)
         return standing, peks
 
-    def _require(
-        self, caller: Caller, action: str, whose: Whose, right: str, masters: Sequence[str], on_keys: str
-    ) -> None:
-        keys = privileges.key_requests(caller.principal, masters, on_keys)
-        self._context.authorizer.require(
-            caller, action, str(whose), [self._needed(caller, whose, right), *keys]
-        )
-
-    def _needed(self, caller: Caller, whose: Whose, right: str) -> AccessRequest:
-        """A right on a table; for what is left of a dropped one, that to administer the catalog."""
+    def _needed(
+        self, caller: Caller, operation: str, whose: Whose, masters: Sequence[str] = ()
+    ) -> list[AccessRequest]:
+        """What an operation needs on a table; on what is left of a dropped one, to administer the catalog."""
         if isinstance(whose, UUID):
-            return AccessRequest(caller.principal, Resource.service(self._context.catalog), "admin")
-        owner = self._context.loader.owner(whose)
-        return privileges.table_request(caller.principal, whose.database, whose.name, right, owner)
+            return required("key.dropped", On.service(caller.principal, self._context.catalog))
+        return required(operation, caller.on(whose, self._context.loader.owner(whose)), masters)
 
     def _record(self, whose: Whose) -> TableRecord:
         with read(self._context.engine) as connection:

@@ -22,7 +22,6 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 
-from catalog.authorization import privileges
 from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict
@@ -45,7 +44,7 @@ from policy.encryption.epochs import PekRef
 from policy.errors import CommitStateUnknown, LakewardenError, MetadataTampered
 from policy.location.allow_list import AllowList
 from policy.location.location import Location
-from policy.privileges.requests import AccessRequest
+from policy.privileges.operations import required
 
 _TOTALS: Final = "total-"
 
@@ -143,20 +142,15 @@ class KeyRewrap:
             CommitConflict: commits came first again and again.
             MetadataUnsealed, MetadataTampered, DecryptionRefused: the table cannot be trusted.
         """
-        owner = self._context.loader.owner(name)
-        alter = privileges.table_request(caller.principal, name.database, name.name, "alter", owner)
-        self._context.authorizer.screen(caller, "key.rewrap", str(name), alter)
+        on = caller.on(name, self._context.loader.owner(name))
+        self._context.authorizer.screen(caller, "key.rewrap", str(name), *required("key.rewrap", on))
         with self._context.authorizer.recorded(caller, "key.rewrap", str(name)):
             table = self._context.loader.load_sealed(name)
             require_written_version(table.metadata, table.name)
-            self._context.authorizer.require(
-                caller, "key.rewrap", table.name, [alter, *self._rights(caller, table)]
-            )
+            masters = {pek.master_key_id for pek in self._context.keyring.records(table.record)}
+            requests = required("key.rewrap", on, masters)
+            self._context.authorizer.require(caller, "key.rewrap", table.name, requests)
             return [self._branch(caller, table, branch, progress) for branch in _branches(table.metadata)]
-
-    def _rights(self, caller: Caller, table: LoadedTable) -> list[AccessRequest]:
-        masters = {pek.master_key_id for pek in self._context.keyring.records(table.record)}
-        return privileges.key_requests(caller.principal, masters, "rotate")
 
     def _branch(
         self, caller: Caller, first: LoadedTable, branch: str, progress: Callable[[Progress], None]

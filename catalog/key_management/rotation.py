@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from catalog.authorization import privileges
 from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.identifiers import TableName
@@ -26,6 +25,7 @@ from catalog.rules import table_changes as change_rules
 from catalog.state import table_state
 from policy.encryption.epochs import PekRef
 from policy.errors import RequestInvalid
+from policy.privileges.operations import required
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,8 @@ class KeyRotation:
             KeyNotUsable, KmsUnavailable: a key is disabled, or its master key cannot be used.
             CommitConflict: commits came first again and again.
         """
-        owner = self._context.loader.owner(name)
-        alter = privileges.table_request(caller.principal, name.database, name.name, "alter", owner)
-        self._context.authorizer.screen(caller, "key.rotate", str(name), alter)
+        on = caller.on(name, self._context.loader.owner(name))
+        self._context.authorizer.screen(caller, "key.rotate", str(name), *required("key.rotate", on))
         with self._context.authorizer.recorded(caller, "key.rotate", str(name)):
             granted = set[tuple[str, ...]]()
 
@@ -71,8 +70,8 @@ class KeyRotation:
                 table = self._context.loader.load_sealed(name)
                 masters = table.governed.spec.key_ids()
                 if masters not in granted:
-                    rotates = privileges.key_requests(caller.principal, masters, "rotate")
-                    self._context.authorizer.require(caller, "key.rotate", table.name, [alter, *rotates])
+                    requests = required("key.rotate", on, masters)
+                    self._context.authorizer.require(caller, "key.rotate", table.name, requests)
                     granted.add(masters)
                 return table
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.table_access import require_on
 from catalog.crypto.secret import SecretBytes
 from catalog.envelope.peks import PekState
 from catalog.kms_server import encrypted_keys
@@ -28,10 +29,9 @@ from catalog.kms_server.encrypted_keys import EncryptedKey
 from catalog.kms_server.names import VersionName, key_name, resource_of
 from catalog.kms_server.store import Denial, EndpointKey, EndpointKeyStore, KeySpec
 from policy.errors import KeyNotUsable, NotAuthorized, RequestInvalid
+from policy.privileges.operations import On
 from policy.privileges.requests import ANY, AccessRequest
 
-#: Each of them shows that the key exists; the first one is named if all are missing.
-_RIGHTS: Final = ("release", "use", "rotate", "destroy")
 #: The maximum number of keys that one request generates or re-encrypts.
 MAX_BATCH: Final = 1_000
 
@@ -71,10 +71,7 @@ class KmsEndpoint:
         Raises:
             NotAuthorized: the caller has no right on it.
         """
-        resource = resource_of(key_name(name))
-        asked = [AccessRequest(caller.principal, resource, right) for right in _RIGHTS]
-        held = [each.access for each in asked if self._authorizer.decide([each]).allowed]
-        self._require(caller, "metadata", name, held[0] if held else _RIGHTS[0])
+        self._require(caller, "metadata", key_name(name))
         return self._store.find(name)
 
     def create(self, caller: Caller, spec: KeySpec) -> EndpointKey:
@@ -85,7 +82,7 @@ class KmsEndpoint:
             RequestInvalid: there is one of that name.
             KeyNotUsable, KmsUnavailable: the master key cannot be used.
         """
-        self._require(caller, "create", key_name(spec.name), "rotate")
+        self._require(caller, "create", key_name(spec.name))
         return self._store.create(spec, caller.principal.name)
 
     def roll(self, caller: Caller, name: str) -> EndpointKey:
@@ -97,7 +94,7 @@ class KmsEndpoint:
             CommitConflict: another request did so at the same time.
             KmsUnavailable: the KMS does not answer.
         """
-        self._require(caller, "roll", key_name(name), "rotate")
+        self._require(caller, "roll", key_name(name))
         return self._store.roll(self._found(name), caller.principal.name)
 
     def disable(self, caller: Caller, name: str) -> EndpointKey:
@@ -108,7 +105,7 @@ class KmsEndpoint:
             KeyNotUsable: there is no such key.
             CommitConflict: another request changed it at the same time.
         """
-        self._require(caller, "disable", key_name(name), "destroy")
+        self._require(caller, "disable", key_name(name))
         return self._store.move(self._known(name), PekState.DISABLED)
 
     def enable(self, caller: Caller, name: str) -> EndpointKey:
@@ -119,7 +116,7 @@ class KmsEndpoint:
             KeyNotUsable: there is no such key.
             CommitConflict: another request changed it at the same time.
         """
-        self._require(caller, "enable", key_name(name), "destroy")
+        self._require(caller, "enable", key_name(name))
         return self._store.move(self._known(name), PekState.ACTIVE)
 
     def invalidate(self, caller: Caller, name: str) -> None:
@@ -128,7 +125,7 @@ class KmsEndpoint:
         Raises:
             NotAuthorized: `rotate` is not granted.
         """
-        self._require(caller, "roll", key_name(name), "rotate")
+        self._require(caller, "roll", key_name(name))
 
     def generate(self, caller: Caller, name: str, count: int) -> list[EncryptedKey]:
         """Generate encrypted keys under the current version.
@@ -139,7 +136,7 @@ class KmsEndpoint:
             KeyNotUsable, KmsUnavailable, DecryptionRefused: the key cannot be used.
         """
         _check_count(count)
-        self._require(caller, "generate", key_name(name), "use")
+        self._require(caller, "generate", key_name(name))
         key = self._found(name)
         material = self._store.open(key, key.current.version)
         return [encrypted_keys.generate(key.current, material) for _ in range(count)]
@@ -154,7 +151,7 @@ class KmsEndpoint:
         """
         name = encrypted.version.key
         try:
-            self._require(caller, "decrypt", name, "release")
+            self._require(caller, "decrypt", name)
         except NotAuthorized as refusal:
             key = self._store.find(name)
             if key is None or key.spec.denial is not Denial.MASK:
@@ -179,7 +176,7 @@ class KmsEndpoint:
                 rule="encrypted-key",
                 hint="Send encrypted keys of one key per request.",
             )
-        self._require(caller, "reencrypt", key_name(name), "use")
+        self._require(caller, "reencrypt", key_name(name))
         key = self._found(name)
         opened = self._opened(key, {each.version.version for each in items} | {key.current.version})
         new = opened[key.current.version]
@@ -212,10 +209,9 @@ class KmsEndpoint:
             )
         return key
 
-    def _require(self, caller: Caller, use: str, name: str, access: str) -> None:
-        resource = resource_of(name)
-        request = AccessRequest(caller.principal, resource, access)
-        self._authorizer.require(caller, f"door.{use}", str(resource), [request])
+    def _require(self, caller: Caller, use: str, name: str) -> None:
+        on = On(caller.principal, resource_of(name))
+        require_on(self._authorizer, caller, f"door.{use}", str(on.resource), on)
 
 
 def version_of(key: EndpointKey, name: VersionName) -> VersionName | None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from catalog.authorization import privileges
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import every_name, refuse_masks, selects
 from catalog.context import ServiceContext
@@ -29,7 +28,7 @@ from catalog.state.table_state import TableRecord, TableState
 from policy.decision import Decision, Reason
 from policy.encryption.epochs import Epoch, PekRef
 from policy.errors import DecryptionRefused, KeyNotUsable, NotAuthorized
-from policy.privileges.requests import ANY, AccessRequest, Resource
+from policy.privileges.operations import key_requests, required
 from policy.visible import ColumnNames
 
 ACTION: Final = "door.unwrap"
@@ -89,9 +88,8 @@ class ParquetKeyEndpoint:
         )
 
     def _may_see(self, caller: Caller, record: TableRecord) -> bool:
-        resource = Resource.table(record.name.database, record.name.name)
-        request = AccessRequest(caller.principal, resource, ANY, owner=record.owner)
-        return self._context.authorizer.decide([request]).allowed
+        seen = required("table.exists", caller.on(record.name, record.owner))
+        return self._context.authorizer.decide(seen).allowed
 
     def _epoch(self, table: LoadedTable, claims: KekClaims) -> Epoch:
         """How files of the write were encrypted that the KEK was made for."""
@@ -112,7 +110,7 @@ class ParquetKeyEndpoint:
             names: the columns that it opens, or None where any column of the table will do.
             master_key_id: the key's master key.
         """
-        asked = privileges.key_requests(caller.principal, [master_key_id], "release")
+        asked = key_requests(caller.principal, [master_key_id], "release")
         if names is None:
             tops = frozenset(each.name for each in table.metadata.schema().fields)
             ways = selects(self._context.authorizer, caller, table, ColumnNames(tops))

@@ -24,8 +24,9 @@ from catalog.rules.encryption_policy import facts_of_table
 from catalog.state import table_state
 from policy.encryption_rules import EncryptionRules, Violation
 from policy.errors import LakewardenError, StateUnavailable
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.operations import On, required
 
+_ACTION: Final = "admin.encryption-report"
 #: Tables that are loaded at a time.
 _AT_A_TIME: Final = 8
 _BATCH: Final = 32
@@ -74,8 +75,8 @@ class EncryptionReporter:
         Raises:
             NotAuthorized: `admin` on the service is needed.
         """
-        request = AccessRequest(caller.principal, Resource.service(self._context.catalog), "admin")
-        self._context.authorizer.require(caller, "admin.encryption-report", self._context.catalog, [request])
+        requests = required(_ACTION, On.service(caller.principal, self._context.catalog))
+        self._context.authorizer.require(caller, _ACTION, self._context.catalog, requests)
         known = {
             name
             for each in self._context.pointers.namespaces()

@@ -24,7 +24,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from catalog.authorization import privileges
+from catalog.authorization import table_access as access_rules
 from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict
@@ -41,8 +41,6 @@ from policy.errors import RequestInvalid
 from policy.location.location import Location
 
 _ACTION: Final = "table.clean-up"
-#: The required privileges: ALTER manages what the table keeps, DROP deletes files.
-_RIGHTS: Final = ("alter", "drop")
 MIN_AGE: Final = timedelta(seconds=MIN_AGE_OF_GARBAGE_S)
 #: Files that are removed in one batch, while commits wait.
 _BATCH: Final = 50
@@ -100,11 +98,7 @@ class GarbageCollector:
             StorageUnavailable: storage does not answer; a part can be removed.
         """
         tell = progress or _silent
-        owner, principal = self._context.loader.owner(name), caller.principal
-        asked = [
-            privileges.table_request(principal, name.database, name.name, right, owner) for right in _RIGHTS
-        ]
-        self._context.authorizer.require(caller, _ACTION, str(name), asked)
+        access_rules.require(self._context.authorizer, self._context.loader, caller, _ACTION, name)
         with self._context.authorizer.recorded(caller, _ACTION, str(name)):
             table = self._context.loader.load_sealed(name)
             with read(self._context.engine) as connection:

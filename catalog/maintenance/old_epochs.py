@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from catalog.authorization import privileges
 from catalog.authorization import table_access as access_rules
 from catalog.authorization.authorizer import Caller
 from catalog.base.identifiers import TableName
@@ -76,12 +75,7 @@ class OldEpochs:
             MetadataUnsealed, MetadataTampered, LocationNotAllowed, DecryptionRefused: the table cannot be
                 trusted, so that it is not known what is left.
         """
-        owner = self._context.loader.owner(name)
-        ways = [
-            privileges.table_request(caller.principal, name.database, name.name, access, owner)
-            for access in ("alter", "update")
-        ]
-        access_rules.require_any(self._context.authorizer, caller, "table.epochs", str(name), ways)
+        access_rules.require(self._context.authorizer, self._context.loader, caller, "table.epochs", name)
         with self._context.authorizer.recorded(caller, "table.epochs", str(name), show_path=False):
             return self._report(self._context.loader.load_sealed(name))
 
@@ -94,7 +88,7 @@ class OldEpochs:
             CommitConflict: commits came first again and again.
             as `report` otherwise.
         """
-        access_rules.require(self._context.authorizer, self._context.loader, caller, _FORBID, name, "alter")
+        access_rules.require(self._context.authorizer, self._context.loader, caller, _FORBID, name)
         with self._context.authorizer.recorded(caller, _FORBID, str(name)):
             return made_anew(
                 lambda: self._context.loader.load_sealed(name), lambda table: self._forbidden(caller, table)

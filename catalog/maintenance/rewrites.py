@@ -124,7 +124,7 @@ class Rewriter:
                 trusted.
         """
         authorizer = self._context.authorizer.settled()
-        access_rules.require(authorizer, self._context.loader, caller, ACTION, name, "update")
+        access_rules.require(authorizer, self._context.loader, caller, ACTION, name)
         with authorizer.recorded(caller, ACTION, str(name), show_path=False):
             table = self._context.loader.load_sealed(name)
             require_written_version(table.metadata, table.name)

@@ -24,10 +24,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.audit.outcomes import note
-from catalog.authorization import privileges
 from catalog.authorization.authorizer import Authorizer, Caller, Records
 from catalog.authorization.columns import authorize, resolve, view_of
-from catalog.authorization.table_access import loading_ways, report, sees_paths
+from catalog.authorization.table_access import report, sees_paths
 from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
@@ -47,6 +46,7 @@ from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest, refuse_outside
 from catalog.snapshot_checks.entries import DELETED
 from policy.errors import MetadataInvalid, MetadataUnsealed, RequestInvalid
+from policy.privileges.operations import On, loading, required
 from policy.visible import Scan, visible
 
 
@@ -143,11 +143,11 @@ class Planner:
     def _planned(self, caller: Caller, name: TableName, request: ScanRequest, records: Records) -> Plan:
         # Columns and masks are decided in several steps, all by the same policies.
         authorizer = self._context.authorizer.settled(records)
-        owner = self._context.loader.owner(name)
-        _require_sight(authorizer, caller, name, owner)
-        see_paths = sees_paths(authorizer, caller, name, owner)
+        on = caller.on(name, self._context.loader.owner(name))
+        _require_sight(authorizer, caller, name, on)
+        see_paths = sees_paths(authorizer, on)
         with authorizer.recorded(caller, "table.plan", str(name), show_path=see_paths):
-            table = self._loaded(authorizer, caller, name, owner)
+            table = self._loaded(authorizer, caller, name, on)
             report(authorizer, caller, table)
             if table.seal is None and table.governed.ever_encrypted:
                 raise MetadataUnsealed(
@@ -205,11 +205,9 @@ class Planner:
         note("rows", pc.sum(planned["record_count"]).as_py() or 0)
         return Plan(header, with_keys(planned, judged.forms, keys))
 
-    def _loaded(
-        self, authorizer: Authorizer, caller: Caller, name: TableName, owner: str | None
-    ) -> LoadedTable:
+    def _loaded(self, authorizer: Authorizer, caller: Caller, name: TableName, on: On) -> LoadedTable:
         """Load the table. A caller who cannot load it gets the same error whether it exists or not."""
-        ways = loading_ways(caller, name, owner)
+        ways = loading(on)
         try:
             table = self._context.loader.load(name)
         except NoSuchTable:
@@ -217,7 +215,7 @@ class Planner:
             raise
         if not any(authorizer.decide([each]).allowed for each in ways):
             columns = {each for schema in table.metadata.schemas for each in schema.column_names}
-            ways = loading_ways(caller, name, owner, sorted(columns))
+            ways = loading(on, sorted(columns))
             authorizer.screen(caller, "table.plan", str(name), *ways)
         return table
 
@@ -291,12 +289,11 @@ def _unmasked(request: ScanRequest, schema: Schema, masked: frozenset[int]) -> S
     return replace(request, filter=row_filter)
 
 
-def _require_sight(authorizer: Authorizer, caller: Caller, name: TableName, owner: str | None) -> None:
+def _require_sight(authorizer: Authorizer, caller: Caller, name: TableName, on: On) -> None:
     """Refuse callers without any privilege before anything about the table is revealed."""
-    any_right = privileges.table_request(caller.principal, name.database, name.name, "_any", owner)
-    if not authorizer.decide([any_right]).allowed:
-        select = privileges.table_request(caller.principal, name.database, name.name, "select", owner)
-        authorizer.require(caller, "table.plan", str(name), [select, any_right])
+    any_right = required("table.plan", on)
+    if not authorizer.decide(any_right).allowed:
+        authorizer.require(caller, "table.plan", str(name), [on.request("select"), *any_right])
 
 
 def _snapshot(table: LoadedTable, request: ScanRequest) -> Snapshot | None:

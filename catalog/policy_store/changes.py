@@ -26,7 +26,7 @@ from catalog.policy_store.in_force import NOTHING, InForce, PolicyStore
 from policy.decision import Reason
 from policy.errors import PolicyInvalid, RequestInvalid
 from policy.principal import Principal
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.operations import On, required
 from policy.ranger import PolicySet
 from policy.ranger.model import PolicyType
 from policy.ranger.parse import parse_documents
@@ -103,7 +103,7 @@ class PolicyChanges:
         self._files = files
         self._policies = policies
         self._tokens = tokens
-        self._service = Resource.service(catalog)
+        self._catalog = catalog
         self._now = now
 
     def prepare(self, edits: Sequence[Edit], caller: Caller, *, by_policy: bool = True) -> Prepared:
@@ -207,7 +207,8 @@ class PolicyChanges:
         return None
 
     def _administers(self, policies: PolicySet, principal: Principal) -> bool:
-        return policies.decide(AccessRequest(principal, self._service, "admin"), self._now()).allowed
+        (request,) = required("admin.policies.change", On.service(principal, self._catalog))
+        return policies.decide(request, self._now()).allowed
 
     def _holders(self) -> frozenset[Principal]:
         """Return the principals with a valid user token."""

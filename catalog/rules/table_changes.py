@@ -32,12 +32,11 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
-from catalog.authorization.privileges import WRITE_PATHS, check_ordinary_properties, refuse_location_property
 from catalog.rules.fitting import fitting
 from catalog.rules.openable import never_back
 from policy.encryption import governed as governed_names
 from policy.errors import LakewardenError, RequestInvalid
-from policy.write_properties import check_write_properties
+from policy.privileges.tables import WRITE_PATHS, check_properties
 
 #: Updates by writers of data; every other update changes the table itself.
 _DATA_UPDATES: Final = (
@@ -64,7 +63,7 @@ class Changes:
         updates: those of metadata.json, in order.
         governed_set: governed properties to set, by canonical name.
         governed_unset: governed properties to remove, by canonical name.
-        rights: the access types on the table that the updates need: ``update``, ``alter`` or both.
+        operations: what the updates are (`policy.privileges`): ``table.write``, ``table.alter`` or both.
         locations: where the updates put the table and its files.
         governed_said: governed properties that are given a value, be it the one in force.
     """
@@ -72,7 +71,7 @@ class Changes:
     updates: tuple[TableUpdate, ...]
     governed_set: dict[str, str]
     governed_unset: frozenset[str]
-    rights: frozenset[str]
+    operations: frozenset[str]
     locations: tuple[str, ...] = field(default=())
     governed_said: frozenset[str] = field(default=frozenset())
 
@@ -111,9 +110,7 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
             _refuse_two_values(given, governed, table)
             given |= governed
             said |= update.updates
-            check_ordinary_properties(rest, table)
-            refuse_location_property(rest, table)
-            check_write_properties(rest, table)
+            check_properties(rest, table)
             locations += [rest[name] for name in WRITE_PATHS if name in rest]
             if rest:
                 ordinary.append(SetPropertiesUpdate(updates=rest))
@@ -135,7 +132,7 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
         tuple(ordinary),
         governed_set,
         frozenset(governed_unset),
-        _rights(ordinary, governs),
+        _operations(ordinary, governs),
         tuple(locations),
         frozenset(given),
     )
@@ -297,16 +294,14 @@ def _has_large_number(value: object) -> bool:
     return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
-def _rights(updates: Sequence[TableUpdate], governs: bool) -> frozenset[str]:
-    rights = set()
+def _operations(updates: Sequence[TableUpdate], governs: bool) -> frozenset[str]:
+    found = {"table.alter"} if governs else set()
     for update in updates:
         if isinstance(update, _DATA_UPDATES):
-            rights.add("update")
+            found.add("table.write")
         elif not isinstance(update, AssignUUIDUpdate) and not _is_empty(update):
-            rights.add("alter")
-    if governs:
-        rights.add("alter")
-    return frozenset(rights or {"update"})
+            found.add("table.alter")
+    return frozenset(found or {"table.write"})
 
 
 def _is_empty(update: TableUpdate) -> bool:

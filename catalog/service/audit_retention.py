@@ -16,7 +16,7 @@ from catalog.audit.verify import examine
 from catalog.authorization.authorizer import Caller
 from catalog.service.services import Services
 from policy.errors import RequestInvalid
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.operations import On, required
 
 _ACTION: Final = "audit.prune"
 _DAY_MS: Final = 24 * 3600 * 1000
@@ -41,8 +41,8 @@ def prune_as(services: Services, caller: Caller, before_ms: int, *, force: bool)
     """
     now_ms = services.now_ms()
     before = datetime.fromtimestamp(before_ms / 1000, UTC).isoformat(timespec="seconds")
-    request = AccessRequest(caller.principal, Resource.service(services.settings.catalog.name), "admin")
-    services.authorizer.screen(caller, _ACTION, before, request)
+    requests = required(_ACTION, On.service(caller.principal, services.settings.catalog.name))
+    services.authorizer.screen(caller, _ACTION, before, *requests)
     _require_age(services.settings.audit.keep_days, before_ms, now_ms)
     problems = _problems(services)
     if problems and not force:
@@ -50,7 +50,7 @@ def prune_as(services: Services, caller: Caller, before_ms: int, *, force: bool)
     what = f"records before {before}" + (
         f", although the audit log has {problems} problems" if problems else ""
     )
-    services.authorizer.require(caller, _ACTION, what, [request])
+    services.authorizer.require(caller, _ACTION, what, requests)
     return prune(services.engine, before_ms, services.audit_signer, services.audit.writer_id, now_ms)
 
 

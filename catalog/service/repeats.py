@@ -8,11 +8,9 @@ newer state than the first one did (Iceberg REST catalog specification, paramete
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final
 
-from catalog.authorization import privileges
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.table_access import any_of, loading_ways, require_any
+from catalog.authorization.table_access import any_of, require_any
 from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import Namespace, TableName
 from catalog.context import ServiceContext
@@ -24,10 +22,7 @@ from catalog.state.idempotency import Kept
 from catalog.state.table_state import TableRecord, TableState
 from policy.errors import LakewardenError, RequestInvalid
 from policy.privileges.namespaces import namespace_requests
-from policy.privileges.requests import AccessRequest
-
-#: What a commit asks for first: either of these.
-COMMIT: Final = ("update", "alter")
+from policy.privileges.operations import On, loading, renaming, required
 
 
 class Repeats:
@@ -40,7 +35,9 @@ class Repeats:
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
 
-    def table(self, caller: Caller, action: str, name: TableName, kept: Kept, *accesses: str) -> LoadedTable:
+    def table(
+        self, caller: Caller, action: str, name: TableName, kept: Kept, operation: str | None = None
+    ) -> LoadedTable:
         """The table that a request made or changed, as it is now.
 
         Args:
@@ -48,7 +45,7 @@ class Repeats:
             action: what the request is.
             name: the table, as the request names it.
             kept: the outcome of the request.
-            accesses: any of these privileges lets the caller on.
+            operation: whose privileges are required; the action itself by default.
 
         Raises:
             NotAuthorized: none of them is granted any more, or a standard client must not have the table;
@@ -56,19 +53,19 @@ class Repeats:
             NoSuchTable: the table was dropped since, or has a name that the caller is not to learn.
             LakewardenError: the refusal that the request ended with.
         """
-        record = self._of_table(caller, action, name, kept, *accesses)
+        record = self._of_table(caller, action, name, kept, operation or action)
         table = self._context.loader.load_sealed(_still_there(record, name).name)
         self._context.standard_clients.require(caller, action, table)
         if table.metadata_location != kept.detail:
             # More than the first answer had: what lets a table be loaded is needed, which CREATE is not.
             columns = table.metadata.schema().column_names
-            ways = loading_ways(caller, table.record.name, table.record.owner, columns)
+            ways = loading(caller.on(table.record.name, table.record.owner), columns)
             require_any(self._context.authorizer, caller, action, str(table.record.name), ways)
         return table
 
     def rotated(self, caller: Caller, name: TableName, kept: Kept) -> Rotated:
         """What a rotation of keys did; errors as in `table`."""
-        record = _still_there(self._of_table(caller, "key.rotate", name, kept, "alter"), name)
+        record = _still_there(self._of_table(caller, "key.rotate", name, kept, "key.rotate"), name)
         with read(self._context.engine) as connection:
             after = seals.find(connection, kept.detail or "")
             before = seals.find(connection, after.base_location or "") if after else None
@@ -83,17 +80,14 @@ class Repeats:
 
     def dropped(self, caller: Caller, action: str, name: TableName, kept: Kept) -> None:
         """Nothing is left to do for a drop, or for a write that was given up; errors as in `table`."""
-        self._of_table(caller, action, name, kept, "drop")
+        self._of_table(caller, action, name, kept, action)
 
     def renamed(self, caller: Caller, source: TableName, target: TableName, kept: Kept) -> None:
         """Nothing is left to do for a rename; errors as in `table`."""
         self._context.loader.settle(target)
         record = self._record(kept)
         owner = record.owner if record else self._context.loader.owner(source)
-        requests = [
-            privileges.table_request(caller.principal, source.database, source.name, "alter", owner),
-            privileges.table_request(caller.principal, target.database, target.name, "create"),
-        ]
+        requests = renaming(caller.on(source, owner), target)
         self._context.authorizer.require(caller, "table.rename", f"{source} -> {target}", requests)
         raise_refusal(kept)
 
@@ -103,7 +97,6 @@ class Repeats:
         action: str,
         namespace: Namespace,
         kept: Kept,
-        access: str,
         updates: dict[str, str] | None = None,
         removals: Collection[str] = (),
     ) -> None:
@@ -113,9 +106,9 @@ class Repeats:
             NotAuthorized: what the request asks for is not granted any more.
             LakewardenError: the refusal that the request ended with.
         """
-        database = ".".join(namespace)
-        requests = namespace_requests(caller.principal, database, access, updates or {}, removals)
-        self._context.authorizer.require(caller, action, database, requests)
+        on = On.namespace(caller.principal, namespace)
+        requests = namespace_requests(action, on, updates or {}, removals)
+        self._context.authorizer.require(caller, action, ".".join(namespace), requests)
         raise_refusal(kept)
 
     def updated(
@@ -127,13 +120,13 @@ class Repeats:
         updates: dict[str, str],
     ) -> tuple[list[str], list[str], list[str]]:
         """What `Namespaces.update` answered; kept are the positions of removed properties."""
-        self.namespace(caller, "namespace.update", namespace, kept, "alter", updates, removals)
+        self.namespace(caller, "namespace.update", namespace, kept, updates, removals)
         wanted = list(dict.fromkeys(removals))
         removed = [wanted[int(at)] for at in (kept.detail or "").split()]
         return sorted(updates), removed, [name for name in wanted if name not in removed]
 
     def _of_table(
-        self, caller: Caller, action: str, name: TableName, kept: Kept, *accesses: str
+        self, caller: Caller, action: str, name: TableName, kept: Kept, operation: str
     ) -> TableRecord | None:
         """The table by the location that was kept.
 
@@ -143,9 +136,9 @@ class Repeats:
         record = self._record(kept)
         now = record.name if record and record.state is TableState.ACTIVE else name
         owner = record.owner if record else self._context.loader.owner(name)
-        ways = [*_requests(caller, now, owner, accesses)]
+        ways = required(operation, caller.on(now, owner))
         if now != name and any_of(self._context.authorizer, ways) is None:
-            record, now, ways = None, name, [*_requests(caller, name, owner, accesses)]
+            record, now, ways = None, name, required(operation, caller.on(name, owner))
         require_any(self._context.authorizer, caller, action, str(now), ways)
         raise_refusal(kept)
         return record
@@ -161,13 +154,6 @@ class Repeats:
         self._context.loader.settle(record.name)
         with read(self._context.engine) as connection:
             return table_state.table_by_id(connection, record.id)
-
-
-def _requests(
-    caller: Caller, name: TableName, owner: str | None, accesses: Sequence[str]
-) -> Iterator[AccessRequest]:
-    for access in accesses:
-        yield privileges.table_request(caller.principal, name.database, name.name, access, owner)
 
 
 def _still_there(record: TableRecord | None, name: TableName) -> TableRecord:

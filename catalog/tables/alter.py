@@ -28,7 +28,6 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from catalog.authorization import privileges
 from catalog.authorization.authorizer import Caller
 from catalog.base.identifiers import TableName
 from catalog.commits.committer import Committer
@@ -39,7 +38,7 @@ from catalog.state.idempotency import succeeds_unchanged
 from catalog.tables.schema_changes import ColumnChange, stage
 from policy.encryption import governed as governed_names
 from policy.errors import LakewardenError, RequestInvalid
-from policy.privileges.requests import AccessRequest
+from policy.privileges.operations import required
 
 _MESSAGE_LENGTH: Final = 300
 _ADDED_LAST: Final = -1
@@ -84,7 +83,8 @@ class Alterer:
             as `Committer.commit` otherwise.
         """
         # Nothing about the columns is revealed to callers who cannot alter them.
-        self._context.authorizer.screen(caller, "table.commit", str(name), self._right(caller, name))
+        on = caller.on(name, self._context.loader.owner(name))
+        self._context.authorizer.screen(caller, "table.commit", str(name), *required("table.alter", on))
 
         def look() -> LoadedTable:
             with self._context.authorizer.recorded(caller, "table.commit", str(name)):
@@ -97,13 +97,10 @@ class Alterer:
         requirements, updates = _commit_of(table, changes)
         if updates:
             return self._committer.commit(caller, name, requirements, updates)
-        self._context.authorizer.require(caller, "table.commit", table.name, [self._right(caller, name)])
+        requests = required("table.alter", caller.on(name, self._context.loader.owner(name)))
+        self._context.authorizer.require(caller, "table.commit", table.name, requests)
         succeeds_unchanged(table.metadata_location)
         return table
-
-    def _right(self, caller: Caller, name: TableName) -> AccessRequest:
-        owner = self._context.loader.owner(name)
-        return privileges.table_request(caller.principal, name.database, name.name, "alter", owner)
 
 
 def _commit_of(

@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssignUUIDUpdate, SetLocationUpdate, TableRequirement, TableUpdate
 from sqlalchemy import delete, insert, select
 
-from catalog.authorization import key_groups, privileges
+from catalog.authorization import key_groups
 from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.errors import TableExists
@@ -37,6 +37,7 @@ from catalog.tables.drafts import Draft, Drafter, NewTable, new_record
 from policy.encryption.file_formats import written_format
 from policy.errors import RequestInvalid
 from policy.location.location import Location
+from policy.privileges.tables import write_paths
 
 _FORMAT_VERSION: Final = "format-version"
 
@@ -137,7 +138,7 @@ class Creator:
             str(name),
             file_format=written_format(metadata.properties),
         )
-        paths = tuple(privileges.write_paths(metadata.properties))
+        paths = tuple(write_paths(metadata.properties))
         return Draft(record, metadata, wanted, paths, changes.governed_set)
 
     def _staged_record(self, caller: Caller, name: TableName, updates: Sequence[TableUpdate]) -> TableRecord:

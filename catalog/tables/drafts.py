@@ -18,8 +18,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
-from catalog.authorization import privileges
 from catalog.authorization.authorizer import Caller
+from catalog.authorization.table_access import overlap_requests
 from catalog.base.errors import NoSuchNamespace, TableExists
 from catalog.base.identifiers import TableName, slug
 from catalog.context import ServiceContext
@@ -37,8 +37,9 @@ from policy.encryption.file_formats import written_format
 from policy.encryption.specification import EncryptionSpec
 from policy.errors import RequestInvalid, UnsupportedFormatVersion
 from policy.location.location import Location
+from policy.privileges import tables as table_rules
+from policy.privileges.operations import changing, required
 from policy.privileges.requests import AccessRequest
-from policy.write_properties import check_write_properties
 
 _FORMAT_VERSION: Final = "format-version"
 
@@ -96,8 +97,7 @@ class Drafter:
 
     def may_create(self, caller: Caller, action: str, name: TableName) -> None:
         """Refuse callers who cannot create the table before their request is parsed."""
-        request = privileges.table_request(caller.principal, name.database, name.name, "create")
-        self._context.authorizer.screen(caller, action, str(name), request)
+        self._context.authorizer.screen(caller, action, str(name), *required(action, caller.on(name)))
 
     def draft(self, caller: Caller, new: NewTable) -> Draft:
         """Draft the table. No privilege is checked yet.
@@ -108,14 +108,12 @@ class Drafter:
         table_uuid = uuid4()
         governed, ordinary = governed_names.split(new.properties or {})
         _check_format_version(ordinary, str(new.name))
-        privileges.check_ordinary_properties(ordinary, str(new.name))
-        privileges.refuse_location_property(ordinary, str(new.name))
-        check_write_properties(ordinary, str(new.name))
+        table_rules.check_properties(ordinary, str(new.name))
         location = self._default_location(new.name, table_uuid)
         record = new_record(caller, new.name, table_uuid, location, default=True)
         if new.location is not None:
             record = replace(record, location=Location.parse(new.location), default_location=False)
-        privileges.check_table_location(record.location, str(new.name))
+        table_rules.check_table_location(record.location, str(new.name))
         metadata = _new_metadata(new, record, ordinary)
         check_new_table(metadata, self._context.now_ms(), str(new.name))
         wanted = governance.for_new_table(
@@ -125,7 +123,7 @@ class Drafter:
             str(new.name),
             file_format=written_format(ordinary),
         )
-        return Draft(record, metadata, wanted, tuple(privileges.write_paths(ordinary)), governed)
+        return Draft(record, metadata, wanted, tuple(table_rules.write_paths(ordinary)), governed)
 
     def authorize(
         self, caller: Caller, action: str, draft: Draft, also: Iterable[AccessRequest] = ()
@@ -138,27 +136,19 @@ class Drafter:
         Raises:
             NotAuthorized: a part is not granted.
         """
-        principal, record = caller.principal, draft.record
+        record = draft.record
         own = record.location if record.default_location else None
-        paths = {record.location, *draft.wanted.added, *draft.write_paths}
         claimed = (record.location, *draft.write_paths)
         with read(self._context.engine) as connection:
             others = claims.overlapping_any(
                 connection, self._context.catalog, claimed, record.id, self._context.now_ms()
             )
-        requests: list[AccessRequest] = [
-            privileges.table_request(principal, record.name.database, record.name.name, "create"),
-            *privileges.storage_requests(principal, paths, own, record.owner),
-            *privileges.key_requests(principal, draft.wanted.new_keys),
+        requests = [
+            *required(action, caller.on(record.name)),
+            *changing(caller.on(record.name, record.owner), draft.wanted, claimed, own),
             *also,
         ]
-        if draft.wanted.unprotects:
-            requests.append(
-                privileges.table_request(
-                    principal, record.name.database, record.name.name, "unprotect", record.owner
-                )
-            )
-        hidden = privileges.overlap_requests(principal, others)
+        hidden = overlap_requests(caller, others)
         self._context.authorizer.require(caller, action, str(record.name), requests, hidden=hidden)
         return frozenset(other.id for other in others)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from catalog.authorization import privileges
 from catalog.authorization import table_access as access_rules
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import every_name, refuse_masks, selects
@@ -26,6 +25,7 @@ from catalog.reading.loading import LoadedTable
 from catalog.state import claims, seals, table_state
 from catalog.state.table_state import TableRecord, TableState
 from policy.location.location import Location
+from policy.privileges.operations import renaming, required
 
 #: A drop that takes longer than this was interrupted.
 _CUT_SHORT_MS: Final = 3600 * 1000
@@ -77,19 +77,14 @@ class Lifecycle:
 
     def _renamed(self, caller: Caller, source: TableName, target: TableName, both: str) -> LoadedTable:
         """Load the table, and check that the caller can rename it."""
-        principal, owner = caller.principal, self._context.loader.owner(source)
-        requests = [
-            privileges.table_request(principal, source.database, source.name, "alter", owner),
-            privileges.table_request(principal, target.database, target.name, "create"),
-        ]
+        on = caller.on(source, self._context.loader.owner(source))
+        requests = renaming(on, target)
         if not self._context.authorizer.decide(requests).allowed:
             self._context.authorizer.require(caller, "table.rename", both, requests)
         table = self._context.loader.load_sealed(source)
         verdict = self._context.encryption.of_name(table, target)
         if verdict.downgrades or self._context.loader.exposes(source, target, table.governed.spec):
-            requests.append(
-                privileges.table_request(principal, source.database, source.name, "unprotect", owner)
-            )
+            requests += required("table.unprotect", on)
         columns = every_name(table)
         requests += selects(self._context.authorizer, caller, table, columns)
         self._context.authorizer.require(caller, "table.rename", both, requests)
@@ -104,7 +99,7 @@ class Lifecycle:
             NotAuthorized: DROP on the table is needed.
             NoSuchTable: there is no such governed table.
         """
-        self._require(caller, "table.drop", name, "drop")
+        self._require(caller, "table.drop", name)
         self._bury(self._context.loader.record(name), purge=False)
 
     def purge(self, caller: Caller, name: TableName) -> int:
@@ -118,7 +113,7 @@ class Lifecycle:
             as `drop`; MetadataTampered or MetadataUnsealed, where it is not known which files are the
             table's.
         """
-        self._require(caller, "table.purge", name, "drop")
+        self._require(caller, "table.purge", name)
         with self._context.authorizer.recorded(caller, "table.purge", str(name)):
             table = self._context.loader.load_sealed(name)
             own, foreign = self._files(table)
@@ -168,8 +163,8 @@ class Lifecycle:
         with read(self._context.engine) as connection:
             return not claims.is_shared(connection, self._context.catalog, record, self._context.now_ms())
 
-    def _require(self, caller: Caller, action: str, name: TableName, access: str) -> None:
-        access_rules.require(self._context.authorizer, self._context.loader, caller, action, name, access)
+    def _require(self, caller: Caller, action: str, name: TableName) -> None:
+        access_rules.require(self._context.authorizer, self._context.loader, caller, action, name)
 
     def _bury(self, record: TableRecord, *, purge: bool) -> None:
         with write(self._context.engine) as connection:

@@ -6,10 +6,9 @@ path. It is never a default location for tables: only the configured warehouse i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from catalog.authorization import privileges
 from catalog.authorization.authorizer import Caller
 from catalog.base.errors import NamespaceNotEmpty, NoSuchNamespace
 from catalog.base.identifiers import Namespace, TableName
@@ -19,7 +18,8 @@ from catalog.state import table_state
 from policy.decision import Decision, Reason
 from policy.errors import RequestInvalid
 from policy.privileges.namespaces import PROTECTING, check_namespace_properties, namespace_requests
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.operations import On, required
+from policy.privileges.requests import AccessRequest
 
 _LISTED: Final = Decision.allow(
     Reason("filtered-list", "The list holds what the caller has a permission on.")
@@ -46,7 +46,7 @@ class Namespaces:
             PropertyInvalid: a property cannot be stored.
         """
         check_namespace_properties(properties)
-        self._require(caller, "namespace.create", namespace, "create", properties)
+        self._require(caller, "namespace.create", namespace, properties)
         self._context.pointers.create_namespace(namespace, properties)
 
     def load(self, caller: Caller, namespace: Namespace) -> dict[str, str]:
@@ -56,12 +56,12 @@ class Namespaces:
             NotAuthorized: the caller has no right in it.
             NoSuchNamespace: there is none.
         """
-        self._require(caller, "namespace.load", namespace, "_any", {})
+        self._require(caller, "namespace.load", namespace)
         return self._existing(namespace)
 
     def exists(self, caller: Caller, namespace: Namespace) -> bool:
         """Return whether a namespace exists, if the caller has a privilege in it."""
-        self._require(caller, "namespace.load", namespace, "_any", {})
+        self._require(caller, "namespace.load", namespace)
         return self._context.pointers.namespace_properties(namespace) is not None
 
     def children(self, caller: Caller, parent: Namespace) -> list[Namespace]:
@@ -71,13 +71,16 @@ class Namespaces:
             NoSuchNamespace: there is no such parent.
         """
         if parent:
-            self._require(caller, "namespace.list", parent, "_any", {})
+            self._require(caller, "namespace.list", parent)
             self._existing(parent)
         depth = len(parent) + 1
         below = [
             each for each in self._context.pointers.namespaces() if each[:-1] == parent and len(each) == depth
         ]
-        visible = [each for each in below if self._visible(_request(caller, each, "_any"))]
+        principal = caller.principal
+        visible = [
+            each for each in below if self._visible(required("namespace.load", On.namespace(principal, each)))
+        ]
         self._context.authorizer.record(caller, "namespace.list", ".".join(parent), _LISTED)
         return visible
 
@@ -88,21 +91,17 @@ class Namespaces:
             NotAuthorized: the caller has no right in the namespace.
             NoSuchNamespace: there is none.
         """
-        self._require(caller, "table.list", namespace, "_any", {})
+        self._require(caller, "table.list", namespace)
         self._existing(namespace)
         with read(self._context.engine) as connection:
             owners = {
                 record.name: record.owner
                 for record in table_state.bound_tables(connection, self._context.catalog)
             }
-        principal = caller.principal
         return [
             name
             for name in self._context.pointers.tables(namespace)
-            if name in owners
-            and self._visible(
-                privileges.table_request(principal, name.database, name.name, "_any", owners[name])
-            )
+            if name in owners and self._visible(required("table.exists", caller.on(name, owners[name])))
         ]
 
     def update(
@@ -125,7 +124,7 @@ class Namespaces:
                 f"The request both sets and removes the property {min(both)!r}.", rule="namespace"
             )
         check_namespace_properties(updates)
-        self._require(caller, "namespace.update", namespace, "alter", updates, wanted)
+        self._require(caller, "namespace.update", namespace, updates, wanted)
         removed = self._context.pointers.change_namespace_properties(namespace, wanted, updates)
         return (
             sorted(updates),
@@ -142,11 +141,11 @@ class Namespaces:
             NoSuchNamespace, NamespaceNotEmpty: as it says.
             CommitConflict: such a property was set at the same time.
         """
-        self._require(caller, "namespace.drop", namespace, "drop", {})
+        self._require(caller, "namespace.drop", namespace)
         properties = self._existing(namespace)
         protecting = [name for name, (_, safe) in PROTECTING.items() if properties.get(name) == safe]
         if protecting:
-            self._require(caller, "namespace.drop", namespace, "drop", {}, protecting)
+            self._require(caller, "namespace.drop", namespace, {}, protecting)
         nested = [each for each in self._context.pointers.namespaces() if each[:-1] == namespace]
         if nested or self._context.pointers.tables(namespace):
             raise NamespaceNotEmpty(
@@ -160,13 +159,12 @@ class Namespaces:
         caller: Caller,
         action: str,
         namespace: Namespace,
-        access: str,
-        updates: dict[str, str],
+        updates: Mapping[str, str] | None = None,
         removals: Collection[str] = (),
     ) -> None:
-        database = ".".join(namespace)
-        requests = namespace_requests(caller.principal, database, access, updates, removals)
-        self._context.authorizer.require(caller, action, database, requests)
+        on = On.namespace(caller.principal, namespace)
+        requests = namespace_requests(action, on, updates or {}, removals)
+        self._context.authorizer.require(caller, action, ".".join(namespace), requests)
 
     def _existing(self, namespace: Namespace) -> dict[str, str]:
         properties = self._context.pointers.namespace_properties(namespace)
@@ -174,9 +172,5 @@ class Namespaces:
             raise NoSuchNamespace(f"The namespace {'.'.join(namespace)} does not exist.")
         return properties
 
-    def _visible(self, request: AccessRequest) -> bool:
-        return self._context.authorizer.decide([request]).allowed
-
-
-def _request(caller: Caller, namespace: Namespace, access: str) -> AccessRequest:
-    return AccessRequest(caller.principal, Resource.database(".".join(namespace)), access)
+    def _visible(self, requests: Sequence[AccessRequest]) -> bool:
+        return self._context.authorizer.decide(requests).allowed

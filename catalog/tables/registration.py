@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from pyiceberg.table.metadata import TableMetadata
 
-from catalog.authorization import privileges
 from catalog.authorization import table_access as access_rules
 from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
@@ -33,6 +32,8 @@ from policy.encryption.specification import EncryptionSpec, Mechanism
 from policy.errors import MetadataTampered, MetadataUnsealed, RequestInvalid
 from policy.location.allow_list import AllowList
 from policy.location.location import Location
+from policy.privileges import tables as table_rules
+from policy.privileges.operations import required, storage_requests
 from policy.privileges.requests import AccessRequest
 
 
@@ -60,14 +61,7 @@ class Registration:
             InvalidInput, LocationNotAllowed, EncryptionPolicyViolation: the metadata breaks a rule.
         """
         with self._context.authorizer.recorded(caller, "table.register", str(name)):
-            location = Location.parse(metadata_location)
-            principal = caller.principal
-            first = [
-                privileges.table_request(principal, name.database, name.name, "create"),
-                *privileges.storage_requests(principal, [location], None, principal.name),
-            ]
-            self._context.authorizer.require(caller, "table.register", str(name), first)
-            return self._register(caller, name, location, first)
+            return self._register(caller, "table.register", name, Location.parse(metadata_location))
 
     def adopt(self, caller: Caller, name: TableName) -> LoadedTable:
         """Govern a table whose pointer another catalog created in the same pointer store.
@@ -76,19 +70,13 @@ class Registration:
             as `register`; NoSuchTable if the pointer store does not know it.
         """
         with self._context.authorizer.recorded(caller, "table.adopt", str(name)):
-            self._require(caller, "table.adopt", name, "create")
+            self._require(caller, "table.adopt", name)
             pointer = self._context.pointers.load(name)
             if pointer is None:
                 raise NoSuchTable(
                     f"The pointer store has no table {name}, so there is nothing to adopt.", table=str(name)
                 )
-            location = Location.parse(pointer)
-            first = [
-                privileges.table_request(caller.principal, name.database, name.name, "create"),
-                *privileges.storage_requests(caller.principal, [location], None, caller.principal.name),
-            ]
-            self._context.authorizer.require(caller, "table.adopt", str(name), first)
-            return self._register(caller, name, location, first)
+            return self._register(caller, "table.adopt", name, Location.parse(pointer))
 
     def reseal(self, caller: Caller, name: TableName) -> LoadedTable:
         """Check metadata that was written without the catalog as a whole, and seal it.
@@ -102,7 +90,8 @@ class Registration:
             MetadataUnsealed: the table is or was encrypted; only metadata that came through the catalog
             counts. LocationNotAllowed, MetadataTampered, …: the metadata breaks a rule.
         """
-        self._require(caller, "table.reseal", name, "alter")
+        on = caller.on(name, self._context.loader.owner(name))
+        self._context.authorizer.require(caller, "table.reseal", str(name), required("table.alter", on))
         with self._context.authorizer.recorded(caller, "table.reseal", str(name)):
             table = self._context.loader.load(name)
             if table.seal is not None:
@@ -118,13 +107,10 @@ class Registration:
                     hint="Restore the sealed metadata with `lakewarden table restore`.",
                 )
             verdict = self._verdict_on_unsealed(table)
-            rights = ("alter", "update", "unprotect") if verdict.downgrades else ("alter", "update")
-            first = [
-                privileges.table_request(
-                    caller.principal, name.database, name.name, access, table.record.owner
-                )
-                for access in rights
-            ]
+            on = caller.on(name, table.record.owner)
+            first = required("table.reseal", on)
+            if verdict.downgrades:
+                first += required("table.unprotect", on)
             self._authorize_taking(
                 caller, "table.reseal", table.record, table.metadata, first, _own_location(table.record)
             )
@@ -139,7 +125,7 @@ class Registration:
             NotAuthorized: ALTER on the table is needed.
             MetadataTampered: the sealed metadata itself was changed.
         """
-        self._require(caller, "table.restore", name, "alter")
+        self._require(caller, "table.restore", name)
         with self._context.authorizer.recorded(caller, "table.restore", str(name)):
             record = self._context.loader.record(name)
             with read(self._context.engine) as connection:
@@ -156,12 +142,15 @@ class Registration:
             crash_points.point("restore:pointer-moved")
             return self._context.loader.load_sealed(name)
 
-    def _require(self, caller: Caller, action: str, name: TableName, access: str) -> None:
-        access_rules.require(self._context.authorizer, self._context.loader, caller, action, name, access)
+    def _require(self, caller: Caller, action: str, name: TableName) -> None:
+        access_rules.require(self._context.authorizer, self._context.loader, caller, action, name)
 
-    def _register(
-        self, caller: Caller, name: TableName, location: Location, first: list[AccessRequest]
-    ) -> LoadedTable:
+    def _register(self, caller: Caller, action: str, name: TableName, location: Location) -> LoadedTable:
+        first = [
+            *required(action, caller.on(name)),
+            *storage_requests(caller.on(name, caller.principal.name), [location]),
+        ]
+        self._context.authorizer.require(caller, action, str(name), first)
         data = self._context.storage.read(location, limit=self._max_metadata_bytes)
         metadata = parse_metadata(
             data,
@@ -207,17 +196,17 @@ class Registration:
         Returns:
             ids of the tables that the location is permitted to overlap.
         """
-        principal, table = caller.principal, str(record.name)
+        table = str(record.name)
         location = Location.parse(metadata.location)
-        privileges.check_ordinary_properties(metadata.properties, table)
-        privileges.check_table_location(location, table)
-        paths = [location, *privileges.write_paths(metadata.properties)]
+        table_rules.check_ordinary_properties(metadata.properties, table)
+        table_rules.check_table_location(location, table)
+        paths = [location, *table_rules.write_paths(metadata.properties)]
         with read(self._context.engine) as connection:
             others = claims.overlapping_any(
                 connection, self._context.catalog, paths, record.id, self._context.now_ms()
             )
-        requests = [*first, *privileges.storage_requests(principal, paths, exempt, record.owner)]
-        hidden = privileges.overlap_requests(principal, others)
+        requests = [*first, *storage_requests(caller.on(record.name, record.owner), paths, exempt)]
+        hidden = access_rules.overlap_requests(caller, others)
         self._context.authorizer.require(caller, action, table, requests, hidden=hidden)
         return frozenset(other.id for other in others)
 

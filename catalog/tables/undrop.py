@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from catalog.authorization import privileges
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import every_name, refuse_masks, selects
 from catalog.base import crash_points
@@ -25,6 +24,7 @@ from catalog.state.pointers import PointerStore
 from catalog.state.seals import Seal, SealState
 from catalog.state.table_state import TableRecord, TableState
 from policy.errors import MetadataTampered, RequestInvalid
+from policy.privileges.operations import required
 from policy.privileges.requests import AccessRequest
 from policy.visible import ColumnNames
 
@@ -76,7 +76,8 @@ class Undrop:
         downgrades = (verdict is not None and verdict.downgrades) or self._context.loader.exposes(
             known.name, name, spec
         )
-        rights = _rights_on_the_old(caller, known, downgrades)
+        on = caller.on(known.name, known.owner)
+        rights = required("table.undrop", on) + (required("table.unprotect", on) if downgrades else [])
         # Policies refer to names: a privilege on the new name must not bypass a denial of the old one.
         columns = every_name(found) if name != known.name else ColumnNames()
         rights += selects(self._context.authorizer, caller, found, columns)
@@ -140,14 +141,6 @@ def _require_dropped(known: TableRecord, name: TableName) -> None:
             table=str(name),
             rule="purged",
         )
-
-
-def _rights_on_the_old(caller: Caller, known: TableRecord, downgrades: bool) -> list[AccessRequest]:
-    """Return the required privileges on the dropped table; a downgrade needs more."""
-    alter = privileges.table_request(
-        caller.principal, known.name.database, known.name.name, "alter", known.owner
-    )
-    return [alter, replace(alter, access="unprotect")] if downgrades else [alter]
 
 
 def point_at(pointers: PointerStore, name: TableName, location: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from catalog.authorization import key_groups, privileges
+from catalog.authorization import key_groups
 from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, TableExists
@@ -37,7 +37,6 @@ from catalog.writes.table_writes import (
     name_of,
     new_session,
     of_write,
-    release_requests,
     require_allowed,
     summary_of,
 )
@@ -45,6 +44,7 @@ from catalog.writes.transport import rewrapper_of
 from catalog.writes.written_files import Built, SnapshotBuilder
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
 from policy.location.location import Location
+from policy.privileges.tables import write_paths
 
 _MAIN: Final = "main"
 _NOWHERE: Final = ""
@@ -72,7 +72,7 @@ class StagedWrites:
         with self._context.authorizer.recorded(caller, "table.stage", str(new.name)):
             self._drafter.may_create(caller, "table.stage", new.name)
             draft = self._drafter.draft(caller, new)
-            releases = release_requests(caller, draft.wanted.spec)
+            releases = caller.releases(draft.wanted.spec.key_ids())
             overlaps = self._drafter.authorize(caller, "table.stage", draft, releases)
             self._drafter.require_free(new.name)
             governance.check_schema(draft.wanted.spec, draft.metadata, str(new.name))
@@ -114,7 +114,7 @@ class StagedWrites:
         table = self._table(row, self.name(row))
         allowed, spec = table.governed.allowed, table.governed.spec
         wanted = Requested(allowed, spec, allowed.entries, spec.key_ids(), unprotects=spec.opens_to_others)
-        paths = tuple(privileges.write_paths(table.metadata.properties))
+        paths = tuple(write_paths(table.metadata.properties))
         draft = Draft(table.record, table.metadata, wanted, paths, {})
         overlaps = self._drafter.authorize(caller, "table.create", draft)
         return Granted(table.record.name, overlaps)

@@ -13,7 +13,6 @@ from uuid import uuid4
 
 from sqlalchemy import Engine
 
-from catalog.authorization import privileges
 from catalog.authorization import table_access as access_rules
 from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
@@ -37,10 +36,8 @@ from catalog.writes.sessions import SealedTransport, WriteLog, WriteRow, WriteSe
 from catalog.writes.transport import make_transport, rewrapper_of, stock_keys_of
 from catalog.writes.written_files import Built, SnapshotBuilder
 from policy.encryption.epochs import PekRef, encrypts_equally
-from policy.encryption.specification import EncryptionSpec
 from policy.errors import KeyNotUsable, LocationNotAllowed, RequestInvalid
 from policy.location.location import Location
-from policy.privileges.requests import AccessRequest
 
 #: Snapshot summary entry that says which write a snapshot comes from.
 WRITE_ID: Final = "lakewarden.write-id"
@@ -77,14 +74,14 @@ class TableWrites:
 
     def begin(self, caller: Caller, name: TableName) -> WriteSession:
         """See `Writes.begin`."""
-        self._require_update(caller, "table.write", name)
+        access_rules.require(self._context.authorizer, self._context.loader, caller, "table.write", name)
         with self._context.authorizer.recorded(caller, "table.write", str(name)):
             return made_anew(
                 lambda: self._context.loader.load_sealed(name), lambda table: self._begun(caller, table)
             )
 
     def _begun(self, caller: Caller, table: LoadedTable) -> WriteSession:
-        releases = release_requests(caller, table.governed.spec)
+        releases = caller.releases(table.governed.spec.key_ids())
         if releases:
             self._context.authorizer.require(caller, "table.write", table.name, releases)
         crash_points.point("write:allowed")
@@ -107,7 +104,7 @@ class TableWrites:
             RequestInvalid: the table is gone.
         """
         name = self.name(row)
-        self._require_update(caller, "table.write", name)
+        access_rules.require(self._context.authorizer, self._context.loader, caller, "table.write", name)
         return Granted(name)
 
     def name(self, row: WriteRow) -> TableName:
@@ -206,9 +203,6 @@ class TableWrites:
         with read(self._context.engine) as connection:
             return seals.holds_snapshot(connection, row.table_id, row.snapshot_id)
 
-    def _require_update(self, caller: Caller, action: str, name: TableName) -> None:
-        access_rules.require(self._context.authorizer, self._context.loader, caller, action, name, "update")
-
 
 def name_of(engine: Engine, loader: TableLoader, row: WriteRow) -> TableName:
     """Today's name of a write's table, after finishing a rename that was cut short.
@@ -227,13 +221,6 @@ def name_of(engine: Engine, loader: TableLoader, row: WriteRow) -> TableName:
             "The table of this write was dropped.", rule="write-id", hint="Begin a new write."
         )
     return record.name
-
-
-def release_requests(caller: Caller, spec: EncryptionSpec) -> list[AccessRequest]:
-    """The process that asks makes and uses data keys: a trusted engine, or one with the right to."""
-    if caller.engine is not None:
-        return []
-    return privileges.key_requests(caller.principal, spec.key_ids(), "release")
 
 
 def new_session(

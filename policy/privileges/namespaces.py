@@ -18,9 +18,8 @@ from policy.encryption import governed as governed_names
 from policy.encryption.specification import StandardClients
 from policy.errors import PropertyInvalid
 from policy.location.location import Location
-from policy.principal import Principal
-from policy.privileges import tables
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.operations import On, required, storage_requests
+from policy.privileges.requests import AccessRequest
 
 UNSEALED_PROPERTY: Final = "lakewarden.unsealed"
 LOCATION: Final = "location"
@@ -39,29 +38,24 @@ PROTECTING: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 
 
 def namespace_requests(
-    principal: Principal,
-    database: str,
-    access: str,
-    updates: Mapping[str, str],
-    removals: Collection[str] = (),
+    operation: str, on: On, updates: Mapping[str, str], removals: Collection[str] = ()
 ) -> list[AccessRequest]:
-    """What an operation on a namespace needs.
+    """The requests of an operation on a namespace.
 
     Args:
-        principal: who asks.
-        database: the namespace, its levels joined by dots.
-        access: the access type of the operation itself.
+        operation: its name, such as ``namespace.update``.
+        on: the namespace.
         updates: properties that are set.
         removals: names of properties that are removed.
 
     Raises:
         LocationInvalid: the location is none.
     """
-    requests = [AccessRequest(principal, Resource.database(database), access)]
+    requests = required(operation, on)
     if any(name in removals or updates.get(name) == less for name, (less, _) in PROTECTING.items()):
-        requests.append(AccessRequest(principal, Resource.database(database), "unprotect"))
+        requests += required("namespace.unprotect", on)
     if LOCATION in updates:
-        requests += tables.storage_requests(principal, [Location.parse(updates[LOCATION])], None, None)
+        requests += storage_requests(on, [Location.parse(updates[LOCATION])])
     return requests
 
 

@@ -1,13 +1,7 @@
-"""Required privileges of a change of locations, properties and keys.
+"""Checks of a table's location and ordinary properties.
 
-Every operation (create, staged create, register, commit, rename, namespace), and lint, which checks
-a statement before it runs, builds its list of requests here:
-
-- each location that a table can be read from, or that its writers are sent to, is an RWStorage request
-  (HIVE-27927), unless it lies in the table's own default location;
-- each master key needs `use`;
-- properties that would configure the *reader's* file access are refused outright: a table's writer has no say
-  in which endpoint, credential or code its readers use.
+Properties that would configure the *reader's* file access are refused outright: a table's writer has no say
+in which endpoint, credential or code its readers use.
 """
 
 from __future__ import annotations
@@ -17,8 +11,7 @@ from typing import Final
 
 from policy.errors import LocationInvalid, PropertyInvalid
 from policy.location.location import Location
-from policy.principal import Principal
-from policy.privileges.requests import AccessRequest, Resource
+from policy.write_properties import check_write_properties
 
 #: Table properties that tell writers where to put files (Iceberg documentation, "Write properties").
 WRITE_PATHS: Final = (
@@ -69,38 +62,6 @@ _READER_NAMES: Final = frozenset(
 _LOCATION: Final = "location"
 
 
-def storage_requests(
-    principal: Principal, locations: Iterable[Location], exempt: Location | None, owner: str | None
-) -> list[AccessRequest]:
-    """An RWStorage request for each location outside of the table's own default location.
-
-    Args:
-        principal: who asks.
-        locations: what is asked for.
-        exempt: the table's own default location; None if it has none.
-        owner: whose the table is, or will be; None for a namespace, which is nobody's.
-    """
-    wanted = {location for location in locations if exempt is None or not exempt.contains(location)}
-    return [
-        AccessRequest(principal, Resource.storage(location.canonical), "rwstorage", owner)
-        for location in sorted(wanted, key=lambda each: each.canonical)
-    ]
-
-
-def table_request(
-    principal: Principal, database: str, table: str, access: str, owner: str | None = None
-) -> AccessRequest:
-    """A request on a whole table."""
-    return AccessRequest(principal, Resource.table(database, table), access, owner=owner)
-
-
-def key_requests(
-    principal: Principal, master_key_ids: Iterable[str], access: str = "use"
-) -> list[AccessRequest]:
-    """A request for each master key."""
-    return [AccessRequest(principal, Resource.key(key_id), access) for key_id in sorted(set(master_key_ids))]
-
-
 def check_table_location(location: Location, table: str) -> None:
     """Refuse a location below which the catalog could not name its metadata files.
 
@@ -123,6 +84,17 @@ def write_paths(properties: Mapping[str, str]) -> list[Location]:
         LocationInvalid: one of them is not a location.
     """
     return [Location.parse(properties[name]) for name in WRITE_PATHS if name in properties]
+
+
+def check_properties(properties: Mapping[str, str], table: str) -> None:
+    """Check the ordinary properties that a user sets.
+
+    Raises:
+        PropertyInvalid: one configures readers, moves nothing, or has a value that no writer could follow.
+    """
+    check_ordinary_properties(properties, table)
+    refuse_location_property(properties, table)
+    check_write_properties(properties, table)
 
 
 def configures_readers(name: str) -> bool:

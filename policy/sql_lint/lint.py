@@ -19,7 +19,7 @@ from policy.errors import LakewardenError
 from policy.privileges.requests import AccessRequest
 from policy.sql_lint.context import LintContext
 from policy.sql_lint.denials import Refusal
-from policy.sql_lint.needs import Read, RequiredPrivilege
+from policy.sql_lint.needs import UNKNOWN_OWNER, Read, RequiredPrivilege
 from policy.sql_lint.parse import Parsed, parse
 from policy.sql_lint.positions import Positions
 from policy.sql_lint.problems import Problem
@@ -127,12 +127,13 @@ class _Decider:
 
     def _answer(self, privilege: RequiredPrivilege) -> _Answer:
         """The first alternative that is granted, else the refusal of the first one."""
-        answers = [(self._granted(privilege, each), (each,)) for each in privilege.alternatives]
+        answers = [(self._granted(each), (replace(each, owner=each.owner or None),)) for each in privilege]
         return next((each for each in answers if each[0].allowed), answers[0])
 
-    def _granted(self, privilege: RequiredPrivilege, request: AccessRequest) -> Decision:
+    def _granted(self, request: AccessRequest) -> Decision:
         policies, now = self.context.policies, self.context.now
-        owners = [request.owner] if privilege.owner_known else [None, request.principal.name]
+        unknown = request.owner == UNKNOWN_OWNER
+        owners = [None, request.principal.name] if unknown else [request.owner]
         return Decision.all_of(policies.decide(replace(request, owner=owner), now) for owner in owners)
 
     def _read(self, read: Read) -> _Answer:

@@ -7,32 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from policy.identifiers import TableName
-from policy.location.location import Location
-from policy.privileges import tables
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.operations import On, required
+from policy.privileges.requests import AccessRequest
 from policy.sql_lint.context import LintContext, TableFacts
 from policy.sql_lint.denials import Refusal
 from policy.sql_lint.names import Names
 from policy.sql_lint.statements import Query
 from policy.visible import KnownTable
 
-_LOADING: Final = ("select", "update", "alter")
+#: Owner in requests on a table whose owner is not known; no user has this name.
+UNKNOWN_OWNER: Final = ""
 
-
-@dataclass(frozen=True, slots=True)
-class RequiredPrivilege:
-    """One thing that a statement needs.
-
-    Attributes:
-        alternatives: requests, one of which has to be granted.
-        owner_known: whether they name the resource's owner, where it has one.
-    """
-
-    alternatives: tuple[AccessRequest, ...]
-    owner_known: bool = True
+#: Requests, one of which has to be granted.
+RequiredPrivilege: TypeAlias = tuple[AccessRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,34 +82,16 @@ class Needs:
                 f"{what[:80]} runs code in the engine, and the engine's name is unknown.",
                 "Pass --engine to check the `code` privilege on that engine.",
             )
-        resource = Resource.engine(self.context.engine)
-        self.needed.append(RequiredPrivilege((AccessRequest(self.context.principal, resource, "code"),)))
+        self._all(required("engine.code", On.engine(self.context.principal, self.context.engine)))
 
-    def _keys(self, key_ids: Iterable[str]) -> None:
-        self._all(tables.key_requests(self.context.principal, key_ids))
-        self.assumed += [f"the KMS has the master key {key_id}" for key_id in sorted(key_ids)]
-
-    def _table(self, name: TableName, access: str, facts: TableFacts | None) -> None:
-        known = facts is None or facts.owner is not None
-        self.needed.append(RequiredPrivilege((self._request(name, access, facts),), owner_known=known))
-
-    def _select(self, name: TableName, column: str, facts: TableFacts) -> AccessRequest:
-        resource = Resource.column(name.database, name.name, column)
-        return AccessRequest(self.context.principal, resource, "select", owner=facts.owner)
-
-    def _load(self, name: TableName, facts: TableFacts, columns: Iterable[str]) -> None:
-        """A right on the table, or SELECT on one of its columns."""
-        alternatives = tuple(self._request(name, access, facts) for access in _LOADING)
-        alternatives += tuple(self._select(name, each, facts) for each in columns)
-        self.needed.append(RequiredPrivilege(alternatives, owner_known=facts.owner is not None))
-
-    def _request(self, name: TableName, access: str, facts: TableFacts | None) -> AccessRequest:
-        owner = None if facts is None else facts.owner
-        return tables.table_request(self.context.principal, name.database, name.name, access, owner)
-
-    def _storage(self, paths: Iterable[Location], exempt: Location | None, facts: TableFacts) -> None:
-        requests = tables.storage_requests(self.context.principal, paths, exempt, facts.owner)
-        self.needed += [RequiredPrivilege((each,), owner_known=facts.owner is not None) for each in requests]
+    def _on(self, name: TableName, facts: TableFacts) -> On:
+        """A table as what an operation is about, with its owner as far as it is known."""
+        return On.table(self.context.principal, name, facts.owner or UNKNOWN_OWNER)
 
     def _all(self, requests: Iterable[AccessRequest]) -> None:
-        self.needed += [RequiredPrivilege((each,)) for each in requests]
+        """Each of these requests has to be granted."""
+        self.needed += [(each,) for each in requests]
+
+    def _any(self, requests: Iterable[AccessRequest]) -> None:
+        """One of these requests has to be granted."""
+        self.needed.append(tuple(requests))

@@ -59,16 +59,19 @@ def require_name(rules: EncryptionRules, source: TableName, target: TableName, f
     return rules.downgraded(before, after)
 
 
-def require_change(rules: EncryptionRules, name: TableName, before: TableFacts, after: TableFacts) -> None:
-    """Check other columns, or another encryption, of a table by the rules.
+def require_change(rules: EncryptionRules, name: TableName, before: TableFacts, after: TableFacts) -> bool:
+    """Check other columns, or another encryption, of a table by the rules; whether that drops protection.
 
     A column keeps its earlier names, so that no statement takes it out of the reach of a rule.
 
     Raises:
         as `require_new`.
     """
-    if rules.rules:
-        _enforce(rules.decide_change(_rule_facts(name, before), _rule_facts(name, after)), name)
+    if not rules.rules:
+        return False
+    old, new = (_rule_facts(name, each) for each in (before, after))
+    _enforce(rules.decide_change(old, new), name)
+    return rules.downgraded(old, new)
 
 
 def with_columns(facts: TableFacts, statement: AlterColumns) -> TableFacts:

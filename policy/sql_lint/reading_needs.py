@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from policy.identifiers import TableName
+from policy.privileges.operations import loading
 from policy.sql_lint.context import TableFacts
 from policy.sql_lint.cursor import Name
 from policy.sql_lint.denials import Refusal
@@ -27,7 +28,7 @@ class ReadingNeeds(Needs):
         """Loading a table's metadata: any of several rights lets one do it."""
         name = self.names.table(statement.name)
         facts = self.known(name)
-        self._load(name, facts, facts.columns or ())
+        self._any(loading(self._on(name, facts), facts.columns or ()))
 
     def read(self, query: Query) -> None:
         """What a query reads, and the code that it runs."""
@@ -66,7 +67,7 @@ class ReadingNeeds(Needs):
                     "List the columns, or pass --live to look them up.",
                 )
             paths = {(each,) for each in facts.columns}
-        self._load(name, facts, sorted({path[0] for path in paths}))
+        self._any(loading(self._on(name, facts), sorted({path[0] for path in paths})))
         self._selected(name, facts, paths)
 
     def _selected(self, name: TableName, facts: TableFacts, paths: set[tuple[str, ...]]) -> None:

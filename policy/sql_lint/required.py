@@ -25,6 +25,7 @@ from policy.location.allow_list import AllowList
 from policy.location.location import Location
 from policy.privileges import tables
 from policy.privileges.namespaces import check_namespace_properties, namespace_requests
+from policy.privileges.operations import On, changing, renaming, required
 from policy.sql_lint import protection
 from policy.sql_lint.context import TableFacts
 from policy.sql_lint.denials import Refusal
@@ -46,6 +47,13 @@ from policy.sql_lint.statements import (
 _FORMAT_VERSION: Final = "format-version"
 _WRITTEN: Final = "2"
 _SYSTEM: Final = "system"
+#: By the access type that a statement about a namespace needs first.
+_ON_NAMESPACES: Final = {
+    "create": "namespace.create",
+    "_any": "namespace.load",
+    "alter": "namespace.update",
+    "drop": "namespace.drop",
+}
 
 
 @dataclass
@@ -58,9 +66,8 @@ class RequiredPrivileges(ReadingNeeds):
         governed, ordinary = governed_names.split(statement.properties)
         _check_ordinary(ordinary, str(name))
         location = None if statement.location is None else Location.parse(statement.location)
-        if location is not None:
-            tables.check_table_location(location, str(name))
-            self.assumed.append(f"no other table's location overlaps {location}")
+        claimed = [*tables.write_paths(ordinary), *([location] if location else [])]
+        self._claim(name, claimed)
         change = requested.for_new_table(
             governed,
             location,
@@ -68,13 +75,9 @@ class RequiredPrivileges(ReadingNeeds):
             str(name),
             file_format=written_format(ordinary),
         )
-        paths = {*change.added, *tables.write_paths(ordinary), *([location] if location else [])}
-        self._table(name, "create", None)
-        self._storage(paths, None, TableFacts(self.context.principal.name))
-        self._keys(change.new_keys)
-        if change.unprotects:
-            self._table(name, "unprotect", TableFacts(self.context.principal.name))
         facts = self._made(statement, change, location)
+        self._all(required("table.create", On.table(self.context.principal, name)))
+        self._change(self._on(name, facts), change, claimed)
         protection.require_new(self.context.encryption, name, facts)
         _check_columns(statement, change.spec, facts, str(name))
         self._note_splits(name, facts)
@@ -104,17 +107,13 @@ class RequiredPrivileges(ReadingNeeds):
         moved = tables.write_paths(ordinary)
         if statement.location is not None:
             moved.append(Location.parse(statement.location))
-        for each in moved:
-            tables.check_table_location(each, str(name))
-            self.assumed.append(f"no other table's location overlaps {each}")
-        self._table(name, "alter", facts)
+        self._claim(name, moved)
+        on = self._on(name, facts)
+        self._all(required("table.alter", on))
         said = _format_said(ordinary, statement.removals)
         change = self._next(facts, governed, removed, str(name), said)
         own = facts.location if facts.default_location else None
-        self._storage([*moved, *change.added], own, facts)
-        self._keys(change.new_keys)
-        if change.unprotects:
-            self._table(name, "unprotect", facts)
+        self._change(on, change, moved, own)
         if governed or removed:
             self.assumed.append(
                 "no live snapshot needs a location that the change removes from the allow-list"
@@ -124,7 +123,7 @@ class RequiredPrivileges(ReadingNeeds):
         if governed or removed:
             self._note_splits(name, after)
         if after.spec is None or after.spec != facts.spec:
-            protection.require_change(self.context.encryption, name, facts, after)
+            self._keep_rules(on, name, facts, after)
         return name, after
 
     def alter_columns(self, statement: AlterColumns) -> tuple[TableName, TableFacts]:
@@ -134,12 +133,13 @@ class RequiredPrivileges(ReadingNeeds):
         after = protection.with_columns(facts, statement)
         if facts.spec is not None and after.spec is not None:
             require_column_left(facts.spec, after.spec, str(name))
-        self._table(name, "alter", facts)
+        on = self._on(name, facts)
+        self._all(required("table.alter", on))
         if statement.renamed is not None and statement.renamed[0] != statement.renamed[1]:
             # A right on the new name must not be a way around a denial of the old one.
             self._selected(name, replace(facts, spec=None), {statement.renamed[0]})
             self.assumed.append("no policy denies the column under an earlier name")
-        protection.require_change(self.context.encryption, name, facts, after)
+        self._keep_rules(on, name, facts, after)
         self.assumed.append("the columns and their types allow the change")
         if statement.replaced and facts.spec is not None and facts.spec.columns:
             self.assumed.append("at least one column of encryption.columns remains")
@@ -149,18 +149,18 @@ class RequiredPrivileges(ReadingNeeds):
         """RENAME TO: the table, and what it is called then."""
         source = self.names.table(statement.name)
         target = self.names.beside(source, statement.target)
-        self._table(source, "alter", self.known(source))
-        self._table(target, "create", None)
         facts = self.known(source)
+        on = self._on(source, facts)
+        self._all(renaming(on, target))
         # A right on the new name must not be a way around a denial of the old one.
         if facts.columns is not None:
-            self._columns(source, replace(facts, spec=None), None)
+            self._selected(source, replace(facts, spec=None), {(each,) for each in facts.columns})
         self.assumed.append(f"no policy denies a column of {source} under a current or earlier name")
         if protection.require_name(self.context.encryption, source, target, facts):
-            self._table(source, "unprotect", facts)
+            self._all(required("table.unprotect", on))
         elif source.namespace != target.namespace:
             self.assumed.append(
-                f"unsealed metadata is forbidden in the current namespace, or allowed in {target.database}"
+                f"the namespace {target.database} protects its tables as the current one does"
             )
         return source, target
 
@@ -171,20 +171,19 @@ class RequiredPrivileges(ReadingNeeds):
                 "view", f"{statement.name[0][:80]!a} is a temporary view.", "Drop it with DROP VIEW."
             )
         name = self.names.table(statement.name)
-        self._table(name, "drop", self.known(name))
+        self._all(required("table.drop", self._on(name, self.known(name))))
         return name
 
     def insert(self, statement: Insert) -> None:
         """INSERT INTO."""
         name = self.names.table(statement.name)
-        self._table(name, "update", self.known(name))
+        self._all(required("table.write", self._on(name, self.known(name))))
         self.read(statement.query)
 
     def call_on_keys(self, statement: CallOnKeys) -> None:
         """CALL of rotate_key or rewrap_keys."""
         name = self._called(statement)
         facts = self.known(name)
-        self._table(name, "alter", facts)
         if facts.spec is None:
             raise Refusal(
                 "state-unknown",
@@ -197,7 +196,8 @@ class RequiredPrivileges(ReadingNeeds):
                 "The table is not encrypted, so it has no key to rotate.",
                 "Remove the statement.",
             )
-        self._all(tables.key_requests(self.context.principal, facts.spec.key_ids(), "rotate"))
+        operation = "key.rewrap" if statement.rewraps else "key.rotate"
+        self._all(required(operation, self._on(name, facts), facts.spec.key_ids()))
         if statement.rewraps:
             self.assumed.append("the table has no key under an earlier master key")
 
@@ -205,12 +205,13 @@ class RequiredPrivileges(ReadingNeeds):
         """CALL of rewrite_data_files: it reads every column, and writes."""
         name = self._called(statement)
         facts = self.known(name)
-        self._table(name, "update", facts)
+        on = self._on(name, facts)
+        self._all(required("table.rewrite", on))
         # Rows that are rewritten are never masked.
         unmasked = None if facts.spec is None else replace(facts.spec, masks=())
         self._columns(name, replace(facts, spec=unmasked), None)
         if statement.forbids:
-            self._table(name, "alter", facts)
+            self._all(required("table.forbid-old-epochs", on))
             self.assumed.append("no retained snapshot keeps files of an earlier encryption epoch")
 
     def _called(self, statement: CallOnKeys | CallRewrite) -> TableName:
@@ -237,12 +238,31 @@ class RequiredPrivileges(ReadingNeeds):
                 raise Refusal("namespace", "The catalog is not a namespace.", "Name a namespace.")
             return
         check_namespace_properties(statement.updates)
-        database = ".".join(levels)
-        principal, access = self.context.principal, statement.access
-        removals, updates = statement.removals, statement.updates
-        self._all(namespace_requests(principal, database, access, updates, removals))
+        on = On.namespace(self.context.principal, levels)
+        operation = _ON_NAMESPACES[statement.access]
+        self._all(namespace_requests(operation, on, statement.updates, statement.removals))
+        if statement.access == "drop":
+            self.assumed.append("no property of the namespace protects its tables")
         if statement.cascades:
             self.assumed.append("the namespace is empty, because CASCADE does not drop tables")
+
+    def _claim(self, name: TableName, locations: Iterable[Location]) -> None:
+        """Where a statement puts a table or its writers, no other table lies."""
+        for each in locations:
+            tables.check_table_location(each, str(name))
+            self.assumed.append(f"no other table's location overlaps {each}")
+
+    def _keep_rules(self, on: On, name: TableName, before: TableFacts, after: TableFacts) -> None:
+        """A change keeps the encryption rules; what takes a column out of their reach needs `unprotect`."""
+        if protection.require_change(self.context.encryption, name, before, after):
+            self._all(required("table.unprotect", on))
+
+    def _change(
+        self, on: On, change: requested.Requested, moved: Iterable[Location], own: Location | None = None
+    ) -> None:
+        """What a creation or change brings."""
+        self._all(changing(on, change, moved, own))
+        self.assumed += [f"the KMS has the master key {key_id}" for key_id in change.new_keys]
 
     def _next(
         self,
@@ -388,8 +408,7 @@ def _with(facts: TableFacts, change: requested.Requested, said: FileFormat | Non
 
 
 def _check_ordinary(ordinary: Mapping[str, str], table: str, *, new: bool = True) -> None:
-    tables.check_ordinary_properties(ordinary, table)
-    tables.refuse_location_property(ordinary, table)
+    tables.check_properties(ordinary, table)
     version = ordinary.get(_FORMAT_VERSION, _WRITTEN)
     if new and version != _WRITTEN:
         raise UnsupportedFormatVersion(

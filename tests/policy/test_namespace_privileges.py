@@ -1,4 +1,4 @@
-"""Which rights a namespace needs, and which properties it may have."""
+"""Required privileges of operations on namespaces, and properties that a namespace can have."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from policy.encryption.governed import MAX_PROPERTIES
 from policy.errors import LocationInvalid, PropertyInvalid
 from policy.principal import Principal
 from policy.privileges.namespaces import check_namespace_properties, namespace_requests
+from policy.privileges.operations import On
 from policy.privileges.requests import AccessRequest, Resource
 from tests.support.vectors import each_row
 
 ANN = Principal("ann")
 DATABASE = Resource.database("sales.eu")
+ON = On.namespace(ANN, ("sales", "eu"))
 CREATE = AccessRequest(ANN, DATABASE, "create")
 UNPROTECT = AccessRequest(ANN, DATABASE, "unprotect")
 
@@ -33,16 +35,16 @@ UNPROTECT = AccessRequest(ANN, DATABASE, "unprotect")
     ],
 )
 def test_what_an_operation_on_a_namespace_needs(updates, removals, more) -> None:
-    assert namespace_requests(ANN, "sales.eu", "create", updates, removals) == [CREATE, *more]
+    assert namespace_requests("namespace.create", ON, updates, removals) == [CREATE, *more]
 
 
 def test_without_removals_the_operation_alone_is_asked_for() -> None:
-    assert namespace_requests(ANN, "sales.eu", "create", {}) == [CREATE]
+    assert namespace_requests("namespace.create", ON, {}) == [CREATE]
 
 
 def test_a_location_that_is_none_is_refused() -> None:
     with pytest.raises(LocationInvalid):
-        namespace_requests(ANN, "sales.eu", "create", {"location": "/x"})
+        namespace_requests("namespace.create", ON, {"location": "/x"})
 
 
 @each_row(

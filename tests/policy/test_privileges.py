@@ -1,28 +1,29 @@
-"""Which rights locations, keys and properties need, and which properties nobody may set."""
+"""Required privileges of operations, locations and keys, and properties that nobody can set."""
 
 from __future__ import annotations
 
 import pytest
 
 from policy.errors import LocationInvalid, PropertyInvalid
+from policy.identifiers import TableName
 from policy.location.location import Location
 from policy.principal import Principal
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.operations import OPERATIONS, On, key_requests, required, storage_requests
+from policy.privileges.requests import ACCESS_TYPES, ANY, AccessRequest, Resource
 from policy.privileges.tables import (
     MAX_TABLE_LOCATION,
     check_ordinary_properties,
     check_table_location,
     configures_readers,
-    key_requests,
     refuse_location_property,
-    storage_requests,
-    table_request,
     write_paths,
 )
 from tests.support.vectors import each_row
 
 ANN = Principal("ann")
 HOME = Location.parse("s3://lake/db/t")
+BOBS = On.table(ANN, TableName(("db",), "t"), "bob")
+NAME = On.table(ANN, TableName(("db",), "t"))
 LONG = "x" * 119 + "yz"
 """A name of 121 characters: an error shows 120."""
 
@@ -33,23 +34,38 @@ def at(*texts: str) -> list[Location]:
 
 def test_each_location_outside_of_the_tables_own_needs_rwstorage_once_and_in_order() -> None:
     wanted = at("s3://b/z", "s3://a/y", "s3a://b/z", "s3://lake/db/t/data", "s3://lake/db")
-    assert storage_requests(ANN, wanted, HOME, "bob") == [
+    assert storage_requests(BOBS, wanted, HOME) == [
         AccessRequest(ANN, Resource.storage(text), "rwstorage", owner="bob")
         for text in ("s3://a/y", "s3://b/z", "s3://lake/db")
     ]
 
 
 def test_without_a_default_location_none_is_exempt() -> None:
-    assert storage_requests(ANN, [HOME], None, None) == [
+    assert storage_requests(NAME, [HOME]) == [
         AccessRequest(ANN, Resource.storage("s3://lake/db/t"), "rwstorage")
     ]
-    assert storage_requests(ANN, [HOME], HOME, "bob") == []
+    assert storage_requests(BOBS, [HOME], HOME) == []
 
 
-def test_a_table_is_asked_for_with_its_owner() -> None:
-    table = Resource.table("db", "t")
-    assert table_request(ANN, "db", "t", "alter") == AccessRequest(ANN, table, "alter")
-    assert table_request(ANN, "db", "t", "alter", "bob") == AccessRequest(ANN, table, "alter", owner="bob")
+def test_an_operation_on_a_table_names_its_owner() -> None:
+    table, key = Resource.table("db", "t"), Resource.key("pii")
+    assert required("table.reseal", BOBS) == [
+        AccessRequest(ANN, table, "alter", owner="bob"),
+        AccessRequest(ANN, table, "update", owner="bob"),
+    ]
+    assert required("table.create", NAME) == [AccessRequest(ANN, table, "create")]
+    assert required("key.rotate", BOBS, ["pii"]) == [
+        AccessRequest(ANN, table, "alter", owner="bob"),
+        AccessRequest(ANN, key, "rotate"),
+    ]
+
+
+def test_every_operation_requires_access_types_that_exist() -> None:
+    known = {each for types in ACCESS_TYPES.values() for each in types} | {ANY}
+    for operation, needs in OPERATIONS.items():
+        assert needs.access, operation
+        assert known.issuperset(needs.access), operation
+        assert needs.on_keys in {None, *ACCESS_TYPES["key",]}, operation
 
 
 def test_each_master_key_needs_use_once_and_in_order() -> None:
@@ -85,7 +101,13 @@ def test_write_paths_are_the_locations_that_writers_are_sent_to() -> None:
 
 @each_row(
     "name",
-    ["s3.endpoint", " S3.Endpoint ", "io-impl", "IO-IMPL\t", "uri", "fs.s3a.access.key", "header.x", "Token"],
+    [
+        *("s3.endpoint", " S3.Endpoint ", "S3.Access-Key-Id", "s3a.endpoint", "io-impl", "IO-IMPL\t"),
+        *("py-io-impl", "write.py-location-provider.impl", "write.location-provider.impl", "uri", "Token"),
+        *("fs.s3a.access.key", "adls.sas-token.x", "gcs.oauth2.token", "client.region", "header.x"),
+        *("credential", "rest.sigv4-enabled", "hf.token", "ecs.s3.endpoint", "http-client.proxy-endpoint"),
+        *("auth.manager", "ssl.cabundle", "oauth2-server-uri", "warehouse", "DEFAULT_SCHEME"),
+    ],
 )
 def test_what_configures_readers_is_no_property_of_a_table(name: str) -> None:
     assert configures_readers(name)
@@ -98,7 +120,13 @@ def test_what_configures_readers_is_no_property_of_a_table(name: str) -> None:
     )
 
 
-@each_row("name", ["owner", "s3", "my.s3.endpoint", "urin", "token.x", "", "comment"])
+@each_row(
+    "name",
+    [
+        *("owner", "s3", "my.s3.endpoint", "urin", "token.x", "tokens", "client", "", "comment"),
+        *("write.format.default", "commit.retry.num-retries"),
+    ],
+)
 def test_other_properties_configure_no_reader(name: str) -> None:
     assert not configures_readers(name)
     check_ordinary_properties([name], "db.t")
