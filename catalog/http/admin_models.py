@@ -23,7 +23,10 @@ Names = Annotated[list[str], Field(max_length=1_000)]
 
 
 class GovernedAnswer(Answer):
-    """What governs a table, and whether the catalog vouches for its metadata."""
+    """What governs a table, and whether the catalog vouches for its metadata.
+
+    `properties` are the governed ones. `standard-clients` says whether standard clients can `load` the table.
+    """
 
     name: str
     table_uuid: UUID
@@ -32,14 +35,17 @@ class GovernedAnswer(Answer):
     default_location: bool
     governed_version: int
     properties: dict[str, str]
+    standard_clients: str
     sealed: bool
     metadata_location: str
     metadata_sha256: str | None
+    format_version: int
+    current_snapshot_id: int | None
     governed_copies: list[str]
 
 
 class GovernedChange(OwnBody):
-    """Governed properties to set and to remove."""
+    """Properties to set and to remove, governed ones and others."""
 
     set: dict[str, str] = Field(default_factory=dict)
     unset: list[str] = Field(default_factory=list)

@@ -1,7 +1,7 @@
-"""Administration of tables: what governs them, and their seals.
+"""Administration of tables: what governs them, their properties, and their seals.
 
 What a table's policies can authorize is authorized by them, as everywhere: to look (SELECT, UPDATE or
-ALTER), to change governed properties (ALTER, and whatever the change itself needs), to adopt, reseal,
+ALTER), to change properties (ALTER, and whatever the change itself needs), to adopt, reseal,
 restore and register.
 """
 
@@ -23,7 +23,7 @@ from catalog.http.operations import ERRORS
 from catalog.http.rewrite_models import EpochsAnswer
 from catalog.http.routing import GuardedRoute
 from catalog.reading.loading import LoadedTable
-from policy.encryption import governed as governed_names
+from catalog.service.services import Services
 from policy.errors import RequestInvalid
 
 _TABLE = "/tables/{namespace}/{table}"
@@ -42,7 +42,7 @@ def show_table(
     namespace: str, table: str, response: Response, caller: CallerOf, services: ServicesOf
 ) -> GovernedAnswer:
     """What governs a table, and the state of its seal: SELECT, UPDATE or ALTER on it."""
-    return _answer(services.access.load(caller, table_from_path(namespace, table)), response)
+    return _answer(services, services.access.load(caller, table_from_path(namespace, table)), response)
 
 
 @router.patch(_TABLE)
@@ -55,7 +55,7 @@ def change_table(
     services: ServicesOf,
     metrics: MetricsOf,
 ) -> GovernedAnswer:
-    """Set and remove governed properties: ALTER on the table, and what each new location and key needs.
+    """Set and remove properties: ALTER on the table, and what each new location and key needs.
 
     `force` narrows the allowed list although live snapshots then cannot be read any more.
     """
@@ -65,7 +65,7 @@ def change_table(
     requirements = [AssertTableUUID(uuid=current.record.table_uuid)]
     changed = services.committer.commit(caller, name, requirements, updates, force=body.force)
     metrics.committed("commit")
-    return _answer(changed, response)
+    return _answer(services, changed, response)
 
 
 @router.get(f"{_TABLE}/regimes")
@@ -89,7 +89,7 @@ def adopt(
     namespace: str, table: str, response: Response, caller: CallerOf, services: ServicesOf
 ) -> GovernedAnswer:
     """Govern a table that another catalog made in the same pointer store; rights as for registering it."""
-    return _answer(services.registration.adopt(caller, table_from_path(namespace, table)), response)
+    return _answer(services, services.registration.adopt(caller, table_from_path(namespace, table)), response)
 
 
 @router.post(f"{_TABLE}/reseal")
@@ -97,7 +97,9 @@ def reseal(
     namespace: str, table: str, response: Response, caller: CallerOf, services: ServicesOf
 ) -> GovernedAnswer:
     """Check metadata that came behind the catalog's back as a whole, and seal it: ALTER on the table."""
-    return _answer(services.registration.reseal(caller, table_from_path(namespace, table)), response)
+    return _answer(
+        services, services.registration.reseal(caller, table_from_path(namespace, table)), response
+    )
 
 
 @router.post(f"{_TABLE}/clean-up")
@@ -120,7 +122,9 @@ def restore(
     namespace: str, table: str, response: Response, caller: CallerOf, services: ServicesOf
 ) -> GovernedAnswer:
     """Put the pointer back on the metadata that was sealed last: ALTER on the table."""
-    return _answer(services.registration.restore(caller, table_from_path(namespace, table)), response)
+    return _answer(
+        services, services.registration.restore(caller, table_from_path(namespace, table)), response
+    )
 
 
 @router.post(f"{_TABLE}/register")
@@ -129,18 +133,10 @@ def register(
 ) -> GovernedAnswer:
     """Take over a table from its metadata.json: CREATE on the name, RWStorage on where it lies."""
     name = table_from_path(namespace, table)
-    return _answer(services.registration.register(caller, name, body.metadata_location), response)
+    return _answer(services, services.registration.register(caller, name, body.metadata_location), response)
 
 
 def _updates(body: GovernedChange, table: str) -> list[TableUpdate]:
-    ordinary = sorted(name for name in {*body.set, *body.unset} if not governed_names.is_governed(name))
-    if ordinary:
-        raise RequestInvalid(
-            f"{ordinary[0][:120]!r} is not a governed property.",
-            table=table,
-            rule="not-governed",
-            hint="Change other properties by a commit to the table.",
-        )
     if not body.set and not body.unset:
         raise RequestInvalid("The request sets and removes no property.", table=table, rule="no-change")
     updates: list[TableUpdate] = []
@@ -151,9 +147,10 @@ def _updates(body: GovernedChange, table: str) -> list[TableUpdate]:
     return updates
 
 
-def _answer(table: LoadedTable, response: Response) -> GovernedAnswer:
+def _answer(services: Services, table: LoadedTable, response: Response) -> GovernedAnswer:
     response.headers["ETag"] = table.etag
     record = table.record
+    admits = services.loader.admits_standard_clients(record.name, table.governed.spec)
     return GovernedAnswer(
         name=table.name,
         table_uuid=record.table_uuid,
@@ -162,8 +159,11 @@ def _answer(table: LoadedTable, response: Response) -> GovernedAnswer:
         default_location=record.default_location,
         governed_version=table.governed.version,
         properties=table.governed.to_properties(),
+        standard_clients="load" if admits else "refuse",
         sealed=table.seal is not None,
         metadata_location=table.metadata_location,
         metadata_sha256=None if table.seal is None else table.seal.digest.sha256,
+        format_version=table.metadata.format_version,
+        current_snapshot_id=table.metadata.current_snapshot_id,
         governed_copies=table.governed_copies,
     )

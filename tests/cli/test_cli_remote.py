@@ -64,6 +64,9 @@ def test_both_ways_answer_the_same(laptop: Laptop) -> None:
         ("key", "list", TABLE),
         ("key", "show", TABLE, key["id"]),
         ("kms-endpoint", "list"),
+        ("table", "show", TABLE),
+        ("table", "epochs", TABLE),
+        ("table", "clean-up", TABLE),
     ):
         assert laptop.json(*command) == laptop.host.json(*command, *_AS_ADMIN), command
         assert laptop.run(*command).stdout == laptop.host.run(*command, *_AS_ADMIN).stdout, command
@@ -80,6 +83,16 @@ def test_keys_are_managed_and_the_record_names_the_tokens_user(laptop: Laptop) -
     assert {each["state"] for each in enabled} <= {"active", "decrypt-only"}
     record = laptop.host.json("audit", "show", "--limit", "1", "--user", ADMIN)[0]
     assert record["action"] == "key.enable" and not record["request_id"].startswith("cli-")
+
+
+def test_tables_are_managed(laptop: Laptop) -> None:
+    laptop.run("table", "set", TABLE, "comment=a=b", "encryption.data-key-length=32")
+    assert laptop.json("table", "show", TABLE)["properties"]["encryption.data-key-length"] == "32"
+    laptop.run("table", "unset", TABLE, "comment")
+    assert "is restored at" in laptop.run("table", "restore", TABLE).stderr
+    assert laptop.json("table", "forbid-old-epochs", TABLE)["old-forbidden"] is True
+    assert "mallory is not authorized" in laptop.run("table", "show", TABLE, user="mallory", code=1).stderr
+    laptop.run("table", "drop", TABLE, code=2)
 
 
 def test_master_keys_are_managed_by_who_may_administer_the_service(laptop: Laptop) -> None:

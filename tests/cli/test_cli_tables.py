@@ -39,23 +39,23 @@ def _stock_catalog(host: Host) -> SqlCatalog:
 def test_show_tells_identity_seal_and_what_governs(host: Host) -> None:
     table = host.make_table()
     shown = host.json("table", "show", TABLE, *_AS_ADMIN)
-    assert shown["uuid"] == str(table.metadata.table_uuid)
+    assert shown["table-uuid"] == str(table.metadata.table_uuid)
     assert shown["sealed"] is True and shown["owner"] == ADMIN
-    assert shown["governed"]["read.allowed.data.paths"] == shown["location"]
+    assert shown["properties"]["read.allowed.data.paths"] == shown["location"]
     assert shown["location"] in host.run("table", "show", TABLE, *_AS_ADMIN).stdout
 
 
 def test_a_table_is_set_and_unset(host: Host) -> None:
     location = host.make_table().location()
     host.run("table", "set", TABLE, "encryption.mechanism=envelope", "comment=a=b", *_AS_ADMIN)
-    governed = host.json("table", "show", TABLE, *_AS_ADMIN)["governed"]
+    governed = host.json("table", "show", TABLE, *_AS_ADMIN)["properties"]
     assert governed["encryption.master-key-id"] == "lakewarden"
     with host.catalog() as catalog:
         assert catalog.load_table(TABLE).properties["comment"] == "a=b"
     wider = json.dumps([location, f"{host.settings().warehouse}/shared"])
     host.run("table", "set", TABLE, f"read.allowed.data.paths={wider}", *_AS_ADMIN)
     host.run("table", "unset", TABLE, "read.allowed.data.paths", "comment", *_AS_ADMIN)
-    governed = host.json("table", "show", TABLE, *_AS_ADMIN)["governed"]
+    governed = host.json("table", "show", TABLE, *_AS_ADMIN)["properties"]
     assert governed["read.allowed.data.paths"] == location
     with host.catalog() as catalog:
         assert "comment" not in catalog.load_table(TABLE).properties
@@ -144,7 +144,9 @@ def test_a_dropped_table_is_registered_again(host: Host) -> None:
     assert "Its files stay" in host.run("table", "drop", TABLE, *_AS_ADMIN).stderr
     host.run("table", "show", TABLE, *_AS_ADMIN, code=1)
     host.run("table", "register", "sales.back", table.metadata_location, *_AS_ADMIN)
-    assert host.json("table", "show", "sales.back", *_AS_ADMIN)["uuid"] == str(table.metadata.table_uuid)
+    assert host.json("table", "show", "sales.back", *_AS_ADMIN)["table-uuid"] == str(
+        table.metadata.table_uuid
+    )
 
 
 def test_garbage_is_listed_before_it_is_removed(host: Host) -> None:

@@ -83,6 +83,7 @@ def test_governed_state_is_shown(served: Service, alice: httpx.Client, table: st
     shown = alice.get(table).json()
     assert shown["sealed"] is True and len(shown["metadata-sha256"]) == 64
     assert shown["owner"] == "alice" and shown["default-location"] is True
+    assert (shown["standard-clients"], shown["format-version"]) == ("load", 2)
     assert shown["properties"] == {
         "read.allowed.data.paths": shown["location"],
         "encryption.mechanism": "plaintext",
@@ -103,12 +104,21 @@ def test_governed_properties_are_set_and_removed(alice: httpx.Client, table: str
     assert reset["properties"]["read.allowed.data.paths"] == reset["location"]
 
 
+def test_other_properties_are_set_and_removed(
+    served: Service, alice: httpx.Client, namespace: str, table: str
+) -> None:
+    before = alice.get(table).json()["properties"]
+    alice.patch(table, json={"set": {"comment": "a", "also": "b"}})
+    answer = alice.patch(table, json={"set": {"comment": "c"}, "unset": ["also"]}).json()
+    found = served.iceberg().load_table((namespace, "t")).properties
+    assert found["comment"] == "c" and "also" not in found
+    assert answer["properties"] == before
+
+
 @pytest.mark.parametrize(
     ("body", "ours"),
     [
         ({}, "RequestInvalid"),
-        ({"set": {"owner": "x"}}, "RequestInvalid"),
-        ({"unset": ["owner"]}, "RequestInvalid"),
         ({"set": {"encryption.mode": "x"}}, "PropertyInvalid"),
         ({"set": {"encryption.mechanism": "rot13"}}, "PropertyInvalid"),
         ({"set": {"encryption.data-key-length": "31"}}, "PropertyInvalid"),
