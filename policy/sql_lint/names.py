@@ -50,7 +50,7 @@ class Names:
         """
         below = self._below(name)
         if below is None:
-            return table_name(self._current(), self._folded(name)[0])
+            return table_name(self.current_namespace(), self._folded(name)[0])
         if len(name) == 2 and name[0].lower() in _FILE_FORMATS:
             raise Refusal(
                 "by-path",
@@ -93,9 +93,6 @@ class Names:
         Raises:
             Refusal: it is not known.
         """
-        return self._current()
-
-    def _current(self) -> Namespace:
         self._require_current()
         if self.current is None:
             raise Refusal(

@@ -7,6 +7,7 @@ its SELECT and of those around it, and is asked for on all of them; less would l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Final
 
 from sqlglot import exp
@@ -59,10 +60,8 @@ class Reader:
         match node:
             case exp.Column():
                 self._column(node)
-            case exp.Star() if not isinstance(node.parent, exp.Column | exp.Anonymous):
+            case exp.Star() if not (isinstance(node.parent, exp.Column) or _is_counted(node)):
                 self._every(node)
-            case exp.Star() if isinstance(node.parent, exp.Anonymous):
-                self._counting(node)
             case exp.Join():
                 self._join(node)
             case exp.Anonymous():
@@ -88,12 +87,8 @@ class Reader:
         """`*` stands for every column of the tables that its own SELECT reads."""
         select = node.find_ancestor(exp.Select)
         for number in self._of_select.get(id(select), []):
-            if not qualifier or qualifier.lower() in _names_of(self._tables[number]):
+            if qualifier.lower() in ("", self._tables[number].alias_or_name.lower()):
                 self._whole.add(number)
-
-    def _counting(self, node: exp.Star) -> None:
-        if isinstance(node.parent, exp.Anonymous) and node.parent.name.lower() != "count":
-            self._every(node)
 
     def _join(self, node: exp.Join) -> None:
         select = node.find_ancestor(exp.Select)
@@ -143,8 +138,9 @@ def _parts_of(table: exp.Table) -> Name:
     return tuple(each.name for each in table.parts)
 
 
-def _names_of(table: exp.Table) -> set[str]:
-    return {table.alias_or_name.lower()}
+def _is_counted(star: exp.Star) -> bool:
+    """Whether it is the one of `count(*)`, which names no column."""
+    return isinstance(star.parent, exp.Anonymous) and star.parent.name.lower() == "count"
 
 
 def _path_of(column: exp.Column) -> Name:
@@ -177,13 +173,10 @@ def _below(table: exp.Table, path: Name) -> Iterator[Name]:
 def _is_of_with(table: exp.Table) -> bool:
     """Whether a name means a query of a WITH around it; one is not visible in itself."""
     name = table.name.lower()
-    node: exp.Expr | None = table.parent
-    inside: exp.Expr = table
-    while node is not None:
+    for inside, node in pairwise(_above(table)):
         clause = node if isinstance(node, exp.With) else node.args.get("with_")
         if isinstance(clause, exp.With) and clause is not inside and name in _visible(clause, inside):
             return True
-        inside, node = node, node.parent
     return False
 
 
@@ -201,11 +194,9 @@ def _is_derived(column: exp.Column, path: Name) -> bool:
     """Whether a column is certainly not one of a table: a parameter of a lambda, or of a part that is
     derived."""
     name = path[0].lower()
-    node: exp.Expr | None = column
-    while node is not None:
-        if isinstance(node, exp.Lambda) and name in {each.name.lower() for each in node.expressions}:
-            return True
-        node = node.parent
+    lambdas = (node for node in _above(column) if isinstance(node, exp.Lambda))
+    if any(name == each.name.lower() for node in lambdas for each in node.expressions):
+        return True
     select = column.find_ancestor(exp.Select)
     return select is not None and any(
         name in names for names in _derived_names(_seen_by(column, select), len(path) > 1)
@@ -229,6 +220,7 @@ def _seen_by(column: exp.Column, select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _above(node: exp.Expr) -> Iterator[exp.Expr]:
+    """A node and those that it is in."""
     above: exp.Expr | None = node
     while above is not None:
         yield above
