@@ -9,7 +9,6 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Final
 
 _KEPT_S: Final = 30.0
@@ -20,56 +19,35 @@ class Bulkhead:
 
     Args:
         count: the number of slots.
-        clock: monotonic seconds.
     """
 
-    def __init__(self, count: int, clock: Callable[[], float]) -> None:
-        self._count = count
-        self._clock = clock
-        self._changed = threading.Condition()
-        #: When each taken slot expires, in monotonic seconds; infinity until its call is given up.
-        self._taken: dict[Slot, float] = {}
+    def __init__(self, count: int) -> None:
+        self._free = threading.Semaphore(count)
 
     def take(self, seconds: float) -> Slot | None:
         """Take a slot, waiting for at most `seconds`; `None` if none becomes free."""
-        until = self._clock() + seconds
-        with self._changed:
-            while not self._has_room():
-                left = until - self._clock()
-                pause = min(left, min(self._taken.values()) - self._clock())
-                if left <= 0 or not (self._changed.wait(pause) or pause < left):
-                    return None
-            slot = Slot(self)
-            self._taken[slot] = float("inf")
-            return slot
-
-    def _has_room(self) -> bool:
-        now = self._clock()
-        self._taken = {slot: until for slot, until in self._taken.items() if until > now}
-        return len(self._taken) < self._count
-
-    def _leave(self, slot: Slot) -> None:
-        with self._changed:
-            self._taken.pop(slot, None)
-            self._changed.notify()
-
-    def _give_up(self, slot: Slot) -> None:
-        with self._changed:
-            if slot in self._taken:
-                self._taken[slot] = self._clock() + _KEPT_S
-                self._changed.notify_all()
+        return Slot(self._free) if self._free.acquire(timeout=seconds) else None
 
 
 class Slot:
     """A taken slot."""
 
-    def __init__(self, bulkhead: Bulkhead) -> None:
-        self._bulkhead = bulkhead
+    def __init__(self, free: threading.Semaphore) -> None:
+        self._free = free
+        self._left = threading.Lock()
+        self._expiry = threading.Timer(_KEPT_S, self.leave)
+        self._expiry.daemon = True
 
     def leave(self) -> None:
-        """Release the slot: its call has ended."""
-        self._bulkhead._leave(self)
+        """Release the slot, once: its call has ended."""
+        self._expiry.cancel()
+        if self._left.acquire(blocking=False):
+            self._free.release()
 
     def give_up(self) -> None:
-        """Give up the call: the slot is released when the call ends, or after 30 seconds."""
-        self._bulkhead._give_up(self)
+        """Give up the call, once: the slot is released when the call ends, or after 30 seconds."""
+        try:
+            self._expiry.start()
+        except RuntimeError:
+            # The process has no thread left, so slots are not what limits calls.
+            self.leave()

@@ -1,13 +1,8 @@
-"""A base class for wrappers of KMS clients, and a wrapper that counts calls.
-
-Rules:
-- Every attempt is counted once, by back end, operation and outcome; nothing else of it is kept.
-"""
+"""Counts KMS calls: each attempt once, by back end, operation and outcome."""
 
 from __future__ import annotations
 
 import threading
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -50,8 +45,8 @@ class KmsCall(NamedTuple):
     outcome: Outcome
 
 
-class KmsAround(KmsClient):
-    """A client that passes each call to another client.
+class CountedKms(KmsClient):
+    """A client that passes each call to another client, and counts it; safe for many threads.
 
     Args:
         kms: the other one.
@@ -59,6 +54,18 @@ class KmsAround(KmsClient):
 
     def __init__(self, kms: KmsClient) -> None:
         self._kms = kms
+        self._lock = threading.Lock()
+        self._counts: Counter[KmsCall] = Counter()
+
+    @property
+    def circuit_open(self) -> bool:
+        """Return whether a circuit breaker of the KMS is open."""
+        return False
+
+    def counts(self) -> Mapping[KmsCall, int]:
+        """Return the number of calls of each kind."""
+        with self._lock:
+            return dict(self._counts)
 
     @property
     def identifier(self) -> str:
@@ -84,7 +91,6 @@ class KmsAround(KmsClient):
         first = str(items[0][1].table_uuid) if items else ""
         return self._call(Operation.REWRAP, f"rewrap {first}", lambda: self._kms.rewrap_keys(items))
 
-    @abstractmethod
     def _call(self, operation: Operation, subject: str, ask: Callable[[], T]) -> T:
         """Make one call.
 
@@ -93,27 +99,6 @@ class KmsAround(KmsClient):
             subject: what it is about; what fails for one may well succeed for another.
             ask: asks the other client.
         """
-
-
-class CountedKms(KmsAround):
-    """Counts the calls to a KMS; safe for many threads."""
-
-    def __init__(self, kms: KmsClient) -> None:
-        super().__init__(kms)
-        self._lock = threading.Lock()
-        self._counts: Counter[KmsCall] = Counter()
-
-    @property
-    def circuit_open(self) -> bool:
-        """Return whether a circuit breaker of the KMS is open."""
-        return False
-
-    def counts(self) -> Mapping[KmsCall, int]:
-        """Return the number of calls of each kind."""
-        with self._lock:
-            return dict(self._counts)
-
-    def _call(self, operation: Operation, subject: str, ask: Callable[[], T]) -> T:
         outcome = Outcome.UNAVAILABLE
         try:
             answer = ask()

@@ -15,7 +15,7 @@ Rules:
   dropped, since libraries put what they received into them.
 - The local KMS is called directly: a file is not spared by waiting, and once mended it is to be used at once.
 
-Sources: M. Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog); `circuit_breaker`.
+Source: M. Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog).
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from catalog.kms.bulkhead import Bulkhead, Slot
 from catalog.kms.calls import CountedKms, Operation
-from catalog.kms.circuit_breaker import Circuit
-from catalog.kms.circuit_breakers import CircuitOpen, Circuits
+from catalog.kms.circuit_breakers import Circuit, Circuits
 from catalog.kms.interface import KeyContext, KmsClient
 from catalog.kms.local import LocalKms
+from catalog.settings.kms import KmsCallSettings
 from policy.errors import KmsUnavailable, LakewardenError
 
 T = TypeVar("T")
 
 _LONGEST_OPEN_S: Final = 30.0
 _REWRAPPED_AT_ONCE: Final = 25
+#: The longest first pause between attempts; it doubles each time.
+_FIRST_PAUSE_S: Final = 0.2
 #: Fractions of the time of an attempt: with less left, none begins; with less used, running out of it is
 #: not a time-out of the KMS.
 _LEAST_PART: Final = 0.1
@@ -50,32 +51,9 @@ _TELLING_PART: Final = 0.5
 _log: Final = logging.getLogger("lakewarden.kms")
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """When to retry a KMS call, and when to stop calling.
-
-    Attributes:
-        attempts: how often one call is tried.
-        attempt_s: how long one attempt may take, in seconds.
-        deadline_s: how long all attempts of one call may take, in seconds.
-        concurrency: how many attempts run at a time.
-        failures: after how many failures in a row the circuit opens.
-        open_s: for how long it opens at first, in seconds.
-        first_pause_s: the longest first pause between attempts, in seconds; it doubles each time.
-    """
-
-    attempts: int = 3
-    attempt_s: float = 5.0
-    deadline_s: float = 12.0
-    concurrency: int = 16
-    failures: int = 5
-    open_s: float = 5.0
-    first_pause_s: float = 0.2
-
-
-def guarded(kms: KmsClient, policy: RetryPolicy) -> CountedKms:
+def guarded(kms: KmsClient, calls: KmsCallSettings) -> CountedKms:
     """The client that a catalog calls: it counts calls, and spares a KMS that is elsewhere."""
-    return CountedKms(kms) if isinstance(kms, LocalKms) else ResilientKms(kms, policy)
+    return CountedKms(kms) if isinstance(kms, LocalKms) else ResilientKms(kms, calls)
 
 
 class ResilientKms(CountedKms):
@@ -83,7 +61,7 @@ class ResilientKms(CountedKms):
 
     Args:
         kms: the back end.
-        policy: when to retry, and when to stop calling.
+        calls: when to retry, and when to stop calling.
         clock: monotonic seconds.
         sleep: waits for so many seconds.
     """
@@ -91,20 +69,20 @@ class ResilientKms(CountedKms):
     def __init__(
         self,
         kms: KmsClient,
-        policy: RetryPolicy,
+        calls: KmsCallSettings,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(kms)
-        self._policy = policy
+        self._calls = calls
         self._clock = clock
         self._sleep = sleep
-        self._pause = wait_random_exponential(multiplier=policy.first_pause_s, max=2)
-        self._bulkhead = Bulkhead(policy.concurrency, clock)
-        longest_open_s = max(policy.open_s, _LONGEST_OPEN_S)
-        self._circuits = Circuits(lambda: Circuit(policy.failures, policy.open_s, longest_open_s, clock))
-        self._whole_s = min(policy.attempt_s, policy.deadline_s)
+        self._pause = wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=2)
+        self._bulkhead = Bulkhead(calls.concurrency)
+        longest_open_s = max(calls.open_s, _LONGEST_OPEN_S)
+        self._circuits = Circuits(lambda: Circuit(calls.failures, calls.open_s, longest_open_s, clock))
+        self._whole_s = min(calls.attempt_s, calls.deadline_s)
 
     @property
     def circuit_open(self) -> bool:
@@ -119,7 +97,7 @@ class ResilientKms(CountedKms):
         return [each for piece in pieces for each in super(ResilientKms, self).rewrap_keys(piece)]
 
     def _call(self, operation: Operation, subject: str, ask: Callable[[], T]) -> T:
-        until = self._clock() + self._policy.deadline_s
+        until = self._clock() + self._calls.deadline_s
         retrying = Retrying(
             retry=retry_if_exception_type(KmsUnavailable),
             wait=self._pause,
@@ -131,7 +109,7 @@ class ResilientKms(CountedKms):
 
     def _is_last(self, state: RetryCallState, subject: str, until: float) -> bool:
         return (
-            state.attempt_number >= self._policy.attempts
+            state.attempt_number >= self._calls.attempts
             or self._circuits.is_open_for(subject)
             or self._is_late(until - state.upcoming_sleep)
         )
@@ -142,21 +120,17 @@ class ResilientKms(CountedKms):
 
     def _attempt(self, operation: Operation, subject: str, ask: Callable[[], T], until: float) -> T:
         """Make one attempt, if the circuit breakers and the bulkhead permit it before `until`."""
-        try:
-            self._circuits.check(subject)
-            slot = self._take_slot(subject, until)
-            try:
-                entry = self._circuits.enter(subject)
-            except CircuitOpen:
-                slot.leave()
-                raise
-        except CircuitOpen:
-            raise self._told_at_once() from None
+        slot = self._take_slot(subject, until)
+        call = self._circuits.enter(subject)
+        if call is None:
+            slot.leave()
+            raise self._told_at_once()
         answered: bool | None = False
-        allowed = min(self._policy.attempt_s, until - self._clock())
+        allowed = min(self._calls.attempt_s, until - self._clock())
         try:
             answer = super()._call(operation, subject, lambda: self._in_thread(ask, allowed, slot))
             answered = True
+            return answer
         except TimeoutError:
             answered = None if allowed < self._whole_s * _TELLING_PART else False
             raise self._not_in_time(allowed) from None
@@ -164,17 +138,18 @@ class ResilientKms(CountedKms):
             answered = not isinstance(error, KmsUnavailable)
             raise
         finally:
-            self._circuits.leave(entry, answered)
-        return answer
+            self._circuits.leave(call, answered)
 
     def _take_slot(self, subject: str, until: float) -> Slot:
-        """Wait for a free slot, but not while the circuit of the subject is open."""
-        left = 0.0 if self._circuits.is_open_for(subject) else max(0.0, until - self._clock())
-        slot = self._bulkhead.take(left)
-        if slot is not None and not self._is_late(until):
-            return slot
+        """Wait for a free slot, but not while a circuit of the subject is open."""
+        is_open = self._circuits.is_open_for(subject)
+        slot = self._bulkhead.take(0.0 if is_open else max(0.0, until - self._clock()))
         if slot is not None:
+            if not self._is_late(until):
+                return slot
             slot.leave()
+        elif is_open:
+            raise self._told_at_once()
         raise KmsUnavailable(
             f"All slots for concurrent calls to the KMS {self.identifier!r} are in use.",
             rule="kms-busy",

@@ -20,7 +20,7 @@ from catalog.envelope.peks import PekCache
 from catalog.iceberg.manifests import DecodeLimits, ManifestCache
 from catalog.keyring.keyring import Keyring
 from catalog.kms.interface import KmsClient
-from catalog.kms.resilient import RetryPolicy, guarded
+from catalog.kms.resilient import guarded
 from catalog.policy_store.documents import PolicyDocuments
 from catalog.policy_store.files import PolicyFiles
 from catalog.policy_store.in_force import PolicyStore
@@ -61,7 +61,7 @@ def open_context(
     audit = _audit(settings, engine, signer, now_ms)
     pointers, storage = SqlPointerStore(engine, name), _storage(settings)
     reader = SnapshotReader(engine, storage, _cache(settings), _limits(settings))
-    calls, invocations = guarded(kms, RetryPolicy(**settings.kms.calls.model_dump())), Invocations(engine)
+    calls, invocations = guarded(kms, settings.kms.calls), Invocations(engine)
     peks = PekCache(
         {kms.identifier: calls}, catalog=name, ttl=settings.kms.pek_ttl_s, counting=invocations.of
     )

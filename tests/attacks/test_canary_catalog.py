@@ -29,8 +29,9 @@ from catalog.crypto.secret import SecretBytes
 from catalog.kms.aws import AwsKms
 from catalog.kms.interface import KeyContext, KmsClient
 from catalog.kms.local import LocalKms
-from catalog.kms.resilient import ResilientKms, RetryPolicy
+from catalog.kms.resilient import ResilientKms
 from catalog.service.services import Services
+from catalog.settings.kms import KmsCallSettings
 from policy.errors import LakewardenError
 from tests.support.canary import WINDOW, Canary, debug_log, files_below, recorded_secrets
 from tests.support.fault_proxy import AWS_DIALECT, Fault, fault_proxy
@@ -277,7 +278,7 @@ def _use_kms(backend: Backend, seen: Haystack) -> None:
 def _break_kms(seen: Haystack) -> None:
     """A KMS whose answers come late, broken, or with other keys in them."""
     with moto_kms() as kms, fault_proxy(kms.endpoint, AWS_DIALECT) as (url, proxy):
-        policy = RetryPolicy(attempts=1, attempt_s=0.3, failures=1000)
+        policy = KmsCallSettings(attempts=1, attempt_s=0.3, failures=1000)
         options = kms.options(endpoint=url, connect_timeout_s=0.2, request_timeout_s=0.2)
         client: KmsClient = ResilientKms(AwsKms.connect(options), policy)
         made = client.create_key(kms.lake, 32, CONTEXT)
@@ -286,7 +287,7 @@ def _break_kms(seen: Haystack) -> None:
                 seen.attempt(f"kms {fault.name}", lambda: client.get_key(made.wrapped, CONTEXT))
                 seen.attempt(f"kms {fault.name}", lambda: client.create_key(kms.lake, 32, CONTEXT))
         impatient = ResilientKms(
-            AwsKms.connect(kms.options(endpoint=url)), RetryPolicy(attempts=1, attempt_s=0.1)
+            AwsKms.connect(kms.options(endpoint=url)), KmsCallSettings(attempts=1, attempt_s=0.1)
         )
         with proxy.going_wrong(Fault.HANG):
             seen.attempt("kms given up", lambda: impatient.get_key(made.wrapped, CONTEXT))

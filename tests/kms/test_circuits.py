@@ -84,6 +84,13 @@ def test_a_probe_that_fails_opens_for_longer_up_to_a_bound(opened: Opened) -> No
         opened.refused("kms-circuit")
 
 
+def test_processes_do_not_come_back_together(clock: Clock) -> None:
+    """Circuits that open at once are open for different times."""
+    many = [careful(Broken(7), clock, attempts=1, failures=1) for _ in range(10)]
+    assert {ending(kms, 7) for kms in many} == {"kms-down"}
+    assert len({kms._circuits._common._opened_until for kms in many}) == 10
+
+
 def test_retries_end_when_the_circuit_opens(far: Scripted, clock: Clock) -> None:
     far.script = [down] * 9
     kms = careful(far, clock, attempts=9, failures=2)
@@ -235,6 +242,7 @@ def test_when_the_kms_is_back_nobody_waits_for_a_circuit_of_his_own(clock: Clock
     clock.now += 2 * OPEN_S
     assert [ending(kms, table) for table in (99, 0, 1, 2)] == ["ok"] * 4
     assert not any(ending(kms, table) != "ok" for table in range(5)) and not kms.circuit_open
+    assert not kms._circuits._own, "they count as tables that have not failed"
 
 
 def test_a_flood_of_failing_tables_is_forgotten_from_the_oldest_on(clock: Clock) -> None:

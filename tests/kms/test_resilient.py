@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +10,8 @@ import pytest
 from catalog.kms.bulkhead import Bulkhead, Slot
 from catalog.kms.calls import KmsCall, Operation, Outcome
 from catalog.kms.local import LocalKms
-from catalog.kms.resilient import ResilientKms, RetryPolicy, guarded
+from catalog.kms.resilient import ResilientKms, guarded
+from catalog.settings.kms import KmsCallSettings
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable
 from tests.support.scripted_kms import (
     CONTEXT,
@@ -45,7 +45,7 @@ def test_pauses_are_drawn_from_a_window_that_doubles(far: Scripted, clock: Clock
     for _ in range(60):
         far.script = [down, down]
         clock.slept.clear()
-        ask(careful(far, clock, first_pause_s=0.2))
+        ask(careful(far, clock))
         firsts.append(clock.slept[0])
         seconds.append(clock.slept[1])
     assert max(firsts) <= 0.2 < max(seconds) <= 0.4
@@ -58,8 +58,7 @@ def test_no_attempt_begins_after_the_deadline(far: Scripted, clock: Clock) -> No
         down()
 
     far.script = [slowly] * 9
-    with pytest.raises(KmsUnavailable):
-        ask(careful(far, clock, attempts=9, failures=99, deadline_s=12))
+    assert ending(careful(far, clock, attempts=9, failures=99, deadline_s=12), 7) == "kms-down"
     assert far.calls == 3
 
 
@@ -102,7 +101,7 @@ def hanging(far: Scripted) -> Iterator[threading.Event]:
 
 
 def test_an_attempt_that_hangs_is_left_behind(far: Scripted, hanging: threading.Event) -> None:
-    kms = ResilientKms(far, RetryPolicy(attempts=1, attempt_s=0.05))
+    kms = ResilientKms(far, KmsCallSettings(attempts=1, attempt_s=0.05))
     with pytest.raises(KmsUnavailable) as refusal:
         ask(kms)
     assert refusal.value.rule == "kms-deadline" and refusal.value.hint
@@ -111,12 +110,12 @@ def test_an_attempt_that_hangs_is_left_behind(far: Scripted, hanging: threading.
 
 def test_an_attempt_that_hangs_leaves_time_for_another(far: Scripted, hanging: threading.Event) -> None:
     del far.script[1:]
-    kms = ResilientKms(far, RetryPolicy(attempts=2, attempt_s=1, first_pause_s=0.01))
+    kms = ResilientKms(far, KmsCallSettings(attempts=2, attempt_s=1))
     assert ask(kms) == KEY
 
 
 def test_an_attempt_with_little_time_is_not_checked_against_the_kms(
-    far: Scripted, hanging: threading.Event, clock: Clock
+    far: Scripted, hanging: threading.Event, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first attempt takes most of the time and is answered; the second runs out of what is left."""
 
@@ -124,7 +123,8 @@ def test_an_attempt_with_little_time_is_not_checked_against_the_kms(
         clock.now += 0.07
         down()
 
-    kms = careful(far, clock, failures=2, attempts=2, attempt_s=0.1, deadline_s=0.1, first_pause_s=0.001)
+    monkeypatch.setattr("catalog.kms.resilient._FIRST_PAUSE_S", 0.001)
+    kms = careful(far, clock, failures=2, attempts=2, attempt_s=0.1, deadline_s=0.1)
     far.script.insert(0, slowly)
     assert ending(kms, 7) == "kms-deadline" and far.calls == 2
     assert not kms.circuit_open
@@ -138,7 +138,7 @@ def test_a_turn_that_comes_at_the_very_deadline_is_not_taken(far: Scripted, cloc
             return super().take(seconds)
 
     kms = careful(far, clock, failures=1, concurrency=1)
-    kms._bulkhead = Late(1, clock)
+    kms._bulkhead = Late(1)
     for _ in range(3):
         assert ending(kms, 7) == "kms-busy"
     assert far.calls == 0 and not kms.circuit_open
@@ -167,7 +167,7 @@ def test_who_waited_while_the_circuit_opened_takes_no_place(far: Scripted, clock
     callers[0].start()
     assert entered.wait(30)
     callers[1].start()
-    while not kms._bulkhead._changed._waiters:  # type: ignore[attr-defined]
+    while not kms._bulkhead._free._cond._waiters:  # type: ignore[attr-defined]
         pass
     gate.set()
     for caller in callers:
@@ -179,7 +179,7 @@ def test_who_waited_while_the_circuit_opened_takes_no_place(far: Scripted, clock
 
 def test_a_kms_that_hangs_does_not_use_up_threads(far: Scripted, hanging: threading.Event) -> None:
     kms = ResilientKms(
-        far, RetryPolicy(attempts=1, attempt_s=0.5, deadline_s=1, concurrency=4, failures=1000)
+        far, KmsCallSettings(attempts=1, attempt_s=0.5, deadline_s=1, concurrency=4, failures=1000)
     )
     rules: list[str | None] = []
 
@@ -202,39 +202,88 @@ def test_a_kms_that_hangs_does_not_use_up_threads(far: Scripted, hanging: thread
     assert ask(kms) == KEY
 
 
+@pytest.fixture
+def expiries(monkeypatch: pytest.MonkeyPatch) -> list[threading.Timer]:
+    """The timers that were started; none ends by itself."""
+    started: list[threading.Timer] = []
+    monkeypatch.setattr(threading.Timer, "start", lambda timer: started.append(timer))
+    return started
+
+
 def test_the_place_of_an_attempt_that_was_given_up_is_not_kept_for_ever(
-    far: Scripted, hanging: threading.Event, clock: Clock
+    far: Scripted, hanging: threading.Event, clock: Clock, expiries: list[threading.Timer]
 ) -> None:
     del far.script[1:]
     kms = careful(far, clock, attempts=1, attempt_s=1, deadline_s=1, concurrency=1)
     assert ending(kms, 1) == "kms-deadline"
-    clock.now += 29
     assert ending(kms, 2) == "kms-busy" and far.calls == 1
-    clock.now += 1
+    (expiry,) = expiries
+    assert (expiry.interval, expiry.daemon) == (30, True)
+    expiry.function()
     assert ending(kms, 2) == "ok"
+
+
+def test_nobody_waits_for_a_place_while_the_circuit_is_open(
+    far: Scripted, hanging: threading.Event, clock: Clock, expiries: list[threading.Timer]
+) -> None:
+    waits: list[float] = []
+
+    class Watched(Bulkhead):
+        def take(self, seconds: float) -> Slot | None:
+            waits.append(seconds)
+            return super().take(0)
+
+    kms = careful(far, clock, attempts=1, attempt_s=0.1, failures=1)
+    kms._bulkhead = Watched(1)
+    assert ending(kms, 1) == "kms-deadline" and kms.circuit_open
+    assert ending(kms, 2) == "kms-circuit"
+    clock.now += 2.5 * OPEN_S
+    assert ending(kms, 2) == "kms-circuit"
+    assert waits == [12, 0, 0]
 
 
 def test_who_waits_has_the_place_when_it_is_not_kept_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("catalog.kms.bulkhead._KEPT_S", 0.05)
-    bulkhead = Bulkhead(1, time.monotonic)
+    bulkhead = Bulkhead(1)
     given_up = bulkhead.take(0)
     assert given_up is not None and bulkhead.take(0.01) is None
     given_up.give_up()
     assert bulkhead.take(60) is not None
 
 
-def test_a_call_that_ends_after_its_place_was_lost_frees_no_other(clock: Clock) -> None:
-    bulkhead = Bulkhead(1, clock)
+def test_a_call_that_ends_after_its_place_was_lost_frees_no_other(expiries: list[threading.Timer]) -> None:
+    bulkhead = Bulkhead(1)
     late = bulkhead.take(0)
     assert late is not None
     late.give_up()
-    clock.now += 30
+    expiries[0].function()
     other = bulkhead.take(0)
     assert other is not None
     late.leave()
-    late.give_up()
     assert bulkhead.take(0) is None
     other.leave()
+    assert bulkhead.take(0) is not None and bulkhead.take(0) is None
+
+
+def test_a_call_that_ends_before_it_is_given_up_leaves_once() -> None:
+    bulkhead = Bulkhead(1)
+    ended = bulkhead.take(0)
+    assert ended is not None
+    ended.leave()
+    ended.give_up()
+    ended._expiry.join()
+    assert bulkhead.take(0) is not None and bulkhead.take(0) is None
+
+
+def test_a_place_is_not_kept_by_a_process_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Timer, "start", fails)
+    bulkhead = Bulkhead(1)
+    given_up = bulkhead.take(0)
+    assert given_up is not None
+    given_up.give_up()
     assert bulkhead.take(0) is not None
 
 
@@ -268,16 +317,16 @@ def test_every_attempt_is_counted_once_by_its_outcome(far: Scripted, clock: Cloc
 
 
 def test_the_local_kms_is_called_directly_and_counted(kms: LocalKms) -> None:
-    calls = guarded(kms, RetryPolicy())
+    calls = guarded(kms, KmsCallSettings())
     assert not isinstance(calls, ResilientKms) and not calls.circuit_open
     wrapped, key = calls.create_key("lake", 32, CONTEXT)
     assert calls.get_key(wrapped, CONTEXT) == key
     assert sum(calls.counts().values()) == 2
-    assert isinstance(guarded(Scripted(), RetryPolicy()), ResilientKms)
+    assert isinstance(guarded(Scripted(), KmsCallSettings()), ResilientKms)
 
 
 def test_a_back_end_that_calls_itself_local_is_borne_no_longer_than_others() -> None:
     class Impostor(Scripted):
         identifier = "local"
 
-    assert isinstance(guarded(Impostor(), RetryPolicy()), ResilientKms)
+    assert isinstance(guarded(Impostor(), KmsCallSettings()), ResilientKms)

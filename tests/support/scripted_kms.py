@@ -9,7 +9,8 @@ from uuid import UUID
 
 from catalog.crypto.secret import SecretBytes
 from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
-from catalog.kms.resilient import ResilientKms, RetryPolicy
+from catalog.kms.resilient import ResilientKms
+from catalog.settings.kms import KmsCallSettings
 from policy.errors import KeyNotUsable, KmsUnavailable
 
 CONTEXT = KeyContext("prod", UUID(int=7))
@@ -67,7 +68,7 @@ def refusing() -> None:
 
 def careful(far: KmsClient, clock: Clock, **policy: float) -> ResilientKms:
     given: dict[str, float] = {"attempts": 3, "failures": 5, "open_s": OPEN_S, **policy}
-    return ResilientKms(far, RetryPolicy(**given), clock=clock, sleep=clock.sleep)  # type: ignore[arg-type]
+    return ResilientKms(far, KmsCallSettings(**given), clock=clock, sleep=clock.sleep)  # type: ignore[arg-type]
 
 
 def ask(kms: KmsClient, table: int = 7) -> bytes:
