@@ -13,6 +13,9 @@ CHECK_TESTS := tests/test_language.py tests/test_support.py tests/policy tests/c
 	tests/authorization/test_authorization_in_process.py \
 	tests/spark/test_write_encrypted.py::test_files_are_ciphertext_with_their_id_in_the_name
 
+# Compiled once, not in each process: the tests start some hundred.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: check test nightly interop test-oldest-spark demo lint format coverage mutation guards bench fuzz java clean
 
 # What to run before each commit: lint, types, the decision tests, some of the catalog, and Spark once.

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.memory import temporary_files_in_memory
+
 if TYPE_CHECKING:
     from tests.support.lake import Lake
     from tests.support.moto_server import MotoS3
@@ -31,6 +33,10 @@ for name, examples in {"nightly": 1_000, "fuzz": 100_000}.items():
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--interop", action="store_true", help="run what needs the programs of others, too")
+
+
+def pytest_configure() -> None:
+    temporary_files_in_memory()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -43,7 +43,7 @@ class PostgresServer:
         """Initialises the cluster; `start` starts it."""
         self._binaries = binaries
         self._user = _unprivileged()
-        self.directory = Path(tempfile.mkdtemp(prefix="lw-pg-", dir="/tmp"))
+        self.directory = Path(tempfile.mkdtemp(prefix="lw-pg-", dir=_short()))
         self._process: subprocess.Popen[bytes] | None = None
         if self._user is not None:
             os.chown(self.directory, self._user.pw_uid, self._user.pw_gid)
@@ -162,6 +162,12 @@ def find_binaries() -> Path | None:
         return newest[-1].parent
     found = shutil.which("initdb")
     return None if found is None else Path(found).resolve().parent
+
+
+def _short() -> str:
+    """A directory for sockets: macOS has temporary directories whose names are too long for one."""
+    directory = tempfile.gettempdir()
+    return directory if len(directory) <= 20 else "/tmp"
 
 
 def _unprivileged() -> pwd.struct_passwd | None:
