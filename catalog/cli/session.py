@@ -99,7 +99,7 @@ class Remote:
 
     def ask(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None = None) -> Any:
         """See `Administration`; errors as in `CatalogClient.post`."""
-        return self.client().ask(method, ("admin", "v1", *path), body)
+        return self.client().ask(method, ("admin", "v1", *path), body, again=False)
 
     def client(self) -> CatalogClient:
         """What sends the requests.

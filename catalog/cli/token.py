@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import UUID
 
 import typer
 
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, Groups, Roles, duration_of
-from catalog.cli.session import calling, open_state, operating, settings_of
+from catalog.cli.session import calling, open_state, operating, remote_of, settings_of
 from catalog.crypto.private_files import create_private
 from catalog.kms_server.hadoop_token import credentials_file
 from policy.errors import KmsUnavailable, RequestInvalid
@@ -23,7 +24,20 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from catalog.authorization.authorizer import Caller
-    from catalog.authorization.tokens import IssuedToken, TokenInfo, TokenKind
+    from catalog.authorization.tokens import IssuedToken, TokenKind
+    from catalog.settings.catalog import Settings
+
+_COLUMNS: Final = (
+    "id",
+    "kind",
+    "principal",
+    "groups",
+    "roles",
+    "created-at",
+    "expires-at",
+    "revoked-at",
+    "used-at",
+)
 
 app = typer.Typer(help="Issue, list and revoke bearer tokens.", no_args_is_help=True)
 
@@ -80,26 +94,21 @@ def issue(
     principal = Principal(name, frozenset(groups or ()), frozenset(roles or ()))
     kind = _kind(engine, reusable, kms)
     _check_file(kind, credentials, service)
-    with open_state(settings_of(ctx)) as state:
-        issued = issue_recorded(state, calling(as_user), principal, kind, ttl)
+    if remote := remote_of(ctx, as_user):
+        answer = remote.ask("POST", ("tokens",), _wanted(principal, kind, ttl))
+    else:
+        answer = _issue(settings_of(ctx), as_user, principal, kind, ttl)
     if credentials is not None and service is not None:
-        write_credentials(credentials, issued, principal, service)
-    _show_issued(issued, name, credentials, as_json)
+        write_credentials(credentials, answer, principal, service)
+    _show_issued(answer, name, credentials, as_json)
 
 
 @app.command("list", epilog="Example: lakewarden token list")
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List all tokens, including expired and revoked ones, without their secrets."""
-    from catalog.authorization.tokens import TokenStore
-
-    with open_state(settings_of(ctx)) as state:
-        found = [_shown(info) for info in TokenStore(state).list()]
-    if as_json:
-        output.document(found)
-        return
-    columns = ("id", "kind", "principal", "groups", "roles", "created", "expires", "revoked", "used")
-    lines = [{**each, "groups": _joined(each["groups"]), "roles": _joined(each["roles"])} for each in found]
-    output.rows(columns, [[line[name] for name in columns] for line in lines])
+    remote = remote_of(ctx)
+    found = remote.ask("GET", ("tokens",)) if remote else _list(settings_of(ctx))
+    output.answer(found, "tokens", _COLUMNS, as_json=as_json)
 
 
 @app.command(epilog="Example: lakewarden token revoke 0d5e4a60-7f0c-4f6e-8a53-6f2f6f0f5b1e")
@@ -109,12 +118,47 @@ def revoke(
     as_user: AsUser = None,
 ) -> None:
     """Revoke a token, and every key that an engine registered with it."""
+    if remote := remote_of(ctx, as_user):
+        remote.ask("DELETE", ("tokens", str(_id(token_id))))
+    else:
+        _revoke(settings_of(ctx), token_id, as_user)
+    output.note(f"Revoked the token {token_id}.")
+
+
+def _issue(
+    settings: Settings, as_user: str | None, principal: Principal, kind: TokenKind, ttl: timedelta | None
+) -> dict[str, Any]:
+    from catalog.http.admin_models import TokenIssued
+
+    with open_state(settings) as state:
+        issued = issue_recorded(state, calling(as_user), principal, kind, ttl)
+    return TokenIssued.of(issued).model_dump(mode="json")
+
+
+def _list(settings: Settings) -> dict[str, Any]:
+    from catalog.authorization.tokens import TokenStore
+    from catalog.http.admin_models import TokenList
+
+    with open_state(settings) as state:
+        return TokenList.of(TokenStore(state).list()).model_dump(mode="json")
+
+
+def _id(text: str) -> UUID:
+    """The id of a token; a token that is given in its place is not sent, where addresses are logged."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise typer.BadParameter(
+            "That is not the ID of a token. `lakewarden token list` shows IDs."
+        ) from None
+
+
+def _revoke(settings: Settings, token_id: str, as_user: str | None) -> None:
     from catalog.authorization.tokens import TokenStore
 
-    with open_state(settings_of(ctx)) as state, operating(state, calling(as_user)) as begin:
+    with open_state(settings) as state, operating(state, calling(as_user)) as begin:
         begin("token.revoke", token_id)
         TokenStore(state).revoke(token_id)
-    output.note(f"Revoked the token {token_id}.")
 
 
 def issue_recorded(
@@ -132,21 +176,22 @@ def issue_recorded(
         return TokenStore(state).issue(principal, kind, ttl)
 
 
-def write_credentials(file: Path, issued: IssuedToken, principal: Principal, service: str) -> None:
-    """Put a token into a new file that Hadoop's clients find by `HADOOP_TOKEN_FILE_LOCATION`.
+def write_credentials(file: Path, issued: dict[str, Any], principal: Principal, service: str) -> None:
+    """Put a new token into a new file that Hadoop's clients find by `HADOOP_TOKEN_FILE_LOCATION`.
 
     Raises:
         RequestInvalid: the file cannot be made.
     """
-    now = datetime.now(UTC)
-    data = credentials_file(issued.text, principal.name, service, now, issued.expires_at)
+    now, ends = datetime.now(UTC), issued["expires-at"]
+    expires = None if ends is None else datetime.fromisoformat(ends)
+    data = credentials_file(issued["token"], principal.name, service, now, expires)
     try:
         create_private(file, data)
     except KmsUnavailable as failure:
         raise RequestInvalid(
-            f"The token {issued.id} was issued, and {failure.message}",
+            f"The token {issued['id']} was issued, and {failure.message}",
             rule="credentials-file",
-            hint=f"Run `lakewarden token revoke {issued.id}`, and name another file.",
+            hint=f"Run `lakewarden token revoke {issued['id']}`, and name another file.",
         ) from failure
 
 
@@ -173,31 +218,23 @@ def _check_file(kind: TokenKind, credentials: Path | None, service: str | None) 
         )
 
 
-def _show_issued(issued: IssuedToken, name: str, file: Path | None, as_json: bool) -> None:
-    expires = output.moment(issued.expires_at)
+def _wanted(principal: Principal, kind: TokenKind, ttl: timedelta | None) -> dict[str, Any]:
+    """The body that asks for a token."""
+    wanted = {"principal": principal.name, "kind": kind}
+    named = {"groups": sorted(principal.groups), "roles": sorted(principal.roles)}
+    return wanted | named | ({} if ttl is None else {"ttl-s": int(ttl.total_seconds())})
+
+
+def _show_issued(issued: dict[str, Any], name: str, file: Path | None, as_json: bool) -> None:
     if as_json:
-        secret = {"token": issued.text} if file is None else {"credentials": str(file)}
-        output.document({"id": str(issued.id), **secret, "expires": expires})
+        if file is not None:
+            del issued["token"]
+            issued["credentials"] = str(file)
+        output.document(issued)
         return
+    ends = issued["expires-at"]
+    until = "it is revoked" if ends is None else output.moment(datetime.fromisoformat(ends))
     where = "it is not shown again" if file is None else f"it is in {file}"
-    output.note(f"Token {issued.id} of {name}, valid until {expires or 'it is revoked'}; {where}.")
+    output.note(f"Token {issued['id']} of {name}, valid until {until}; {where}.")
     if file is None:
-        output.secret(issued.text)
-
-
-def _shown(info: TokenInfo) -> dict[str, object]:
-    return {
-        "id": str(info.id),
-        "kind": info.kind,
-        "principal": info.principal.name,
-        "groups": sorted(info.principal.groups),
-        "roles": sorted(info.principal.roles),
-        "created": output.moment(info.created_at),
-        "expires": output.moment(info.expires_at),
-        "revoked": output.moment(info.revoked_at),
-        "used": output.moment(info.used_at),
-    }
-
-
-def _joined(names: object) -> str:
-    return ", ".join(names) if isinstance(names, list) else ""
+        output.secret(issued["token"])

@@ -2,7 +2,8 @@
 
 - Only the address given is asked: no redirect is followed, no proxy of the environment taken.
 - A request is sent once more when the connection broke before the answer. It carries an idempotency key, so
-  that it takes effect once. What may have been done, and was not answered, is `CommitStateUnknown`.
+  that it takes effect once; operations that do not heed the key are asked once (`ask`). What may have been
+  done, and was not answered, is `CommitStateUnknown`.
 - Tokens stand in headers alone, and in no error or repr.
 - An engine's token is sent once, to register a key that is made here; requests are then signed with that key.
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, cast
 from urllib.parse import quote, urlencode, urlsplit
@@ -29,7 +30,7 @@ from catalog.base.identifiers import TableName
 from catalog.client.engine_key import REGISTER, EngineSigner
 from catalog.client.errors import CatalogUnavailable, not_the_catalog, refusal
 from catalog.crypto.request_signatures import IDEMPOTENCY_KEY
-from policy.errors import CommitStateUnknown, NotAuthenticated, RequestInvalid
+from policy.errors import CommitStateUnknown, LakewardenError, NotAuthenticated, RequestInvalid
 
 #: Operations of which nothing is left if they are not answered: they read, or begin what expires.
 _HARMLESS: Final = frozenset({"load", "plan", "writes"})
@@ -86,9 +87,22 @@ class CatalogClient:
         path: Sequence[str],
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, object] | None = None,
+        *,
+        again: bool = True,
     ) -> dict[str, Any] | None:
-        """Send a request; the answer is a JSON object, or None if it has no content. Errors as in `post`."""
-        with self._answer(method, path, body, query) as answer:
+        """Send a request; the answer is a JSON object, or None if it has no content.
+
+        Args:
+            method: the HTTP method.
+            path: the names in the address of the operation.
+            body: the JSON object to send.
+            query: the query; what has no value is left out.
+            again: whether the operation can be repeated, so that the request is sent once more.
+
+        Raises:
+            LakewardenError: as in `post`.
+        """
+        with self._answer(method, path, body, query, again=again) as answer:
             content = _whole(answer)
         document = _json(content)
         if content and not isinstance(document, dict):
@@ -117,9 +131,12 @@ class CatalogClient:
         path: Sequence[str],
         body: Mapping[str, Any] | None,
         query: Mapping[str, object] | None = None,
+        *,
+        again: bool = True,
     ) -> Iterator[BaseHTTPResponse]:
         harmless = method == "GET" or path[-1] in _HARMLESS
-        answer = self._send(method, _target(path, query), body, harmless=harmless)
+        lost = _unreached if harmless else _unanswered
+        answer = self._send(method, _target(path, query), body, lost, again=again or harmless)
         try:
             if answer.status // 100 != 2:
                 raise refusal(answer.status, _json(_whole(answer)))
@@ -128,19 +145,26 @@ class CatalogClient:
             answer.close()
 
     def _send(
-        self, method: str, target: str, body: Mapping[str, Any] | None, *, harmless: bool
+        self,
+        method: str,
+        target: str,
+        body: Mapping[str, Any] | None,
+        lost: Callable[[str], LakewardenError],
+        *,
+        again: bool,
     ) -> BaseHTTPResponse:
         key = str(_new_key())
         try:
             return self._once(method, target, body, key)
         except (NewConnectionError, ConnectTimeout) as error:
             raise _unreached(self._base) from error
-        except HTTPError:
-            pass
+        except HTTPError as error:
+            if not again:
+                raise lost(self._base) from error
         try:
             return self._once(method, target, body, key)
         except HTTPError as error:
-            raise (_unreached if harmless else _unanswered)(self._base) from error
+            raise lost(self._base) from error
 
     def _once(
         self, method: str, target: str, body: Mapping[str, Any] | None, idempotency_key: str
@@ -258,5 +282,5 @@ def _unanswered(base: str) -> CommitStateUnknown:
     return CommitStateUnknown(
         f"The connection to the catalog at {base} broke before a response arrived.",
         rule="catalog",
-        hint="The change might have taken effect. Check the table before you try again.",
+        hint="The change might have taken effect. Check whether it has before you try again.",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from pathlib import Path
 
@@ -41,7 +40,7 @@ def test_a_file_of_credentials_is_private_and_the_token_is_not_shown(host: Host,
     assert token not in shown and SERVICE.encode() in data
     with open_state(host.settings()) as engine:
         assert TokenStore(engine).verify(token, "kms").name == "bob"
-    answer = json.loads(host.run("token", "list", "--json").stdout)
+    answer = host.json("token", "list")["tokens"]
     assert [each["kind"] for each in answer if each["principal"] == "bob"] == ["kms"]
 
 
@@ -49,9 +48,7 @@ def test_an_existing_file_is_left_alone_and_the_token_can_be_revoked(host: Host,
     file = tmp_path / "bob.credentials"
     file.write_bytes(b"mine")
     shown = " ".join(_issue(host, file, "--kms", code=1).split())
-    (token,) = [
-        each for each in json.loads(host.run("token", "list", "--json").stdout) if each["kind"] == "kms"
-    ]
+    (token,) = [each for each in host.json("token", "list")["tokens"] if each["kind"] == "kms"]
     assert file.read_bytes() == b"mine" and token["id"] in shown
 
 

@@ -68,7 +68,7 @@ def test_engine_tokens_and_times_of_expiry(host: Host) -> None:
     assert _principal(host, issued["token"], "engine").name == "spark"
     with pytest.raises(NotAuthenticated):
         _principal(host, issued["token"])
-    left = datetime.fromisoformat(issued["expires"]) - datetime.now(UTC)
+    left = datetime.fromisoformat(issued["expires-at"]) - datetime.now(UTC)
     assert timedelta(hours=11) < left <= timedelta(hours=12)
 
 
@@ -77,8 +77,8 @@ def test_a_revoked_token_is_refused_and_listed_as_such(host: Host) -> None:
     host.run("token", "revoke", issued["id"])
     with pytest.raises(NotAuthenticated):
         _principal(host, issued["token"])
-    listed = {token["id"]: token for token in host.json("token", "list")}
-    assert listed[issued["id"]]["revoked"] is not None
+    listed = {token["id"]: token for token in host.json("token", "list")["tokens"]}
+    assert listed[issued["id"]]["revoked-at"] is not None
 
 
 def test_a_token_given_in_place_of_its_id_is_not_repeated(host: Host) -> None:

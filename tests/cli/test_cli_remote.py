@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from catalog.cli.main import app
 from catalog.http.server import served
 from tests.support.host import ADMIN, Host
+from tests.support.lossy_proxy import lossy_proxy
 
 ROOT = Path(__file__).parents[2]
 TABLE = "db.vault"
@@ -107,6 +108,31 @@ def test_master_keys_are_managed_by_who_may_administer_the_service(laptop: Lapto
         assert "mallory is not authorized" in refused.stderr, command
 
 
+def test_tokens_are_issued_shown_once_and_revoked(laptop: Laptop) -> None:
+    issued = laptop.run("token", "issue", "dave", "--group", "staff", "--ttl", "1h")
+    token = issued.stdout.strip()
+    (listed,) = (each for each in laptop.json("token", "list")["tokens"] if each["principal"] == "dave")
+    assert listed["groups"] == ["staff"] and listed["expires-at"] is not None
+    assert laptop.json("token", "list") == laptop.host.json("token", "list")
+    assert token not in laptop.run("token", "list").stdout + issued.stderr
+    laptop.run("token", "revoke", listed["id"])
+    (listed,) = (each for each in laptop.json("token", "list")["tokens"] if each["principal"] == "dave")
+    assert listed["revoked-at"] is not None
+    assert token not in laptop.run("token", "revoke", token, code=2).stderr
+    for command in (("list",), ("issue", "eve"), ("revoke", listed["id"])):
+        refused = laptop.run("token", *command, user="mallory", code=1)
+        assert "mallory is not authorized" in refused.stderr, command
+
+
+def test_what_is_not_answered_is_not_asked_again(laptop: Laptop) -> None:
+    with lossy_proxy(laptop.url) as lossy:
+        lossy.lose_answers("/tokens", 1)
+        words = ["--url", lossy.url, "--token-file", str(laptop.token_file(ADMIN)), "token", "issue", "frank"]
+        result = CliRunner().invoke(app, words)
+    assert result.exit_code == 1 and "might have taken effect" in result.stderr
+    assert [each["principal"] for each in laptop.json("token", "list")["tokens"]].count("frank") == 1
+
+
 def test_the_policies_decide_for_the_tokens_user(laptop: Laptop) -> None:
     refused = laptop.run("key", "rotate", TABLE, user="mallory", code=1).stderr
     assert "mallory is not authorized" in refused
@@ -158,8 +184,10 @@ _LOADED = """
 import sys
 from typer.testing import CliRunner
 from catalog.cli.main import app
-words = ["--url", "http://127.0.0.1:1", "--token-file", sys.argv[1], "key", "list", "db.t"]
-assert "cannot be reached" in CliRunner().invoke(app, words).stderr
+service = ["--url", "http://127.0.0.1:1", "--token-file", sys.argv[1]]
+for words in ("key list db.t", "key masters", "table show db.t", "token issue bob", "token list"):
+    said = CliRunner().invoke(app, [*service, *words.split()]).stderr
+    assert "cannot be reached" in said or "might have taken effect" in said, said
 heavy = "alembic fastapi sqlalchemy starlette uvicorn pyarrow pyspark yaml"
 print(*sorted(set(heavy.split()) & set(sys.modules)))
 """

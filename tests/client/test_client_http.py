@@ -178,7 +178,7 @@ def test_a_commit_whose_answer_is_lost_for_good_is_unknown_and_stands(
 ) -> None:
     table = lakewarden.connect(lossy.url, served.token(ALICE)).table(make(SCHEMA))
     lossy.lose_answers("/commit", 2)
-    with pytest.raises(CommitStateUnknown, match="Check the table before you try again"):
+    with pytest.raises(CommitStateUnknown, match="Check whether it has before you try again"):
         table.append(ROWS)
     assert table.scan().to_arrow().equals(ROWS)
 
