@@ -22,7 +22,8 @@ from typing import Final
 from policy.principal import Principal
 from policy.ranger import PolicySet
 from policy.ranger.equivalence import Equivalence, PrincipalClass
-from policy.visible import KnownTable, View
+from policy.view import View
+from policy.visible import KnownTable
 
 _MOST_COLUMNS: Final = 1_000
 _MOST_PEOPLE: Final = 1_000

@@ -12,7 +12,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from policy.errors import PropertyInvalid
+from policy.errors import PropertyInvalid, UnsupportedFormatVersion
+
+#: The table format version that Lakewarden writes (Iceberg table specification, "Format Versioning").
+WRITTEN_FORMAT_VERSION: Final = 2
 
 _PARQUET: Final = ("zstd", "snappy", "gzip", "lz4_raw", "uncompressed")
 _ORC: Final = ("zstd", "snappy", "zlib", "lz4", "none")
@@ -67,6 +70,22 @@ def check_write_properties(properties: Mapping[str, str], table: str) -> None:
             raise _invalid(name, value, f"one of {', '.join(choices)}", table)
         if largest is not None and not _is_number(value, largest):
             raise _invalid(name, value, f"a whole number from 1 to {largest}", table)
+
+
+def check_format_version(properties: Mapping[str, str], table: str) -> None:
+    """Check the format version that a new table's properties name.
+
+    Raises:
+        UnsupportedFormatVersion: it is not the one that is written.
+    """
+    version = properties.get("format-version", str(WRITTEN_FORMAT_VERSION))
+    if version != str(WRITTEN_FORMAT_VERSION):
+        raise UnsupportedFormatVersion(
+            f"Format version {version[:20]!r} is not supported for new tables.",
+            table=table,
+            rule="format-version",
+            hint=f"Use format version {WRITTEN_FORMAT_VERSION}.",
+        )
 
 
 def _is_number(value: str, largest: int) -> bool:

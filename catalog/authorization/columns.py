@@ -31,7 +31,7 @@ from catalog.reading.loading import LoadedTable
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthorized, RequestInvalid
 from policy.privileges.requests import AccessRequest
-from policy.visible import ColumnNames, Reading, View
+from policy.view import ColumnNames, Reading, View
 
 ACTION: Final = "table.plan"
 

@@ -14,7 +14,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from catalog.authorization.columns import every_name
 from catalog.reading.loading import LoadedTable
-from policy.visible import ColumnNames
+from policy.view import ColumnNames
 
 
 def former_names(table: LoadedTable, after: TableMetadata) -> ColumnNames:

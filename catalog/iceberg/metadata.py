@@ -20,9 +20,8 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from policy.errors import MetadataInvalid, RequestInvalid, UnsupportedFormatVersion
 from policy.location.location import Location
 from policy.strict_json import parse
+from policy.write_properties import WRITTEN_FORMAT_VERSION as WRITTEN_FORMAT_VERSION
 
-#: The format version that Lakewarden writes (Iceberg table specification, "Format Versioning").
-WRITTEN_FORMAT_VERSION: Final = 2
 #: The first format version whose files and snapshots have row ids.
 ROW_IDS_VERSION: Final = 3
 MAX_READ_FORMAT_VERSION: Final = 3

@@ -29,7 +29,7 @@ from policy.decision import Decision, Reason
 from policy.encryption.epochs import Epoch, PekRef
 from policy.errors import DecryptionRefused, KeyNotUsable, NotAuthorized
 from policy.privileges.operations import key_requests, required
-from policy.visible import ColumnNames
+from policy.view import ColumnNames
 
 ACTION: Final = "door.unwrap"
 

@@ -33,7 +33,7 @@ from catalog.reading.loading import LoadedTable
 from catalog.rules.governance import column_ids
 from policy.decision import Decision, Reason
 from policy.encryption.encrypted_columns import masked_fields
-from policy.visible import ColumnNames, MaskedColumn, Scan, Visible
+from policy.view import ColumnNames, MaskedColumn, Scan, Visible
 
 
 def scan_of(table: LoadedTable, schema: Schema, columns: ScanColumns, *, masks: bool = True) -> Scan:

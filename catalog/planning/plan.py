@@ -47,7 +47,7 @@ from catalog.reading.snapshots import OpenManifest, refuse_outside
 from catalog.snapshot_checks.entries import DELETED
 from policy.errors import MetadataInvalid, MetadataUnsealed, RequestInvalid
 from policy.privileges.operations import On, loading, required
-from policy.visible import Scan, visible
+from policy.view import Scan, visible
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from catalog.reading.loading import LoadedTable
 from policy.decision import Decision
 from policy.errors import DecryptionRefused, NotAuthorized
 from policy.privileges.requests import AccessRequest
-from policy.visible import refused_key
+from policy.view import refused_key
 
 
 @dataclass(frozen=True, slots=True)

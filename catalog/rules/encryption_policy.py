@@ -24,10 +24,7 @@ from catalog.base.identifiers import TableName
 from catalog.reading.loading import LoadedTable
 from policy.decision import Decision, Reason
 from policy.encryption.specification import EncryptionSpec
-from policy.encryption_rules import Column, ColumnName, EncryptionRules, TableFacts, column_key
-from policy.errors import EncryptionPolicyViolation
-
-_SHOWN_REASONS: Final = 3
+from policy.encryption_rules import Column, ColumnName, EncryptionRules, TableFacts, column_key, enforce
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +45,7 @@ class Verdict:
         Raises:
             EncryptionPolicyViolation: naming the rules, and what to do.
         """
-        if self.decision.allowed:
-            return
-        reasons = self.decision.reasons
-        told = [f"Encryption rule {each.policy!r}: {each.detail}" for each in reasons[:_SHOWN_REASONS]]
-        more = len(reasons) - len(told)
-        if more > 0:
-            told.append(f"{more} more rules are violated.")
-        raise EncryptionPolicyViolation(
-            " ".join(told),
-            table=table,
-            rule=reasons[0].rule,
-            hint="Change the table so that it satisfies every encryption rule.",
-        )
+        enforce(self.decision, table)
 
 
 _UNTOUCHED: Final = Verdict(

@@ -20,13 +20,13 @@ from policy.encryption import governed
 from policy.encryption import requested as wanted_rules
 from policy.encryption.downgrade import downgrades_files, keys_of_fields, uncovers_fields
 from policy.encryption.encrypted_columns import (
-    check_sources,
     masked_fields,
     protected_fields,
     renamed,
     require_column_left,
     require_numbered,
     require_room,
+    require_sources,
     resolve_columns,
 )
 from policy.encryption.epochs import Epoch, Epochs, PekRef
@@ -197,14 +197,7 @@ def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> N
     sorted_by = [field.source_id for field in metadata.sort_order().fields if str(field.transform) != "void"]
     name_of = metadata.schema().find_column_name
     sources = [(name_of(each) or str(each), each) for each in partitioned + sorted_by]
-    decision = check_sources(spec, keyed, sources)
-    if not decision.allowed:
-        raise EncryptionPolicyViolation(
-            decision.explanation,
-            table=table,
-            rule=decision.reasons[0].rule,
-            hint="Partition and sort by other columns, or encrypt only some columns (encryption.columns).",
-        )
+    require_sources(spec, keyed, sources, table)
 
 
 def check_room(table: LoadedTable) -> None:

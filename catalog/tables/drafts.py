@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
 from uuid import UUID, uuid4
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -35,13 +34,12 @@ from catalog.state.table_state import TableRecord, TableState
 from policy.encryption import governed as governed_names
 from policy.encryption.file_formats import written_format
 from policy.encryption.specification import EncryptionSpec
-from policy.errors import RequestInvalid, UnsupportedFormatVersion
+from policy.errors import RequestInvalid
 from policy.location.location import Location
 from policy.privileges import tables as table_rules
 from policy.privileges.operations import changing, required
 from policy.privileges.requests import AccessRequest
-
-_FORMAT_VERSION: Final = "format-version"
+from policy.write_properties import check_format_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,7 @@ class Drafter:
         """
         table_uuid = uuid4()
         governed, ordinary = governed_names.split(new.properties or {})
-        _check_format_version(ordinary, str(new.name))
+        check_format_version(ordinary, str(new.name))
         table_rules.check_properties(ordinary, str(new.name))
         location = self._default_location(new.name, table_uuid)
         record = new_record(caller, new.name, table_uuid, location, default=True)
@@ -211,14 +209,3 @@ def _new_metadata(new: NewTable, record: TableRecord, ordinary: dict[str, str]) 
             table=str(new.name),
             rule="schema",
         ) from error
-
-
-def _check_format_version(ordinary: dict[str, str], table: str) -> None:
-    asked = ordinary.get(_FORMAT_VERSION, str(WRITTEN_FORMAT_VERSION))
-    if asked != str(WRITTEN_FORMAT_VERSION):
-        raise UnsupportedFormatVersion(
-            f"Format version {asked[:20]!r} is not supported for new tables.",
-            table=table,
-            rule="format-version",
-            hint=f"Use format version {WRITTEN_FORMAT_VERSION}.",
-        )

@@ -26,7 +26,7 @@ from catalog.state.table_state import TableRecord, TableState
 from policy.errors import MetadataTampered, RequestInvalid
 from policy.privileges.operations import required
 from policy.privileges.requests import AccessRequest
-from policy.visible import ColumnNames
+from policy.view import ColumnNames
 
 
 class Undrop:

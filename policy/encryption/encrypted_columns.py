@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final, TypeVar
 
-from policy.decision import Decision, Reason
 from policy.encryption import governed
 from policy.encryption.file_formats import FileFormat
 from policy.encryption.specification import ColumnKey, ColumnMask, EncryptionSpec
@@ -187,10 +186,10 @@ def _field_ids(name: str, columns: Iterable[str], inside: Mapping[str, list[int]
     return tuple(sorted(ids))
 
 
-def check_sources(
-    spec: EncryptionSpec, keyed: tuple[KeyedFields, ...], sources: Iterable[tuple[str, int]]
-) -> Decision:
-    """Decide whether columns can be partition or sort sources: an encrypted one cannot.
+def require_sources(
+    spec: EncryptionSpec, keyed: tuple[KeyedFields, ...], sources: Iterable[tuple[str, int]], table: str
+) -> None:
+    """Refuse encrypted columns as partition or sort sources.
 
     Partition values, and the order of files, would show in plaintext what the column hides. Without column
     keys every column is encrypted, so that such a table is neither partitioned nor sorted.
@@ -199,15 +198,21 @@ def check_sources(
         spec: the table's specification.
         keyed: its columns by field id, from `resolve_columns`.
         sources: name and field id of the source of each partition field and sort field that is not void.
+        table: dotted name, for errors.
+
+    Raises:
+        EncryptionPolicyViolation: one of them is encrypted.
     """
     encrypted = protected_fields(spec, keyed)
     refused = [name for name, field_id in sources if encrypted is None or field_id in encrypted]
     if refused:
         names = ", ".join(f"{name[:_SHOWN_NAME]!a}" for name in refused)
-        return Decision.deny(
-            Reason("encrypted-source", f"Encrypted columns cannot partition or sort a table: {names}.")
+        raise EncryptionPolicyViolation(
+            f"Encrypted columns cannot partition or sort a table: {names}.",
+            table=table,
+            rule="encrypted-source",
+            hint="Partition and sort by other columns, or encrypt only some columns (encryption.columns).",
         )
-    return Decision.allow(Reason("encrypted-source", "No partition or sort source is encrypted."))
 
 
 def renamed(groups: Iterable[_Group], next_name: Callable[[str], str | None]) -> tuple[_Group, ...]:

@@ -1,6 +1,15 @@
 """Encryption rules: what must be encrypted, and how."""
 
 from policy.encryption_rules.model import Column, ColumnName, Requirement, TableFacts, Violation, column_key
-from policy.encryption_rules.ruleset import EncryptionRules
+from policy.encryption_rules.ruleset import EncryptionRules, enforce
 
-__all__ = ["Column", "ColumnName", "EncryptionRules", "Requirement", "TableFacts", "Violation", "column_key"]
+__all__ = [
+    "Column",
+    "ColumnName",
+    "EncryptionRules",
+    "Requirement",
+    "TableFacts",
+    "Violation",
+    "column_key",
+    "enforce",
+]

@@ -20,13 +20,17 @@ What a change of a table is checked against:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from policy.decision import Decision, Reason
 from policy.digests import digest_of_documents
 from policy.encryption_rules.check import demands_on, violations
 from policy.encryption_rules.model import NOTHING, Rule, TableFacts, Violation
 from policy.encryption_rules.parse import parse_documents
+from policy.errors import EncryptionPolicyViolation
 
+#: Violated rules that an error names.
+_SHOWN: Final = 3
 _FITS = Decision.allow(Reason("encryption-rules", "No encryption rule is broken."))
 
 
@@ -94,6 +98,24 @@ class EncryptionRules:
             for subject, demands in asked.items()
             if subject in alive
         )
+
+
+def enforce(decision: Decision, table: str) -> None:
+    """Raise if a decision of the rules is a refusal.
+
+    Raises:
+        EncryptionPolicyViolation: naming the rules that are violated.
+    """
+    if decision.allowed:
+        return
+    shown = [f"Encryption rule {each.policy!r}: {each.detail}" for each in decision.reasons[:_SHOWN]]
+    more = len(decision.reasons) - len(shown)
+    raise EncryptionPolicyViolation(
+        " ".join([*shown, *([f"{more} more rules are violated."] if more else [])]),
+        table=table,
+        rule=decision.reasons[0].rule,
+        hint="Change the table so that it satisfies every encryption rule.",
+    )
 
 
 def _refused(broken: tuple[Violation, ...]) -> Decision:

@@ -25,7 +25,8 @@ from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.parse import Contents
 from policy.ranger.policy_set import PolicySet, relation
 from policy.ranger.roles import Role, RoleGraph
-from policy.visible import ColumnNames, KnownTable, Seen, View, seen
+from policy.view import ColumnNames, View
+from policy.visible import KnownTable, Seen, seen
 
 _READING: Final = ("select", "all")
 UNKNOWN_TABLE: Final = KnownTable()

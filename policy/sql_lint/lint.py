@@ -24,7 +24,8 @@ from policy.sql_lint.parse import Parsed, parse
 from policy.sql_lint.positions import Positions
 from policy.sql_lint.problems import Problem
 from policy.sql_lint.script import Script
-from policy.visible import SHOWN_MASKED, View, seen
+from policy.view import SHOWN_MASKED, View
+from policy.visible import seen
 
 Dialect = Literal["spark", "hive"]
 _Answer: TypeAlias = tuple[Decision, tuple[AccessRequest, ...]]

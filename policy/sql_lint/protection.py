@@ -9,22 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import accumulate
-from typing import Final
 
-from policy.decision import Decision
 from policy.encryption.encrypted_columns import renamed
 from policy.encryption.specification import EncryptionSpec
-from policy.encryption_rules import Column, ColumnName, EncryptionRules, column_key
+from policy.encryption_rules import Column, ColumnName, EncryptionRules, column_key, enforce
 from policy.encryption_rules import TableFacts as RuleFacts
-from policy.errors import EncryptionPolicyViolation
 from policy.identifiers import TableName
 from policy.sql_lint.context import TableFacts
 from policy.sql_lint.cursor import Name
 from policy.sql_lint.denials import Refusal
 from policy.sql_lint.statements import AlterColumns
 from policy.sql_lint.statements import Column as NewColumn
-
-_SHOWN: Final = 3
 
 
 def leaves_of(columns: Iterable[NewColumn]) -> tuple[Column, ...]:
@@ -43,7 +38,7 @@ def require_new(rules: EncryptionRules, name: TableName, facts: TableFacts) -> N
         Refusal: its columns are not known.
     """
     if rules.rules:
-        _enforce(rules.decide(_rule_facts(name, facts)), name)
+        enforce(rules.decide(_rule_facts(name, facts)), str(name))
 
 
 def require_name(rules: EncryptionRules, source: TableName, target: TableName, facts: TableFacts) -> bool:
@@ -55,7 +50,7 @@ def require_name(rules: EncryptionRules, source: TableName, target: TableName, f
     if not rules.rules:
         return False
     before, after = (_rule_facts(each, facts) for each in (source, target))
-    _enforce(rules.decide_name(before, after), source)
+    enforce(rules.decide_name(before, after), str(source))
     return rules.downgraded(before, after)
 
 
@@ -70,7 +65,7 @@ def require_change(rules: EncryptionRules, name: TableName, before: TableFacts, 
     if not rules.rules:
         return False
     old, new = (_rule_facts(name, each) for each in (before, after))
-    _enforce(rules.decide_change(old, new), name)
+    enforce(rules.decide_change(old, new), str(name))
     return rules.downgraded(old, new)
 
 
@@ -175,14 +170,3 @@ def _rule_facts(name: TableName, facts: TableFacts) -> RuleFacts:
 
 def _keyed(column: Column, spec: EncryptionSpec) -> Column:
     return replace(column, key_id=column_key(spec, column.name) if column.is_current else None)
-
-
-def _enforce(decision: Decision, table: TableName) -> None:
-    if not decision.allowed:
-        told = [f"Encryption rule {each.policy!r}: {each.detail}" for each in decision.reasons[:_SHOWN]]
-        raise EncryptionPolicyViolation(
-            " ".join(told),
-            table=str(table),
-            rule=decision.reasons[0].rule,
-            hint="Change the table so that it satisfies every encryption rule.",
-        )

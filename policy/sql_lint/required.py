@@ -8,17 +8,15 @@ that the catalog might require.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from policy.encryption import governed as governed_names
 from policy.encryption import requested
-from policy.encryption.downgrade import could_downgrade
-from policy.encryption.encrypted_columns import check_sources, require_column_left, resolve_columns
-from policy.encryption.file_formats import WRITE_FORMAT, FileFormat, written_format
+from policy.encryption.encrypted_columns import require_column_left, resolve_columns
+from policy.encryption.file_formats import written_format
 from policy.encryption.specification import EncryptionSpec
-from policy.errors import EncryptionPolicyViolation, UnsupportedFormatVersion
 from policy.identifiers import TableName, slug, table_name
 from policy.key_groups import splits
 from policy.location.allow_list import AllowList
@@ -26,7 +24,7 @@ from policy.location.location import Location
 from policy.privileges import tables
 from policy.privileges.namespaces import check_namespace_properties, namespace_requests
 from policy.privileges.operations import On, changing, renaming, required
-from policy.sql_lint import protection
+from policy.sql_lint import changes, protection
 from policy.sql_lint.context import TableFacts
 from policy.sql_lint.denials import Refusal
 from policy.sql_lint.reading_needs import ReadingNeeds
@@ -35,7 +33,6 @@ from policy.sql_lint.statements import (
     AlterProperties,
     CallOnKeys,
     CallRewrite,
-    Column,
     CreateTable,
     DescribeTable,
     DropTable,
@@ -43,9 +40,8 @@ from policy.sql_lint.statements import (
     Namespace,
     RenameTable,
 )
+from policy.write_properties import check_format_version
 
-_FORMAT_VERSION: Final = "format-version"
-_WRITTEN: Final = "2"
 _SYSTEM: Final = "system"
 #: By the access type that a statement about a namespace needs first.
 _ON_NAMESPACES: Final = {
@@ -62,9 +58,10 @@ class RequiredPrivileges(ReadingNeeds):
 
     def create_table(self, statement: CreateTable) -> tuple[TableName, TableFacts]:
         """CREATE TABLE; what is known of the table afterwards."""
-        name = self.names.table(statement.name)
+        name, principal = self.names.table(statement.name), self.context.principal
         governed, ordinary = governed_names.split(statement.properties)
-        _check_ordinary(ordinary, str(name))
+        tables.check_properties(ordinary, str(name))
+        check_format_version(ordinary, str(name))
         location = None if statement.location is None else Location.parse(statement.location)
         claimed = [*tables.write_paths(ordinary), *([location] if location else [])]
         self._claim(name, claimed)
@@ -75,11 +72,11 @@ class RequiredPrivileges(ReadingNeeds):
             str(name),
             file_format=written_format(ordinary),
         )
-        facts = self._made(statement, change, location)
-        self._all(required("table.create", On.table(self.context.principal, name)))
+        facts = changes.made(statement, change, location, principal.name, hive=self.names.hive)
+        self._all(required("table.create", On.table(principal, name)))
         self._change(self._on(name, facts), change, claimed)
         protection.require_new(self.context.encryption, name, facts)
-        _check_columns(statement, change.spec, facts, str(name))
+        changes.check_sources(statement, change.spec, facts, str(name))
         self._note_splits(name, facts)
         if statement.like is not None:
             self.describe_table(DescribeTable(statement.like))
@@ -101,7 +98,7 @@ class RequiredPrivileges(ReadingNeeds):
         facts = self.known(name)
         governed, ordinary = governed_names.split(statement.updates)
         governed_names.check_count(len(statement.removals))
-        _check_ordinary(ordinary, str(name), new=False)
+        tables.check_properties(ordinary, str(name))
         unset = {each for each in statement.removals if governed_names.is_governed(each)}
         removed = frozenset(governed_names.canonical_name(each) for each in unset)
         moved = tables.write_paths(ordinary)
@@ -110,8 +107,8 @@ class RequiredPrivileges(ReadingNeeds):
         self._claim(name, moved)
         on = self._on(name, facts)
         self._all(required("table.alter", on))
-        said = _format_said(ordinary, statement.removals)
-        change = self._next(facts, governed, removed, str(name), said)
+        said = changes.format_said(ordinary, statement.removals)
+        change = changes.requested(facts, governed, removed, self.context.master_key_id, str(name), said)
         own = facts.location if facts.default_location else None
         self._change(on, change, moved, own)
         if governed or removed:
@@ -119,7 +116,7 @@ class RequiredPrivileges(ReadingNeeds):
                 "no live snapshot needs a location that the change removes from the allow-list"
             )
             self._check_keyed(change.spec, facts)
-        after = _with(facts, change, said) if governed or removed or said else facts
+        after = changes.changed(facts, change, said) if governed or removed or said else facts
         if governed or removed:
             self._note_splits(name, after)
         if after.spec is None or after.spec != facts.spec:
@@ -264,36 +261,13 @@ class RequiredPrivileges(ReadingNeeds):
         self._all(changing(on, change, moved, own))
         self.assumed += [f"the KMS has the master key {key_id}" for key_id in change.new_keys]
 
-    def _next(
-        self,
-        facts: TableFacts,
-        governed: Mapping[str, str],
-        removed: frozenset[str],
-        table: str,
-        said: FileFormat | None,
-    ) -> requested.Requested:
-        """What governs an existing table next; where its present state is not known, at its widest."""
-        key = self.context.master_key_id
-        place_counts = governed_names.ALLOWED_PATHS in removed
-        place = facts.location or (None if place_counts else _ANYWHERE)
-        if facts.allowed is not None and facts.spec is not None and place is not None:
-            written = said or facts.file_format
-            return requested.for_change(
-                facts.allowed, facts.spec, governed, removed, place, key, table, file_format=written
-            )
-        if place_counts:
-            raise Refusal(
-                "state-unknown",
-                "The statement resets the allow-list to the table's location, which is unknown.",
-                "Pass --live to look it up, or set read.allowed.data.paths.",
-            )
-        return _widest(governed, removed, key, table, said)
-
     def _check_keyed(self, spec: EncryptionSpec, facts: TableFacts) -> None:
         """Columns that get keys are there, as far as it is known which are."""
+        if not spec.encrypts:
+            return
+        self.assumed.append("no encrypted column is a partition or sort source")
         if not spec.columns:
             return
-        self.assumed.append("no column with a column key is a partition or sort source")
         if facts.columns is None or facts.nested is None:
             self.assumed.append("the table has every column in encryption.columns")
         else:
@@ -319,7 +293,8 @@ class RequiredPrivileges(ReadingNeeds):
 
     def _require_own_place(self, name: TableName, allowed: AllowList, location: Location | None) -> None:
         """What is written with a table's creation has to be readable: its list covers its own place."""
-        place = location or _above_default(self.context.warehouse, name)
+        warehouse = self.context.warehouse
+        place = location or (warehouse and warehouse.child(*map(slug, name.namespace)))
         if place is None:
             self.assumed.append("the allow-list covers the location that the catalog chooses")
         elif not allowed.covers(place):
@@ -328,120 +303,3 @@ class RequiredPrivileges(ReadingNeeds):
                 "The allow-list does not cover the table's own location, so its data could not be read.",
                 "Add the location to read.allowed.data.paths.",
             )
-
-    def _made(
-        self, statement: CreateTable, change: requested.Requested, location: Location | None
-    ) -> TableFacts:
-        columns = nested = leaves = None
-        if statement.columns is not None:
-            columns = tuple(each.name[-1] for each in statement.columns)
-            nested = tuple(name for each in statement.columns for name in each.inside)
-            leaves = protection.leaves_of(statement.columns)
-        elif statement.query is not None and statement.query.outputs is not None:
-            columns = self._made_of(statement.query.outputs)
-            leaves = protection.leaves_of(Column((each,)) for each in columns)
-        return TableFacts(
-            owner=self.context.principal.name,
-            columns=columns,
-            nested=nested,
-            leaves=leaves,
-            allowed=change.allowed,
-            spec=change.spec,
-            file_format=written_format(statement.properties) or FileFormat.AVRO,
-            location=location,
-            default_location=location is None,
-        )
-
-    def _made_of(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
-        """The columns of a table that a query makes: Hive's are in small letters."""
-        folded = tuple(each.lower() for each in outputs)
-        if len(set(folded)) < len(folded):
-            raise Refusal(
-                "columns", "The query returns two columns with the same name.", "Rename one with AS."
-            )
-        return folded if self.names.hive else outputs
-
-
-#: A list is never sent back to this: see `RequiredPrivileges._next`.
-_ANYWHERE: Final = Location.parse("file:///lakewarden/unknown")
-
-
-def _above_default(warehouse: Location | None, name: TableName) -> Location | None:
-    """The directory below which the catalog chooses a new table's place."""
-    return None if warehouse is None else warehouse.child(*(slug(level) for level in name.namespace))
-
-
-def _widest(
-    governed: Mapping[str, str],
-    removed: frozenset[str],
-    key: str | None,
-    table: str,
-    file_format: FileFormat | None,
-) -> requested.Requested:
-    """All that a change could bring or take away, whatever governs the table now."""
-    nothing = EncryptionSpec.parse({}, catalog_master_key_id=key)
-    given = requested.for_change(
-        AllowList.of([]), nothing, governed, frozenset(), _ANYWHERE, key, table, file_format=file_format
-    )
-    keys = set(given.new_keys)
-    if removed and key is not None:
-        keys.add(key)
-    touched = bool(removed or file_format) or given.unprotects or could_downgrade(governed)
-    return requested.Requested(given.allowed, given.spec, given.added, tuple(sorted(keys)), touched)
-
-
-def _format_said(ordinary: Mapping[str, str], removals: Collection[str]) -> FileFormat | None:
-    """The format that new files get by a change of properties; None if it says nothing of it."""
-    if WRITE_FORMAT not in ordinary and WRITE_FORMAT not in removals:
-        return None
-    return written_format(ordinary) or FileFormat.AVRO
-
-
-def _with(facts: TableFacts, change: requested.Requested, said: FileFormat | None) -> TableFacts:
-    certain = facts.allowed is not None and facts.spec is not None
-    return replace(
-        facts,
-        allowed=change.allowed if certain else None,
-        spec=change.spec if certain else None,
-        file_format=said or facts.file_format,
-    )
-
-
-def _check_ordinary(ordinary: Mapping[str, str], table: str, *, new: bool = True) -> None:
-    tables.check_properties(ordinary, table)
-    version = ordinary.get(_FORMAT_VERSION, _WRITTEN)
-    if new and version != _WRITTEN:
-        raise UnsupportedFormatVersion(
-            f"Table format version {version[:20]!r} is not supported.",
-            table=table,
-            rule="format-version",
-            hint=f"Use format version {_WRITTEN}.",
-        )
-
-
-def _check_columns(statement: CreateTable, spec: EncryptionSpec, facts: TableFacts, table: str) -> None:
-    """Encrypted columns exist, and are neither partition nor sort sources."""
-    names = [*(facts.columns or ()), *(facts.nested or ())]
-    ids = {name: number for number, name in enumerate(names, start=1)}
-    sources = [".".join(each) for each in statement.sources]
-    unknown = [each for each in sources if facts.columns is not None and not _has(each, names)]
-    if unknown:
-        raise Refusal(
-            "partition-spec", f"The table has no column {unknown[0][:80]!a}.", "Correct the column name."
-        )
-    if not spec.encrypts:
-        return
-    keyed = resolve_columns(spec, ids)
-    folded = {name.lower(): number for name, number in ids.items()}
-    decision = check_sources(spec, keyed, [(each, folded.get(each.lower(), 0)) for each in sources])
-    if not decision.allowed:
-        raise EncryptionPolicyViolation(
-            decision.explanation,
-            table=table,
-            rule=decision.reasons[0].rule,
-            hint="Partition by columns that are not encrypted.",
-        )
-
-
-def _has(column: str, names: Iterable[str]) -> bool:
-    return column.lower() in {each.lower() for each in names}

@@ -40,7 +40,7 @@ from policy.testing.cases import (
     TableQuestion,
 )
 from policy.testing.coverage import Coverage, Part, PartsOfPolicies, parts_of_rules
-from policy.visible import SHOWN_MASKED
+from policy.view import SHOWN_MASKED
 
 _ANY_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 

@@ -1,0 +1,232 @@
+"""Decides what a user sees of a scan of a table: columns, masks and rows.
+
+- A column is read with SELECT on it, under every name in question. A field inside it is read under the same
+  grant, unless a policy speaks against the field: a denial, or a grant that cannot be evaluated.
+- A column that the user cannot select, and that the table holds a mask of (`encryption.masks`), is shown
+  through that mask. Masks are for users who can read the rest: a scan of nothing but masked columns needs
+  every other column.
+- Masks and row filters of policies are not applied, so they refuse the scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from policy.decision import Decision, Reason
+from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
+from policy.ranger import MaskRule, PolicySet
+
+_FIELD: Final = Decision.allow(Reason("nested-field", "No policy denies the field."))
+SHOWN_MASKED: Final = "column-mask"
+"""The rule by which a column is shown through the table's mask."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnNames:
+    """Names of columns.
+
+    Attributes:
+        columns: of top-level columns.
+        nested: of fields nested in them, dotted.
+    """
+
+    columns: frozenset[str] = frozenset()
+    nested: frozenset[str] = frozenset()
+
+    def __or__(self, other: ColumnNames) -> ColumnNames:
+        return ColumnNames(self.columns | other.columns, self.nested | other.nested)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Whether a user can read some columns.
+
+    Attributes:
+        answers: SELECT on each column, then on each nested field, with the answer.
+        altered: the mask or row filter of a policy that changes what is read; None if there is none.
+    """
+
+    answers: tuple[tuple[AccessRequest, Decision], ...]
+    altered: Reason | None
+
+    @property
+    def required(self) -> list[AccessRequest]:
+        """What has to be granted, without fields that no policy speaks against."""
+        return [request for request, answer in self.answers if answer is not _FIELD]
+
+    @property
+    def refused(self) -> tuple[AccessRequest, Decision] | None:
+        """The first request that is refused; None if all are granted."""
+        return next((each for each in self.answers if not each[1].allowed), None)
+
+    @property
+    def granted(self) -> Decision:
+        """Whether SELECT is granted on all of them."""
+        return Decision.all_of(answer for _, answer in self.answers)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One user's view of one table by one set of policies.
+
+    Attributes:
+        principal: the user.
+        table: the table's database and name.
+        owner: the table's owner; None if there is none, or it is not known.
+        policies: answers which masks and row filters apply.
+        now: the time, with a zone.
+        decide: answers a request by these policies at that time.
+    """
+
+    principal: Principal
+    table: tuple[str, str]
+    owner: str | None
+    policies: PolicySet
+    now: datetime
+    decide: Callable[[AccessRequest], Decision]
+
+    @classmethod
+    def of(
+        cls,
+        policies: PolicySet,
+        now: datetime,
+        principal: Principal,
+        table: tuple[str, str],
+        owner: str | None,
+    ) -> View:
+        """A view in which the policies decide each request by themselves."""
+        return cls(principal, table, owner, policies, now, partial(policies.decide, now=now))
+
+    def reads(self, names: ColumnNames) -> Reading:
+        """Whether the user can read all columns and fields of these names, as they are."""
+        return Reading(tuple(self.answers(names)), self.altered(names))
+
+    def required(self, names: ColumnNames) -> list[AccessRequest]:
+        """What has to be granted, so that the user can select these."""
+        return Reading(tuple(self.answers(names)), None).required
+
+    def answers(self, names: ColumnNames) -> Iterator[tuple[AccessRequest, Decision]]:
+        """SELECT on each of these names, with the answer."""
+        for name in sorted(names.columns):
+            request = self._select(name)
+            yield request, self.decide(request)
+        for name in sorted(names.nested):
+            request = self._select(name)
+            answer = self.decide(request)
+            unheard = not answer.allowed and all(each.rule == "policy-no-match" for each in answer.reasons)
+            yield request, _FIELD if unheard or answer.allowed else answer
+
+    def altered(self, names: ColumnNames) -> Reason | None:
+        """The mask of a policy on one of these columns, else a row filter of the table; None if there is
+        neither."""
+        masked = self.first_masked(names)
+        if masked is not None:
+            return Reason("mask", f"A policy masks the column {masked!r}.")
+        if self.has_row_filter:
+            return Reason("row-filter", f"A policy filters the rows of {'.'.join(self.table)}.")
+        return None
+
+    def first_masked(self, names: ColumnNames) -> str | None:
+        """The first of these columns, by name, that a policy masks."""
+        return next((name for name in sorted(names.columns | names.nested) if self.mask(name)), None)
+
+    @property
+    def has_row_filter(self) -> bool:
+        """Whether a policy filters the table's rows."""
+        return self.policies.has_row_filter(self.principal, *self.table, self.now, owner=self.owner)
+
+    def mask(self, name: str) -> MaskRule | None:
+        """The mask of a policy on a column."""
+        return self.policies.mask_for(self.principal, *self.table, name, self.now, owner=self.owner)
+
+    def withheld(self, names: ColumnNames) -> Reason | None:
+        """Why the user cannot select all of these; None if the user can, be it masked."""
+        answers = (answer for _, answer in self.answers(names))
+        return next((each.reasons[0] for each in answers if not each.allowed), None)
+
+    def _select(self, name: str) -> AccessRequest:
+        return AccessRequest(self.principal, Resource.column(*self.table, name), "select", owner=self.owner)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedColumn:
+    """A top-level column that the table holds a mask of.
+
+    Attributes:
+        field_id: its id.
+        name: its name.
+        mask: the mask.
+        names: of what a scan reads of it; of all that is in it where the scan does not read it.
+        read: whether the scan reads it.
+    """
+
+    field_id: int
+    name: str | None
+    mask: str
+    names: ColumnNames
+    read: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What is read of a table.
+
+    Attributes:
+        names: of the columns that are read and of which the table holds no mask.
+        every: by id the names of all top-level columns; those of `masks` by the same ids.
+        masks: every column of which the table holds a mask.
+    """
+
+    names: ColumnNames
+    every: Mapping[int, str]
+    masks: tuple[MaskedColumn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """What a user sees of a scan.
+
+    Attributes:
+        names: of the columns that are read as they are.
+        masked: by id the columns that are shown through the table's masks, and why.
+        reading: whether the rest can be read.
+    """
+
+    names: ColumnNames
+    masked: Mapping[int, Reason]
+    reading: Reading
+
+
+def visible(view: View, scan: Scan) -> Visible:
+    """Decide which columns of a scan a user sees, and which of them masked."""
+    masked = {
+        each.field_id: _masked(each, reason)
+        for each in scan.masks
+        if (reason := view.withheld(each.names)) is not None
+    }
+    names = scan.names
+    for each in scan.masks:
+        if each.read and each.field_id not in masked:
+            names |= each.names
+    if masked and not names.columns:
+        names = ColumnNames(frozenset(name for key, name in scan.every.items() if key not in masked))
+    # Counting tells of all columns, but shows no value that a mask would change.
+    granted = names if names.columns else ColumnNames(frozenset(scan.every.values()), names.nested)
+    return Visible(names, masked, Reading(tuple(view.answers(granted)), view.altered(names)))
+
+
+def _masked(column: MaskedColumn, against: Reason) -> Reason:
+    detail = f"The column {column.name!r} is shown through its mask, {column.mask}: {against.detail}"
+    return Reason(SHOWN_MASKED, detail, against.policy, against.item)
+
+
+def refused_key(key_id: str, refused: tuple[AccessRequest, Decision]) -> Reason:
+    """Why a key is not released to a user who cannot select a column that it opens."""
+    request, decision = refused
+    column = request.resource.values[-1]
+    return Reason("key-group", f"The key {key_id!r} also opens the column {column!r}: {decision.explanation}")
