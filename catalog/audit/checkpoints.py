@@ -31,7 +31,7 @@ from sqlalchemy.exc import IntegrityError
 from catalog.audit.records import GENESIS, Row, canonical, digest
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_audit_chain, lw_audit_checkpoint
-from catalog.kms.root_key import KeyFile, RootDescription, subkey
+from catalog.kms.root_key import KeyFile, subkey
 from policy.errors import KmsUnavailable, StateUnavailable
 
 #: The maximum number of chains in one checkpoint; the next one names the others.
@@ -133,7 +133,8 @@ class Signer:
 
     def __init__(self, key_file: Path) -> None:
         try:
-            root = KeyFile(key_file).derive(RootDescription(KeyFile.kind))
+            source = KeyFile(key_file)
+            root = source.derive(source.describe())
         except KmsUnavailable as error:
             raise StateUnavailable(
                 f"The signing key of the audit log cannot be used: {error.message}",

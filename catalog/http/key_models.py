@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from catalog.key_management.rotation import Rotated
     from catalog.key_management.states import ShownKey
     from catalog.key_management.uses import SnapshotUse
-    from catalog.kms.local import MasterKeyInfo
+    from catalog.kms.keystore import MasterKey
     from policy.encryption.epochs import PekRef
 
 Version = Annotated[int, Field(ge=1, lt=2**31)]
@@ -188,7 +188,7 @@ class MasterKeyAnswer(Answer):
     enabled: bool
 
     @classmethod
-    def of(cls, info: MasterKeyInfo) -> MasterKeyAnswer:
+    def of(cls, info: MasterKey) -> MasterKeyAnswer:
         """A master key as it is shown."""
         return cls(id=info.id, version=info.version, enabled=info.enabled)
 
@@ -199,7 +199,7 @@ class MasterKeyList(Answer):
     master_keys: list[MasterKeyAnswer]
 
     @classmethod
-    def of(cls, found: Iterable[MasterKeyInfo]) -> MasterKeyList:
+    def of(cls, found: Iterable[MasterKey]) -> MasterKeyList:
         """Master keys as they are shown."""
         return cls(master_keys=[MasterKeyAnswer.of(each) for each in found])
 

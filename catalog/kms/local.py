@@ -17,18 +17,19 @@ context.
 
 from __future__ import annotations
 
+import base64
 import secrets
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from catalog.crypto.aead import Aead, refused, require_key_length
 from catalog.crypto.private_files import create_private, locked, read_private, replace_private
 from catalog.crypto.secret import SecretBytes
+from catalog.kms import keystore
 from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
-from catalog.kms.keystore import MASTER_KEY_LENGTH, MAX_KEYSTORE_BYTES, Keystore, MasterKey, decode, encode
+from catalog.kms.keystore import MASTER_KEY_LENGTH, MAX_KEYSTORE_BYTES, Keystore, MasterKey
 from catalog.kms.root_key import RootDescription, RootKeySource, subkey
 from policy.encryption.governed_values import is_endpoint_key_name, is_master_key_id
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable, RequestInvalid
@@ -52,48 +53,33 @@ def warn_embedded_default() -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class MasterKeyInfo:
-    """The public properties of a master key.
-
-    Attributes:
-        id: its id.
-        version: its newest version; there are as many, from 1 on.
-        enabled: whether it may be used.
-    """
-
-    id: str
-    version: int
-    enabled: bool
-
-
 class LocalKms(KmsClient):
     """The embedded default KMS, not for production.
 
     Args:
-        keystore: the keystore file; `create` makes one.
+        path: the keystore file; `create` makes one.
         root: where its root key comes from.
     """
 
     identifier = "local"
 
-    def __init__(self, keystore: Path, root: RootKeySource) -> None:
-        self._path = keystore
+    def __init__(self, path: Path, root: RootKeySource) -> None:
+        self._path = path
         self._source = root
         self._derived: tuple[RootDescription, SecretBytes] | None = None
 
     @classmethod
-    def create(cls, keystore: Path, root: RootKeySource) -> LocalKms:
+    def create(cls, path: Path, root: RootKeySource) -> LocalKms:
         """Create an empty keystore.
 
         Raises:
             KmsUnavailable: the file is there already, or cannot be written.
         """
         description = root.describe()
-        create_private(keystore, encode(Keystore(description, ()), root.derive(description)))
-        return cls(keystore, root)
+        create_private(path, keystore.empty(description).encode(root.derive(description)))
+        return cls(path, root)
 
-    def create_master_key(self, master_key_id: str) -> MasterKeyInfo:
+    def create_master_key(self, master_key_id: str) -> MasterKey:
         """Create a random master key of 32 bytes.
 
         Raises:
@@ -107,28 +93,27 @@ class LocalKms(KmsClient):
                 hint="Use at most 255 ASCII letters, digits and _ . / + = -, without the prefix door/.",
             )
 
-        def add(keystore: Keystore, root_key: SecretBytes) -> Keystore:
-            if _find(keystore, master_key_id) is not None:
+        def create(old: MasterKey | None, root_key: SecretBytes) -> MasterKey:
+            if old is not None:
                 raise RequestInvalid(
                     f"The master key {master_key_id!r} already exists.",
                     rule="master-key-id",
                     hint="Choose another id.",
                 )
-            new = _with_new_version(MasterKey(master_key_id, True, ()), root_key)
-            return replace(keystore, master_keys=(*keystore.master_keys, new))
+            wrapped = _new_version(master_key_id, 1, root_key)
+            return MasterKey(id=master_key_id, version=1, enabled=True, wrapped=wrapped)
 
-        return _info(self._change(add), master_key_id)
+        return self._change(master_key_id, create)
 
-    def list_master_keys(self) -> tuple[MasterKeyInfo, ...]:
+    def list_master_keys(self) -> tuple[MasterKey, ...]:
         """Return all master keys in order of creation.
 
         Raises:
             KmsUnavailable: the keystore cannot be used.
         """
-        keystore, _ = self._load()
-        return tuple(MasterKeyInfo(key.id, key.version, key.enabled) for key in keystore.master_keys)
+        return tuple(self._load()[0].master_keys)
 
-    def disable_master_key(self, master_key_id: str) -> MasterKeyInfo:
+    def disable_master_key(self, master_key_id: str) -> MasterKey:
         """Disable a master key: keys that it wraps cannot be unwrapped until it is enabled again.
 
         Raises:
@@ -137,7 +122,7 @@ class LocalKms(KmsClient):
         """
         return self._set_enabled(master_key_id, False)
 
-    def enable_master_key(self, master_key_id: str) -> MasterKeyInfo:
+    def enable_master_key(self, master_key_id: str) -> MasterKey:
         """Enable a master key again.
 
         Raises:
@@ -146,7 +131,7 @@ class LocalKms(KmsClient):
         """
         return self._set_enabled(master_key_id, True)
 
-    def rotate_master_key(self, master_key_id: str) -> MasterKeyInfo:
+    def rotate_master_key(self, master_key_id: str) -> MasterKey:
         """Add a random version to a master key; keys under earlier versions still unwrap.
 
         Raises:
@@ -155,19 +140,24 @@ class LocalKms(KmsClient):
             KmsUnavailable: the keystore cannot be used.
         """
 
-        def rotate(keystore: Keystore, root_key: SecretBytes) -> Keystore:
-            old = _usable(keystore, master_key_id)
-            new = _with_new_version(old, root_key)
-            keys = (new if key is old else key for key in keystore.master_keys)
-            return replace(keystore, master_keys=tuple(keys))
+        def rotate(old: MasterKey | None, root_key: SecretBytes) -> MasterKey:
+            master = _usable(old, master_key_id)
+            version = master.version + 1
+            return MasterKey(
+                id=master_key_id,
+                version=version,
+                enabled=True,
+                wrapped=_new_version(master_key_id, version, root_key),
+                older=[*master.older, master.wrapped],
+            )
 
-        return _info(self._change(rotate), master_key_id)
+        return self._change(master_key_id, rotate)
 
     def create_key(self, master_key_id: str, length: int, context: KeyContext) -> CreatedKey:
         """See `KmsClient.create_key`."""
         require_key_length(length)
-        keystore, root_key = self._load()
-        master = _usable(keystore, master_key_id)
+        found, root_key = self._load()
+        master = _usable(found.find(master_key_id), master_key_id)
         key = SecretBytes(secrets.token_bytes(length))
         return CreatedKey(_seal(master, root_key, key, context), key)
 
@@ -179,14 +169,14 @@ class LocalKms(KmsClient):
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
         """See `KmsClient.rewrap_keys`."""
         parsed = [(_parse_wrapped(wrapped), context) for wrapped, context in items]
-        keystore, root_key = self._load()
-        opened = [(*_open(keystore, root_key, wrapped, context), context) for wrapped, context in parsed]
+        found, root_key = self._load()
+        opened = [(*_open(found, root_key, wrapped, context), context) for wrapped, context in parsed]
         return [_seal(master, root_key, key, context) for master, key, context in opened]
 
     def _load(self) -> tuple[Keystore, SecretBytes]:
-        unverified = decode(read_private(self._path, limit=MAX_KEYSTORE_BYTES))
-        root_key = self._root_key(unverified.keystore.root)
-        return unverified.verify(root_key), root_key
+        unverified = keystore.decode_unverified(read_private(self._path, limit=MAX_KEYSTORE_BYTES))
+        root_key = self._root_key(unverified.root)
+        return unverified.verified(root_key), root_key
 
     def _root_key(self, description: RootDescription) -> SecretBytes:
         """Derive the root key; cached per description, because scrypt is slow."""
@@ -205,11 +195,15 @@ class LocalKms(KmsClient):
         self._derived = (description, root_key)
         return root_key
 
-    def _change(self, change: Callable[[Keystore, SecretBytes], Keystore]) -> Keystore:
+    def _change(
+        self, master_key_id: str, change: Callable[[MasterKey | None, SecretBytes], MasterKey]
+    ) -> MasterKey:
+        """Store what `change` makes of a master key."""
         with locked(self._path):
-            keystore, root_key = self._load()
-            changed = change(keystore, root_key)
-            data = encode(changed, root_key)
+            found, root_key = self._load()
+            changed = change(found.find(master_key_id), root_key)
+            keys = {key.id: key for key in (*found.master_keys, changed)}
+            data = found.model_copy(update={"master_keys": list(keys.values())}).encode(root_key)
             if len(data) > MAX_KEYSTORE_BYTES:
                 raise RequestInvalid(
                     "The keystore has reached its maximum size.",
@@ -219,21 +213,14 @@ class LocalKms(KmsClient):
             replace_private(self._path, data)
         return changed
 
-    def _set_enabled(self, master_key_id: str, enabled: bool) -> MasterKeyInfo:
-        def switch(keystore: Keystore, _: SecretBytes) -> Keystore:
-            _known(keystore, master_key_id)
-            keys = (replace(k, enabled=enabled) if k.id == master_key_id else k for k in keystore.master_keys)
-            return replace(keystore, master_keys=tuple(keys))
-
-        return _info(self._change(switch), master_key_id)
+    def _set_enabled(self, master_key_id: str, enabled: bool) -> MasterKey:
+        return self._change(
+            master_key_id,
+            lambda old, _: _known(old, master_key_id).model_copy(update={"enabled": enabled}),
+        )
 
 
-def _find(keystore: Keystore, master_key_id: str) -> MasterKey | None:
-    return next((key for key in keystore.master_keys if key.id == master_key_id), None)
-
-
-def _known(keystore: Keystore, master_key_id: str) -> MasterKey:
-    master = _find(keystore, master_key_id)
+def _known(master: MasterKey | None, master_key_id: str) -> MasterKey:
     if master is None:
         raise KeyNotUsable(
             f"The master key {master_key_id[:80]!r} does not exist in the local KMS.",
@@ -243,20 +230,15 @@ def _known(keystore: Keystore, master_key_id: str) -> MasterKey:
     return master
 
 
-def _usable(keystore: Keystore, master_key_id: str) -> MasterKey:
-    master = _known(keystore, master_key_id)
-    if not master.enabled:
+def _usable(master: MasterKey | None, master_key_id: str) -> MasterKey:
+    known = _known(master, master_key_id)
+    if not known.enabled:
         raise KeyNotUsable(
             f"The master key {master_key_id!r} is disabled.",
             rule="master-key",
             hint="Enable it with `lakewarden key enable-master`, if it is safe to use.",
         )
-    return master
-
-
-def _info(keystore: Keystore, master_key_id: str) -> MasterKeyInfo:
-    master = _known(keystore, master_key_id)
-    return MasterKeyInfo(master.id, master.version, master.enabled)
+    return known
 
 
 class _Wrapped(NamedTuple):
@@ -294,10 +276,10 @@ def _seal(master: MasterKey, root_key: SecretBytes, key: SecretBytes, context: K
 
 
 def _open(
-    keystore: Keystore, root_key: SecretBytes, wrapped: _Wrapped, context: KeyContext
+    found: Keystore, root_key: SecretBytes, wrapped: _Wrapped, context: KeyContext
 ) -> tuple[MasterKey, SecretBytes]:
     """Unwrap a key, and return the master key that wraps it."""
-    master = _usable(keystore, wrapped.master_key_id)
+    master = _usable(found.find(wrapped.master_key_id), wrapped.master_key_id)
     if not 1 <= wrapped.version <= master.version:
         raise KeyNotUsable(
             f"The master key {master.id!r} has no version {wrapped.version}.",
@@ -313,14 +295,15 @@ def _master_aad(key_id: str, version: int) -> bytes:
     return _MASTER_AAD + bytes([len(encoded)]) + encoded + version.to_bytes(4, "big")
 
 
-def _with_new_version(master: MasterKey, root_key: SecretBytes) -> MasterKey:
+def _new_version(key_id: str, version: int, root_key: SecretBytes) -> str:
+    """Create a version of a master key, wrapped by the root key."""
     key = secrets.token_bytes(MASTER_KEY_LENGTH)
-    wrapped = Aead(subkey(root_key, "wrap")).seal(key, _master_aad(master.id, master.version + 1))
-    return replace(master, versions=(*master.versions, wrapped))
+    sealed = Aead(subkey(root_key, "wrap")).seal(key, _master_aad(key_id, version))
+    return base64.b64encode(sealed).decode("ascii")
 
 
 def _open_master(master: MasterKey, version: int, root_key: SecretBytes) -> Aead:
-    sealed = master.versions[version - 1]
+    sealed = base64.b64decode([*master.older, master.wrapped][version - 1])
     try:
         key = Aead(subkey(root_key, "wrap")).open(sealed, _master_aad(master.id, version))
     except DecryptionRefused as failure:

@@ -13,9 +13,10 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from catalog.crypto.hkdf import derived
 from catalog.crypto.private_files import create_private, read_private
@@ -25,34 +26,46 @@ from policy.errors import KmsUnavailable
 ROOT_KEY_LENGTH: Final = 32
 SALT_LENGTH: Final = 16
 SCRYPT_LOG2_N: Final = 17
-SCRYPT_LOG2_N_RANGE: Final = range(15, 21)
+LEAST_SCRYPT_LOG2_N: Final = 15
 MIN_PASSPHRASE_BYTES: Final = 8
 _SCRYPT_R: Final = 8
 _SCRYPT_P: Final = 1
 _KEY_FILE: Final = re.compile(rb"([0-9a-f]{64})\n?\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class RootDescription:
+class KeystorePart(BaseModel):
+    """A part of the keystore file."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", hide_input_in_errors=True)
+
+
+class RootDescription(KeystorePart):
     """The description of the root key in a keystore.
 
     Attributes:
         kind: ``passphrase`` or ``key-file``.
-        salt: the salt of scrypt, 16 bytes; empty for a key file.
-        log2_n: the cost of scrypt as a power of two; 0 for a key file.
+        salt: the salt of scrypt in hexadecimal, 16 bytes; none for a key file.
+        log2_n: the cost of scrypt as a power of two; none for a key file.
     """
 
-    kind: str
-    salt: bytes = b""
-    log2_n: int = 0
+    kind: Literal["passphrase", "key-file"]
+    salt: str = Field(default="", pattern="^[0-9a-f]{32}$")
+    log2_n: int = Field(default=0, ge=LEAST_SCRYPT_LOG2_N, le=20)
+
+    @model_validator(mode="after")
+    def _require_parameters(self) -> Self:
+        parameters = {"salt", "log2_n"} if self.kind == "passphrase" else set()
+        if self.model_fields_set != {"kind", *parameters}:
+            raise ValueError("a passphrase has a salt and a cost, and a key file has neither")
+        return self
 
 
 class RootKeySource(Protocol):
     """A source of the root key."""
 
     @property
-    def kind(self) -> str:
-        """``passphrase`` or ``key-file``."""
+    def kind(self) -> Literal["passphrase", "key-file"]:
+        """Return where the root key comes from."""
 
     def describe(self) -> RootDescription:
         """Return the description for a new keystore."""
@@ -68,7 +81,7 @@ class KeyFile:
         path: the key file.
     """
 
-    kind = "key-file"
+    kind: Final = "key-file"
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -85,7 +98,7 @@ class KeyFile:
 
     def describe(self) -> RootDescription:
         """A key file needs no parameters."""
-        return RootDescription(self.kind)
+        return RootDescription(kind=self.kind)
 
     def derive(self, description: RootDescription) -> SecretBytes:
         """The key in the file.
@@ -114,7 +127,7 @@ class Passphrase:
         KmsUnavailable: the passphrase is too short.
     """
 
-    kind = "passphrase"
+    kind: Final = "passphrase"
 
     def __init__(self, passphrase: SecretBytes) -> None:
         if len(passphrase) < MIN_PASSPHRASE_BYTES:
@@ -127,7 +140,7 @@ class Passphrase:
 
     def describe(self) -> RootDescription:
         """Return a new salt and the current cost."""
-        return RootDescription(self.kind, secrets.token_bytes(SALT_LENGTH), SCRYPT_LOG2_N)
+        return RootDescription(kind=self.kind, salt=secrets.token_hex(SALT_LENGTH), log2_n=SCRYPT_LOG2_N)
 
     def derive(self, description: RootDescription) -> SecretBytes:
         """Derive the root key from the passphrase."""
@@ -135,7 +148,7 @@ class Passphrase:
         with self._passphrase.lent() as lent:
             stretched = hashlib.scrypt(
                 lent,
-                salt=description.salt,
+                salt=bytes.fromhex(description.salt),
                 n=cost,
                 r=_SCRYPT_R,
                 p=_SCRYPT_P,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from catalog.crypto.secret import SecretBytes
 from catalog.kms.interface import KmsClient
 from catalog.kms.local import LocalKms
-from catalog.kms.root_key import SCRYPT_LOG2_N_RANGE, KeyFile, Passphrase, RootDescription, RootKeySource
+from catalog.kms.root_key import LEAST_SCRYPT_LOG2_N, KeyFile, Passphrase, RootDescription, RootKeySource
 
 
 @dataclass
@@ -44,7 +44,7 @@ class CheapPassphrase(Passphrase):
     """At the lowest cost that a keystore may ask for."""
 
     def describe(self) -> RootDescription:
-        return replace(super().describe(), log2_n=SCRYPT_LOG2_N_RANGE[0])
+        return super().describe().model_copy(update={"log2_n": LEAST_SCRYPT_LOG2_N})
 
 
 @contextmanager
