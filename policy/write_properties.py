@@ -23,10 +23,11 @@ _AVRO: Final = ("gzip", "zstd", "snappy", "uncompressed")
 _MODES: Final = ("none", "hash", "range")
 _OPERATIONS: Final = ("delete", "update", "merge")
 _INT: Final = 2**31 - 1
-_LONG: Final = 2**63 - 1
+LONG: Final = 2**63 - 1
+_MEGABYTE: Final = 1 << 20
 
 #: Allowed values, in small letters; writers take them in any case.
-_CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "write.parquet.compression-codec": _PARQUET,
         "write.delete.parquet.compression-codec": _PARQUET,
@@ -44,15 +45,16 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 #: Largest allowed values of whole numbers above 0.
-_NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
+NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
     {
-        "write.target-file-size-bytes": _LONG,
-        "write.parquet.row-group-size-bytes": _LONG,
+        "write.target-file-size-bytes": LONG,
+        "write.parquet.row-group-size-bytes": LONG,
         "write.parquet.page-size-bytes": _INT,
         "write.parquet.page-row-limit": _INT,
         "write.parquet.dict-size-bytes": _INT,
         "write.parquet.compression-level": 22,
-        "write.orc.stripe-size-bytes": _LONG,
+        "write.orc.stripe-size-bytes": LONG,
+        "write.parquet.bloom-filter-max-bytes": 128 * _MEGABYTE,
     }
 )
 _DIGITS: Final = 20
@@ -65,11 +67,11 @@ def check_write_properties(properties: Mapping[str, str], table: str) -> None:
         PropertyInvalid: a value that no writer could follow.
     """
     for name, value in properties.items():
-        choices, largest = _CHOICES.get(name), _NUMBERS.get(name)
+        choices, largest = CHOICES.get(name), NUMBERS.get(name)
         if choices is not None and value.lower() not in choices:
-            raise _invalid(name, value, f"one of {', '.join(choices)}", table)
-        if largest is not None and not _is_number(value, largest):
-            raise _invalid(name, value, f"a whole number from 1 to {largest}", table)
+            raise invalid(name, value, f"one of {', '.join(choices)}", table)
+        if largest is not None and not is_number(value, largest):
+            raise invalid(name, value, f"a whole number from 1 to {largest}", table)
 
 
 def check_format_version(properties: Mapping[str, str], table: str) -> None:
@@ -88,12 +90,14 @@ def check_format_version(properties: Mapping[str, str], table: str) -> None:
         )
 
 
-def _is_number(value: str, largest: int) -> bool:
+def is_number(value: str, largest: int) -> bool:
+    """Whether the text is a whole number from 1 to `largest`."""
     text = value.strip()
     return len(text) <= _DIGITS and text.isascii() and text.isdigit() and 0 < int(text) <= largest
 
 
-def _invalid(name: str, value: str, expected: str, table: str) -> PropertyInvalid:
+def invalid(name: str, value: str, expected: str, table: str) -> PropertyInvalid:
+    """The refusal of a value."""
     return PropertyInvalid(
         f"{value[:80]!r} is not an allowed value of the table property {name}.",
         table=table,

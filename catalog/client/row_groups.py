@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from catalog.client.settings import WriteSettings
+from catalog.client.settings import ParquetSettings
 
 #: A row group, or a file, becomes larger than asked for by no more than its part.
 _PIECES: Final = 8
@@ -23,7 +23,7 @@ class TableWriter(Protocol):
         """Write rows, in row groups of so many."""
 
 
-def pieces(rows: pa.RecordBatch, settings: WriteSettings) -> Iterator[pa.RecordBatch]:
+def pieces(rows: pa.RecordBatch, settings: ParquetSettings) -> Iterator[pa.RecordBatch]:
     """The rows of a batch in parts much smaller than a file or a row group is to be."""
     most = max(1, min(settings.target_file_size, settings.row_group_size) // _PIECES)
     count = max(1, rows.num_rows * most // max(rows.nbytes, 1))
@@ -40,7 +40,7 @@ class RowGroups:
         settings: how large a row group may be.
     """
 
-    def __init__(self, writer: TableWriter, schema: pa.Schema, settings: WriteSettings) -> None:
+    def __init__(self, writer: TableWriter, schema: pa.Schema, settings: ParquetSettings) -> None:
         self._writer = writer
         self._schema = schema
         self._settings = settings

@@ -35,7 +35,7 @@ from catalog.client.partitions import Part, Partitioner
 from catalog.client.plan import transport_key
 from catalog.client.row_groups import RowGroups, TableWriter, pieces
 from catalog.client.rows import Fitting, batches_of
-from catalog.client.settings import WriteSettings
+from catalog.client.settings import ParquetSettings
 from catalog.client.statistics import statistics_of
 from catalog.client.written import Written
 from catalog.crypto.secret import SecretBytes
@@ -118,9 +118,10 @@ def append(client: CatalogClient, storage: Storage, table: TableName, given: Any
     first = next(batches, None)
     if first is None:
         return None
-    metadata = TableMetadataUtil.parse_obj(client.post(table_path(table, "load"))["metadata"])
+    loaded = client.post(table_path(table, "load"))
+    metadata = TableMetadataUtil.parse_obj(loaded["metadata"])
     fitting = Fitting(metadata.schema().as_struct().fields, str(table))
-    settings = WriteSettings.of(metadata.properties, str(table))
+    settings = ParquetSettings.of(loaded["write-settings"], str(table))
     rows = fitting.fit(first)
     begun = client.post(table_path(table, "writes"))
     one = ("engine", "v1", "writes", begun["write-id"])
@@ -179,7 +180,7 @@ class _Files:
         self,
         begun: Mapping[str, Any],
         metadata: TableMetadata,
-        settings: WriteSettings,
+        settings: ParquetSettings,
         storage: Storage,
         schema: pa.Schema,
         table: str,
@@ -244,14 +245,14 @@ class _Files:
         return RowGroups(writer, self._arrow, self._settings)
 
     def _plain(self, stream: OutputStream, properties: Any = None) -> Any:
-        options = self._settings.parquet()
+        options = self._settings.options
         return pq.ParquetWriter(
             stream, self._arrow, store_schema=False, encryption_properties=properties, **options
         )
 
     def _encrypting(self, stream: OutputStream, keys: FileKeys, material: Mapping[int | None, bytes]) -> Any:
         if keys.columns is not None or material:
-            return KeyedWriter(stream, self._arrow, keys, self._settings.parquet(), material)
+            return KeyedWriter(stream, self._arrow, keys, self._settings.options, material)
         properties = pe.create_encryption_properties(
             footer_key=keys.footer.reveal(),
             aad_prefix=keys.aad_prefix,

@@ -14,6 +14,7 @@ from catalog.envelope.transport import KeyLabel, TransportKey
 from catalog.envelope.write_keys import WrittenKey
 from catalog.http.base_models import Answer, Base64, OwnBody
 from catalog.http.expressions import filter_of
+from catalog.http.iceberg_models import LoadedTableAnswer
 from catalog.planning.request import ScanRequest
 from catalog.reading.loading import LoadedTable
 from catalog.rules.governance import column_ids
@@ -288,9 +289,13 @@ def _masks(table: LoadedTable) -> list[MaskAnswer]:
     ]
 
 
-class WriteStagedAnswer(Answer):
-    """A staged write; written by `table_answers` as bytes, here for the description."""
+class EngineTableAnswer(LoadedTableAnswer):
+    """A table for an engine: with write settings, or the `error` that refuses a write."""
 
-    metadata: dict[str, Any]
-    config: dict[str, str]
+    write_settings: dict[str, Any]
+
+
+class WriteStagedAnswer(EngineTableAnswer):
+    """A staged write with the table that its commit creates."""
+
     write: WriteBegun

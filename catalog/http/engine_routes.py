@@ -25,6 +25,7 @@ from catalog.http.auth import (
 from catalog.http.bodies import table_from_path
 from catalog.http.engine_models import (
     CommitWrite,
+    EngineTableAnswer,
     KeyRegistered,
     PlanBody,
     RegisterKey,
@@ -32,7 +33,7 @@ from catalog.http.engine_models import (
     WriteBegun,
     WriteStagedAnswer,
 )
-from catalog.http.iceberg_models import CommittedTableAnswer, LoadedTableAnswer
+from catalog.http.iceberg_models import CommittedTableAnswer
 from catalog.http.idempotency import OnceOf
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
@@ -41,7 +42,7 @@ from catalog.http.rewrite_models import RewritesAnswer, RewritesBody
 from catalog.http.routing import BootstrapRoute, EngineRoute
 from catalog.http.screening import Bounds, new_table, screened, write
 from catalog.http.screening import table as on_table
-from catalog.http.table_answers import Viewer, committed_table, loaded_table, staged_write
+from catalog.http.table_answers import Viewer, committed_table, engine_table, staged_write
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthenticated
 from policy.privileges.operations import On, required
@@ -95,11 +96,11 @@ def code(caller: CallerOf, services: ServicesOf) -> Response:
     return Response(status_code=NO_CONTENT)
 
 
-@router.post(f"{_TABLE}/load", responses=answers(LoadedTableAnswer, "The table."))
+@router.post(f"{_TABLE}/load", responses=answers(EngineTableAnswer, "The table."))
 def load(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> Response:
     """Load a table: SELECT, UPDATE or ALTER on it."""
     viewer = Viewer.of(caller, services)
-    return loaded_table(services.access.load(caller, table_from_path(namespace, table)), viewer)
+    return engine_table(services.access.load(caller, table_from_path(namespace, table)), viewer)
 
 
 @router.post(
@@ -174,7 +175,7 @@ router.post(f"{_TABLE}/keys/rewrap")(rewrap_keys)
 
 
 @router.post(
-    "/namespaces/{namespace}/tables", responses=answers(LoadedTableAnswer, "The table that was created.")
+    "/namespaces/{namespace}/tables", responses=answers(EngineTableAnswer, "The table that was created.")
 )
 @screened(new_table("table.create"))
 def create_table(
@@ -191,7 +192,7 @@ def create_table(
         lambda kept: services.repeats.table(caller, "table.create", new.name, kept),
         "create",
     )
-    return loaded_table(created, viewer)
+    return engine_table(created, viewer)
 
 
 @router.post(

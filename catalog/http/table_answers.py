@@ -16,9 +16,12 @@ from pyiceberg.table.metadata import TableMetadata
 
 from catalog.authorization.authorizer import Caller
 from catalog.http.engine_models import WriteBegun
+from catalog.http.errors import error_response
 from catalog.reading.loading import LoadedTable
 from catalog.service.services import Services
 from catalog.writes.sessions import WriteSession
+from policy.errors import PropertyInvalid
+from policy.write_settings import WriteSettings
 
 SnapshotMode = Literal["all", "refs"]
 
@@ -60,6 +63,14 @@ def loaded_table(table: LoadedTable, viewer: Viewer, mode: SnapshotMode = "all")
     return Response(body, media_type="application/json", headers={"ETag": etag_of(table, mode)})
 
 
+def engine_table(table: LoadedTable, viewer: Viewer) -> Response:
+    """`LoadTableResult` of a table, with the settings that an engine writes by."""
+    document = _document(
+        table.shown_metadata, table.metadata_location, viewer.config(table), _settings(table)
+    )
+    return Response(document, media_type="application/json", headers={"ETag": etag_of(table, "all")})
+
+
 def staged_table(metadata: TableMetadata, governed: Mapping[str, str]) -> Response:
     """`LoadTableResult` of a table that is staged: it has metadata, and no file of it yet.
 
@@ -73,7 +84,7 @@ def staged_write(session: WriteSession, viewer: Viewer) -> Response:
     """A write that was begun, with the table that its commit creates."""
     begun = WriteBegun.of(session).model_dump_json()
     table = session.table
-    body = _document(table.shown_metadata, None, viewer.config(table), f'"write":{begun}')
+    body = _document(table.shown_metadata, None, viewer.config(table), _settings(table), f'"write":{begun}')
     return Response(body, media_type="application/json")
 
 
@@ -106,6 +117,15 @@ def _referenced(metadata: TableMetadata) -> TableMetadata:
     wanted = {ref.snapshot_id for ref in metadata.refs.values()}
     kept = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id in wanted]
     return metadata.model_copy(update={"snapshots": kept})
+
+
+def _settings(table: LoadedTable) -> str:
+    """The write settings; or what refuses a write, since a table is read whatever its properties are."""
+    try:
+        settings = json.dumps(WriteSettings.of(table.metadata.properties, table.name).to_json())
+    except PropertyInvalid as refusal:
+        settings = bytes(error_response(refusal).body).decode("ascii")
+    return f'"write-settings":{settings}'
 
 
 def _document(

@@ -377,7 +377,8 @@ def test_one_large_batch_becomes_files_and_row_groups_as_large_as_the_table_want
 @pytest.mark.parametrize(
     ("properties", "error"),
     [
-        ({"write.format.default": "avro"}, NotSupportedYet),
+        ({"write.format.default": "orc"}, NotSupportedYet),
+        ({"write.format.default": "avro"}, PropertyInvalid),
         ({"write.parquet.compression-codec": "brotli"}, PropertyInvalid),
         ({"write.target-file-size-bytes": "-1"}, PropertyInvalid),
     ],

@@ -45,7 +45,7 @@ def test_a_table_comes_with_its_rows(served: Service, alice: httpx.Client, names
         )
         assert answer.status_code == 200, answer.text
         staged = answer.json()
-        assert set(staged) == {"metadata", "config", "write"}
+        assert set(staged) == {"metadata", "config", "write-settings", "write"}
         assert staged["config"]["lakewarden.principal"] == "alice"
         assert staged["write"]["table-uuid"] == staged["metadata"]["table-uuid"]
         assert staged["write"]["location"].startswith(staged["metadata"]["location"] + "/data/")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from policy.errors import PropertyInvalid
 from policy.privileges.tables import WRITE_PATHS, refuse_location_property
 from policy.write_properties import check_write_properties
+from policy.write_settings import BloomFilter, WriteSettings
 from tests.support.vectors import each_row
 
 
@@ -54,3 +57,45 @@ def test_a_write_path_in_another_case_is_refused(known: str) -> None:
     for name in (known.upper(), known.title(), f" {known}"):
         with pytest.raises(PropertyInvalid, match="property-name"):
             refuse_location_property([name], "db.t")
+
+
+def test_settings_are_iceberg_s_defaults_where_a_table_says_nothing() -> None:
+    settings = WriteSettings.of({"owner": "ann"}, "db.t")
+    assert (settings.format, settings.codec, settings.distribution) == ("parquet", "zstd", "hash")
+    assert (settings.target_file_size, settings.row_group_size) == (512 << 20, 128 << 20)
+    assert settings.bloom_filters == () and settings.codec_level is None and not settings.fan_out
+
+
+def test_settings_go_to_engines_and_come_back() -> None:
+    bloom = "write.parquet.bloom-filter"
+    given = {
+        "write.format.default": "ORC",
+        "write.parquet.compression-codec": "GZIP",
+        "write.parquet.compression-level": " 5",
+        f"{bloom}-enabled.column.a.b": "TRUE",
+        f"{bloom}-fpp.column.a.b": "0.5",
+        f"{bloom}-ndv.column.a.b": "1000",
+        f"{bloom}-enabled.column.c": "false",
+    }
+    settings = WriteSettings.of(given, "db.t")
+    assert (settings.format, settings.codec, settings.codec_level) == ("orc", "gzip", 5)
+    assert settings.bloom_filters == (BloomFilter("a.b", 0.5, 1000),)
+    assert WriteSettings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
+
+
+@each_row(
+    ("name", "value"),
+    [
+        ("write.format.default", "avro"),
+        ("write.parquet.dict-size-bytes", str(2**31)),
+        ("write.parquet.bloom-filter-max-bytes", str(1 << 28)),
+        ("write.parquet.bloom-filter-enabled.column.a", "perhaps"),
+        ("write.parquet.bloom-filter-fpp.column.a", "1"),
+        ("write.parquet.bloom-filter-fpp.column.a", "nan"),
+        ("write.parquet.bloom-filter-ndv.column.a", "few"),
+    ],
+)
+def test_a_property_that_a_table_had_before_it_was_checked_refuses_a_write(name: str, value: str) -> None:
+    given = {"write.parquet.bloom-filter-enabled.column.a": "true", name: value}
+    with pytest.raises(PropertyInvalid, match="write-property"):
+        WriteSettings.of(given, "db.t")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from pyspark.errors import AnalysisException
 
+from policy.write_settings import WriteSettings
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path
 from tests.support.tables import ENCRYPTED
@@ -19,12 +22,12 @@ def limits(spark_lake: SparkLake, **properties: str) -> tuple[int, int, int]:
     """The rows of a row group, and the rows and bytes of a file, where a table has these properties."""
     jvm = spark_lake.spark.sparkContext._jvm
     write = jvm.org.apache.spark.sql.lakewarden.write
-    given = jvm.java.util.HashMap()
-    for name, value in properties.items():
-        given.put(f"write.{name.replace('__', '.').replace('_', '-')}", value)
-    seen = jvm.scala.jdk.javaapi.CollectionConverters.asScala(given)
-    settings = write.WriteSettings.of(getattr(jvm.scala.collection.immutable.HashMap, "from")(seen))
-    found = write.ModuleLimits.of(settings)
+    named = {
+        f"write.{name.replace('__', '.').replace('_', '-')}": value for name, value in properties.items()
+    }
+    answer = json.dumps(WriteSettings.of(named, "db.t").to_json())
+    mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper()
+    found = write.ModuleLimits.of(write.WriteSettings.of(mapper.readTree(answer)))
     return found.rowsInGroup(), found.rowsInFile(), found.bytesInFile()
 
 
@@ -100,8 +103,7 @@ def test_a_bloom_filter_that_cannot_be_made_is_refused(
 ) -> None:
     table = f"{namespace}.t"
     wanted = {"enabled.column.id": "true", name: value}
-    create_table(
-        spark_lake, table, "id BIGINT", {f"write.parquet.bloom-filter-{n}": v for n, v in wanted.items()}
-    )
+    properties = {f"write.parquet.bloom-filter-{n}": v for n, v in wanted.items()}
     with pytest.raises(AnalysisException, match="PropertyInvalid"):
+        create_table(spark_lake, table, "id BIGINT", properties)
         spark_lake.rows(f"INSERT INTO {table} VALUES (1)")

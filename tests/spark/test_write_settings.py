@@ -64,7 +64,7 @@ def test_settings_of_a_table_that_cannot_be_met_are_refused(
     """Of a table that has had them since before the catalog checked them."""
     table = f"{namespace}.t"
     with monkeypatch.context() as unchecked:
-        unchecked.setattr("catalog.tables.drafts.check_write_properties", lambda *_: None)
+        unchecked.setattr("policy.privileges.tables.check_write_properties", lambda *_: None)
         create_table(spark_lake, table, "id BIGINT", {name: value})
     with pytest.raises(AnalysisException, match="PropertyInvalid"):
         spark_lake.rows(f"INSERT INTO {table} VALUES (1)")

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.lakewarden
 
+import com.fasterxml.jackson.databind.JsonNode
+
 import org.apache.spark.sql.AnalysisException
 
 /** What the catalog, or the guard in this engine, refused.
@@ -40,6 +42,11 @@ object LakewardenException {
   /** The error class: `LocationNotAllowed` is `LAKEWARDEN.LOCATION_NOT_ALLOWED`. */
   def condition(kind: String): String =
     "LAKEWARDEN." + kind.replaceAll("(?<=[a-z0-9])(?=[A-Z])", "_").toUpperCase(java.util.Locale.ROOT)
+
+  /** An error as the catalog answers it (docs/rest-api.md, "Errors"). */
+  def of(error: JsonNode): LakewardenException = new LakewardenException(
+    error.path("lakewarden").asText, error.path("message").asText,
+    Option(error.get("rule")).map(_.asText), Option(error.get("hint")).map(_.asText))
 
   /** What this release does not do; nothing was changed. */
   def notSupportedYet(what: String, rule: String, hint: String): LakewardenException =

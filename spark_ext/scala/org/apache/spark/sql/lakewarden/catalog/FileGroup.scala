@@ -50,7 +50,7 @@ private[catalog] final class GroupTable(handle: TableHandle, group: FileGroup, t
 
   /** How many files are to come of them, by the size that the table wants its files to have. */
   def wanted: Int = {
-    val size = WriteSettings.of(handle.table.properties).targetFileSize
+    val size = WriteSettings.of(handle.table.writeSettings).targetFileSize
     math.max(1, math.min(Int.MaxValue.toLong, (group.bytes - 1) / size + 1)).toInt
   }
 

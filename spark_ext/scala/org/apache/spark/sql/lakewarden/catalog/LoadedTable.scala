@@ -17,6 +17,8 @@ import org.apache.spark.sql.types.StructType
   *   the schema to read or write with, field ids in the metadata (`IcebergSchema`)
   * @param metadata
   *   Iceberg's table metadata, governed properties in force among the properties
+  * @param writeSettings
+  *   how its files are to be written (`WriteSettings`), or what refuses a write
   * @param viewer
   *   for whom and by which rules it was loaded
   */
@@ -28,6 +30,7 @@ final case class LoadedTable(
     metadataLocation: String,
     schema: StructType,
     metadata: JsonNode,
+    writeSettings: JsonNode,
     viewer: Viewer) {
 
   def principal: String = viewer.principal

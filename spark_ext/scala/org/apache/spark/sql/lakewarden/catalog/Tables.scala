@@ -105,7 +105,7 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
     val table = LoadedTable(
       catalogName, ident.namespace.toSeq, ident.name, UUID.fromString(metadata.required("table-uuid").textValue),
       answer.path("metadata-location").asText, if (asOf.isEmpty) own else masksMayBeNull(own, config), metadata,
-      Viewer.of(config))
+      Answers.field(answer, "write-settings"), Viewer.of(config))
     TableHandle(table, users.client)
   }
 

@@ -47,8 +47,7 @@ private[lakewarden] final class GuardedScanBuilder(
     aggregates.nonEmpty
   }
 
-  private def writtenAsOrc: Boolean =
-    table.metadata.path("properties").path(DataFormat.Property).asText == DataFormat.Orc.name
+  private def writtenAsOrc: Boolean = table.writeSettings.path("format").asText == DataFormat.Orc.name
 
   override def pushedFilters(): Array[Filter] = pushed.toArray
 

@@ -52,14 +52,14 @@ private[read] final class PlanStream(table: String) {
 
   private def file(value: String => AnyRef, withoutLike: Int => Set[Int]): PlannedFile = {
     val deletes = Option(value("deletes")).exists(!_.asInstanceOf[JList[_]].isEmpty)
-    if (value("content") != Byte.box(0) || deletes) throw notYet("files with deleted rows", "deletes")
-    val format = value("file_format").toString
-    val known = DataFormat.All.find(_.name.equalsIgnoreCase(format))
+    if (value("content") != Byte.box(0) || deletes) throw LakewardenException.notSupportedYet(
+        s"The table $table has files with deleted rows, which are not supported.", "deletes",
+        "Rewrite the table with an engine that can read them.")
     val path = value("file_path").toString
     PlannedFile(
       path,
       Option(value("location")).fold(path)(_.toString),
-      known.getOrElse(throw notYet(s"files in the format $format", "file-format")),
+      DataFormat.named(value("file_format").toString),
       value("file_size_in_bytes").asInstanceOf[Long],
       value("record_count").asInstanceOf[Long],
       Option(value("algorithm")).map(_.toString),
@@ -81,10 +81,6 @@ private[read] final class PlanStream(table: String) {
     def bytes(name: String): Array[Byte] = Base64.getDecoder.decode(node.required(name).textValue)
     new TransportKey(bytes("id"), "scan", new Secret(bytes("key")))
   }
-
-  private def notYet(what: String, rule: String): LakewardenException = LakewardenException.notSupportedYet(
-    s"The table $table has $what, which are not supported.", rule,
-    "Rewrite the table with an engine that can read them.")
 }
 
 private object PlanStream {

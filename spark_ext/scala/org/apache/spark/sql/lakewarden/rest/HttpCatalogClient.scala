@@ -129,10 +129,7 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
     val status = answer.statusCode
     if (!error.path("lakewarden").isTextual)
       unavailable(s"The response is not from a Lakewarden catalog (HTTP status $status)", null)
-    else
-      new LakewardenException(
-        error.get("lakewarden").textValue, error.path("message").asText,
-        Option(error.get("rule")).map(_.asText), Option(error.get("hint")).map(_.asText))
+    else LakewardenException.of(error)
   }
 
   private def unanswered(cause: IOException): LakewardenException = new LakewardenException(

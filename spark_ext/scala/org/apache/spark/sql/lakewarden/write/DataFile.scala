@@ -3,6 +3,7 @@ package org.apache.spark.sql.lakewarden.write
 import com.fasterxml.jackson.databind.node.ObjectNode
 
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.lakewarden.LakewardenException
 
 /** One data file while it is written. */
 private[write] trait DataFile {
@@ -42,6 +43,12 @@ object DataFormat {
   }
 
   val All: Seq[DataFormat] = Seq(Parquet, Orc)
+
+  /** The format of this name. Throws `NotSupportedYet` for any other than Parquet and ORC. */
+  def named(name: String): DataFormat = All.find(_.name.equalsIgnoreCase(name))
+    .getOrElse(throw LakewardenException.notSupportedYet(
+      s"Files in the format $name are not supported.", "file-format",
+      "Rewrite the table with an engine that can read them."))
 
   /** The table property that says it. */
   val Property = "write.format.default"

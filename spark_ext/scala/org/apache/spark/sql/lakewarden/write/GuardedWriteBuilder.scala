@@ -61,7 +61,7 @@ private object GuardedWriteBuilder {
   */
 final class GuardedWrite(table: LoadedTable, target: CommitTarget) extends RequiresDistributionAndOrdering {
   private val layout = PartitionLayout.of(table.metadata, table.schema)
-  private val settings = WriteSettings.of(table.properties)
+  private val settings = WriteSettings.of(table.writeSettings)
 
   override def description: String = s"append to ${table.fullName}"
   override def toString: String = description
