@@ -6,13 +6,13 @@ neither KMS nor storage.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import typer
 
 from catalog.cli import output
 from catalog.cli.arguments import AsJson
-from catalog.cli.session import policies_in_force, settings_of
+from catalog.cli.session import policies_in_force, remote_of, settings_of
 
 app = typer.Typer(help="Show, check, test and change policies.", no_args_is_help=True)
 
@@ -23,14 +23,18 @@ DENIED: Final = 3
 @app.command(epilog="Example: lakewarden policy show")
 def show(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show the sources and the version of the policies in force. Fails if they cannot be evaluated."""
-    settings, found = settings_of(ctx), policies_in_force(ctx)
-    sources = [str(path) for path in (*settings.policies, *settings.encryption_rules)]
-    shown = {
-        "version": found.policies.version,
-        "encryption-version": found.encryption.version,
-        "revision": found.stored.version.revision,
-    }
+    remote = remote_of(ctx)
+    found = remote.ask("GET", ("policies",)) if remote else _state(ctx)
     if as_json:
-        output.document(shown | {"sources": sources})
-    else:
-        output.facts(shown | {f"source {n}": source for n, source in enumerate(sources, start=1)})
+        output.document(found)
+        return
+    sources, problem = found.pop("sources"), found.pop("problem")
+    output.facts(found | {f"source {n}": source for n, source in enumerate(sources, start=1)})
+    if problem is not None:
+        output.note(f"Newer policies are not in force: {problem}")
+
+
+def _state(ctx: typer.Context) -> dict[str, Any]:
+    from catalog.http.admin_models import PolicyState
+
+    return PolicyState.of(policies_in_force(ctx), settings_of(ctx), None).model_dump(mode="json")

@@ -1,44 +1,49 @@
 """`lakewarden policy list|get|put|remove|history`: manages the policies in the catalog's database.
 
-These commands need no policy, so that an operator can repair policies that are invalid or lock every user
-out. A change is recorded before it is made, and takes effect in a running service within seconds.
+On the catalog's host these commands need no policy, so that an operator can repair policies that are invalid
+or lock every user out. A change is recorded before it is made, and takes effect in a running service within
+seconds.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser
-from catalog.cli.session import calling, open_state, operating, settings_of
-from catalog.policy_store.kinds import Kind
+from catalog.cli.session import calling, open_state, operating, remote_of, settings_of
+from catalog.policy_store.kinds import MAX_STORED_SIZE, Kind
 from policy.errors import RequestInvalid
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from catalog.policy_store.changes import Prepared
-    from catalog.policy_store.documents import Change, Edit, PolicyDocuments
+    from catalog.policy_store.documents import PolicyDocuments
     from catalog.settings.catalog import Settings
 
 _ACTION: Final = "policy.change"
+_LATEST: Final = 2**62
+_DOCUMENTS: Final = ("policies", "documents")
+_COLUMNS: Final = ("kind", "name", "revision", "author", "changed-at", "sha256")
 
 _Kind = Annotated[Kind, typer.Option("--kind", help="Kind of the document.")]
 _Name = Annotated[str, typer.Argument(help="Name of the document.", show_default=False)]
 _Revision = Annotated[
     int | None,
-    typer.Option("--revision", min=1, help="Revision that you have seen. Leave it out for a new document."),
+    typer.Option(
+        "--revision", min=1, max=_LATEST, help="Revision that you have seen. Leave it out for a new document."
+    ),
 ]
 _SeenRevision = Annotated[
-    int | None, typer.Option("--revision", min=1, help="Revision that you have seen. Required.")
+    int | None, typer.Option("--revision", min=1, max=_LATEST, help="Revision that you have seen. Required.")
 ]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the effect without changing anything.")]
 _Force = Annotated[
@@ -51,13 +56,9 @@ _Force = Annotated[
 
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the policy documents in the catalog's database."""
-    with _open(ctx) as (_, documents, _):
-        found = documents.current()
-    listed = [_shown(each.change) for each in found.documents.values()]
-    if as_json:
-        output.document({"revision": found.version.revision, "documents": listed})
-    else:
-        _rows(listed)
+    remote = remote_of(ctx)
+    found = remote.ask("GET", _DOCUMENTS) if remote else _list(settings_of(ctx))
+    output.answer(found, "documents", _COLUMNS, as_json=as_json)
 
 
 def get(
@@ -65,23 +66,20 @@ def get(
     name: _Name,
     kind: _Kind = Kind.RANGER,
     revision: Annotated[
-        int | None, typer.Option("--revision", min=1, help="Revision to print. Default: the latest.")
+        int | None,
+        typer.Option("--revision", min=1, max=_LATEST, help="Revision to print. Default: the latest."),
     ] = None,
 ) -> None:
     """Print a policy document unchanged, and its revision on standard error."""
-    from catalog.policy_store.documents import DocumentId
-
-    document = DocumentId(kind, name)
-    with _open(ctx) as (_, documents, _):
-        found = documents.find(document, revision)
-    if found is None or found.content is None:
-        raise RequestInvalid(
-            f"There is no policy document {document}" + (f" of revision {revision}." if revision else "."),
-            rule="policy-document",
-            hint="Find its name and revisions with `lakewarden policy list` and `lakewarden policy history`.",
+    remote = remote_of(ctx)
+    if remote:
+        content, tag = remote.client().read(
+            ("admin", "v1", *_DOCUMENTS, kind.value, name), {"revision": revision}
         )
-    output.note(f"Revision {found.change.revision}, by {found.change.author}.")
-    output.content(found.content)
+        output.note(f"Revision {tag}.")
+    else:
+        content = _get(settings_of(ctx), kind, name, revision)
+    output.content(content)
 
 
 def put(
@@ -98,10 +96,7 @@ def put(
     as_json: AsJson = False,
 ) -> None:
     """Create or replace a policy document. Refused if the policies as a whole would be invalid."""
-    from catalog.policy_store.documents import DocumentId, Edit
-
-    edit = Edit(DocumentId(kind, name), _content(file), revision)
-    _change(ctx, edit, dry_run, force, as_user, as_json)
+    _change(ctx, _edit(kind, name, _content(file), revision), dry_run, force, as_user, as_json)
 
 
 def remove(
@@ -115,9 +110,7 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Remove a policy document. The history keeps its content."""
-    from catalog.policy_store.documents import DocumentId, Edit
-
-    _change(ctx, Edit(DocumentId(kind, name), None, revision), dry_run, force, as_user, as_json)
+    _change(ctx, _edit(kind, name, None, revision), dry_run, force, as_user, as_json)
 
 
 def history(
@@ -130,109 +123,144 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """List changes of policy documents, newest first."""
+    if remote := remote_of(ctx):
+        path = ("policies", "history") if name is None else (*_DOCUMENTS, kind.value, name, "history")
+        found = remote.ask("GET", path, query={"limit": limit})
+    else:
+        found = _history(settings_of(ctx), kind, name, limit)
+    if not as_json:
+        for each in found["changes"]:
+            each["sha256"] = each["sha256"] or "removed"
+    output.answer(found, "changes", _COLUMNS, as_json=as_json)
+
+
+def _list(settings: Settings) -> dict[str, Any]:
+    from catalog.http.policy_models import DocumentList
+
+    with _open(settings) as (_, documents):
+        return DocumentList.of(documents.current()).model_dump(mode="json")
+
+
+def _get(settings: Settings, kind: Kind, name: str, revision: int | None) -> bytes:
+    """What a document says, or said since a revision."""
+    from catalog.policy_store.documents import DocumentId
+
+    document = DocumentId(kind, name)
+    with _open(settings) as (_, documents):
+        found = documents.find(document, revision)
+    if found is None or found.content is None:
+        raise RequestInvalid(
+            f"There is no policy document {document}" + (f" of revision {revision}." if revision else "."),
+            rule="policy-document",
+            hint="Find its name and revisions with `lakewarden policy list` and `lakewarden policy history`.",
+        )
+    output.note(f"Revision {found.change.revision}, by {found.change.author}.")
+    return found.content
+
+
+def _history(settings: Settings, kind: Kind, name: str | None, limit: int) -> dict[str, Any]:
+    from catalog.http.policy_models import ChangeList
     from catalog.policy_store.documents import DocumentId
 
     document = None if name is None else DocumentId(kind, name)
-    with _open(ctx) as (_, documents, _):
-        listed = [_shown(each) for each in documents.history(document, limit=limit)]
-    if as_json:
-        output.document(listed)
-    else:
-        _rows(listed)
+    with _open(settings) as (_, documents):
+        return ChangeList.of(documents.history(document, limit=limit)).model_dump(mode="json")
 
 
 @contextmanager
-def _open(ctx: typer.Context) -> Iterator[tuple[Engine, PolicyDocuments, Settings]]:
+def _open(settings: Settings) -> Iterator[tuple[Engine, PolicyDocuments]]:
     from catalog.policy_store.documents import PolicyDocuments
 
-    settings = settings_of(ctx)
     with open_state(settings) as engine:
-        yield engine, PolicyDocuments(engine, settings.catalog.name), settings
+        yield engine, PolicyDocuments(engine, settings.catalog.name)
 
 
-def _content(file: Path) -> bytes:
-    """What a file says, up to one byte more than is accepted."""
-    from catalog.policy_store.documents import MAX_STORED_SIZE
+def _edit(kind: Kind, name: str, content: str | None, revision: int | None) -> dict[str, Any]:
+    """One change, as `/admin/v1` takes it."""
+    return {"kind": kind.value, "name": name, "content": content, "expected-revision": revision}
 
+
+def _content(file: Path) -> str:
+    """What a file says.
+
+    Raises:
+        RequestInvalid: it cannot be read, is too long, or is not in UTF-8.
+    """
     try:
         if str(file) == "-":
-            return sys.stdin.buffer.read(MAX_STORED_SIZE + 1)
-        with file.open("rb") as opened:
-            return opened.read(MAX_STORED_SIZE + 1)
+            data = sys.stdin.buffer.read(MAX_STORED_SIZE + 1)
+        else:
+            with file.open("rb") as opened:
+                data = opened.read(MAX_STORED_SIZE + 1)
+        if len(data) > MAX_STORED_SIZE:
+            raise _unusable(f"The file {file} has more than {MAX_STORED_SIZE} bytes.", "Split the document.")
+        return data.decode("utf-8")
     except OSError as error:
-        raise RequestInvalid(
-            f"The file {file} cannot be read: {error.strerror}.",
-            rule="policy-file",
-            hint="Give a file that you can read, or - for standard input.",
-        ) from error
+        problem = f"The file {file} cannot be read: {error.strerror}."
+        raise _unusable(problem, "Give a file that you can read, or - for standard input.") from error
+    except UnicodeDecodeError as error:
+        problem = f"The file {file} is not UTF-8 at byte {error.start}."
+        raise _unusable(problem, "Save the file as UTF-8.") from error
+
+
+def _unusable(problem: str, hint: str) -> RequestInvalid:
+    return RequestInvalid(problem, rule="policy-file", hint=hint)
 
 
 def _change(
-    ctx: typer.Context, edit: Edit, dry_run: bool, force: bool, as_user: str | None, as_json: bool
+    ctx: typer.Context,
+    edit: dict[str, Any],
+    dry_run: bool,
+    force: bool,
+    as_user: str | None,
+    as_json: bool,
 ) -> None:
+    body = {"changes": [edit], "dry-run": dry_run, "force": force}
+    if remote := remote_of(ctx, as_user):
+        answer = remote.ask("POST", ("policies", "changes"), body)
+    else:
+        answer = _changed(settings_of(ctx), body, as_user)
+    _show(answer, as_json)
+
+
+def _changed(settings: Settings, wanted: dict[str, Any], as_user: str | None) -> dict[str, Any]:
+    """Make a change without a policy, or with `dry-run` find out what it would do."""
     from catalog.authorization.tokens import TokenStore
+    from catalog.http.policy_models import ChangeBody, ChangedAnswer
     from catalog.policy_store.changes import PolicyChanges, reasons_of
     from catalog.policy_store.files import PolicyFiles
 
-    caller = calling(as_user)
-    with _open(ctx) as (engine, documents, settings):
+    body, caller = ChangeBody.model_validate(wanted), calling(as_user)
+    (edit,) = (each.to_edit() for each in body.changes)
+    with _open(settings) as (engine, documents):
         files = PolicyFiles(settings.policies, settings.encryption_rules)
-        tokens = TokenStore(engine)
-        name = settings.catalog.name
+        tokens, name = TokenStore(engine), settings.catalog.name
         changes = PolicyChanges(documents, files.read, None, tokens, name, lambda: datetime.now(UTC))
 
-        if dry_run:
+        if body.dry_run:
             prepared = changes.prepare([edit], caller, by_policy=False)
         else:
             with operating(engine, caller) as begin:
 
                 def record(prepared: Prepared) -> None:
-                    begin(_ACTION, f"policy {edit.id}", *reasons_of(prepared, force=force))
+                    begin(_ACTION, f"policy {edit.id}", *reasons_of(prepared, force=body.force))
 
-                prepared = changes.make([edit], caller, record, by_policy=False, force=force)
-    _show(prepared, dry_run, as_json)
+                prepared = changes.make([edit], caller, record, by_policy=False, force=body.force)
+    return ChangedAnswer.of(prepared, dry_run=body.dry_run).model_dump(mode="json")
 
 
-def _show(prepared: Prepared, dry_run: bool, as_json: bool) -> None:
-    revision = prepared.after.stored.version.revision
+def _show(answer: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        output.document(
-            {
-                "dry-run": dry_run,
-                "revision": revision,
-                "version": prepared.after.policies.version,
-                "encryption-version": prepared.after.encryption.version,
-                "changes": [_shown(each.change) for each in prepared.changed],
-                "effect": asdict(prepared.effect),
-                "lockout": prepared.lockout,
-            }
-        )
+        output.document(answer)
         return
-    lines = [(what, title) for what, titles in asdict(prepared.effect).items() for title in titles]
+    lines = [(what, title) for what, titles in answer["effect"].items() for title in titles]
     if lines:
         output.rows(("effect", "on"), lines)
-    if prepared.lockout is not None:
-        output.note(f"After this change, {prepared.lockout}.")
-    if not prepared.changed:
+    if answer["lockout"] is not None:
+        output.note(f"After this change, {answer['lockout']}.")
+    if not answer["changes"]:
         output.note("Nothing was changed: the document already has this content.")
-    elif dry_run:
-        output.note(f"Dry run: nothing was changed. The change would be revision {revision}.")
+    elif answer["dry-run"]:
+        output.note(f"Dry run: nothing was changed. The change would be revision {answer['revision']}.")
     else:
-        output.note(f"Changed the document: it has revision {revision}.")
-
-
-def _shown(change: Change) -> dict[str, object]:
-    return {
-        "kind": change.id.kind.value,
-        "name": change.id.name,
-        "revision": change.revision,
-        "sha256": change.sha256,
-        "author": change.author,
-        "request-id": change.request_id,
-        "changed": output.moment(change.changed_at),
-    }
-
-
-def _rows(listed: Sequence[dict[str, object]]) -> None:
-    columns = ("kind", "name", "revision", "author", "changed", "sha256")
-    output.rows(columns, [[each[column] or "removed" for column in columns] for each in listed])
+        output.note(f"Changed the document: it has revision {answer['revision']}.")

@@ -97,9 +97,15 @@ class Remote:
     url: str
     token_file: Path
 
-    def ask(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None = None) -> Any:
+    def ask(
+        self,
+        method: str,
+        path: Sequence[str],
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, object] | None = None,
+    ) -> Any:
         """See `Administration`; errors as in `CatalogClient.post`."""
-        return self.client().ask(method, ("admin", "v1", *path), body, again=False)
+        return self.client().ask(method, ("admin", "v1", *path), body, query, again=False)
 
     def client(self) -> CatalogClient:
         """What sends the requests.

@@ -109,10 +109,10 @@ class CatalogClient:
             raise not_the_catalog("not a JSON object")
         return cast(dict[str, Any] | None, document)
 
-    def read(self, path: Sequence[str], query: Mapping[str, object] | None = None) -> bytes:
-        """Ask for a document as it is, byte for byte. Errors as in `post`."""
+    def read(self, path: Sequence[str], query: Mapping[str, object] | None = None) -> tuple[bytes, str]:
+        """Ask for a document, byte for byte, with its `ETag` without quotes. Errors as in `post`."""
         with self._answer("GET", path, None, query) as answer:
-            return _whole(answer)
+            return _whole(answer), answer.headers.get("ETag", "").strip('"')
 
     @contextmanager
     def stream(self, path: Sequence[str], body: Mapping[str, Any]) -> Iterator[io.BufferedIOBase]:

@@ -18,6 +18,8 @@ from policy.privileges.requests import AccessRequest, Resource
 if TYPE_CHECKING:
     from catalog.authorization.tokens import IssuedToken, TokenInfo
     from catalog.maintenance.garbage import Garbage
+    from catalog.policy_store.in_force import InForce
+    from catalog.settings.catalog import Settings
 
 Names = Annotated[list[str], Field(max_length=1_000)]
 
@@ -102,6 +104,17 @@ class PolicyState(Answer):
     revision: int
     sources: list[str]
     problem: str | None
+
+    @classmethod
+    def of(cls, found: InForce, settings: Settings, problem: str | None) -> PolicyState:
+        """The policies as they are shown."""
+        return cls(
+            version=found.policies.version,
+            encryption_version=found.encryption.version,
+            revision=found.stored.version.revision,
+            sources=[str(path) for path in (*settings.policies, *settings.encryption_rules)],
+            problem=problem,
+        )
 
 
 class ResourceBody(OwnBody):

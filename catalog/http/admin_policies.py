@@ -23,18 +23,16 @@ from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.errors import NoSuchDocument
 from catalog.http.operations import ERRORS
 from catalog.http.policy_models import (
-    ChangeAnswer,
     ChangeBody,
     ChangedAnswer,
     ChangeList,
-    DocumentAnswer,
     DocumentList,
 )
 from catalog.http.routing import GuardedRoute
 from catalog.http.screening import policies, screened
 from catalog.policy_store.changes import Prepared, reasons_of
 from catalog.policy_store.delegation import Delegation
-from catalog.policy_store.documents import Change, DocumentId, Edit, Kind, StoredDocument
+from catalog.policy_store.documents import DocumentId, Edit, Kind, StoredDocument
 from catalog.service.services import Services
 from policy.decision import Decision
 from policy.errors import NotAuthorized, RequestInvalid
@@ -94,18 +92,14 @@ _Seen = Annotated[int | None, Depends(_if_match)]
 def list_documents(caller: CallerOf, services: ServicesOf) -> DocumentList:
     """All documents, without what they say."""
     require_service(services, caller, _READ, "policies")
-    found = services.policy_documents.current()
-    return DocumentList(
-        revision=found.version.revision,
-        documents=[DocumentAnswer.of(each) for each in found.documents.values()],
-    )
+    return DocumentList.of(services.policy_documents.current())
 
 
 @router.get("/policies/history")
 def show_all_history(caller: CallerOf, services: ServicesOf, limit: _Limit = 100) -> ChangeList:
     """The latest changes of all documents, newest first."""
     require_service(services, caller, _READ, "policies")
-    return _history(services.policy_documents.history(limit=limit))
+    return ChangeList.of(services.policy_documents.history(limit=limit))
 
 
 @router.get(f"{_DOCUMENT}/history")
@@ -114,7 +108,7 @@ def show_history(
 ) -> ChangeList:
     """The latest changes of one document, newest first."""
     require_service(services, caller, _READ, _about(document))
-    return _history(services.policy_documents.history(document, limit=limit))
+    return ChangeList.of(services.policy_documents.history(document, limit=limit))
 
 
 @router.get(
@@ -236,10 +230,6 @@ def _require(services: Services, caller: Caller, action: str, about: str, decisi
             rule=decision.reasons[0].rule,
             hint="Ask an administrator for `admin` on the service, or for policies with `delegateAdmin`.",
         )
-
-
-def _history(changes: Sequence[Change]) -> ChangeList:
-    return ChangeList(changes=[ChangeAnswer.of(each) for each in changes])
 
 
 def _about(document: DocumentId) -> str:

@@ -178,14 +178,8 @@ def clean_up(caller: CallerOf, services: ServicesOf) -> models.CleanUpDone:
 
 
 def _policy_state(services: Services) -> models.PolicyState:
-    found, settings = services.policies.in_force(), services.settings
-    return models.PolicyState(
-        version=found.policies.version,
-        encryption_version=found.encryption.version,
-        revision=found.stored.version.revision,
-        sources=[str(path) for path in (*settings.policies, *settings.encryption_rules)],
-        problem=services.policies.problem,
-    )
+    policies = services.policies
+    return models.PolicyState.of(policies.in_force(), services.settings, policies.problem)
 
 
 def _audit_entry(stored: audit_reading.StoredRecord) -> models.AuditEntry:

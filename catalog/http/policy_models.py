@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated
 
@@ -9,7 +10,7 @@ from pydantic import Field
 
 from catalog.http.base_models import Answer, OwnBody
 from catalog.policy_store.changes import MAX_EDITS, Effect, Prepared
-from catalog.policy_store.documents import Change, DocumentId, Edit, Kind, StoredDocument
+from catalog.policy_store.documents import Change, DocumentId, Edit, Kind, StoredDocument, StoredSet
 
 
 class DocumentAnswer(Answer):
@@ -44,6 +45,12 @@ class DocumentList(Answer):
     revision: int
     documents: list[DocumentAnswer]
 
+    @classmethod
+    def of(cls, found: StoredSet) -> DocumentList:
+        """The documents as they are listed."""
+        documents = [DocumentAnswer.of(each) for each in found.documents.values()]
+        return cls(revision=found.version.revision, documents=documents)
+
 
 class ChangeAnswer(Answer):
     """A change of a document; without `sha256`, it was removed."""
@@ -74,6 +81,11 @@ class ChangeList(Answer):
     """Changes, newest first."""
 
     changes: list[ChangeAnswer]
+
+    @classmethod
+    def of(cls, changes: Iterable[Change]) -> ChangeList:
+        """Changes as they are listed."""
+        return cls(changes=[ChangeAnswer.of(each) for each in changes])
 
 
 class EditBody(OwnBody):

@@ -24,11 +24,9 @@ from sqlalchemy.exc import IntegrityError
 from catalog.base.errors import CommitConflict
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_policy_document, lw_policy_set
+from catalog.policy_store.kinds import MAX_STORED_SIZE
 from catalog.policy_store.kinds import Kind as Kind
 from policy.errors import PolicyInvalid, RequestInvalid
-
-#: The maximum size of a stored document, in bytes. Files can be larger.
-MAX_STORED_SIZE: Final = 16 * 1024 * 1024
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _READS: Final = 3

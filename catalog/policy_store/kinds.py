@@ -1,6 +1,10 @@
-"""The kinds of policy documents, apart from the database: the command line names them without it."""
+"""The kinds of policy documents and their size, which the command line names without a database."""
 
 from enum import StrEnum
+from typing import Final
+
+#: The maximum size of a stored document, in bytes. Files can be larger.
+MAX_STORED_SIZE: Final = 16 * 1024 * 1024
 
 
 class Kind(StrEnum):

@@ -62,9 +62,9 @@ def test_what_was_said_before_is_kept_byte_for_byte(host: Host, file: Path, tmp_
     old = host.run("policy", "get", "readers", "--revision", "1")
     assert old.stdout_bytes == file.read_bytes() and "Revision 1" in old.stderr
     assert host.run("policy", "get", "readers").stdout_bytes == (tmp_path / "dave.json").read_bytes()
-    listed = host.json("policy", "history", "readers")
+    listed = host.json("policy", "history", "readers")["changes"]
     assert [(each["revision"], each["author"]) for each in listed] == [(2, "carol"), (1, os_user())]
-    assert host.json("policy", "history", "--limit", "1") == listed[:1]
+    assert host.json("policy", "history", "--limit", "1")["changes"] == listed[:1]
     assert listed[0]["sha256"] in host.run("policy", "list").stdout
     assert "readers" in host.run("policy", "history").stdout
     for missing in (("none",), ("readers", "--revision", "3"), ("readers", "--kind", "encryption")):
@@ -89,7 +89,7 @@ def test_a_dry_run_only_tells(host: Host, file: Path) -> None:
     assert (told["dry-run"], told["effect"]["added"]) == (True, ["policy 'sales readers'"])
     assert "nothing was changed" in host.run("policy", "put", "readers", file, "--dry-run").stderr
     host.run(*QUESTION, code=3)
-    assert host.json("policy", "history") == []
+    assert host.json("policy", "history")["changes"] == []
 
 
 def test_a_change_is_on_record_before_it_is_made(host: Host, file: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_change_is_on_record_before_it_is_made(host: Host, file: Path) -> None
         assert each["resource"] == "policy ranger/readers"
         assert [why["rule"] for why in each["reasons"]] == ["operator", "policy-effect", "policy-change"]
     assert (record["allowed"], begun["begun"]) == (True, True)
-    assert host.json("policy", "history")[0]["request-id"] == record["request_id"]
+    assert host.json("policy", "history")["changes"][0]["request-id"] == record["request_id"]
     assert "already has this content" in host.run("policy", "put", "readers", file).stderr
     assert host.json("audit", "show", "--limit", "1")[0] == record
 

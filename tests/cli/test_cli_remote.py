@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from catalog.cli.main import app
 from catalog.http.server import served
 from tests.support.host import ADMIN, Host
+from tests.support.lake import policy, tables
 from tests.support.lossy_proxy import lossy_proxy
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +72,7 @@ def test_both_ways_answer_the_same(laptop: Laptop) -> None:
     ):
         assert laptop.json(*command) == laptop.host.json(*command, *_AS_ADMIN), command
         assert laptop.run(*command).stdout == laptop.host.run(*command, *_AS_ADMIN).stdout, command
-    for command in (("key", "masters"),):
+    for command in (("key", "masters"), ("policy", "list"), ("policy", "show"), ("policy", "history")):
         assert laptop.json(*command) == laptop.host.json(*command), command
 
 
@@ -121,6 +122,28 @@ def test_tokens_are_issued_shown_once_and_revoked(laptop: Laptop) -> None:
     assert token not in laptop.run("token", "revoke", token, code=2).stderr
     for command in (("list",), ("issue", "eve"), ("revoke", listed["id"])):
         refused = laptop.run("token", *command, user="mallory", code=1)
+        assert "mallory is not authorized" in refused.stderr, command
+
+
+def test_policies_are_kept_byte_for_byte(laptop: Laptop, tmp_path: Path) -> None:
+    granted = policy("readers", tables("sales"), {"bob": ["select"]}, description="gr\u00fcn \u009b31m")
+    file = tmp_path / "readers.json"
+    file.write_text(json.dumps({"policies": [granted]}, ensure_ascii=False, indent=1), "utf-8")
+    put = ("policy", "put", "readers", str(file))
+    assert laptop.json(*put, "--dry-run")["effect"]["added"] == ["policy 'readers'"]
+    assert "revision 1" in laptop.run(*put).stderr
+    assert laptop.host.run("policy", "get", "readers").stdout_bytes == file.read_bytes()
+    found = laptop.run("policy", "get", "readers")
+    assert (found.stdout_bytes, found.stderr) == (file.read_bytes(), "Revision 1.\n")
+    (change,) = laptop.json("policy", "history", "readers")["changes"]
+    assert (change["author"], change["revision"]) == (ADMIN, 1)
+    assert laptop.json("policy", "list") == laptop.host.json("policy", "list")
+    assert "revision 1" in laptop.run("policy", "remove", "readers", code=1).stderr
+    laptop.run("policy", "remove", "readers", "--revision", "1")
+    assert "removed" in laptop.run("policy", "history", "--limit", "1").stdout
+    laptop.run("policy", "get", "readers", code=1)
+    for command in (("list",), ("get", "readers"), ("history",), ("put", "readers", str(file)), ("show",)):
+        refused = laptop.run("policy", *command, user="mallory", code=1)
         assert "mallory is not authorized" in refused.stderr, command
 
 
@@ -185,7 +208,9 @@ import sys
 from typer.testing import CliRunner
 from catalog.cli.main import app
 service = ["--url", "http://127.0.0.1:1", "--token-file", sys.argv[1]]
-for words in ("key list db.t", "key masters", "table show db.t", "token issue bob", "token list"):
+for words in (
+    "key list db.t", "key masters", "table show db.t", "token issue bob", "token list", "policy show", "policy list"
+):
     said = CliRunner().invoke(app, [*service, *words.split()]).stderr
     assert "cannot be reached" in said or "might have taken effect" in said, said
 heavy = "alembic fastapi sqlalchemy starlette uvicorn pyarrow pyspark yaml"
