@@ -5,7 +5,7 @@ Each service gets it whole, and beside it only the services that it uses. `catal
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,10 +13,13 @@ from sqlalchemy import Engine
 
 from catalog.audit.checkpoints import Signer
 from catalog.audit.trail import AuditTrail
-from catalog.authorization.authorizer import Authorizer
+from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.authorization.standard_clients import StandardClients
+from catalog.authorization.table_access import require_on
 from catalog.authorization.tokens import TokenStore
+from catalog.base.identifiers import TableName
 from catalog.db.clock import DatabaseClock
+from catalog.db.engine import read
 from catalog.envelope.peks import PekCache
 from catalog.keyring.keyring import Keyring
 from catalog.kms.calls import CountedKms
@@ -28,9 +31,13 @@ from catalog.rules.encryption_policy import EncryptionPolicy
 from catalog.settings.catalog import Settings
 from catalog.snapshot_checks.added_files import AddedFiles
 from catalog.snapshot_checks.inspection import Inspector
+from catalog.state import claims
 from catalog.state.invocations import Invocations
 from catalog.state.pointers import SqlPointerStore
+from catalog.state.table_state import TableRecord
 from catalog.storage.base import Storage
+from policy.location.location import Location
+from policy.privileges.operations import On
 
 
 @dataclass(frozen=True)
@@ -70,3 +77,20 @@ class ServiceContext:
     def master_key_id(self) -> str:
         """The master key of tables that name none."""
         return self.settings.kms.default_master_key_id
+
+    def on(self, caller: Caller, name: TableName) -> On:
+        """Return a table with its owner, as what a caller's operation is about."""
+        return caller.on(name, self.loader.owner(name))
+
+    def require(self, caller: Caller, operation: str, name: TableName) -> None:
+        """Require the privileges of an operation on a table.
+
+        Raises:
+            NotAuthorized: they are not granted.
+        """
+        require_on(self.authorizer, caller, operation, str(name), self.on(caller, name))
+
+    def overlapping(self, record: TableRecord, locations: Iterable[Location]) -> list[TableRecord]:
+        """Return the other tables whose locations overlap one of these."""
+        with read(self.engine) as connection:
+            return claims.overlapping_any(connection, self.catalog, locations, record.id, self.now_ms())

@@ -121,17 +121,6 @@ def sees_paths(authorizer: Authorizer, on: On) -> bool:
     return authorizer.decide(required("table.alter", on)).allowed
 
 
-def require(
-    authorizer: Authorizer, loader: TableLoader, caller: Caller, operation: str, name: TableName
-) -> None:
-    """Require the privileges of an operation on a table of any owner.
-
-    Raises:
-        NotAuthorized: they are not granted.
-    """
-    require_on(authorizer, caller, operation, str(name), caller.on(name, loader.owner(name)))
-
-
 def require_on(authorizer: Authorizer, caller: Caller, operation: str, about: str, on: On) -> None:
     """Require the privileges of an operation, all or any of them as its row says.
 

@@ -34,9 +34,8 @@ from catalog.rules.openable import check_commit
 from catalog.rules.table_changes import Changes
 from catalog.snapshot_checks.branches import Rollback, rollbacks, sets_retention
 from catalog.snapshot_checks.inspection import Origin, require_parents
-from catalog.state import claims, table_state
+from catalog.state import table_state
 from catalog.state.idempotency import succeeds_unchanged
-from catalog.state.table_state import TableRecord
 from policy.encryption.epochs import PekRef
 from policy.encryption.file_formats import FileFormat, written_format
 from policy.errors import LocationNotAllowed, MetadataTampered
@@ -132,7 +131,8 @@ class Committer:
         governs = changes.governs or begins or wanted.allowed != table.governed.allowed
         change_rules.refuse_mixture(changes, table.name, governs=governs)
         verdict = self._context.encryption.of_change(table, metadata, wanted.spec)
-        overlaps, former = self._overlaps(table.record, changes), former_names(table, metadata)
+        moved = [Location.parse(text) for text in changes.locations]
+        overlaps, former = self._context.overlapping(table.record, moved), former_names(table, metadata)
         require_parents(table, metadata)
         taken_back = rollbacks(table.metadata, metadata)
         if any(each.head is not None for each in taken_back) or sets_retention(table.metadata, metadata):
@@ -183,7 +183,7 @@ class Committer:
 
     def _may_write(self, caller: Caller, name: TableName) -> None:
         """Refuse those who may neither write nor alter before anything is told of the table."""
-        either = required("table.commit", caller.on(name, self._context.loader.owner(name)))
+        either = required("table.commit", self._context.on(caller, name))
         self._context.authorizer.screen(caller, "table.commit", str(name), *either)
 
     def _drops_protection(self, caller: Caller, table: LoadedTable, taken_back: list[Rollback]) -> bool:
@@ -204,14 +204,6 @@ class Committer:
         own = record.location if record.default_location else None
         requests = [each for operation in sorted(changes.operations) for each in required(operation, on)]
         return requests + changing(on, wanted, moved, own, unprotects=unprotects)
-
-    def _overlaps(self, record: TableRecord, changes: Changes) -> list[TableRecord]:
-        """Other tables that a location which the commit sets overlaps."""
-        moved = [Location.parse(text) for text in changes.locations]
-        with read(self._context.engine) as connection:
-            return claims.overlapping_any(
-                connection, self._context.catalog, moved, record.id, self._context.now_ms()
-            )
 
     def _next_governed(
         self, table: LoadedTable, wanted: Requested, metadata: TableMetadata, begins: bool

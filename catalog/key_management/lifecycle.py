@@ -207,7 +207,7 @@ class KeyLife:
         """What an operation needs on a table; on what is left of a dropped one, to administer the catalog."""
         if isinstance(whose, UUID):
             return required("key.dropped", On.service(caller.principal, self._context.catalog))
-        return required(operation, caller.on(whose, self._context.loader.owner(whose)), masters)
+        return required(operation, self._context.on(caller, whose), masters)
 
     def _record(self, whose: Whose) -> TableRecord:
         with read(self._context.engine) as connection:

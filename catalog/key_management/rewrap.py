@@ -142,7 +142,7 @@ class KeyRewrap:
             CommitConflict: commits came first again and again.
             MetadataUnsealed, MetadataTampered, DecryptionRefused: the table cannot be trusted.
         """
-        on = caller.on(name, self._context.loader.owner(name))
+        on = self._context.on(caller, name)
         self._context.authorizer.screen(caller, "key.rewrap", str(name), *required("key.rewrap", on))
         with self._context.authorizer.recorded(caller, "key.rewrap", str(name)):
             table = self._context.loader.load_sealed(name)

@@ -61,7 +61,7 @@ class KeyRotation:
             KeyNotUsable, KmsUnavailable: a key is disabled, or its master key cannot be used.
             CommitConflict: commits came first again and again.
         """
-        on = caller.on(name, self._context.loader.owner(name))
+        on = self._context.on(caller, name)
         self._context.authorizer.screen(caller, "key.rotate", str(name), *required("key.rotate", on))
         with self._context.authorizer.recorded(caller, "key.rotate", str(name)):
             granted = set[tuple[str, ...]]()

@@ -1,13 +1,6 @@
 """Serves keys to Hadoop and ORC clients: policies decide each use, which is recorded before it happens.
 
-| use | permission on the key |
-|---|---|
-| metadata, versions | any |
-| generate, re-encrypt | use |
-| decrypt | release |
-| create, roll | rotate |
-| disable, enable | destroy |
-
+- The rows `door.*` of `policy.privileges.operations` say which privilege on the key each use requires.
 - Writers of ORC make their keys by decrypting (`encrypted_keys`), so they need `release` too; the KMS
   endpoint cannot tell them from readers.
 - Material of versions never leaves; Hadoop's KMS would hand it to every user who can `GET` it.

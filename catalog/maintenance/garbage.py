@@ -24,7 +24,6 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from catalog.authorization import table_access as access_rules
 from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict
@@ -98,7 +97,7 @@ class GarbageCollector:
             StorageUnavailable: storage does not answer; a part can be removed.
         """
         tell = progress or _silent
-        access_rules.require(self._context.authorizer, self._context.loader, caller, _ACTION, name)
+        self._context.require(caller, _ACTION, name)
         with self._context.authorizer.recorded(caller, _ACTION, str(name)):
             table = self._context.loader.load_sealed(name)
             with read(self._context.engine) as connection:

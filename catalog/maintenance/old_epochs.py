@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from catalog.authorization import table_access as access_rules
 from catalog.authorization.authorizer import Caller
 from catalog.base.identifiers import TableName
 from catalog.commits.conflicts import made_anew
@@ -75,7 +74,7 @@ class OldEpochs:
             MetadataUnsealed, MetadataTampered, LocationNotAllowed, DecryptionRefused: the table cannot be
                 trusted, so that it is not known what is left.
         """
-        access_rules.require(self._context.authorizer, self._context.loader, caller, "table.epochs", name)
+        self._context.require(caller, "table.epochs", name)
         with self._context.authorizer.recorded(caller, "table.epochs", str(name), show_path=False):
             return self._report(self._context.loader.load_sealed(name))
 
@@ -88,7 +87,7 @@ class OldEpochs:
             CommitConflict: commits came first again and again.
             as `report` otherwise.
         """
-        access_rules.require(self._context.authorizer, self._context.loader, caller, _FORBID, name)
+        self._context.require(caller, _FORBID, name)
         with self._context.authorizer.recorded(caller, _FORBID, str(name)):
             return made_anew(
                 lambda: self._context.loader.load_sealed(name), lambda table: self._forbidden(caller, table)

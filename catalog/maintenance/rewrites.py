@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table.snapshots import Snapshot
 
-from catalog.authorization import table_access as access_rules
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import authorize, resolve, view_of
+from catalog.authorization.table_access import require_on
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.iceberg.manifests import ManifestContent
@@ -124,7 +124,7 @@ class Rewriter:
                 trusted.
         """
         authorizer = self._context.authorizer.settled()
-        access_rules.require(authorizer, self._context.loader, caller, ACTION, name)
+        require_on(authorizer, caller, ACTION, str(name), self._context.on(caller, name))
         with authorizer.recorded(caller, ACTION, str(name), show_path=False):
             table = self._context.loader.load_sealed(name)
             require_written_version(table.metadata, table.name)

@@ -143,7 +143,7 @@ class Planner:
     def _planned(self, caller: Caller, name: TableName, request: ScanRequest, records: Records) -> Plan:
         # Columns and masks are decided in several steps, all by the same policies.
         authorizer = self._context.authorizer.settled(records)
-        on = caller.on(name, self._context.loader.owner(name))
+        on = self._context.on(caller, name)
         _require_sight(authorizer, caller, name, on)
         see_paths = sees_paths(authorizer, on)
         with authorizer.recorded(caller, "table.plan", str(name), show_path=see_paths):

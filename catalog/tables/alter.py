@@ -83,7 +83,7 @@ class Alterer:
             as `Committer.commit` otherwise.
         """
         # Nothing about the columns is revealed to callers who cannot alter them.
-        on = caller.on(name, self._context.loader.owner(name))
+        on = self._context.on(caller, name)
         self._context.authorizer.screen(caller, "table.commit", str(name), *required("table.alter", on))
 
         def look() -> LoadedTable:
@@ -97,7 +97,7 @@ class Alterer:
         requirements, updates = _commit_of(table, changes)
         if updates:
             return self._committer.commit(caller, name, requirements, updates)
-        requests = required("table.alter", caller.on(name, self._context.loader.owner(name)))
+        requests = required("table.alter", self._context.on(caller, name))
         self._context.authorizer.require(caller, "table.commit", table.name, requests)
         succeeds_unchanged(table.metadata_location)
         return table

@@ -22,14 +22,13 @@ from catalog.authorization.table_access import overlap_requests
 from catalog.base.errors import NoSuchNamespace, TableExists
 from catalog.base.identifiers import TableName, slug
 from catalog.context import ServiceContext
-from catalog.db.engine import read
 from catalog.iceberg import layout
 from catalog.iceberg.metadata import WRITTEN_FORMAT_VERSION
 from catalog.reading import loading
 from catalog.rules import governance
 from catalog.rules.governance import Requested
 from catalog.rules.openable import check_new_table
-from catalog.state import claims, table_state
+from catalog.state import table_state
 from catalog.state.table_state import TableRecord, TableState
 from policy.encryption import governed as governed_names
 from policy.encryption.file_formats import written_format
@@ -137,10 +136,7 @@ class Drafter:
         record = draft.record
         own = record.location if record.default_location else None
         claimed = (record.location, *draft.write_paths)
-        with read(self._context.engine) as connection:
-            others = claims.overlapping_any(
-                connection, self._context.catalog, claimed, record.id, self._context.now_ms()
-            )
+        others = self._context.overlapping(record, claimed)
         requests = [
             *required(action, caller.on(record.name)),
             *changing(caller.on(record.name, record.owner), draft.wanted, claimed, own),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from catalog.authorization import table_access as access_rules
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import every_name, refuse_masks, selects
 from catalog.base import crash_points
@@ -77,7 +76,7 @@ class Lifecycle:
 
     def _renamed(self, caller: Caller, source: TableName, target: TableName, both: str) -> LoadedTable:
         """Load the table, and check that the caller can rename it."""
-        on = caller.on(source, self._context.loader.owner(source))
+        on = self._context.on(caller, source)
         requests = renaming(on, target)
         if not self._context.authorizer.decide(requests).allowed:
             self._context.authorizer.require(caller, "table.rename", both, requests)
@@ -99,7 +98,7 @@ class Lifecycle:
             NotAuthorized: DROP on the table is needed.
             NoSuchTable: there is no such governed table.
         """
-        self._require(caller, "table.drop", name)
+        self._context.require(caller, "table.drop", name)
         self._bury(self._context.loader.record(name), purge=False)
 
     def purge(self, caller: Caller, name: TableName) -> int:
@@ -113,7 +112,7 @@ class Lifecycle:
             as `drop`; MetadataTampered or MetadataUnsealed, where it is not known which files are the
             table's.
         """
-        self._require(caller, "table.purge", name)
+        self._context.require(caller, "table.purge", name)
         with self._context.authorizer.recorded(caller, "table.purge", str(name)):
             table = self._context.loader.load_sealed(name)
             own, foreign = self._files(table)
@@ -162,9 +161,6 @@ class Lifecycle:
         """Return whether all files below a table's location are its own."""
         with read(self._context.engine) as connection:
             return not claims.is_shared(connection, self._context.catalog, record, self._context.now_ms())
-
-    def _require(self, caller: Caller, action: str, name: TableName) -> None:
-        access_rules.require(self._context.authorizer, self._context.loader, caller, action, name)
 
     def _bury(self, record: TableRecord, *, purge: bool) -> None:
         with write(self._context.engine) as connection:

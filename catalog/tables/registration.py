@@ -70,7 +70,7 @@ class Registration:
             as `register`; NoSuchTable if the pointer store does not know it.
         """
         with self._context.authorizer.recorded(caller, "table.adopt", str(name)):
-            self._require(caller, "table.adopt", name)
+            self._context.require(caller, "table.adopt", name)
             pointer = self._context.pointers.load(name)
             if pointer is None:
                 raise NoSuchTable(
@@ -90,7 +90,7 @@ class Registration:
             MetadataUnsealed: the table is or was encrypted; only metadata that came through the catalog
             counts. LocationNotAllowed, MetadataTampered, …: the metadata breaks a rule.
         """
-        on = caller.on(name, self._context.loader.owner(name))
+        on = self._context.on(caller, name)
         self._context.authorizer.require(caller, "table.reseal", str(name), required("table.alter", on))
         with self._context.authorizer.recorded(caller, "table.reseal", str(name)):
             table = self._context.loader.load(name)
@@ -125,7 +125,7 @@ class Registration:
             NotAuthorized: ALTER on the table is needed.
             MetadataTampered: the sealed metadata itself was changed.
         """
-        self._require(caller, "table.restore", name)
+        self._context.require(caller, "table.restore", name)
         with self._context.authorizer.recorded(caller, "table.restore", str(name)):
             record = self._context.loader.record(name)
             with read(self._context.engine) as connection:
@@ -141,9 +141,6 @@ class Registration:
                 self._context.pointers.swap(name, pointer, seal.metadata_location)
             crash_points.point("restore:pointer-moved")
             return self._context.loader.load_sealed(name)
-
-    def _require(self, caller: Caller, action: str, name: TableName) -> None:
-        access_rules.require(self._context.authorizer, self._context.loader, caller, action, name)
 
     def _register(self, caller: Caller, action: str, name: TableName, location: Location) -> LoadedTable:
         first = [
@@ -201,10 +198,7 @@ class Registration:
         table_rules.check_ordinary_properties(metadata.properties, table)
         table_rules.check_table_location(location, table)
         paths = [location, *table_rules.write_paths(metadata.properties)]
-        with read(self._context.engine) as connection:
-            others = claims.overlapping_any(
-                connection, self._context.catalog, paths, record.id, self._context.now_ms()
-            )
+        others = self._context.overlapping(record, paths)
         requests = [*first, *storage_requests(caller.on(record.name, record.owner), paths, exempt)]
         hidden = access_rules.overlap_requests(caller, others)
         self._context.authorizer.require(caller, action, table, requests, hidden=hidden)

@@ -13,7 +13,6 @@ from uuid import uuid4
 
 from sqlalchemy import Engine
 
-from catalog.authorization import table_access as access_rules
 from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict
@@ -74,7 +73,7 @@ class TableWrites:
 
     def begin(self, caller: Caller, name: TableName) -> WriteSession:
         """See `Writes.begin`."""
-        access_rules.require(self._context.authorizer, self._context.loader, caller, "table.write", name)
+        self._context.require(caller, "table.write", name)
         with self._context.authorizer.recorded(caller, "table.write", str(name)):
             return made_anew(
                 lambda: self._context.loader.load_sealed(name), lambda table: self._begun(caller, table)
@@ -104,7 +103,7 @@ class TableWrites:
             RequestInvalid: the table is gone.
         """
         name = self.name(row)
-        access_rules.require(self._context.authorizer, self._context.loader, caller, "table.write", name)
+        self._context.require(caller, "table.write", name)
         return Granted(name)
 
     def name(self, row: WriteRow) -> TableName:

@@ -50,6 +50,15 @@ def _any(*access: str) -> Needs:
 _LOADING: Final = _any("select", "update", "alter")
 _ADMIN: Final = _all("admin")
 
+_ADMINISTRATION: Final = (
+    *("admin.encryption-report", "admin.sweep"),
+    *("admin.policies", "admin.policies.change", "admin.policies.check"),
+    *("admin.policies.read", "admin.policies.reload"),
+    *("admin.token.issue", "admin.token.list", "admin.token.revoke"),
+    *("admin.master-key.list", "admin.master-key.create", "admin.master-key.disable"),
+    *("admin.master-key.enable", "admin.master-key.rotate", "admin.master-key.rewrap"),
+)
+
 OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
     {
         # On a name that no table has yet, so that nobody owns it.
@@ -104,22 +113,7 @@ OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
         "audit.verify": _all("audit"),
         "audit.prune": _ADMIN,
         "key.dropped": _ADMIN,
-        "admin.encryption-report": _ADMIN,
-        "admin.policies": _ADMIN,
-        "admin.policies.change": _ADMIN,
-        "admin.policies.check": _ADMIN,
-        "admin.policies.read": _ADMIN,
-        "admin.policies.reload": _ADMIN,
-        "admin.token.issue": _ADMIN,
-        "admin.token.list": _ADMIN,
-        "admin.token.revoke": _ADMIN,
-        "admin.master-key.list": _ADMIN,
-        "admin.master-key.create": _ADMIN,
-        "admin.master-key.disable": _ADMIN,
-        "admin.master-key.enable": _ADMIN,
-        "admin.master-key.rotate": _ADMIN,
-        "admin.master-key.rewrap": _ADMIN,
-        "admin.sweep": _ADMIN,
+        **dict.fromkeys(_ADMINISTRATION, _ADMIN),
         # On a key of the KMS endpoint. What shows that a key exists: the first is named if all are missing.
         "door.metadata": _any("release", "use", "rotate", "destroy"),
         "door.create": _all("rotate"),

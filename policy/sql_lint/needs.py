@@ -1,21 +1,25 @@
-"""What a statement needs, collected: requests to the policies, and what has to hold beside.
+"""What a statement needs, collected: requests to the policies, what is read, and what has to hold beside.
 
-Where the owner of a table is not known, a request says so, and is judged for the owner and for others.
+Where the owner of a table is not known, a request says so, and is judged for the owner and for others. Which
+columns a query reads of which table is worked out as far as the tables are known; else every column that it
+can read is required.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from policy.identifiers import TableName
-from policy.privileges.operations import On, required
+from policy.privileges.operations import On, loading, required
 from policy.privileges.requests import AccessRequest
 from policy.sql_lint.context import LintContext, TableFacts
+from policy.sql_lint.cursor import Name
 from policy.sql_lint.denials import Refusal
+from policy.sql_lint.functions import BUILT_IN
 from policy.sql_lint.names import Names
-from policy.sql_lint.statements import Query
+from policy.sql_lint.statements import DescribeTable, Query
 from policy.visible import KnownTable
 
 #: Owner in requests on a table whose owner is not known; no user has this name.
@@ -95,3 +99,89 @@ class Needs:
     def _any(self, requests: Iterable[AccessRequest]) -> None:
         """One of these requests has to be granted."""
         self.needed.append(tuple(requests))
+
+    def describe_table(self, statement: DescribeTable) -> None:
+        """Loading a table's metadata: any of several rights lets one do it."""
+        name = self.names.table(statement.name)
+        facts = self.known(name)
+        self._any(loading(self._on(name, facts), facts.columns or ()))
+
+    def read(self, query: Query) -> None:
+        """What a query reads, and the code that it runs."""
+        for each in query.functions:
+            self._function(each)
+        tables = [None if self._view(each) else self.names.table(each) for each in query.tables]
+        facts = [_NO_FACTS if each is None else self.known(each) for each in tables]
+        paths = _paths(query, facts)
+        for number, name in enumerate(tables):
+            if name is not None:
+                whole = number in query.whole or not paths[number]
+                self._columns(name, facts[number], None if whole else paths[number])
+
+    def _function(self, name: str) -> None:
+        """A function that the engine does not bring along; the catalog's own are none of them."""
+        if name.lower().removeprefix(f"{self.context.catalog.lower()}.") not in BUILT_IN:
+            self.code(name)
+
+    def _view(self, name: Name) -> bool:
+        """Whether a name is that of a temporary view; then everything is asked for that the view reads."""
+        found = self.views.get(name[0].lower()) if len(name) == 1 else None
+        if found is None:
+            return False
+        names, query = found
+        inner = replace(self, names=names, views={k: v for k, v in self.views.items() if v is not found})
+        inner.read(query)
+        return True
+
+    def _columns(self, name: TableName, facts: TableFacts, paths: set[tuple[str, ...]] | None) -> None:
+        """What loading the table takes, and the right to read columns of it; None for all."""
+        if paths is None:
+            if facts.columns is None:
+                raise Refusal(
+                    "columns-unknown",
+                    f"The query reads every column of {name}, whose columns are unknown.",
+                    "List the columns, or pass --live to look them up.",
+                )
+            paths = {(each,) for each in facts.columns}
+        self._any(loading(self._on(name, facts), sorted({path[0] for path in paths})))
+        self._selected(name, facts, paths)
+
+    def _selected(self, name: TableName, facts: TableFacts, paths: set[tuple[str, ...]]) -> None:
+        """What a user has to see of columns, so that they are read as they are."""
+        read = dict.fromkeys(each for path in sorted(paths) for each in _known_as(path, facts))
+        self.needed.append(Read(name, facts.owner, facts.known, tuple(read)))
+        if facts.nested is None:
+            self.assumed.append(f"no policy denies a nested field of {name}")
+
+
+_NO_FACTS: Final = TableFacts(None)
+
+
+def _known_as(path: Name, facts: TableFacts) -> Iterator[str]:
+    """The names by which the table knows what is read; a path that it does not know may read the column."""
+    names = {each.lower(): each for each in (*(facts.columns or ()), *(facts.nested or ()))}
+    read = ".".join(path)
+    if facts.nested is not None and len(path) > 1 and read.lower() not in names:
+        yield names.get(path[0].lower(), path[0])
+    yield names.get(read.lower(), read)
+
+
+def _paths(query: Query, facts: Sequence[TableFacts]) -> list[set[Name]]:
+    """The columns, and the fields in them, that a query reads of each of its tables."""
+    paths: list[set[Name]] = [set() for _ in facts]
+    for reference in query.columns:
+        holders = [number for number in reference.tables if _may_have(facts[number], reference.path[0])]
+        if not holders and not reference.optional:
+            raise Refusal(
+                "column",
+                f"No table in the query has a column {reference.path[0][:80]!a}.",
+                "Correct the column name.",
+            )
+        for number in holders:
+            paths[number].add(reference.path)
+    return paths
+
+
+def _may_have(facts: TableFacts, column: str) -> bool:
+    """Spark finds columns whatever the case of their names."""
+    return facts.columns is None or column.lower() in {each.lower() for each in facts.columns}

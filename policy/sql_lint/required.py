@@ -27,7 +27,7 @@ from policy.privileges.operations import On, changing, renaming, required
 from policy.sql_lint import changes, protection
 from policy.sql_lint.context import TableFacts
 from policy.sql_lint.denials import Refusal
-from policy.sql_lint.reading_needs import ReadingNeeds
+from policy.sql_lint.needs import Needs
 from policy.sql_lint.statements import (
     AlterColumns,
     AlterProperties,
@@ -53,7 +53,7 @@ _ON_NAMESPACES: Final = {
 
 
 @dataclass
-class RequiredPrivileges(ReadingNeeds):
+class RequiredPrivileges(Needs):
     """Collects what any statement needs, statement by statement."""
 
     def create_table(self, statement: CreateTable) -> tuple[TableName, TableFacts]:
