@@ -6,7 +6,7 @@ once, open and check what is brought, land. The pointer's compare-and-swap decid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyiceberg.exceptions import CommitFailedException
@@ -36,6 +36,7 @@ from catalog.snapshot_checks.branches import Rollback, rollbacks, sets_retention
 from catalog.snapshot_checks.inspection import Origin, require_parents
 from catalog.state import table_state
 from catalog.state.idempotency import succeeds_unchanged
+from catalog.state.seals import Digest
 from policy.encryption.epochs import PekRef
 from policy.encryption.file_formats import FileFormat, written_format
 from policy.errors import LocationNotAllowed, MetadataTampered
@@ -66,6 +67,7 @@ class Committer:
         *,
         force: bool = False,
         origin: Origin = Origin.CLIENT,
+        written: Mapping[str, Digest] | None = None,
         under: int | None = None,
     ) -> LoadedTable:
         """Take one commit.
@@ -77,6 +79,7 @@ class Committer:
             updates: what to change.
             force: narrow the allowed list although live snapshots then cannot be read any more.
             origin: who made the snapshots; a client's summary does not say what only the catalog may say.
+            written: digests of what the catalog wrote for this commit; see `Inspector.commit`.
             under: the governed version that the commit was built under; None if that does not matter.
 
         Raises:
@@ -100,7 +103,7 @@ class Committer:
             )
             _check_identity(metadata, table)
             check_commit(table.metadata, metadata, self._context.now_ms(), table.name)
-            return self._take(caller, table, changes, metadata, force, origin)
+            return self._take(caller, table, changes, metadata, force, origin, written)
 
     def _take(
         self,
@@ -110,6 +113,7 @@ class Committer:
         metadata: TableMetadata,
         force: bool,
         origin: Origin,
+        written: Mapping[str, Digest] | None,
     ) -> LoadedTable:
         wanted = governance.for_change(
             table.governed,
@@ -162,7 +166,7 @@ class Committer:
         self._context.standard_clients.require_new(caller, "table.commit", table.record.name, governed.spec)
         if governs and not force:
             self._refuse_breaking(table, judged)
-        files = self._context.inspector.commit(judged, metadata, origin)
+        files = self._context.inspector.commit(judged, metadata, origin, written)
         published = self._publisher.publish(
             Publication(
                 record=table.record,

@@ -22,16 +22,16 @@ from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, write_manifest
-from pyiceberg.schema import Schema
+from pyiceberg.manifest import ManifestEntry
 
 from catalog.envelope.data_keys import rewrap_deks, same_deks
 from catalog.envelope.file_ids import FileIdentity
 from catalog.envelope.key_metadata import KeyMetadata
 from catalog.envelope.key_metadata_columns import read_forms
 from catalog.envelope.peks import Pek
-from catalog.iceberg.manifests import ManifestContent, ManifestListEntry, data_files
-from catalog.iceberg.metadata import WRITTEN_FORMAT_VERSION, metadata_directory
+from catalog.iceberg.manifests import ManifestContent, ManifestListEntry, manifest_entries
+from catalog.iceberg.manifests.writing import encode_manifest
+from catalog.iceberg.metadata import metadata_directory
 from catalog.keyring.keyring import Keyring
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest, SnapshotReader
@@ -39,7 +39,6 @@ from catalog.snapshot_checks.entries import DELETED, check_no_bounds
 from catalog.state.seals import Digest
 from catalog.storage.base import Storage
 from catalog.storage.errors import ObjectExists
-from catalog.storage.guarded_io import GuardedFileIO
 from policy.encryption.epochs import PekRef, check_sealed_file
 from policy.errors import (
     EncryptionPolicyViolation,
@@ -49,7 +48,6 @@ from policy.errors import (
     NotSupportedYet,
     Refused,
 )
-from policy.location.allow_list import AllowList
 from policy.location.location import Location
 
 #: The latest version of each PEK, by the PEK's id.
@@ -58,7 +56,6 @@ Targets = Mapping[UUID, PekRef]
 _EXISTING: Final = 0
 #: What differs between an entry and its copy, and is looked at by itself.
 _CHANGED: Final = frozenset({"status", "key_metadata"})
-_NUMBERS: Final = ["snapshot_id", "sequence_number", "file_sequence_number"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,30 +165,16 @@ class ManifestRewriter:
             return None
 
     def _written(self, task: _Task, path: Location) -> Rewritten:
-        table, manifest = task.table, task.manifest
-        io = GuardedFileIO(
-            self._storage,
-            table=table.name,
-            allowed=table.governed.allowed,
-            writable=AllowList.of([metadata_directory(table.metadata)]),
-        )
+        table = task.table
         metadata = [
             None
             if old is None
             else rewrap_deks(KeyMetadata.parse(old), file, task.peks, task.targets).to_bytes()
             for old, file in _files(table, task.entries)
         ]
-        schema = manifest.decoded.header.schema_json
-        with write_manifest(
-            WRITTEN_FORMAT_VERSION,
-            table.metadata.specs()[manifest.listed.partition_spec_id],
-            table.metadata.schema() if schema is None else Schema.model_validate_json(schema),
-            io.new_output(path.original),
-            manifest.listed.added_snapshot_id,
-            "deflate",
-        ) as writer:
-            for entry in _entries(manifest, task.entries, metadata):
-                writer.add_entry(entry)
+        self._storage.create(
+            path, encode_manifest(table.metadata, _entries(task.manifest, task.entries, metadata))
+        )
         return self._checked(task, path)
 
     def _checked(self, task: _Task, path: Location) -> Rewritten:
@@ -246,14 +229,11 @@ def _files(table: LoadedTable, entries: pa.Table) -> list[tuple[bytes | None, Fi
 
 def _entries(manifest: OpenManifest, entries: pa.Table, metadata: list[bytes | None]) -> list[ManifestEntry]:
     """The live entries of a manifest as existing ones, with other key metadata."""
-    place = entries.schema.get_field_index("key_metadata")
-    keyed = entries.set_column(place, "key_metadata", pa.array(metadata, pa.binary()))
-    decoded = replace(manifest.decoded, entries=keyed, statistics=_live_statistics(manifest))
-    files = data_files(decoded, range(keyed.num_rows), manifest.listed.partition_spec_id)
-    return [
-        ManifestEntry.from_args(status=ManifestEntryStatus.EXISTING, **numbers, data_file=file)
-        for numbers, file in zip(entries.select(_NUMBERS).to_pylist(), files, strict=True)
-    ]
+    existing = pa.array([_EXISTING] * entries.num_rows, pa.int8())
+    for name, values in (("key_metadata", pa.array(metadata, pa.binary())), ("status", existing)):
+        entries = entries.set_column(entries.schema.get_field_index(name), name, values)
+    decoded = replace(manifest.decoded, entries=entries, statistics=_live_statistics(manifest))
+    return manifest_entries(decoded, entries, range(entries.num_rows), manifest.listed.partition_spec_id)
 
 
 def _live_statistics(manifest: OpenManifest) -> pa.Table:

@@ -12,15 +12,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pyiceberg.manifest import write_manifest_list
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 
 from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
@@ -28,22 +26,19 @@ from catalog.base.errors import CommitConflict
 from catalog.base.identifiers import TableName
 from catalog.commits.conflicts import made_anew
 from catalog.commits.publish import Publication, Publisher
+from catalog.commits.snapshot_producer import MadeSnapshot, SnapshotProducer
 from catalog.context import ServiceContext
 from catalog.iceberg.manifests import ManifestListEntry
-from catalog.iceberg.metadata import WRITTEN_FORMAT_VERSION, metadata_directory, require_written_version
+from catalog.iceberg.metadata import require_written_version
 from catalog.key_management.manifests import ManifestRewriter, Rewritten, Targets, used_versions
 from catalog.reading.loading import LoadedTable
 from catalog.rules import table_changes as change_rules
 from catalog.snapshot_checks.inspection import Origin
-from catalog.state.seals import Digest, FileKind, SealedFile
-from catalog.storage.guarded_io import GuardedFileIO
-from catalog.writes.table_writes import PEK_ID
-from catalog.writes.written_files import manifest_file, moved
+from catalog.state.seals import Digest
+from catalog.writes.written_files import PEK_ID
 from policy.decision import Decision, Reason
 from policy.encryption.epochs import PekRef
-from policy.errors import CommitStateUnknown, LakewardenError, MetadataTampered
-from policy.location.allow_list import AllowList
-from policy.location.location import Location
+from policy.errors import CommitStateUnknown, LakewardenError
 from policy.privileges.operations import required
 
 _TOTALS: Final = "total-"
@@ -83,11 +78,12 @@ def _silent(_: Progress) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Built:
-    """A snapshot whose manifest list is written, with the manifests whose keys were compared, by path."""
+    """A snapshot whose manifest list is stored, with the digests of it and of the manifests whose keys were
+    compared, by path.
+    """
 
-    snapshot: Snapshot
-    updates: tuple[TableUpdate, ...]
-    checked: Mapping[str, Digest]
+    made: MadeSnapshot
+    written: Mapping[str, Digest]
     relies: frozenset[PekRef]
     done: RewrappedBranch
 
@@ -214,75 +210,34 @@ class KeyRewrap:
         targets: Targets,
         lost: int,
     ) -> _Built:
-        metadata = table.metadata
-        snapshot_id, number = metadata.new_snapshot_id(), metadata.next_sequence_number()
+        producer = SnapshotProducer(self._context, table, branch, head)
         new = {path: each for path, each in written.items() if each is not None}
         replaced = [new[entry.manifest_path] for entry in listed if entry.manifest_path in new]
-        brought = {path: each.brought_by(snapshot_id, number) for path, each in new.items()}
-        entries = tuple(brought.get(entry.manifest_path, entry) for entry in listed)
+        brought = {
+            path: each.brought_by(producer.snapshot_id, producer.sequence_number)
+            for path, each in new.items()
+        }
         done = RewrappedBranch(
             branch,
-            snapshot_id,
+            producer.snapshot_id,
             len(replaced),
             sum(each.listed.existing_files_count or 0 for each in replaced),
             lost,
         )
-        path = self._write_list(table, head, snapshot_id, number, entries)
+        made = producer.of_manifests(
+            [brought.get(entry.manifest_path, entry) for entry in listed],
+            _summary(head, done, len(listed) - len(replaced), targets),
+            {},
+        )
         crash_points.point("rewrap:listed")
-        snapshot = Snapshot(
-            snapshot_id=snapshot_id,
-            parent_snapshot_id=head.snapshot_id,
-            manifest_list=path.original,
-            sequence_number=number,
-            timestamp_ms=max(self._context.now_ms(), metadata.last_updated_ms),
-            summary=_summary(head, done, len(listed) - len(replaced), targets),
-            schema_id=metadata.current_schema_id,
-        )
-        checked = {each.listed.manifest_path: each.digest for each in replaced}
-        updates = (AddSnapshotUpdate(snapshot=snapshot), moved(metadata.refs[branch], branch, snapshot_id))
+        written_files = {each.listed.manifest_path: each.digest for each in replaced} | dict(made.written)
         relies = frozenset[PekRef]().union(*(each.later for each in replaced))
-        return _Built(snapshot, updates, checked, relies, done)
-
-    def _write_list(
-        self,
-        table: LoadedTable,
-        head: Snapshot,
-        snapshot_id: int,
-        number: int,
-        entries: tuple[ManifestListEntry, ...],
-    ) -> Location:
-        """Write a manifest list, and read it back."""
-        directory = metadata_directory(table.metadata)
-        path = directory.child(f"snap-{snapshot_id}-0-rewrap.avro")
-        allowed = table.governed.allowed
-        io = GuardedFileIO(
-            self._context.storage, table=table.name, allowed=allowed, writable=AllowList.of([directory])
-        )
-        with write_manifest_list(
-            WRITTEN_FORMAT_VERSION,
-            io.new_output(path.original),
-            snapshot_id,
-            head.snapshot_id,
-            number,
-            "deflate",
-        ) as writer:
-            writer.add_manifests([manifest_file(entry) for entry in entries])
-        data = self._context.reader.fetch(allowed, path.original, table.name, "manifest list")
-        if self._context.reader.decode_list(allowed, data, path.original, table) != entries:
-            raise MetadataTampered(
-                "The manifest list changed after it was written.",
-                table=table.name,
-                path=path.original,
-                rule="rewrapped-list",
-                hint="Ask an administrator to check which users write to the table's directory.",
-            )
-        return path
+        return _Built(made, written_files, relies, done)
 
     def _publish(self, caller: Caller, table: LoadedTable, built: _Built) -> None:
-        metadata = change_rules.apply(table.metadata, built.updates, table.metadata_location, table.name)
+        metadata = change_rules.apply(table.metadata, built.made.updates, table.metadata_location, table.name)
         try:
-            files = self._context.inspector.commit(table, metadata, Origin.REWRAP)
-            _require_checked(files, built, table)
+            files = self._context.inspector.commit(table, metadata, Origin.REWRAP, built.written)
             self._publisher.publish(
                 Publication(
                     record=table.record,
@@ -300,7 +255,7 @@ class KeyRewrap:
             raise
         except LakewardenError:
             # The manifests stay: the next attempt takes them up.
-            self._context.storage.delete(Location.parse(built.snapshot.manifest_list))
+            built.made.discard(self._context.storage)
             raise
 
     def _record(self, caller: Caller, table: LoadedTable, done: RewrappedBranch) -> None:
@@ -316,22 +271,6 @@ def _branches(metadata: TableMetadata) -> list[str]:
     return sorted(
         name for name, ref in metadata.refs.items() if ref.snapshot_ref_type is SnapshotRefType.BRANCH
     )
-
-
-def _require_checked(files: Sequence[SealedFile], built: _Built, table: LoadedTable) -> None:
-    """What is sealed of manifests are the bytes whose keys were compared.
-
-    Raises:
-        MetadataTampered: a manifest was changed since.
-    """
-    brought = {each.path: each.digest for each in files if each.kind is FileKind.MANIFEST}
-    if brought != built.checked:
-        raise MetadataTampered(
-            "The rewritten manifest changed after it was compared.",
-            table=table.name,
-            rule="rewrapped-manifest",
-            hint="Ask an administrator to check which users write to the table's directory.",
-        )
 
 
 def _summary(head: Snapshot, done: RewrappedBranch, kept: int, targets: Targets) -> Summary:

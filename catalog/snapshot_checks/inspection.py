@@ -56,7 +56,7 @@ from catalog.snapshot_checks.entries import (
 )
 from catalog.state.pointers import MAX_LOCATION_LENGTH
 from catalog.state.seals import Digest, FileKind, SealedFile
-from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, MetadataInvalid
+from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, MetadataInvalid, MetadataTampered
 
 
 class Origin(Enum):
@@ -89,7 +89,11 @@ class Inspector:
         self._added_files = added_files
 
     def commit(
-        self, table: LoadedTable, metadata: TableMetadata, origin: Origin = Origin.CLIENT
+        self,
+        table: LoadedTable,
+        metadata: TableMetadata,
+        origin: Origin = Origin.CLIENT,
+        written: Mapping[str, Digest] | None = None,
     ) -> tuple[SealedFile, ...]:
         """Check what `metadata` adds to the table's current metadata.
 
@@ -97,6 +101,8 @@ class Inspector:
             table: the table as it is, sealed; the commit has to fit its governed properties.
             metadata: the metadata to be committed.
             origin: who made the snapshots.
+            written: digests of the manifests and manifest lists that the catalog wrote for this commit, by
+                path; None if a client wrote them.
 
         Returns:
             what has to be sealed.
@@ -119,6 +125,8 @@ class Inspector:
             fresh = self._snapshot(table, metadata, snapshot, known, files, origin)
             added += [newly_added(each.entries).select(ADDED_COLUMNS) for each in fresh]
             known[snapshot.snapshot_id] = snapshot
+        if written is not None:
+            _require_written(files, written, table.name)
         self._added_files.check(added, table.name)
         return tuple(files.values())
 
@@ -331,6 +339,24 @@ class Inspector:
                 rule="plaintext-statistics",
                 hint="Commit without statistics files for this table.",
             )
+
+
+def _require_written(files: Mapping[str, SealedFile], written: Mapping[str, Digest], table: str) -> None:
+    """Check that the bytes that were checked are those that the catalog wrote.
+
+    Raises:
+        MetadataTampered: a file was changed since.
+    """
+    found = {path: file.digest for path, file in files.items()}
+    if found != written:
+        changed = sorted(path for path in {*found, *written} if found.get(path) != written.get(path))
+        raise MetadataTampered(
+            "A manifest or manifest list changed after the catalog wrote it.",
+            table=table,
+            path=changed[0],
+            rule="written-files",
+            hint="Ask an administrator to check which users write to the table's directory.",
+        )
 
 
 def require_parents(table: LoadedTable, metadata: TableMetadata) -> None:

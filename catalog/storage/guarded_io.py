@@ -8,7 +8,6 @@ Rules:
 - Every object that is handed out as a whole passes the `verify` hook first, on the very bytes that are handed
   out. pyiceberg reads metadata, manifest lists and manifests as a whole, whatever their names, and data files
   in pieces. So a manifest cannot escape the hook by being named like a data file.
-- Every whole object written is reported to the `on_write` hook, on the very bytes that were stored.
 - Whole objects are bounded in size. Nothing is ever overwritten, even where pyiceberg asks for it.
 
 pyiceberg keeps a cache of manifest *list entries*, for the whole process and by path alone. It does not keep
@@ -58,7 +57,6 @@ class GuardedFileIO(FileIO):
         allowed: AllowList,
         writable: AllowList,
         verify: Hook | None = None,
-        on_write: Hook | None = None,
         limit: int = METADATA_LIMIT,
     ) -> None:
         """Binds a storage to one table's lists.
@@ -69,7 +67,6 @@ class GuardedFileIO(FileIO):
             allowed: the locations that may be read.
             writable: the locations in which objects may be created and deleted.
             verify: called before the bytes of a whole object are handed out.
-            on_write: called after a metadata file, manifest list or manifest was stored.
             limit: most bytes of a whole object.
         """
         super().__init__()
@@ -78,7 +75,6 @@ class GuardedFileIO(FileIO):
         self._allowed = allowed
         self._writable = writable
         self._verify = verify
-        self._on_write = on_write
         self._limit = limit
 
     def new_input(self, location: str) -> InputFile:
@@ -124,11 +120,6 @@ class GuardedFileIO(FileIO):
         if self._verify is not None:
             self._verify(location.canonical, data)
         return data
-
-    def _store_whole(self, location: Location, data: bytes) -> None:
-        self._storage.create(location, data)
-        if self._on_write is not None:
-            self._on_write(location.canonical, data)
 
 
 class _GuardedInput(InputFile):
@@ -214,7 +205,7 @@ class _GuardedOutput(OutputFile):
 
 
 class _WholeOutput:
-    """Collects a metadata file in memory; stores and reports it when the stream is closed.
+    """Collects a metadata file in memory; stores it when the stream is closed.
 
     After a refused write, or a failed `with` block, closing stores nothing.
     """
@@ -240,7 +231,7 @@ class _WholeOutput:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            self._files._store_whole(self._where, bytes(self._data))
+            self._files._storage.create(self._where, bytes(self._data))
 
     def __enter__(self) -> _WholeOutput:
         return self

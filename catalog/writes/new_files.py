@@ -33,6 +33,8 @@ from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, NotSupp
 from policy.location.location import Location
 
 T = TypeVar("T")
+#: Has the fields of delete files; `SnapshotProducer` leaves out what is written for no version 2 table.
+_FILE_VERSION: Final = 3
 _FORMATS: Final = {"parquet": FileFormat.PARQUET, "orc": FileFormat.ORC, "avro": FileFormat.AVRO}
 
 
@@ -130,6 +132,7 @@ def data_file_of(
     epoch = table.governed.epochs.current
     hidden = protected_fields(epoch.spec, epoch.columns)
     data_file = DataFile.from_args(
+        _FILE_VERSION,
         content=DataFileContent.DATA,
         file_path=file.path,
         file_format=file_format,

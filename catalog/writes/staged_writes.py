@@ -18,6 +18,7 @@ from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, TableExists
 from catalog.base.identifiers import TableName
 from catalog.commits.publish import Publication, Publisher
+from catalog.commits.snapshot_producer import MadeSnapshot
 from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.envelope.peks import PekRecord
@@ -38,10 +39,8 @@ from catalog.writes.table_writes import (
     new_session,
     of_write,
     require_allowed,
-    summary_of,
 )
-from catalog.writes.transport import rewrapper_of
-from catalog.writes.written_files import Built, SnapshotBuilder
+from catalog.writes.written_files import make_snapshot
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
 from policy.location.location import Location
 from policy.privileges.tables import write_paths
@@ -64,7 +63,6 @@ class StagedWrites:
         self._context = context
         self._log = log
         self._drafter = drafter
-        self._builder = SnapshotBuilder(context.reader, context.storage)
         self._publisher = Publisher(context)
 
     def begin(self, caller: Caller, new: NewTable) -> WriteSession:
@@ -136,11 +134,7 @@ class StagedWrites:
         _require_first(files, str(granted.name))
         self._drafter.require_free(granted.name)
         table = self._table(row, granted.name)
-        keys = rewrapper_of(self._context.keyring, table, row)
-        built = self._builder.build(table, files, row.prefix, keys, summary_of(files, row, table))
-        crash_points.point("write:built")
-        self._log.announce(row, built.snapshot_id)
-        crash_points.point("write:announced")
+        built = make_snapshot(self._context, self._log, table, row, files)
         try:
             return self._create(caller, table, built, granted)
         except CommitStateUnknown:
@@ -168,10 +162,12 @@ class StagedWrites:
         crash_points.point("clear:forgotten")
         return (row.prefix, record.location) if record.default_location and not others else (row.prefix,)
 
-    def _create(self, caller: Caller, table: LoadedTable, built: Built, granted: Granted) -> LoadedTable:
+    def _create(
+        self, caller: Caller, table: LoadedTable, built: MadeSnapshot, granted: Granted
+    ) -> LoadedTable:
         metadata = change_rules.apply(table.metadata, built.updates, None, table.name)
         self._drafter.check_rules(granted.name, metadata, table.governed.spec)
-        files = self._context.inspector.commit(table, metadata, Origin.WRITE)
+        files = self._context.inspector.commit(table, metadata, Origin.WRITE, built.written)
         published = self._publisher.publish(
             Publication(
                 record=table.record,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 from uuid import uuid4
 
 from sqlalchemy import Engine
@@ -19,6 +18,7 @@ from catalog.base.errors import CommitConflict
 from catalog.base.identifiers import TableName
 from catalog.commits.committer import Committer
 from catalog.commits.conflicts import made_anew
+from catalog.commits.snapshot_producer import MadeSnapshot
 from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.envelope.parquet_key_tools import StockKey
@@ -32,15 +32,11 @@ from catalog.state import seals, table_state
 from catalog.state.table_state import TableState
 from catalog.writes.new_files import FileCommit
 from catalog.writes.sessions import SealedTransport, WriteLog, WriteRow, WriteSession
-from catalog.writes.transport import make_transport, rewrapper_of, stock_keys_of
-from catalog.writes.written_files import Built, SnapshotBuilder
-from policy.encryption.epochs import PekRef, encrypts_equally
+from catalog.writes.transport import make_transport, stock_keys_of
+from catalog.writes.written_files import WRITE_ID, make_snapshot
+from policy.encryption.epochs import encrypts_equally
 from policy.errors import KeyNotUsable, LocationNotAllowed, RequestInvalid
 from policy.location.location import Location
-
-#: Snapshot summary entry that says which write a snapshot comes from.
-WRITE_ID: Final = "lakewarden.write-id"
-PEK_ID: Final = "encryption.pek-id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +64,6 @@ class TableWrites:
     def __init__(self, context: ServiceContext, log: WriteLog, committer: Committer) -> None:
         self._context = context
         self._log = log
-        self._builder = SnapshotBuilder(context.reader, context.storage)
         self._committer = committer
 
     def begin(self, caller: Caller, name: TableName) -> WriteSession:
@@ -129,21 +124,16 @@ class TableWrites:
     def publish(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
         """Commit the files, on top of whatever was committed meanwhile."""
 
-        def look() -> tuple[LoadedTable, Built | None]:
+        def look() -> tuple[LoadedTable, MadeSnapshot | None]:
             table = of_write(self._context.loader.load_sealed(granted.name), row)
             crash_points.point("write:looked")
             return table, None if self._published(table, row) else self._build(table, row, files)
 
         return made_anew(look, lambda seen: self._commit(caller, *seen))
 
-    def _build(self, table: LoadedTable, row: WriteRow, files: FileCommit) -> Built:
+    def _build(self, table: LoadedTable, row: WriteRow, files: FileCommit) -> MadeSnapshot:
         self._require_written_alike(table, row)
-        keys = rewrapper_of(self._context.keyring, table, row)
-        built = self._builder.build(table, files, row.prefix, keys, summary_of(files, row, table))
-        crash_points.point("write:built")
-        self._log.announce(row, built.snapshot_id)
-        crash_points.point("write:announced")
-        return built
+        return make_snapshot(self._context, self._log, table, row, files)
 
     def _require_written_alike(self, table: LoadedTable, row: WriteRow) -> None:
         """The write's files are encrypted as the table was when it began; that has to be so still.
@@ -166,7 +156,7 @@ class TableWrites:
                 hint="Begin a new write, and write the rows again.",
             )
 
-    def _commit(self, caller: Caller, table: LoadedTable, built: Built | None) -> LoadedTable:
+    def _commit(self, caller: Caller, table: LoadedTable, built: MadeSnapshot | None) -> LoadedTable:
         """Commit what was built; nothing was where the write has landed before."""
         if built is None:
             return table
@@ -177,6 +167,7 @@ class TableWrites:
                 built.requirements,
                 built.updates,
                 origin=Origin.WRITE,
+                written=built.written,
                 under=table.governed.version,
             )
         except CommitConflict:
@@ -272,13 +263,6 @@ def require_allowed(table: LoadedTable, directory: Location) -> None:
             rule=decision.reasons[0].rule,
             hint="Add the directory to read.allowed.data.paths, or change write.data.path.",
         )
-
-
-def summary_of(files: FileCommit, row: WriteRow, table: LoadedTable) -> dict[str, str]:
-    """The entries of a write's snapshot summary: the engine's, and the catalog's own."""
-    refs: tuple[PekRef, ...] = table.governed.epochs.current.peks
-    keys = {PEK_ID: ",".join(str(ref.pek_id) for ref in refs)} if refs else {}
-    return {**files.summary, WRITE_ID: row.id, **keys}
 
 
 def of_write(table: LoadedTable, row: WriteRow) -> LoadedTable:

@@ -26,10 +26,12 @@ from tests.support.attacker import (
     entry,
     local,
     new_id,
+    read_list,
     sql,
     updates,
 )
 from tests.support.lake import BOB
+from tests.support.tables import Engine
 
 POINTS = ["checked", "metadata-written", "prepared", "pointer-moved", "promoted"]
 
@@ -145,6 +147,27 @@ def test_metadata_swapped_between_load_and_commit(siege: Siege) -> None:
     local(attacker.pointer()).write_bytes(good)
     table.append(OWN_ROWS)
     assert attacker.loaded().seal is not None
+
+
+@pytest.mark.parametrize("what", ["manifest", "manifest list"])
+def test_files_of_a_write_exchanged_before_they_are_checked(siege: Siege, what: str) -> None:
+    """What is sealed of a write is what the catalog wrote, and not another snapshot that is as good."""
+    attacker, lake = siege.attacker, siege.lake
+    write = Engine.begin(lake, table_name(["bobs"], "mine"), BOB)
+
+    def exchange() -> None:
+        path = newest(attacker, "snap-*.avro")
+        snapshot_id = int(path.name.split("-")[1])
+        listed = [each for each in read_list(f"file://{path}") if each.added_snapshot_id != snapshot_id]
+        planted = entry(data_file(f"{attacker.location}/data/planted.parquet"))
+        at = f"file://{newest(attacker, '*-m0.avro')}" if what == "manifest" else None
+        manifest = attacker.manifest([planted], snapshot_id, at=at)
+        attacker.snapshot([*listed, manifest], snapshot_id, at=f"file://{path}")
+
+    with crash_points.hooked(at("write:announced", exchange)), pytest.raises(MetadataTampered) as refused:
+        write.commit(FileCommit("append", (write.file(),)), BOB)
+    assert refused.value.rule == "written-files"
+    assert [each.data_file.record_count for each in attacker.entries()] == [OWN_ROWS.num_rows]
 
 
 def test_manifest_edited_while_a_write_is_built_from_it(

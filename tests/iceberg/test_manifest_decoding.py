@@ -40,7 +40,7 @@ from catalog.iceberg.manifests import (
     decode_manifest,
     decode_manifest_list,
     inherit,
-    read_entries,
+    manifest_entries,
 )
 from catalog.iceberg.manifests.statistics import bounded_fields
 from policy.errors import MetadataInvalid
@@ -59,19 +59,30 @@ from tests.support.manifest_samples import (
 )
 
 PATH = "s3://lake/t/metadata/m.avro"
+#: Fields of data files that pyiceberg does not read.
+SINCE_3 = [None] * 4
 
 
 def listed(directory: Path, manifest: Any) -> Any:
     return decode_manifest_list(write_sample_list(directory, [manifest]), path=PATH, format_version=2)[0]
 
 
+def entries_of(data: bytes, entry: Any) -> list[Any]:
+    """All entries of a manifest, as pyiceberg's objects."""
+    decoded = decode_manifest(data, path=PATH)
+    numbered = inherit(decoded, entry)
+    return manifest_entries(decoded, numbered, range(numbered.num_rows), entry.partition_spec_id)
+
+
 @pytest.mark.parametrize("codec", ["null", "deflate", "zstandard"])
 def test_entries_are_those_that_pyiceberg_reads(tmp_path: Path, codec: str) -> None:
     data, manifest = write_sample(tmp_path, 150, codec)
     expected = manifest.fetch_manifest_entry(PyArrowFileIO(), discard_deleted=False)
-    found = read_entries(data, listed(tmp_path, manifest))
+    found = entries_of(data, listed(tmp_path, manifest))
     assert [entry._data[:4] for entry in found] == [[entry.status, SNAPSHOT, 5, 5] for entry in expected]
-    assert [file_values(e.data_file) for e in found] == [file_values(e.data_file) for e in expected]
+    assert [file_values(e.data_file) for e in found] == [
+        [*values, *SINCE_3, spec] for *values, spec in (file_values(e.data_file) for e in expected)
+    ]
 
 
 def file_values(file: Any) -> list[Any]:
@@ -94,8 +105,10 @@ def test_the_layout_in_blocks_does_not_matter(tmp_path: Path, codec: str, interv
 def test_few_and_many_entries_take_different_ways_to_the_same_values(tmp_path: Path, count: int) -> None:
     data, manifest = write_sample(tmp_path, count)
     expected = manifest.fetch_manifest_entry(PyArrowFileIO())
-    found = read_entries(data, listed(tmp_path, manifest))
-    assert [file_values(e.data_file) for e in found] == [file_values(e.data_file) for e in expected]
+    found = entries_of(data, listed(tmp_path, manifest))
+    assert [file_values(e.data_file) for e in found] == [
+        [*values, *SINCE_3, spec] for *values, spec in (file_values(e.data_file) for e in expected)
+    ]
 
 
 def test_zstandard_frames_that_do_not_announce_their_size_are_read() -> None:
@@ -139,7 +152,7 @@ def test_every_type_of_partition_value_is_typed(tmp_path: Path) -> None:
         sample_file(3, partition=Record(*(None for _ in values))),
     ]
     data, manifest = write_sample(tmp_path, 2, schema=Schema(*fields), spec=spec, files=files)
-    found = read_entries(data, listed(tmp_path, manifest))
+    found = entries_of(data, listed(tmp_path, manifest))
     assert list(found[0].data_file.partition._data) == [expected for _, _, expected in values.values()]
     assert list(found[1].data_file.partition._data) == [None] * len(values)
 

@@ -1,4 +1,4 @@
-"""Decodes Iceberg manifest lists and manifests within limits, from untrusted bytes into Arrow."""
+"""Iceberg manifest lists and manifests: decodes untrusted bytes into Arrow within limits; writes them."""
 
 from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
 from catalog.iceberg.manifests.cache import ManifestCache
@@ -10,7 +10,7 @@ from catalog.iceberg.manifests.manifest_list import (
     PartitionSummary,
     decode_manifest_list,
 )
-from catalog.iceberg.manifests.rows import data_files, read_entries
+from catalog.iceberg.manifests.rows import data_files, manifest_entries
 from catalog.iceberg.manifests.statistics import FieldStatistics
 
 __all__ = [
@@ -29,5 +29,5 @@ __all__ = [
     "decode_manifest_list",
     "inherit",
     "inherit_each",
-    "read_entries",
+    "manifest_entries",
 ]

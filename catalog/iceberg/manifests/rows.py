@@ -15,12 +15,9 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus
 from pyiceberg.typedef import Record
 
-from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
-from catalog.iceberg.manifests.inheritance import inherit
-from catalog.iceberg.manifests.manifest import DecodedManifest, decode_manifest
-from catalog.iceberg.manifests.manifest_list import ManifestListEntry
+from catalog.iceberg.manifests.manifest import DecodedManifest
 
-#: Written as version 2: fields that only version 3 has are left out, as in pyiceberg's reader.
+#: `first_row_id`, `content_offset` and `content_size_in_bytes` are left out: version 2 does not have them.
 _PLAIN: Final = (
     "file_path",
     "record_count",
@@ -29,7 +26,10 @@ _PLAIN: Final = (
     "split_offsets",
     "equality_ids",
     "sort_order_id",
+    "referenced_data_file",
 )
+_FILE_VERSION: Final = 3
+_NUMBERS: Final = ["status", "snapshot_id", "sequence_number", "file_sequence_number"]
 _UUID_BYTES: Final = 16
 
 
@@ -50,33 +50,28 @@ def data_files(decoded: DecodedManifest, rows: Sequence[int], spec_id: int) -> l
     for row, statistics, partition in zip(plain, maps, partitions, strict=True):
         row["content"] = DataFileContent(row["content"])
         row["file_format"] = FileFormat(row["file_format"])
-        file = DataFile.from_args(**row, **statistics, partition=Record(*partition))
+        file = DataFile.from_args(_FILE_VERSION, **row, **statistics, partition=Record(*partition))
         file.spec_id = spec_id
         made.append(file)
     return made
 
 
-def read_entries(
-    data: bytes, entry: ManifestListEntry, *, limits: DecodeLimits = DEFAULT_LIMITS
+def manifest_entries(
+    decoded: DecodedManifest, numbered: pa.Table, rows: Sequence[int], spec_id: int
 ) -> list[ManifestEntry]:
-    """Return all entries of a manifest, including deleted ones, with values inherited from the manifest list.
+    """Return some entries of a manifest.
 
     Args:
-        data: the whole manifest.
-        entry: its entry in the manifest list.
-        limits: bounds on decoding.
-
-    Raises:
-        MetadataInvalid: the bytes are malformed, break a limit, or contradict the list.
+        decoded: the manifest.
+        numbered: all of its entries, with what they inherit from the manifest list.
+        rows: row numbers.
+        spec_id: id of the partition spec of the manifest.
     """
-    decoded = decode_manifest(data, path=entry.manifest_path, limits=limits)
-    numbers = inherit(decoded, entry).select(
-        ["status", "snapshot_id", "sequence_number", "file_sequence_number"]
-    )
-    files = data_files(decoded, range(numbers.num_rows), entry.partition_spec_id)
+    taken = numbered.select(_NUMBERS).take(pa.array(rows, pa.int64())).to_pylist()
+    files = data_files(decoded, rows, spec_id)
     return [
         ManifestEntry.from_args(**row | {"status": ManifestEntryStatus(row["status"])}, data_file=file)
-        for row, file in zip(numbers.to_pylist(), files, strict=True)
+        for row, file in zip(taken, files, strict=True)
     ]
 
 

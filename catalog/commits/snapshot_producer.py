@@ -1,0 +1,280 @@
+"""Makes snapshots: new manifests, the manifest list and the summary.
+
+A snapshot is a difference from its parent. Files are added and removed, data files and delete files alike;
+so appends, overwrites and row deltas are one thing, on any branch.
+
+- Manifests without a removed file stay as they are. One with a removed file is written again: its other live
+  files as EXISTING, the removed ones as DELETED, with the numbers that they have. What is carried over comes
+  from bytes that were checked against the seals.
+- Manifests without a live file are left out.
+- Added files of one content and partition spec are one manifest. They inherit the sequence number.
+- Everything is encoded before anything is stored. The digests of what is stored are kept, so that the commit
+  checks these bytes and no others (`Inspector.commit`).
+
+Source: Iceberg table specification, "Snapshots", "Manifest Entry Fields", "Sequence Number Inheritance",
+"Optional Snapshot Summary Fields".
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestEntryStatus
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from catalog.base.errors import CommitConflict
+from catalog.context import ServiceContext
+from catalog.iceberg.manifests import ManifestListEntry, manifest_entries
+from catalog.iceberg.manifests.writing import (
+    describe_manifest,
+    encode_manifest,
+    encode_manifest_list,
+    schema_of,
+)
+from catalog.iceberg.metadata import metadata_directory, require_written_version
+from catalog.iceberg.transforms import exact_spec
+from catalog.reading.loading import LoadedTable
+from catalog.reading.snapshots import OpenManifest
+from catalog.snapshot_checks.entries import DELETED
+from catalog.state.seals import Digest
+from catalog.storage.base import Storage
+from policy.errors import LakewardenError, RequestInvalid
+from policy.location.location import Location
+
+_PARTITION_LIMIT: Final = "write.summary.partition-limit"
+
+
+@dataclass(frozen=True, slots=True)
+class MadeSnapshot:
+    """A snapshot whose files are stored; it has still to be committed.
+
+    Attributes:
+        snapshot: the snapshot.
+        updates, requirements: the commit.
+        written: digests of the stored manifests and the manifest list, by path.
+    """
+
+    snapshot: Snapshot
+    updates: tuple[TableUpdate, ...]
+    requirements: tuple[TableRequirement, ...]
+    written: Mapping[str, Digest]
+
+    def discard(self, storage: Storage) -> None:
+        """Delete the files of a snapshot that lost."""
+        for path in self.written:
+            storage.delete(Location.parse(path))
+
+
+class SnapshotProducer:
+    """Makes one snapshot.
+
+    Args:
+        context: the parts that services share.
+        table: the table, sealed.
+        branch: the branch that the snapshot becomes the head of; it is created if it does not exist.
+        parent: the snapshot's parent, usually the head of the branch; None for a first snapshot.
+
+    Raises:
+        RequestInvalid: the branch is a tag.
+        UnsupportedFormatVersion: tables of its version cannot be written.
+    """
+
+    def __init__(
+        self, context: ServiceContext, table: LoadedTable, branch: str, parent: Snapshot | None
+    ) -> None:
+        require_written_version(table.metadata, table.name)
+        self._context = context
+        self._table = table
+        self._metadata = table.metadata
+        self._branch = branch
+        self._ref = self._metadata.refs.get(branch)
+        if self._ref is not None and self._ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+            raise RequestInvalid(
+                f"{branch[:80]!r} is a tag. A snapshot can be committed to a branch only.",
+                table=table.name,
+                rule="branch",
+            )
+        self._parent = parent
+        self._directory = metadata_directory(self._metadata)
+        self._uuid = uuid.uuid4()
+        #: By path of a manifest that lists removed files, its live files; the removed ones are DELETED.
+        self._rewritten: dict[str, list[ManifestEntry]] = {}
+        self.snapshot_id = self._metadata.new_snapshot_id()
+        self.sequence_number = self._metadata.next_sequence_number()
+
+    def remove(self, paths: Collection[str]) -> list[ManifestEntry]:
+        """Remove data files and delete files; called at most once.
+
+        Returns:
+            their entries.
+
+        Raises:
+            CommitConflict: a file is not live in the parent.
+            MetadataTampered: a manifest is not what was sealed.
+        """
+        removed = pa.array(paths, pa.string())
+        for manifest in self._context.reader.open(self._table, self._listed if paths else ()):
+            entries = self._marked(manifest, removed)
+            if entries:
+                self._rewritten[manifest.listed.manifest_path] = entries
+        missing = set(paths) - {each.data_file.file_path for each in self._removed()}
+        if missing:
+            raise CommitConflict(
+                f"{len(missing)} files to remove are not in the table.",
+                table=self._table.name,
+                path=min(missing),
+                hint="Read the table again, and write.",
+            )
+        return self._removed()
+
+    def make(
+        self, operation: Operation, added: Sequence[DataFile], summary: Mapping[str, str]
+    ) -> MadeSnapshot:
+        """Make a snapshot of the parent's files without the removed ones, and of new files.
+
+        Args:
+            operation: what the summary says.
+            added: data files and delete files; see `encode_manifest`.
+            summary: more entries for the summary.
+
+        Raises:
+            RequestInvalid: values of a file are not of the types of its partition spec, or the summary has an
+                entry that is counted here.
+        """
+        files: dict[str, bytes] = {}
+        try:
+            new = [self._manifest(files, each) for each in (*self._entries(added), *self._rewritten.values())]
+            kept = [each for each in self._listed if each.manifest_path not in self._rewritten]
+            return self.of_manifests([*new, *kept], self._summary(operation, added, summary), files)
+        except LakewardenError:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise RequestInvalid(
+                f"The files do not fit the table ({type(error).__name__}).",
+                table=self._table.name,
+                rule="files",
+                hint="Compare their partition values and statistics with the table's schema.",
+            ) from error
+
+    def of_manifests(
+        self, listed: Sequence[ManifestListEntry], summary: Summary, files: Mapping[str, bytes]
+    ) -> MadeSnapshot:
+        """Make a snapshot of manifests.
+
+        Args:
+            listed: the manifests.
+            summary: the whole summary.
+            files: those of the manifests that are not stored yet, by path.
+        """
+        parent_id = None if self._parent is None else self._parent.snapshot_id
+        path = self._directory.child(f"snap-{self.snapshot_id}-0-{self._uuid}.avro").original
+        data = encode_manifest_list(listed, self.snapshot_id, parent_id, self.sequence_number)
+        stored = {**files, path: data}
+        for each, content in stored.items():
+            self._context.storage.create(Location.parse(each), content)
+        snapshot = Snapshot(
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=parent_id,
+            manifest_list=path,
+            sequence_number=self.sequence_number,
+            # Not before the table's last update, though that was made by a faster clock.
+            timestamp_ms=max(self._context.now_ms(), self._metadata.last_updated_ms),
+            summary=summary,
+            schema_id=self._metadata.current_schema_id,
+        )
+        # A branch keeps its own rules of retention.
+        ref = {} if self._ref is None else self._ref.model_dump(exclude={"snapshot_id", "snapshot_ref_type"})
+        moved = SetSnapshotRefUpdate(
+            ref_name=self._branch, type=SnapshotRefType.BRANCH, snapshot_id=self.snapshot_id, **ref
+        )
+        head = None if self._ref is None else self._ref.snapshot_id
+        return MadeSnapshot(
+            snapshot,
+            (AddSnapshotUpdate(snapshot=snapshot), moved),
+            (AssertRefSnapshotId(ref=self._branch, snapshot_id=head),),
+            {each: Digest.of(content) for each, content in stored.items()},
+        )
+
+    @cached_property
+    def _listed(self) -> list[ManifestListEntry]:
+        """The parent's manifests that have live files; version 1 can leave out how many."""
+        if self._parent is None:
+            return []
+        listed = self._context.reader.manifests(self._table, self._parent)
+        return [each for each in listed if (each.added_files_count, each.existing_files_count) != (0, 0)]
+
+    def _marked(self, manifest: OpenManifest, removed: pa.Array) -> list[ManifestEntry]:
+        """The live entries of a manifest, marked; none if no removed file is among them."""
+        live = pc.not_equal(manifest.entries["status"], DELETED)
+        going = pc.is_in(manifest.entries["file_path"], value_set=removed).filter(live).to_pylist()
+        if not any(going):
+            return []
+        rows, spec_id = pc.indices_nonzero(live).to_pylist(), manifest.listed.partition_spec_id
+        entries = manifest_entries(manifest.decoded, manifest.entries, rows, spec_id)
+        for entry, goes in zip(entries, going, strict=True):
+            entry.status = ManifestEntryStatus.DELETED if goes else ManifestEntryStatus.EXISTING
+            if goes:
+                entry.snapshot_id = self.snapshot_id
+        return entries
+
+    def _removed(self) -> list[ManifestEntry]:
+        entries = (entry for each in self._rewritten.values() for entry in each)
+        return [each for each in entries if each.status is ManifestEntryStatus.DELETED]
+
+    def _entries(self, added: Sequence[DataFile]) -> Iterator[list[ManifestEntry]]:
+        """The entries of new files, for each manifest."""
+        status, number = ManifestEntryStatus.ADDED, self.snapshot_id
+        for _, files in groupby(sorted(added, key=_manifest_of), _manifest_of):
+            yield [
+                ManifestEntry.from_args(status=status, snapshot_id=number, data_file=each) for each in files
+            ]
+
+    def _manifest(self, files: dict[str, bytes], entries: list[ManifestEntry]) -> ManifestListEntry:
+        """Add a manifest to the files that are to be stored."""
+        path = self._directory.child(f"{self._uuid}-m{len(files)}.avro").original
+        files[path] = encode_manifest(self._metadata, entries)
+        numbers = self.snapshot_id, self.sequence_number
+        return describe_manifest(self._metadata, entries, path, len(files[path]), *numbers)
+
+    def _summary(
+        self, operation: Operation, added: Sequence[DataFile], summary: Mapping[str, str]
+    ) -> Summary:
+        metadata = self._metadata
+        counts = SnapshotSummaryCollector(int(metadata.properties.get(_PARTITION_LIMIT, "0")))
+        # Partition values stand in names of entries; pyiceberg writes them in Python's calendar.
+        specs = {
+            number: (schema_of(spec, metadata), exact_spec(spec)) for number, spec in metadata.specs().items()
+        }
+        for file in added:
+            counts.add_file(file, *specs[file.spec_id])
+        for entry in self._removed():
+            counts.remove_file(entry.data_file, *specs[entry.data_file.spec_id])
+        # A total that the parent does not say is not known. pyiceberg has no totals of a replace.
+        before = None if self._parent is None else self._parent.summary or Summary(operation)
+        counted = update_snapshot_summaries(Summary(Operation.OVERWRITE, **counts.build()), before)
+        return Summary(operation, **summary, **counted.additional_properties)
+
+
+def _manifest_of(file: DataFile) -> tuple[bool, int]:
+    return file.content is not DataFileContent.DATA, file.spec_id
