@@ -21,7 +21,6 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from typer.testing import CliRunner
 
 from catalog.audit.stream import Exports
 from catalog.cli.main import app
@@ -34,6 +33,7 @@ from catalog.service.services import Services
 from catalog.settings.kms import KmsCallSettings
 from policy.errors import LakewardenError
 from tests.support.canary import WINDOW, Canary, debug_log, files_below, recorded_secrets
+from tests.support.command_line import CliRunner
 from tests.support.fault_proxy import AWS_DIALECT, Fault, fault_proxy
 from tests.support.hadoop_kms import hadoop
 from tests.support.kms_backends import Backend, CheapPassphrase

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -17,6 +18,7 @@ def _promises() -> list[str]:
     return [line for line in promised.splitlines() if line.startswith("- ")]
 
 
+@cache
 def _functions(path: str) -> set[str]:
     tree = ast.parse((_ROOT / path).read_text())
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}

@@ -16,7 +16,6 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.update import SetPropertiesUpdate
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from catalog.cli.main import app
 from catalog.service.pyiceberg_catalog import GuardedCatalog
@@ -27,6 +26,7 @@ from tests.authorization.rows import EVERYBODY, Try
 from tests.authorization.rows_keys import key_of, rotated
 from tests.authorization.rows_kms_endpoint import movable
 from tests.authorization.world import PLAIN, SPARE_KEY, UNSEALED, VAULT, World, open_world
+from tests.support.command_line import CliRunner
 from tests.support.tables import SCHEMA
 
 _LOADERS: Final = "reader writer alterer owner keeper mason releaser sparked steward"

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from catalog.cli.arguments import duration_of, moment_of
 from catalog.cli.main import app
+from tests.support.command_line import CliRunner
 from tests.support.host import Host
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
-from typer.testing import CliRunner
 
 from catalog.cli.main import app
 from catalog.db.engine import write
 from catalog.db.schema import lw_key_invocations, lw_pek
 from catalog.kms.local import LocalKms
 from catalog.writes.new_files import FileCommit
+from tests.support.command_line import CliRunner
 from tests.support.host import ADMIN, Host
 from tests.support.lake import Lake
 from tests.support.tables import Engine, named

@@ -13,11 +13,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from catalog.cli.main import app
 from catalog.policy_cases.files import case_files
 from policy.errors import RequestInvalid
+from tests.support.command_line import CliRunner, Result
 from tests.support.host import ADMIN, Host
 
 pytest_plugins = ["pytester"]

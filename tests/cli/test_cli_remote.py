@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from catalog.cli.main import app
 from catalog.http.server import served
+from tests.support.command_line import CliRunner, Result
 from tests.support.host import ADMIN, Host
 from tests.support.lake import policy, tables
 from tests.support.lossy_proxy import lossy_proxy

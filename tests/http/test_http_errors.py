@@ -9,6 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from pyiceberg import exceptions as iceberg
+from sqlalchemy import event
 
 import catalog.kms.keystore
 import catalog.storage.errors
@@ -126,7 +127,10 @@ def anyio_backend() -> str:
 
 
 def test_locked_database_is_503_in_bounded_time(service: Service) -> None:
-    with service.client() as client, write(service.lake.services.engine):
+    """Connections wait shorter than usual, so that the test does, too."""
+    engine = service.lake.services.engine
+    event.listen(engine, "checkout", lambda driver, *_: driver.execute("PRAGMA busy_timeout = 100"))
+    with service.client() as client, write(engine):
         answer = client.post(f"{service.prefix}/namespaces", json={"namespace": ["db"]})
     assert refused(answer, 503, "StateUnavailable")["type"] == "ServiceUnavailableException"
     assert answer.headers["retry-after"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -68,6 +69,14 @@ class Server:
         return 404, b"{}"
 
 
+class _QuietServer(ThreadingHTTPServer):
+    """Says nothing of clients that give up, as some tests make them do."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def served(address: str = "127.0.0.1", port: int = 0) -> Iterator[Server]:
     """Run such a server."""
@@ -93,8 +102,7 @@ def served(address: str = "127.0.0.1", port: int = 0) -> Iterator[Server]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    http = ThreadingHTTPServer((address, port), Handler)
-    http.daemon_threads = True
+    http = _QuietServer((address, port), Handler)
     server.port = http.server_address[1]
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

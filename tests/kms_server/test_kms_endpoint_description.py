@@ -13,6 +13,8 @@ from tests.support.service import Service
 #: Names that lead somewhere, so that generated requests get past the first lookup.
 PLACES = {"name": ["fuzzed", "fuzzed", "other"], "version_name": ["fuzzed@0", "fuzzed@0", "fuzzed@9", "x"]}
 
+pytestmark = pytest.mark.nightly
+
 
 def test_generated_requests_never_fail_the_kms_endpoint(
     served: Service, monkeypatch: pytest.MonkeyPatch

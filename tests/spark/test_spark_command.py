@@ -6,10 +6,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from spark_ext.cli.main import app
 from spark_ext.jar import spark_jar
+from tests.support.command_line import CliRunner, Result
 
 
 def _run(*arguments: str, code: int = 0) -> Result:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.table import Table
-from typer.testing import CliRunner, Result
 
 from catalog.cli.main import app
 from catalog.cli.session import calling, open_kms
 from catalog.service.pyiceberg_catalog import GuardedCatalog
 from catalog.service.services import Services
 from catalog.settings.catalog import Settings
+from tests.support.command_line import CliRunner, Result
 
 ADMIN = "ann"
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
