@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from sqlalchemy import Row, func, insert, select
+from sqlalchemy import Connection, Row, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from catalog.base.errors import CommitConflict
@@ -127,11 +127,18 @@ class EndpointKeyStore:
         )
         made = EndpointKey(spec, 1, wrapping, self._context.now_ms())
         sealed = self._new_material(made, 0)
+        row = {
+            **{each.name: getattr(spec, each.name) for each in fields(spec)},
+            "attributes": json.dumps(dict(spec.attributes), sort_keys=True),
+            "id": str(key_id),
+            "catalog": self._context.catalog,
+            "author": author,
+        }
         try:
             with write(self._context.engine) as connection:
-                connection.execute(insert(lw_door_key).values(self._row(made, author)))
+                connection.execute(insert(lw_door_key).values(row))
                 pek_records.add(connection, [wrapping], made.created_ms)
-                connection.execute(insert(lw_door_key_version).values(self._version(made, 0, sealed, author)))
+                self._add_version(connection, made, 0, sealed, author)
         except IntegrityError as error:
             raise _taken(spec.name) from error
         return made
@@ -147,9 +154,7 @@ class EndpointKeyStore:
         sealed = self._new_material(key, version)
         try:
             with write(self._context.engine) as connection:
-                connection.execute(
-                    insert(lw_door_key_version).values(self._version(key, version, sealed, author))
-                )
+                self._add_version(connection, key, version, sealed, author)
         except IntegrityError as error:
             raise CommitConflict(
                 f"Another request added a version to the key {key.name!r} at the same time.",
@@ -216,26 +221,17 @@ class EndpointKeyStore:
         material = secrets.token_bytes(key.spec.bits // 8)
         return self._context.peks.get(key.wrapping, for_writing=True).aead.seal(material, _aad(key, version))
 
-    def _row(self, key: EndpointKey, author: str) -> dict[str, object]:
-        return {
-            "id": str(key.wrapping.id),
-            "catalog": self._context.catalog,
-            "name": key.name,
-            "bits": key.spec.bits,
-            "description": key.spec.description,
-            "attributes": json.dumps(dict(key.spec.attributes), sort_keys=True),
-            "denial": key.spec.denial,
-            "author": author,
-        }
-
-    def _version(self, key: EndpointKey, version: int, sealed: bytes, author: str) -> dict[str, object]:
-        return {
+    def _add_version(
+        self, connection: Connection, key: EndpointKey, version: int, sealed: bytes, author: str
+    ) -> None:
+        values = {
             "key_id": str(key.wrapping.id),
             "version": version,
             "sealed": sealed,
             "author": author,
             "created_ms": self._context.now_ms(),
         }
+        connection.execute(insert(lw_door_key_version).values(values))
 
 
 _COUNT: Final = (
