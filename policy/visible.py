@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Protocol
 
 from policy.decision import Decision, Reason
 from policy.encryption.governed import STANDARD_CLIENTS
@@ -22,6 +23,17 @@ from policy.encryption.specification import EncryptionSpec, StandardClients
 from policy.privileges.operations import key_requests
 from policy.privileges.requests import AccessRequest, Through
 from policy.view import ColumnNames, MaskedColumn, Reading, Scan, View, refused_key, visible
+
+
+class FieldNames(Protocol):
+    """Finds the names of a table's fields in its schemas. A policy can be about any of them."""
+
+    def today(self, path: str) -> ColumnNames | None:
+        """The names in the current schema of a field in any letter case, of what it is nested in, and of what
+        is nested in it; None if the schema does not have it."""
+
+    def ever(self, path: str | None) -> ColumnNames:
+        """The same names in every schema of the table; of all fields if `path` is None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +44,48 @@ class KnownTable:
         columns: its top-level columns; None if they are not known.
         nested: dotted names of the fields in them.
         spec: its encryption; None if it is not known.
+        fields: finds names in its schemas; None if these are not known.
     """
 
     columns: tuple[str, ...] | None = None
     nested: tuple[str, ...] = ()
     spec: EncryptionSpec | None = None
+    fields: FieldNames | None = None
 
     def inside(self, path: str) -> ColumnNames:
-        """A column or field with what it is nested in, and what is nested in it in any letter case."""
-        outer, *fields = accumulate(path.split("."), "{}.{}".format)
+        """A column or field in any letter case, with what it is nested in, and what is nested in it."""
+        found = None if self.fields is None else self.fields.today(path)
+        if found is not None:
+            return found
+        outer = self._outer(path)
+        inner = path[len(outer) + 1 :]
+        around = accumulate(inner.split("."), "{}.{}".format, initial=outer) if inner else ()
         below = (each for each in self.nested if each.lower().startswith(f"{path.lower()}."))
-        return ColumnNames(frozenset({outer}), frozenset({*fields, *below}))
+        return ColumnNames(frozenset({outer}), frozenset({*around, *below} - {outer}))
+
+    def ever(self, path: str) -> ColumnNames:
+        """The names that `inside` finds, and those that these fields had."""
+        return self.inside(path) | (ColumnNames() if self.fields is None else self.fields.ever(path))
+
+    def column(self, path: str) -> str:
+        """The top-level column that a path is, or is nested in."""
+        return next(iter(self.inside(path).columns))
 
     def everything(self) -> ColumnNames:
-        """Every column and field."""
-        return ColumnNames(frozenset(self.columns or ()), frozenset(self.nested))
+        """Every column and field, under every name that it has or had."""
+        today = ColumnNames(frozenset(self.columns or ()), frozenset(self.nested))
+        return today if self.fields is None else today | self.fields.ever(None)
+
+    def _outer(self, path: str) -> str:
+        """The top-level column of a path, by names alone: a column's own name can have dots."""
+        known: Iterable[str] = self.columns or ()
+        if self.columns is None and self.spec is not None:
+            keyed = [column for group in self.spec.columns for column in group.columns]
+            masked = [column for group in self.spec.masks for column in group.columns]
+            known = (column.partition(".")[0] for column in (*keyed, *masked))
+        lower, first = f"{path.lower()}.", path.partition(".")[0]
+        holders = (each for each in known if lower.startswith(f"{each.lower()}."))
+        return max(holders, key=lambda each: (len(each), path.startswith(each)), default=first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +137,11 @@ def seen(view: View, table: KnownTable, paths: Collection[str], through: Through
     scan = scan_of(table, paths)
     shown = visible(view, scan)
     hidden = {scan.every[each]: reason for each, reason in shown.masked.items()}
-    read = [path for path in paths if path.partition(".")[0] not in hidden]
+    columns = {path: table.column(path) for path in paths}
+    read = [path for path in paths if columns[path] not in hidden]
     return Seen(
         shown.reading,
-        {name: why for name, why in hidden.items() if any(path.partition(".")[0] == name for path in paths)},
+        {name: why for name, why in hidden.items() if name in columns.values()},
         dict(_keys(view, table, read, through)),
         None,
     )
@@ -114,11 +154,12 @@ def scan_of(table: KnownTable, paths: Collection[str]) -> Scan:
     every = dict(enumerate(dict.fromkeys((*(table.columns or ()), *masks))))
     plain, touched = ColumnNames(), dict.fromkeys(masks, ColumnNames())
     for path in paths:
-        outer = path.partition(".")[0]
+        names = table.inside(path)
+        (outer,) = names.columns
         if outer in touched:
-            touched[outer] |= table.inside(path)
+            touched[outer] |= names
         else:
-            plain |= table.inside(path)
+            plain |= names
     masked = tuple(
         MaskedColumn(number, name, masks[name], touched[name] if read else table.inside(name), read)
         for number, name in every.items()
@@ -138,7 +179,7 @@ def _keys(
     opened = {
         group.key_id: group.columns
         for group in spec.columns
-        if any(_overlap(path, column) for path in read for column in group.columns)
+        if any(_overlap(table, path, column) for path in read for column in group.columns)
     }
     if through is Through.PROCESS:
         needed = {*opened, *([] if spec.master_key_id is None else [spec.master_key_id])}
@@ -151,7 +192,7 @@ def _keys(
     for key_id, columns in opened.items():
         names = ColumnNames()
         for column in columns:
-            names |= table.inside(column)
+            names |= table.ever(column)
         yield from _refused_key(view, key_id, names)
 
 
@@ -163,8 +204,13 @@ def _refused_key(view: View, key_id: str, names: ColumnNames) -> Iterator[tuple[
         yield key_id, reading.altered
 
 
-def _overlap(one: str, other: str) -> bool:
-    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+def _overlap(table: KnownTable, path: str, column: str) -> bool:
+    """Whether what is read has a field in common with a column or field that has a key."""
+    names = table.inside(path)
+    if column.lower() in {each.lower() for each in names.columns | names.nested}:
+        return True
+    # A field of which the table's names are not known.
+    return table.column(column) in names.columns and column.lower().startswith(f"{path.lower()}.")
 
 
 def _seen_by_standard_client(view: View, table: KnownTable, paths: Iterable[str]) -> Seen:

@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -160,6 +161,34 @@ def every_name(table: LoadedTable, field_ids: frozenset[int] | None = None) -> C
     for schema in table.metadata.schemas:
         names |= names_of(schema, frozenset(schema.field_ids) if field_ids is None else field_ids)
     return names
+
+
+class FieldNames:
+    """Finds the names of a table's fields in its schemas, for `policy.visible`.
+
+    Args:
+        table: the table.
+    """
+
+    def __init__(self, table: LoadedTable) -> None:
+        self._table = table
+
+    def today(self, path: str) -> ColumnNames | None:
+        """See `policy.visible.FieldNames`."""
+        read = self._read(path)
+        return names_of(self._table.metadata.schema(), read) if read else None
+
+    def ever(self, path: str | None) -> ColumnNames:
+        """See `policy.visible.FieldNames`."""
+        return every_name(self._table, None if path is None else self._read(path))
+
+    def _read(self, path: str) -> frozenset[int]:
+        """The ids of a field and of all that is nested in it."""
+        schema = self._table.metadata.schema()
+        for case_sensitive in (True, False):
+            with suppress(ValueError):
+                return nested_in(schema, schema.find_field(path, case_sensitive).field_id)
+        return frozenset()
 
 
 def _chains(schema: Schema) -> Iterator[tuple[int, ...]]:

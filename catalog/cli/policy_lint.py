@@ -157,6 +157,7 @@ def facts_of(table: LoadedTable) -> TableFacts:
     """A table as lint sees it."""
     from pyiceberg.schema import index_by_name
 
+    from catalog.authorization.columns import FieldNames
     from catalog.rules.encryption_policy import facts_of_table
     from policy.sql_lint import TableFacts
 
@@ -172,6 +173,7 @@ def facts_of(table: LoadedTable) -> TableFacts:
         file_format=written_format(table.metadata.properties) or FileFormat.AVRO,
         location=table.record.location,
         default_location=table.record.default_location,
+        fields=FieldNames(table),
     )
 
 

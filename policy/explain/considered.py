@@ -124,13 +124,15 @@ class Considered:
             return self.seen.decision
         granted = self._policies.decide(self.request, self.now)
         refused = self._view.altered(ColumnNames())
-        if self.request.resource.levels[-1] == "column" and not self.seen.decision.allowed:
+        # A standard client gets everything in a table, whatever of it the question is about.
+        whole = self.request.resource.levels[-1] == "column" or self.through is Through.STANDARD_CLIENT
+        if whole and not self.seen.decision.allowed:
             return Decision.all_of([granted, self.seen.decision])
         return granted if refused is None or not granted.allowed else Decision.deny(refused)
 
     @cached_property
     def seen(self) -> Seen:
-        """What is seen of the requested column."""
+        """What is seen of the requested column; of a table, what its client needs."""
         return seen(self._view, self.table, self.request.resource.values[2:], self.through)
 
     @cached_property
@@ -188,7 +190,7 @@ def _looked_at(request: AccessRequest, table: KnownTable) -> Iterator[Resource]:
         names |= table.inside(each)
     for group in table.spec.columns if table.spec else ():
         for column in group.columns:
-            names |= table.inside(column)
+            names |= table.ever(column)
     for each in sorted(names.columns | names.nested):
         yield Resource.column(database, name, each)
     yield from (Resource.key(key_id) for key_id in (table.spec.key_ids() if table.spec else ()))

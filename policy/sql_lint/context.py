@@ -19,7 +19,7 @@ from policy.location.allow_list import AllowList
 from policy.location.location import Location
 from policy.principal import Principal
 from policy.ranger import PolicySet
-from policy.visible import KnownTable
+from policy.visible import FieldNames, KnownTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class TableFacts:
         file_format: the format of its new files; None for the one that its encryption says, or Parquet.
         location: where it lies; None where it is not known.
         default_location: whether the catalog chose that place.
+        fields: finds names in its schemas; None if these are not known.
     """
 
     owner: str | None
@@ -47,11 +48,12 @@ class TableFacts:
     file_format: FileFormat | None = None
     location: Location | None = None
     default_location: bool = False
+    fields: FieldNames | None = None
 
     @property
     def known(self) -> KnownTable:
         """What decides what a user sees of it."""
-        return KnownTable(self.columns, self.nested or (), self.spec)
+        return KnownTable(self.columns, self.nested or (), self.spec, self.fields)
 
 
 #: Answers what is known of a table; None where it does not exist, or nothing is known.
