@@ -7,14 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntryStatus
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.transforms import DayTransform
 from pyiceberg.typedef import Record
+from pyiceberg.types import DateType, NestedField
 
 from catalog.base.errors import CommitConflict
 from catalog.commits.snapshot_producer import MadeSnapshot, SnapshotProducer
@@ -238,6 +243,51 @@ def test_a_tag_is_no_branch(world: World) -> None:
     world.now().manage_snapshots().create_tag(snapshot.snapshot_id, "release").commit()
     with pytest.raises(RequestInvalid, match="'release' is a tag"):
         world.commit(Operation.APPEND, [world.file()], branch="release")
+
+
+def test_files_of_a_partition_whose_column_was_dropped_are_carried_over_and_removed(world: World) -> None:
+    with world.table.update_spec() as update:
+        update.add_identity("name")
+    kept, gone = (world.file(spec_id=1, partition=Record("a"), record_count=each) for each in (2, 4))
+    world.commit(Operation.APPEND, [kept, gone])
+    with world.now().update_spec() as update:
+        update.remove_field("name")
+    with world.now().update_schema() as change:
+        change.delete_column("name")
+    world.commit(Operation.OVERWRITE, [], [gone.file_path])
+    world.check()
+
+
+def test_partitions_beyond_pythons_calendar_are_summed_up(lake: Lake) -> None:
+    schema = Schema(NestedField(1, "at", DateType()))
+    by_day = PartitionSpec(PartitionField(1, 1000, DayTransform(), "day"))
+    options = {"partition_spec": by_day, "properties": {"write.summary.partition-limit": "5"}}
+    world = World(lake, make(lake, schema=schema, **options))
+    snapshot = world.commit(Operation.APPEND, [world.file(partition=Record(4_000_000))])
+    assert snapshot.summary is not None
+    partitions = {each for each in snapshot.summary.additional_properties if each.startswith("partitions.")}
+    assert partitions == {"partitions.day=%2B12921-08-18"}
+
+
+def test_headers_and_fields_are_those_of_version_2(world: World) -> None:
+    snapshot = world.commit(Operation.APPEND, [world.file()])
+    (manifest,) = snapshot.manifests(world.now().io)
+    header, fields = stored(manifest.manifest_path)
+    names = ("format-version", "content", "schema-id", "partition-spec-id", "partition-spec")
+    assert [header[each] for each in names] == ["2", "data", "0", "0", "[]"]
+    assert {"referenced_data_file"} == fields & {"referenced_data_file", "first_row_id", "content_offset"}
+    header, _ = stored(snapshot.manifest_list)
+    names = ("format-version", "snapshot-id", "parent-snapshot-id", "sequence-number")
+    assert [header[each] for each in names] == ["2", str(snapshot.snapshot_id), "null", "1"]
+    assert snapshot.schema_id == 0
+
+
+def stored(path: str) -> tuple[Mapping[str, str], set[str]]:
+    """The header of an Avro file, and the fields of its data files."""
+    with Path(path.removeprefix("file://")).open("rb") as file:
+        reader = fastavro.reader(file)
+        file_types = [each["type"] for each in reader.writer_schema["fields"] if each["name"] == "data_file"]
+        return reader.metadata, {each["name"] for kind in file_types for each in kind["fields"]}
 
 
 def test_the_codec_of_data_files_is_not_that_of_manifests(lake: Lake) -> None:
