@@ -4,7 +4,7 @@
 - A plan that asks for something unknown here is refused: what is not understood cannot be obeyed.
 - The transport key and the data keys are held as secrets.
 
-Source: docs/rest-api.md, "POST /engine/v1/tables/{namespace}/{table}/plan".
+Source: docs/plan-format.md, "Scan plan"; tests/vectors/plans.json.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import base64
 import io
 import json
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -21,7 +21,6 @@ from uuid import UUID
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
 
 from catalog.client.errors import not_the_catalog
 from catalog.client.footers import FileKeys, refused
@@ -31,13 +30,14 @@ from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
 from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, open_transported
 from policy.decision import Decision, Reason
 from policy.encryption.specification import Algorithm, Footer
-from policy.errors import LocationNotAllowed, NotSupportedYet
+from policy.errors import DecryptionRefused, LocationInvalid, LocationNotAllowed, NotSupportedYet
 from policy.location.allow_list import AllowList
 from policy.location.location import Location, shown
 
 _HEADER: Final = b"lakewarden.plan"
 _TRANSPORT: Final = b"lakewarden.transport-key"
-_NEVER: Final = "never"
+#: Whether files are compared with their digests, by `verify-digest`.
+_VERIFICATION: Final = {"never": False, "first-read": True, "always": True}
 _NOT_CANONICAL: Final = Decision.deny(Reason("location-invalid", "The location is not canonical."))
 #: Bytes that are taken of the answer at once; Arrow asks for few at a time.
 _BUFFER: Final = 1 << 16
@@ -143,7 +143,7 @@ class Plan:
             DecryptionRefused: keys of another file, table or scan, or that do not agree with the rest of the
                 plan.
         """
-        if file.algorithm is None and not file.keys and file.footer_digest is None:
+        if (file.algorithm, file.footer, file.footer_digest, file.keys) == (None, None, None, ()):
             return None
         footer, *columns = file.keys or (None,)
         whole = footer is not None and not footer.label.field_ids
@@ -151,20 +151,24 @@ class Plan:
             not whole
             or footer is None
             or file.algorithm is None
+            or file.footer is None
             or self._transport is None
-            or not all(each.label.field_ids for each in columns)
+            or not are_apart([each.label for each in columns])
             or (not file.column_keys and (columns or file.footer_digest is not None))
         ):
             raise refused("The keys in the scan plan do not match the file's encryption.", "data-key")
-        identity = FileIdentity.of(self.table_uuid, location.original)
-        transport = self._transport
-        opened = {
-            each.label: open_transported(transport, each.wrapped, identity, each.label) for each in file.keys
-        }
+        identity = FileIdentity.of(self.table_uuid, location.canonical)
+        try:
+            opened = {
+                each.label: open_transported(self._transport, each.wrapped, identity, each.label)
+                for each in file.keys
+            }
+        except DecryptionRefused as error:
+            raise refused("The data key in the scan plan belongs to another file.", "data-key") from error
         own = {field_id: opened[each.label] for each in columns for field_id in each.label.field_ids}
         return FileKeys(
             algorithm=file.algorithm,
-            footer_form=file.footer or Footer.ENCRYPTED,
+            footer_form=file.footer,
             footer=opened[footer.label],
             columns=own if file.column_keys else None,
             aad_prefix=parquet_aad_prefix(identity),
@@ -196,18 +200,47 @@ def _parsed(stream: Any) -> Plan:
     header = json.loads(said[_HEADER])
     _refuse_unknown(rows, header)
     schema = _schema(json.dumps(header["schema"]))
-    without_like = _absences(header, schema)
+    without_like = {int(spec): frozenset(ids) for spec, ids in header["absent-with-values"].items()}
     return Plan(
         table=header["table"],
         table_uuid=UUID(header["table-uuid"]),
         snapshot_id=header["snapshot-id"],
-        schema=_shown(schema, header.get("masked", ())),
-        masked=frozenset(header.get("masked", ())),
+        schema=_shown(schema, header["masked"]),
+        masked=frozenset(header["masked"]),
         valid_ms=header["valid-ms"],
-        files=_files(rows.to_pylist(), without_like, verified=header.get("verify-digest", _NEVER) != _NEVER),
-        allowed=AllowList.of(header["allowed-paths"]),
+        files=_files(rows.to_pylist(), without_like, verified=_verified(header)),
+        allowed=_allowed(header["allowed-paths"]),
         _transport=transport_key(json.loads(said[_TRANSPORT]), Purpose.SCAN) if _TRANSPORT in said else None,
     )
+
+
+def are_apart(labels: Sequence[KeyLabel]) -> bool:
+    """Whether each key is for some columns, and no column has two."""
+    ids = [each for label in labels for each in label.field_ids]
+    return all(label.field_ids for label in labels) and len(set(ids)) == len(ids)
+
+
+def _verified(header: Mapping[str, Any]) -> bool:
+    if header["verify-digest"] not in _VERIFICATION:
+        raise NotSupportedYet(
+            f"The value {header['verify-digest']} of encryption.verify-digest is not supported.",
+            table=header["table"],
+            rule="verify-digest",
+            hint="Install the client of the catalog's release.",
+        )
+    return _VERIFICATION[header["verify-digest"]]
+
+
+def _allowed(entries: Sequence[str]) -> AllowList:
+    """The allow-list, whose entries the catalog spells canonically."""
+    allowed = AllowList.of(entries)
+    if [each.canonical for each in allowed.entries] != list(entries):
+        raise LocationInvalid(
+            "An allowed location of the scan plan is not canonical.",
+            rule="location-invalid",
+            hint="Install the client of the catalog's release.",
+        )
+    return allowed
 
 
 def transport_key(document: Mapping[str, str], purpose: Purpose) -> TransportKey:
@@ -254,16 +287,16 @@ def _files(
     def file(row: Mapping[str, Any]) -> PlannedFile:
         return PlannedFile(
             path=row["file_path"],
-            location=row.get("location") or row["file_path"],
+            location=row["location"] or row["file_path"],
             file_format=row["file_format"].lower(),
             size=row["file_size_in_bytes"],
             records=row["record_count"],
-            algorithm=_known(Algorithm, row["algorithm"]),
-            footer=_known(Footer, row.get("footer")),
+            algorithm=_known(Algorithm, row["algorithm"], "algorithm"),
+            footer=_known(Footer, row["footer"], "footer"),
             column_keys=bool(row["column_keys"]),
             keys=tuple(_key(each) for each in row["keys"] or ()),
-            sha256=FileDigest.of_bytes(row["digest"]).sha256 if verified and row.get("digest") else None,
-            footer_digest=FooterDigest.of_bytes(row["footer_digest"]) if row.get("footer_digest") else None,
+            sha256=FileDigest.of_bytes(row["digest"]).sha256 if verified and row["digest"] else None,
+            footer_digest=FooterDigest.of_bytes(row["footer_digest"]) if row["footer_digest"] else None,
             deletes=tuple(deletes[each] for each in row["deletes"] or ()),
             without_like=without_like.get(row["spec_id"], frozenset()),
         )
@@ -278,7 +311,7 @@ def _key(row: Mapping[str, Any]) -> WrappedKey:
     return WrappedKey(KeyLabel(row["key_name"], tuple(row["field_ids"] or ())), row["wrapped"])
 
 
-def _known(kind: Any, value: str | None) -> Any:
+def _known(kind: Any, value: str | None, rule: str) -> Any:
     if value is None:
         return None
     try:
@@ -286,21 +319,6 @@ def _known(kind: Any, value: str | None) -> Any:
     except ValueError as error:
         raise NotSupportedYet(
             f"This client does not support the encryption of a data file: {value}.",
-            rule="algorithm",
+            rule=rule,
             hint="Install the client of the catalog's release.",
         ) from error
-
-
-def _absences(header: Mapping[str, Any], schema: Schema) -> dict[int, frozenset[int]]:
-    """By partition spec the ids of columns that a file may lack although they have values."""
-    defaults = {each.field_id for each in _all_fields(schema) if each.initial_default is not None}
-    return {
-        spec["spec-id"]: frozenset(
-            {each["source-id"] for each in spec["fields"] if each["transform"] == "identity"} | defaults
-        )
-        for spec in header["partition-specs"]
-    }
-
-
-def _all_fields(schema: Schema) -> list[NestedField]:
-    return [schema.find_field(each) for each in schema.field_ids]

@@ -15,9 +15,7 @@ import base64
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
-from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,12 +25,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from catalog.base.identifiers import TableName
+from catalog.client.begun import BegunWrite
 from catalog.client.encrypting import KeyedWriter
 from catalog.client.footers import FileKeys
 from catalog.client.http import CatalogClient, table_path
-from catalog.client.parquet_key_tools import StockKeys
 from catalog.client.partitions import Part, Partitioner
-from catalog.client.plan import transport_key
 from catalog.client.row_groups import RowGroups, TableWriter, pieces
 from catalog.client.rows import Fitting, batches_of
 from catalog.client.settings import ParquetSettings
@@ -41,62 +38,13 @@ from catalog.client.written import Written
 from catalog.crypto.secret import SecretBytes
 from catalog.envelope.data_keys import new_dek
 from catalog.envelope.file_digests import FooterDigest
-from catalog.envelope.file_ids import FileIdentity, new_file_name, parquet_aad_prefix
-from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, wrap_for_write
+from catalog.envelope.file_ids import FileIdentity, new_file_name
+from catalog.envelope.transport import KeyLabel, TransportKey, wrap_for_write
 from catalog.storage.base import Storage
-from policy.encryption.specification import Algorithm, Footer
-from policy.errors import CommitStateUnknown, LakewardenError, NotSupportedYet
-from policy.location.location import Location
+from policy.encryption.specification import Footer
+from policy.errors import CommitStateUnknown, LakewardenError
 
 _MOST_OPEN: Final = 32
-_KNOWN: Final = frozenset(
-    {
-        "algorithm", "data-key-length", "footer", "footer-key-name", "column-keys", "digest", "masks",
-        "stock-readers",
-    }
-)  # fmt: skip
-_WHOLE: Final = {each.value: each for each in Algorithm}
-
-
-@dataclass(frozen=True, slots=True)
-class Encryption:
-    """How the files of a write are encrypted.
-
-    Attributes:
-        algorithm: Parquet's.
-        footer: encrypted or signed.
-        label: the key of footers, or of whole files.
-        columns: the keys of groups of columns; where there are some, other columns are in plaintext.
-        data_key_length: bytes.
-        digest: whether the commit tells the SHA-256 of each file.
-        stock: what files say to stock readers; None for nothing.
-        transport: the write's key.
-    """
-
-    algorithm: Algorithm
-    footer: Footer
-    label: KeyLabel
-    columns: tuple[KeyLabel, ...]
-    data_key_length: int
-    digest: bool
-    stock: StockKeys | None = field(repr=False)
-    transport: TransportKey = field(repr=False)
-
-    def keys(self, fresh: Mapping[KeyLabel, SecretBytes], file: FileIdentity) -> FileKeys:
-        """The keys of one file.
-
-        Args:
-            fresh: its data keys.
-            file: which it is.
-        """
-        own = {field_id: fresh[each] for each in self.columns for field_id in each.field_ids}
-        return FileKeys(
-            algorithm=self.algorithm,
-            footer_form=self.footer,
-            footer=fresh[self.label],
-            columns=own if self.columns else None,
-            aad_prefix=parquet_aad_prefix(file),
-        )
 
 
 def append(client: CatalogClient, storage: Storage, table: TableName, given: Any) -> int | None:
@@ -126,7 +74,8 @@ def append(client: CatalogClient, storage: Storage, table: TableName, given: Any
     begun = client.post(table_path(table, "writes"))
     one = ("engine", "v1", "writes", begun["write-id"])
     try:
-        files = _Files(begun, metadata, settings, storage, fitting.schema, str(table))
+        write = BegunWrite.of(begun, str(table))
+        files = _Files(write, metadata, settings, storage, fitting.schema)
         added = files.write([rows], (fitting.fit(each) for each in batches))
         committed = client.post((*one, "commit"), {"operation": "append", "added": added})
     except CommitStateUnknown:
@@ -139,55 +88,20 @@ def append(client: CatalogClient, storage: Storage, table: TableName, given: Any
     return snapshot
 
 
-def _encryption(begun: Mapping[str, Any], table: str) -> Encryption | None:
-    """How the catalog wants the files; None for plaintext.
-
-    Raises:
-        NotSupportedYet: in a way that PyArrow cannot.
-    """
-    said = begun.get("encryption")
-    if said is None:
-        return None
-    unknown = [name for name, value in said.items() if name not in _KNOWN and value]
-    if unknown or said["algorithm"] not in _WHOLE:
-        raise _unsupported(f"{', '.join(unknown) or said['algorithm']}", table)
-    transport, stock = transport_key(begun["transport-key"], Purpose.WRITE), said.get("stock-readers")
-    return Encryption(
-        algorithm=Algorithm(said["algorithm"]),
-        footer=Footer(said["footer"]),
-        label=KeyLabel(said["footer-key-name"]),
-        columns=tuple(KeyLabel(each["key-name"], tuple(each["field-ids"])) for each in said["column-keys"]),
-        data_key_length=said["data-key-length"],
-        digest=bool(said.get("digest")),
-        stock=StockKeys(stock["keys"], UUID(begun["table-uuid"]), transport) if stock else None,
-        transport=transport,
-    )
-
-
-def _unsupported(what: str, table: str) -> NotSupportedYet:
-    return NotSupportedYet(
-        f"Files with {what} cannot be written without Spark.",
-        table=table,
-        rule="write-encryption",
-        hint="Write to the table with Spark.",
-    )
-
-
 class _Files:
     """The files of one write; of those that are open the ones used last are kept."""
 
     def __init__(
         self,
-        begun: Mapping[str, Any],
+        begun: BegunWrite,
         metadata: TableMetadata,
         settings: ParquetSettings,
         storage: Storage,
         schema: pa.Schema,
-        table: str,
     ) -> None:
-        self._uuid = UUID(begun["table-uuid"])
-        self._directory = Location.parse(begun["location"])
-        self._encryption = _encryption(begun, table)
+        self._uuid = begun.table_uuid
+        self._directory = begun.directory
+        self._encryption = begun.encryption
         self._partitioner = Partitioner(metadata.spec(), metadata.schema())
         self._spec_id = metadata.default_spec_id
         self._schema = metadata.schema()

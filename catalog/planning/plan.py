@@ -20,8 +20,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import IdentityTransform
 
 from catalog.audit.outcomes import note
 from catalog.authorization.authorizer import Authorizer, Caller, Records
@@ -89,6 +91,7 @@ class PlanHeader:
             "partition-specs": [
                 spec.model_dump(mode="json", by_alias=True) for spec in metadata.partition_specs
             ],
+            "absent-with-values": _absent_with_values(self.schema, metadata.partition_specs),
             "allowed-paths": [entry.canonical for entry in self.table.governed.allowed.entries],
             "principal": self.principal,
             "policy-version": self.policy_version,
@@ -265,6 +268,20 @@ class Planner:
         for opened in self._context.reader.open(table, listed):
             _require_inside(table, opened.entries)
             yield opened
+
+
+def _absent_with_values(schema: Schema, specs: Sequence[PartitionSpec]) -> dict[str, list[int]]:
+    """By partition spec the ids of columns that a file can lack although they have values.
+
+    These are sources of identity partitions, and columns with a default for older files.
+    """
+    fields = map(schema.find_field, schema.field_ids)
+    defaults = {each.field_id for each in fields if each.initial_default is not None}
+    sources = {
+        spec.spec_id: {each.source_id for each in spec.fields if each.transform == IdentityTransform()}
+        for spec in specs
+    }
+    return {str(spec_id): sorted(ids | defaults) for spec_id, ids in sources.items()}
 
 
 def _naming_manifest(kept: Callable[[Gathered], pa.Table], files: Gathered) -> pa.Table:

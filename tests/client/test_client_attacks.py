@@ -102,7 +102,7 @@ def test_a_file_of_another_table_with_its_keys(table: Any, mode: str) -> None:
     plan, file, path = planned(scan)
     _, foreign, foreign_path = planned(table(MODES[mode]))
     shutil.copyfile(foreign_path, path)
-    with pytest.raises(DecryptionRefused, match="rule=aead"):
+    with pytest.raises(DecryptionRefused, match="rule=data-key"):
         read(scan, plan, dataclasses.replace(foreign, location=file.location, size=path.stat().st_size))
 
 

@@ -3,9 +3,14 @@ package org.apache.spark.sql.lakewarden.crypto
 import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.US_ASCII
 import java.security.{GeneralSecurityException, SecureRandom}
-import java.util.UUID
+import java.util.{Base64, UUID}
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.rest.Answers
 
 /** A key made by the catalog for one scan or one write.
   *
@@ -14,6 +19,15 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   */
 final class TransportKey(val id: Array[Byte], val purpose: String, val key: Secret) extends Serializable {
   override def toString: String = s"TransportKey($purpose)"
+}
+
+object TransportKey {
+
+  /** As the catalog answers it. */
+  def parse(node: JsonNode, purpose: String): TransportKey = {
+    def bytes(name: String): Array[Byte] = Base64.getDecoder.decode(Answers.text(node, name))
+    new TransportKey(bytes("id"), purpose, new Secret(bytes("key")))
+  }
 }
 
 /** Which key of a file is meant: the master key's id, and the columns under the key (none: the whole file). */
@@ -30,6 +44,13 @@ final case class KeyLabel(keyName: String, fieldIds: Seq[Int] = Nil) {
   }
 }
 
+object KeyLabel {
+
+  /** Out of `key-name` and `field-ids` of a key in the catalog's answer. */
+  def parse(node: JsonNode): KeyLabel = KeyLabel(
+    Answers.text(node, "key-name"), Answers.field(node, "field-ids").elements.asScala.map(_.intValue).toSeq)
+}
+
 /** A data key of a file, wrapped under a transport key. */
 final class WrappedKey(val label: KeyLabel, val wrapped: Array[Byte]) extends Serializable {
   override def toString: String = s"WrappedKey(${label.keyName})"
@@ -42,9 +63,11 @@ object Footer {
   case object Encrypted extends Footer("encrypted")
   case object Plaintext extends Footer("plaintext")
 
-  /** By the name that the catalog gives it. Throws `DecryptionRefused` for a name that it does not give. */
+  /** By the name that the catalog gives it. Throws `NotSupportedYet` for any other. */
   def of(name: String): Footer = Seq(Encrypted, Plaintext).find(_.name == name).getOrElse(
-    throw DataKeys.refused("The catalog's response does not say whether file footers are encrypted."))
+    throw LakewardenException.notSupportedYet(
+      s"The catalog asks for footers that are '$name', which this version of the plugin does not support.", "footer",
+      "Install the plugin of the catalog's release."))
 }
 
 /** A file as keys know it: its table and the id that is part of its name.
@@ -84,7 +107,9 @@ object FileIdentity {
   * Source: docs/key-metadata.md, "Transport keys".
   */
 object DataKeys {
-  private val Lengths = Set(16, 24, 32)
+
+  /** Of data keys, in bytes. */
+  val Lengths: Set[Int] = Set(16, 24, 32)
   private val KekPrefix = "lakewarden/write-kek/1\u0000".getBytes(US_ASCII)
   private lazy val random = new SecureRandom
 

@@ -31,6 +31,7 @@ object FooterDigest {
 
   /** Out of the form that it has in key metadata. */
   def parse(bytes: Array[Byte]): FooterDigest = {
+    require(bytes.length == 36, "a footer's digest has 36 bytes")
     val (length, sha256) = bytes.splitAt(Integer.BYTES)
     FooterDigest(Integer.toUnsignedLong(ByteBuffer.wrap(length).getInt), sha256.toSeq)
   }

@@ -16,6 +16,15 @@ private[read] final case class FileDigest(bytes: Seq[Byte]) {
   def sha256: Array[Byte] = bytes.drop(8).toArray
 }
 
+private[read] object FileDigest {
+
+  /** Out of the form that it has in key metadata. */
+  def parse(bytes: Array[Byte]): FileDigest = {
+    require(bytes.length == 40, "a file's digest has 40 bytes")
+    FileDigest(bytes.toSeq)
+  }
+}
+
 /** When files are checked against their digests: each time that one is opened, the first time in this JVM, or never. */
 private[read] sealed abstract class Verification(val name: String)
 

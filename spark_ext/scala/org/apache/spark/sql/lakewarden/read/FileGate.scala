@@ -34,10 +34,10 @@ private[read] final class FileGate(
   /** The file's keys; none for plaintext. Throws `DecryptionRefused` for keys that are not this file's. */
   def keys(file: PlannedFile, errors: ReadErrors): Option[OpenedKeys] =
     (file.algorithm.zip(file.footer), file.keys, transport) match {
-      case (None, Seq(), _) if file.algorithm.isEmpty && file.footer.isEmpty => None
+      case (None, Seq(), _) if file.algorithm.isEmpty && file.footer.isEmpty && file.footerDigest.isEmpty => None
       case (Some((algorithm, footer)), whole +: columns, Some(transport))
-          if whole.label.fieldIds.isEmpty && columns.forall(_.label.fieldIds.nonEmpty) &&
-            (file.columnKeys || columns.isEmpty) =>
+          if whole.label.fieldIds.isEmpty && areApart(columns.map(_.label.fieldIds)) &&
+            (file.columnKeys || columns.isEmpty && file.footerDigest.isEmpty) =>
         try {
           val identity = FileIdentity.of(uuid, file.location)
           def opened(key: WrappedKey): Secret = DataKeys.open(transport, key, identity)
@@ -49,6 +49,10 @@ private[read] final class FileGate(
         }
       case _ => throw errors.refused("The keys in the scan plan do not match the file's encryption.", "data-key")
     }
+
+  /** Whether each key is for some columns, and no column has two. */
+  private def areApart(fieldIds: Seq[Seq[Int]]): Boolean =
+    fieldIds.forall(_.nonEmpty) && fieldIds.flatten.distinct.size == fieldIds.flatten.size
 
   /** A local file, opened without following a link; what was opened is what is to be read. */
   def openLocal(location: Location, file: PlannedFile, errors: ReadErrors): SeekableByteChannel = {

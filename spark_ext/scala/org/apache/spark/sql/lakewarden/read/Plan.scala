@@ -51,10 +51,10 @@ private[read] final class Plan(
     val header: JsonNode, val files: Seq[PlannedFile], val allowed: AllowedPaths, val transport: Option[TransportKey]) {
 
   /** How long after it was answered it may be begun with. */
-  def validNanos: Long = TimeUnit.MILLISECONDS.toNanos(header.required("valid-ms").longValue)
+  val validNanos: Long = TimeUnit.MILLISECONDS.toNanos(header.required("valid-ms").longValue)
 
   /** When files are checked against their digests. */
-  def verification: Verification = {
+  val verification: Verification = {
     val said = header.required("verify-digest").asText
     Verification.All.find(_.name == said).getOrElse(throw LakewardenException.notSupportedYet(
       s"The value $said of encryption.verify-digest is not supported by this version of the plugin.",
@@ -62,7 +62,7 @@ private[read] final class Plan(
   }
 
   /** Ids of the columns that are shown through masks. */
-  def masked: Set[Int] = header.required("masked").elements.asScala.map(_.intValue).toSet
+  val masked: Set[Int] = header.required("masked").elements.asScala.map(_.intValue).toSet
 
   /** In all files together. */
   def bytes: Long = total(_.size)

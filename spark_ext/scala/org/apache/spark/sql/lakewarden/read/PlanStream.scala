@@ -1,25 +1,25 @@
 package org.apache.spark.sql.lakewarden.read
 
-import java.io.InputStream
+import java.io.{InputStream, IOException}
 import java.util.{Base64, List => JList, Map => JMap}
 
 import scala.collection.mutable.ArrayBuffer
 import scala.jdk.CollectionConverters._
 import scala.util.Using
+import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
-import org.apache.arrow.memory.BufferAllocator
 import org.apache.arrow.vector.VectorSchemaRoot
 import org.apache.arrow.vector.ipc.ArrowStreamReader
 
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.crypto.{Footer, FooterDigest, KeyLabel, Secret, TransportKey, WrappedKey}
+import org.apache.spark.sql.lakewarden.crypto._
 import org.apache.spark.sql.lakewarden.write.DataFormat
 import org.apache.spark.sql.util.ArrowUtils
 
-/** Reads a plan out of the catalog's Arrow stream.
+/** Reads a scan plan out of the catalog's Arrow stream.
   *
-  * Source: docs/rest-api.md, "POST /engine/v1/tables/{namespace}/{table}/plan".
+  * Source: docs/plan-format.md, "Scan plan"; tests/vectors/plans.json.
   *
   * @param table
   *   its name, for messages
@@ -27,48 +27,60 @@ import org.apache.spark.sql.util.ArrowUtils
 private[read] final class PlanStream(table: String) {
   import PlanStream._
 
-  /** The whole plan; files with deletes, and such in other formats than Parquet and ORC, are `NotSupportedYet`. */
+  /** The whole plan. Throws `NotSupportedYet` for a plan that asks for what this plugin cannot do, and
+    * `CatalogUnavailable` for what is no plan.
+    */
   def read(stream: InputStream): Plan =
-    Using.Manager { use =>
-      val allocator = use(ArrowUtils.rootAllocator.newChildAllocator("lakewarden-plan", 0, MaxBytes))
-      decoded(use(new ArrowStreamReader(stream, allocator)))
-    }.get
+    try Using.Manager { use =>
+        val allocator = use(ArrowUtils.rootAllocator.newChildAllocator("lakewarden-plan", 0, MaxBytes))
+        decoded(use(new ArrowStreamReader(stream, allocator)))
+      }.get
+    catch {
+      case known @ (_: LakewardenException | _: IOException) => throw known
+      case NonFatal(failure) => throw new LakewardenException(
+          "CatalogUnavailable", "The catalog's response is not a complete scan plan.", Some("catalog"),
+          Some("Install the plugin of the catalog's release."), failure)
+    }
 
   private def decoded(reader: ArrowStreamReader): Plan = {
     val batch = reader.getVectorSchemaRoot
     val said = batch.getSchema.getCustomMetadata
     val header = json.readTree(said.get("lakewarden.plan"))
     val files = new ArrayBuffer[PlannedFile]
-    val withoutLike = absences(header)
-    while (reader.loadNextBatch()) files ++= rows(batch, withoutLike)
+    while (reader.loadNextBatch()) files ++= rows(batch, header.required("absent-with-values"))
     val allowed = AllowedPaths.of(header.required("allowed-paths").elements.asScala.map(_.asText).toSeq)
-    new Plan(header, files.toSeq, allowed, Option(said.get("lakewarden.transport-key")).map(transportKey))
+    val transport = Option(said.get("lakewarden.transport-key")).map(json.readTree).map(TransportKey.parse(_, "scan"))
+    new Plan(header, files.toSeq, allowed, transport)
   }
 
-  private def rows(batch: VectorSchemaRoot, withoutLike: Int => Set[Int]): Seq[PlannedFile] = {
-    val columns = batch.getFieldVectors.asScala.map(each => each.getName -> each).toMap
-    (0 until batch.getRowCount).map(row => file(columns(_).getObject(row), withoutLike))
+  private def rows(batch: VectorSchemaRoot, absences: JsonNode): Seq[PlannedFile] = {
+    val vectors = batch.getFieldVectors.asScala
+    vectors.find(each => !Columns(each.getName) && each.getNullCount < batch.getRowCount)
+      .foreach(each => throw unknown(s"the column ${each.getName}", "plan"))
+    val columns = vectors.map(each => each.getName -> each).toMap
+    (0 until batch.getRowCount).map(row => file(columns(_).getObject(row), absences))
   }
 
-  private def file(value: String => AnyRef, withoutLike: Int => Set[Int]): PlannedFile = {
-    val deletes = Option(value("deletes")).exists(!_.asInstanceOf[JList[_]].isEmpty)
-    if (value("content") != Byte.box(0) || deletes) throw LakewardenException.notSupportedYet(
-        s"The table $table has files with deleted rows, which are not supported.", "deletes",
-        "Rewrite the table with an engine that can read them.")
-    val path = value("file_path").toString
+  private def file(value: String => AnyRef, absences: JsonNode): PlannedFile = {
+    def valueOf[T](name: String): Option[T] = Option(value(name)).map(_.asInstanceOf[T])
+    def text(name: String): Option[String] = Option(value(name)).map(_.toString)
+    if (value("content") != Byte.box(0) || valueOf[JList[_]]("deletes").exists(!_.isEmpty))
+      throw unknown("files with deleted rows", "deletes")
+    val algorithm = text("algorithm")
+    algorithm.filterNot(Algorithms).foreach(each => throw unknown(s"the algorithm $each", "algorithm"))
     PlannedFile(
-      path,
-      Option(value("location")).fold(path)(_.toString),
-      DataFormat.named(value("file_format").toString),
-      value("file_size_in_bytes").asInstanceOf[Long],
-      value("record_count").asInstanceOf[Long],
-      Option(value("algorithm")).map(_.toString),
-      Option(value("footer")).map(each => Footer.of(each.toString)),
-      Option(value("column_keys")).exists(_.asInstanceOf[Boolean]),
-      Option(value("keys")).toSeq.flatMap(_.asInstanceOf[JList[JMap[String, _]]].asScala.map(wrappedKey)),
-      Option(value("digest")).map(bytes => FileDigest(bytes.asInstanceOf[Array[Byte]].toSeq)),
-      Option(value("footer_digest")).map(bytes => FooterDigest.parse(bytes.asInstanceOf[Array[Byte]])),
-      withoutLike(value("spec_id").asInstanceOf[Int]))
+      text("file_path").get,
+      text("location").orElse(text("file_path")).get,
+      DataFormat.named(text("file_format").get),
+      valueOf[Long]("file_size_in_bytes").get,
+      valueOf[Long]("record_count").get,
+      algorithm,
+      text("footer").map(Footer.of),
+      valueOf[Boolean]("column_keys").getOrElse(false),
+      valueOf[JList[JMap[String, _]]]("keys").toSeq.flatMap(_.asScala.map(wrappedKey)),
+      valueOf[Array[Byte]]("digest").map(FileDigest.parse),
+      valueOf[Array[Byte]]("footer_digest").map(FooterDigest.parse),
+      absences.path(text("spec_id").get).elements.asScala.map(_.intValue).toSet)
   }
 
   private def wrappedKey(key: JMap[String, _]): WrappedKey = {
@@ -76,34 +88,21 @@ private[read] final class PlanStream(table: String) {
     new WrappedKey(KeyLabel(key.get("key_name").toString, fieldIds), key.get("wrapped").asInstanceOf[Array[Byte]])
   }
 
-  private def transportKey(text: String): TransportKey = {
-    val node = json.readTree(text)
-    def bytes(name: String): Array[Byte] = Base64.getDecoder.decode(node.required(name).textValue)
-    new TransportKey(bytes("id"), "scan", new Secret(bytes("key")))
-  }
+  private def unknown(what: String, rule: String): LakewardenException = LakewardenException.notSupportedYet(
+    s"The scan plan of $table has $what, which this version of the plugin does not support.", rule,
+    "Install the plugin of the catalog's release, or rewrite the table with an engine that can read it.")
 }
 
 private object PlanStream {
   private val json = new ObjectMapper
+  private val Algorithms = Set("AES_GCM_V1", "AES_GCM_CTR_V1", OrcKeys.Algorithm)
+
+  /** What a row can say; a value in any other column is refused. */
+  private val Columns = Set(
+    "content", "file_path", "location", "file_format", "record_count", "file_size_in_bytes", "sequence_number",
+    "file_sequence_number", "split_offsets", "sort_order_id", "spec_id", "partition", "deletes", "algorithm", "footer",
+    "column_keys", "keys", "digest", "footer_digest")
 
   /** Bytes of one batch of a plan in memory: 65,536 files with their keys are a tenth of it. */
   private val MaxBytes = 1L << 30
-
-  /** By partition spec the ids of columns that a file may lack although they have values: sources of identity
-    * partitions, whose values stand in the partition, and columns with a default for older files.
-    */
-  private def absences(header: JsonNode): Int => Set[Int] = {
-    val defaults = withDefaults(header.required("schema"))
-    val identity = header.required("partition-specs").elements.asScala.map { spec =>
-      val fields = spec.path("fields").elements.asScala.filter(_.path("transform").asText == "identity")
-      spec.required("spec-id").intValue -> fields.map(_.required("source-id").intValue).toSet
-    }.toMap
-    specId => identity.getOrElse(specId, Set.empty) ++ defaults
-  }
-
-  private def withDefaults(node: JsonNode): Set[Int] = {
-    val hasDefault = node.hasNonNull("initial-default") && node.hasNonNull("id")
-    val own = if (hasDefault) Set(node.get("id").intValue) else Set.empty[Int]
-    node.elements.asScala.foldLeft(own)((known, inner) => known ++ withDefaults(inner))
-  }
 }

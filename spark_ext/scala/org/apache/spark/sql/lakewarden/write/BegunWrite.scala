@@ -1,6 +1,6 @@
 package org.apache.spark.sql.lakewarden.write
 
-import java.util.{Base64, UUID}
+import java.util.UUID
 
 import scala.jdk.CollectionConverters._
 
@@ -8,7 +8,9 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.parquet.crypto.ParquetCipher
 
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.crypto.{Footer, KeyLabel, OrcKeys, Secret, TransportKey}
+import org.apache.spark.sql.lakewarden.crypto.{DataKeys, Footer, KeyLabel, OrcKeys, TransportKey}
+import org.apache.spark.sql.lakewarden.read.Location
+import org.apache.spark.sql.lakewarden.rest.Answers
 
 /** How the files of a write are encrypted: data keys of each file are made by its writer, wrapped for the commit.
   *
@@ -66,50 +68,58 @@ final class BegunWrite(
 
 object BegunWrite {
 
-  /** Reads an answer of `POST …/writes`, or the `write` of a staged one (docs/rest-api.md, "Engines").
-    *
-    * Throws `NotSupportedYet` for a way of encrypting that this engine cannot do.
-    */
-  def parse(answer: JsonNode): BegunWrite = new BegunWrite(
-    text(answer, "write-id"),
-    UUID.fromString(text(answer, "table-uuid")),
-    text(answer, "location"),
-    present(answer, "encryption").map(encryption(_, answer)))
+  /** The fields of `encryption`; a write with any other is refused. */
+  private val Known = Set(
+    "algorithm", "data-key-length", "footer", "footer-key-name", "column-keys", "stock-readers", "digest", "masks")
 
-  private def encryption(node: JsonNode, answer: JsonNode): WriteEncryption = {
-    val columns = node.required("column-keys").asScala.map(columnKey).toSeq
-    val length = node.required("data-key-length").asInt
-    val transport = transportKey(answer.required("transport-key"))
+  /** Reads an answer of `POST …/writes`, or the `write` of a staged one (docs/plan-format.md, "Begun write").
+    *
+    * Throws `NotSupportedYet` for a way of encrypting that this engine cannot do, `LocationInvalid` for a location that
+    * is not canonical, and `CatalogUnavailable` for what is no begun write.
+    */
+  def parse(answer: JsonNode): BegunWrite = {
+    val location = text(answer, "location")
+    if (Location.of(location).isEmpty) throw new LakewardenException(
+      "LocationInvalid", "The location of the write is not canonical.", Some("location-invalid"),
+      Some("Install the plugin of the catalog's release."))
     val uuid = UUID.fromString(text(answer, "table-uuid"))
+    new BegunWrite(
+      text(answer, "write-id"), uuid, location,
+      present(answer, "encryption").map(encryption(_, uuid, Answers.field(answer, "transport-key"))))
+  }
+
+  private def encryption(node: JsonNode, uuid: UUID, key: JsonNode): WriteEncryption = {
+    node.fieldNames.asScala.filterNot(Known).foreach(name => throw unsupported(name))
+    val transport = TransportKey.parse(key, "write")
+    val columns = Answers.field(node, "column-keys").asScala.map(KeyLabel.parse).toSeq
+    val ids = columns.flatMap(_.fieldIds)
+    if (columns.exists(_.fieldIds.isEmpty) || ids.distinct.size < ids.size)
+      throw unsupported("column keys for the same column, or for none")
     new WriteEncryption(
       algorithm(text(node, "algorithm")), Footer.of(text(node, "footer")), KeyLabel(text(node, "footer-key-name")),
-      columns, length, transport, present(node, "stock-readers").map(StockKeyMaterial.parse(_, uuid, transport)),
-      node.required("digest").asBoolean, masks(node.required("masks")))
+      columns, length(Answers.field(node, "data-key-length").intValue), transport,
+      present(node, "stock-readers").map(StockKeyMaterial.parse(_, uuid, transport)),
+      Answers.field(node, "digest").asBoolean, masks(Answers.field(node, "masks")))
   }
 
   private def algorithm(name: String): String =
     if (name == OrcKeys.Algorithm || ParquetCipher.values.exists(_.name == name)) name
     else throw unsupported(s"the algorithm $name")
 
+  private def length(bytes: Int): Int =
+    if (DataKeys.Lengths(bytes)) bytes else throw unsupported(s"data keys of $bytes bytes")
+
   private def masks(groups: JsonNode): Map[Int, String] = {
-    for (group <- groups.asScala; id <- group.required("field-ids").asScala)
+    for (group <- groups.asScala; id <- Answers.field(group, "field-ids").asScala)
       yield id.intValue -> text(group, "mask")
   }.toMap
 
-  private def columnKey(node: JsonNode): KeyLabel =
-    KeyLabel(text(node, "key-name"), node.required("field-ids").asScala.map(_.intValue).toSeq)
-
-  private def transportKey(node: JsonNode): TransportKey = {
-    val decode = Base64.getDecoder.decode(_: String)
-    new TransportKey(decode(text(node, "id")), "write", new Secret(decode(text(node, "key"))))
-  }
-
-  private def text(node: JsonNode, name: String): String = node.required(name).asText
+  private def text(node: JsonNode, name: String): String = Answers.text(node, name)
 
   private def present(node: JsonNode, name: String): Option[JsonNode] =
-    Option(node.get(name)).filterNot(_.isNull)
+    Option(Answers.field(node, name)).filterNot(_.isNull)
 
-  private def unsupported(what: String): LakewardenException = new LakewardenException(
-    "NotSupportedYet", s"Writing files with $what is not supported in Spark.", Some("write-encryption"),
-    Some("Install the plugin of the catalog's release."))
+  private def unsupported(what: String): LakewardenException = LakewardenException.notSupportedYet(
+    s"Writing files with $what is not supported in Spark.", "write-encryption",
+    "Install the plugin of the catalog's release.")
 }

@@ -63,9 +63,7 @@ object StockKeyMaterial {
   def parse(node: JsonNode, tableUuid: UUID, transport: TransportKey): StockKeyMaterial = {
     def bytes(key: JsonNode, name: String): Array[Byte] = Base64.getDecoder.decode(key.required(name).asText)
     val keys = node.required("keys").asScala.map { key =>
-      val label = KeyLabel(
-        key.required("key-name").asText, key.required("field-ids").asScala.map(_.intValue).toSeq)
-      label -> new StockKey(bytes(key, "kek-id"), bytes(key, "kek"), key.required("wrapped").asText)
+      KeyLabel.parse(key) -> new StockKey(bytes(key, "kek-id"), bytes(key, "kek"), key.required("wrapped").asText)
     }
     new StockKeyMaterial(keys.toMap, tableUuid, transport)
   }
