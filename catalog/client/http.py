@@ -134,7 +134,8 @@ class CatalogClient:
         *,
         again: bool = True,
     ) -> Iterator[BaseHTTPResponse]:
-        harmless = method == "GET" or path[-1] in _HARMLESS
+        # An address that ends in a name, such as that of a table `plan`, takes other methods.
+        harmless = method == "GET" or (method == "POST" and path[-1] in _HARMLESS)
         lost = _unreached if harmless else _unanswered
         answer = self._send(method, _target(path, query), body, lost, again=again or harmless)
         try:
@@ -248,15 +249,22 @@ def _address(uri: str) -> str:
 
     Credentials and queries have no place in it, since messages show it.
     """
-    parts = urlsplit(uri)
-    plain = not (parts.username or parts.password or parts.query or parts.fragment)
-    if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
+    if not _is_address(uri):
         raise RequestInvalid(
             "The catalog's address is not an http or https URL with a host and a port.",
             rule="catalog-uri",
             hint="Use an address such as http://127.0.0.1:8181, and give the token separately.",
         )
     return uri.rstrip("/")
+
+
+def _is_address(uri: str) -> bool:
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return False
+    plain = not (parts.username or parts.password or parts.query or parts.fragment)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and plain
 
 
 def _bearer(token: str) -> dict[str, str]:

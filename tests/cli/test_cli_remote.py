@@ -156,6 +156,15 @@ def test_what_is_not_answered_is_not_asked_again(laptop: Laptop) -> None:
     assert [each["principal"] for each in laptop.json("token", "list")["tokens"]].count("frank") == 1
 
 
+@pytest.mark.parametrize("name", ["plan", "load", "writes"])
+def test_a_table_with_the_name_of_an_operation_is_not_changed_twice(laptop: Laptop, name: str) -> None:
+    with lossy_proxy(laptop.url) as lossy:
+        lossy.lose_answers(f"/{name}", 1)
+        words = ["--url", lossy.url, "--token-file", str(laptop.token_file(ADMIN))]
+        result = CliRunner().invoke(app, [*words, "table", "set", f"db.{name}", "comment=x"])
+    assert result.exit_code == 1 and "might have taken effect" in result.stderr
+
+
 def test_the_policies_decide_for_the_tokens_user(laptop: Laptop) -> None:
     refused = laptop.run("key", "rotate", TABLE, user="mallory", code=1).stderr
     assert "mallory is not authorized" in refused

@@ -137,7 +137,16 @@ def test_an_engines_token_registers_a_key_and_goes_nowhere_else(other: Canned) -
 
 @pytest.mark.parametrize(
     "uri",
-    ["", "127.0.0.1:8181", "ftp://host", "file:///x", "http://", "http://user:pass@host", "http://h?q=1"],
+    [
+        "",
+        "127.0.0.1:8181",
+        "ftp://host",
+        "file:///x",
+        "http://",
+        "http://user:pass@host",
+        "http://h?q=1",
+        "http://[::1",
+    ],
 )
 def test_an_address_that_is_none_is_refused_and_its_password_not_repeated(uri: str) -> None:
     with pytest.raises(RequestInvalid) as caught:
