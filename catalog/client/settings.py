@@ -11,7 +11,6 @@ from typing import Any, Final, Self
 
 from catalog.client.errors import not_the_catalog, refusal
 from policy.errors import NotSupportedYet
-from policy.write_settings import WriteSettings
 
 #: Most rows of a row group, as PyArrow has it.
 ROW_GROUP_ROWS: Final = 1 << 20
@@ -47,21 +46,23 @@ class ParquetSettings:
         if "error" in document:
             raise refusal(400, document)
         try:
-            settings = WriteSettings.from_json(document)
-        except (KeyError, TypeError) as error:
+            codec = document["codec"]
+            options = {
+                "compression": _CODECS.get(codec, codec),
+                "compression_level": document["codec-level"],
+                "data_page_size": document["page-size"],
+                "max_rows_per_page": document["page-rows"],
+                "dictionary_pagesize_limit": document["dictionary-size"],
+            }
+            found = cls(document["target-file-size"], document["row-group-size"], ROW_GROUP_ROWS, options)
+            written = document["format"]
+        except KeyError as error:
             raise not_the_catalog("not the write settings of a table") from error
-        if settings.format != "parquet":
+        if written != "parquet":
             raise NotSupportedYet(
-                f"Files in the format {settings.format} cannot be written without Spark.",
+                f"Files in the format {written} cannot be written without Spark.",
                 table=table,
                 rule="file-format",
                 hint="Write to the table with Spark, or set its property write.format.default to parquet.",
             )
-        options = {
-            "compression": _CODECS.get(settings.codec, settings.codec),
-            "compression_level": settings.codec_level,
-            "data_page_size": settings.page_size,
-            "max_rows_per_page": settings.page_rows,
-            "dictionary_pagesize_limit": settings.dictionary_size,
-        }
-        return cls(settings.target_file_size, settings.row_group_size, ROW_GROUP_ROWS, options)
+        return found

@@ -21,7 +21,7 @@ from catalog.reading.loading import LoadedTable
 from catalog.service.services import Services
 from catalog.writes.sessions import WriteSession
 from policy.errors import PropertyInvalid
-from policy.write_settings import WriteSettings
+from policy.write_settings import write_settings
 
 SnapshotMode = Literal["all", "refs"]
 
@@ -122,7 +122,7 @@ def _referenced(metadata: TableMetadata) -> TableMetadata:
 def _settings(table: LoadedTable) -> str:
     """The write settings; or what refuses a write, since a table is read whatever its properties are."""
     try:
-        settings = json.dumps(WriteSettings.of(table.metadata.properties, table.name).to_json())
+        settings = json.dumps(write_settings(table.metadata.properties, table.name))
     except PropertyInvalid as refusal:
         settings = bytes(error_response(refusal).body).decode("ascii")
     return f'"write-settings":{settings}'

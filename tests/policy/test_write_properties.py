@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from policy.errors import PropertyInvalid
 from policy.privileges.tables import WRITE_PATHS, refuse_location_property
 from policy.write_properties import check_write_properties
-from policy.write_settings import BloomFilter, WriteSettings
+from policy.write_settings import write_settings
 from tests.support.vectors import each_row
 
 
@@ -60,13 +58,13 @@ def test_a_write_path_in_another_case_is_refused(known: str) -> None:
 
 
 def test_settings_are_iceberg_s_defaults_where_a_table_says_nothing() -> None:
-    settings = WriteSettings.of({"owner": "ann"}, "db.t")
-    assert (settings.format, settings.codec, settings.distribution) == ("parquet", "zstd", "hash")
-    assert (settings.target_file_size, settings.row_group_size) == (512 << 20, 128 << 20)
-    assert settings.bloom_filters == () and settings.codec_level is None and not settings.fan_out
+    settings = write_settings({"owner": "ann"}, "db.t")
+    assert (settings["format"], settings["codec"], settings["distribution"]) == ("parquet", "zstd", "hash")
+    assert (settings["target-file-size"], settings["row-group-size"]) == (512 << 20, 128 << 20)
+    assert (settings["bloom-filters"], settings["codec-level"], settings["fan-out"]) == ([], None, False)
 
 
-def test_settings_go_to_engines_and_come_back() -> None:
+def test_settings_are_those_of_the_properties() -> None:
     bloom = "write.parquet.bloom-filter"
     given = {
         "write.format.default": "ORC",
@@ -77,10 +75,13 @@ def test_settings_go_to_engines_and_come_back() -> None:
         f"{bloom}-ndv.column.a.b": "1000",
         f"{bloom}-enabled.column.c": "false",
     }
-    settings = WriteSettings.of(given, "db.t")
-    assert (settings.format, settings.codec, settings.codec_level) == ("orc", "gzip", 5)
-    assert settings.bloom_filters == (BloomFilter("a.b", 0.5, 1000),)
-    assert WriteSettings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
+    settings = write_settings(given, "db.t")
+    assert (settings["format"], settings["codec"], settings["codec-level"]) == ("orc", "gzip", 5)
+    assert settings["bloom-filters"] == [{"column": "a.b", "false-positives": 0.5, "distinct": 1000}]
+    snappy = write_settings(given | {"write.parquet.compression-codec": "snappy"}, "db.t")
+    assert snappy["codec-level"] is None
+        write_settings(given | {"write.parquet.compression-codec": "snappy"}, "db.t")["codec-level"] is None
+    )
 
 
 @each_row(
@@ -98,4 +99,4 @@ def test_settings_go_to_engines_and_come_back() -> None:
 def test_a_property_that_a_table_had_before_it_was_checked_refuses_a_write(name: str, value: str) -> None:
     given = {"write.parquet.bloom-filter-enabled.column.a": "true", name: value}
     with pytest.raises(PropertyInvalid, match="write-property"):
-        WriteSettings.of(given, "db.t")
+        write_settings(given, "db.t")

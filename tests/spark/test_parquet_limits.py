@@ -7,7 +7,7 @@ import json
 import pytest
 from pyspark.errors import AnalysisException
 
-from policy.write_settings import WriteSettings
+from policy.write_settings import write_settings
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path
 from tests.support.tables import ENCRYPTED
@@ -25,7 +25,7 @@ def limits(spark_lake: SparkLake, **properties: str) -> tuple[int, int, int]:
     named = {
         f"write.{name.replace('__', '.').replace('_', '-')}": value for name, value in properties.items()
     }
-    answer = json.dumps(WriteSettings.of(named, "db.t").to_json())
+    answer = json.dumps(write_settings(named, "db.t"))
     mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper()
     found = write.ModuleLimits.of(write.WriteSettings.of(mapper.readTree(answer)))
     return found.rowsInGroup(), found.rowsInFile(), found.bytesInFile()
