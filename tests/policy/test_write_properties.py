@@ -80,8 +80,6 @@ def test_settings_are_those_of_the_properties() -> None:
     assert settings["bloom-filters"] == [{"column": "a.b", "false-positives": 0.5, "distinct": 1000}]
     snappy = write_settings(given | {"write.parquet.compression-codec": "snappy"}, "db.t")
     assert snappy["codec-level"] is None
-        write_settings(given | {"write.parquet.compression-codec": "snappy"}, "db.t")["codec-level"] is None
-    )
 
 
 @each_row(
