@@ -64,7 +64,7 @@ class LossyProxy:
             def do_any(self) -> None:
                 proxy._pass_on(self)
 
-            do_GET = do_POST = do_DELETE = do_HEAD = do_any
+            do_GET = do_POST = do_PATCH = do_DELETE = do_HEAD = do_any
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
