@@ -1,1 +1,1 @@
-"""Commits of any client: read, opened, checked, authorized and landed."""
+"""Checks, authorizes and publishes commits of all clients."""

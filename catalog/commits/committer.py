@@ -1,7 +1,7 @@
-"""Commits: from requirements and updates of any client to new, checked, authorized, sealed metadata.
+"""Turns a client's requirements and updates into new metadata: checked, authorized and sealed.
 
-The order is fixed: load what is sealed, apply the updates to those verified bytes, authorize everything at
-once, open and check what is brought, land. The pointer's compare-and-swap decides between commits that race.
+The order is fixed: load the sealed metadata, apply the updates to it, authorize the whole commit, open and
+check the new files, publish. If commits race, the pointer's compare-and-swap decides which one wins.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from policy.privileges.tables import check_table_location
 
 
 class Committer:
-    """Takes commits to existing tables.
+    """Commits to existing tables.
 
     Args:
         context: the parts that services share.
@@ -70,20 +70,18 @@ class Committer:
         written: Mapping[str, Digest] | None = None,
         under: int | None = None,
     ) -> LoadedTable:
-        """Take one commit.
+        """Commit updates to a table.
 
         Args:
-            caller: who commits.
-            name: the table.
-            requirements: what must hold of the current metadata.
-            updates: what to change.
-            force: narrow the allowed list although live snapshots then cannot be read any more.
-            origin: who made the snapshots; a client's summary does not say what only the catalog may say.
-            written: digests of what the catalog wrote for this commit; see `Inspector.commit`.
-            under: the governed version that the commit was built under; None if that does not matter.
+            caller: who commits. name: the table. requirements: conditions that the current metadata must
+            meet. updates: the changes. force: narrow the allowed list even if live snapshots become
+            unreadable. origin: who made the snapshots. Summaries of clients cannot contain entries reserved
+            to the catalog. written: digests of what the catalog wrote for this commit; see
+            `Inspector.commit`. under: the governed version that the commit was built under; None if that does
+            not matter.
 
         Raises:
-            CommitConflict: a requirement does not hold, or another commit came first.
+            CommitConflict: a requirement is not met, or another commit came first.
             NotAuthorized, LocationNotAllowed, MetadataTampered, MetadataUnsealed, EncryptionPolicyViolation,
             DecryptionRefused, InvalidInput: refused; nothing was changed.
         """
@@ -186,12 +184,12 @@ class Committer:
         return published
 
     def _may_write(self, caller: Caller, name: TableName) -> None:
-        """Refuse those who may neither write nor alter before anything is told of the table."""
+        """Refuse users without the required privileges before the answer tells anything about the table."""
         either = required("table.commit", self._context.on(caller, name))
         self._context.authorizer.screen(caller, "table.commit", str(name), *either)
 
     def _drops_protection(self, caller: Caller, table: LoadedTable, taken_back: list[Rollback]) -> bool:
-        """Whether rollbacks drop protection; what they bring back is told to those who may roll back."""
+        """Return whether rollbacks drop protection. Callers need ALTER before the snapshots are examined."""
         if any(each.head is not None for each in taken_back):
             alter = required("table.alter", caller.on(table.record.name, table.record.owner))
             self._context.authorizer.screen(caller, "table.commit", table.name, *alter)
@@ -212,7 +210,7 @@ class Committer:
     def _next_governed(
         self, table: LoadedTable, wanted: Requested, metadata: TableMetadata, begins: bool
     ) -> tuple[table_state.Governed, tuple[PekRecord, ...]]:
-        """The next governed version, with the keys that have to be made for an epoch that begins."""
+        """Return the next governed version, and the keys to create for a new epoch."""
         with read(self._context.engine) as connection:
             version = table_state.next_governed_version(connection, table.record.id)
         if not begins:
@@ -221,9 +219,10 @@ class Committer:
         return governance.next_version(table.governed, wanted, metadata, refs, version), made
 
     def _relies(self, table: LoadedTable, governed: table_state.Governed) -> frozenset[PekRef]:
-        """The keys that must not be taken away beside the commit.
+        """Return the keys that must stay active until the commit is published.
 
-        One that is disabled already hinders nothing but bringing files, which their checks refuse.
+        Keys that are disabled already are not among them. They only prevent commits that add files, and the
+        checks of those files refuse these.
         """
         current = governed.epochs.current
         if current != table.governed.epochs.current:
@@ -231,7 +230,7 @@ class Committer:
         return self._context.keyring.active(table.record, governed)
 
     def _refuse_breaking(self, table: LoadedTable, judged: LoadedTable) -> None:
-        """Refuses to narrow the allowed locations while live snapshots need them."""
+        """Refuse to narrow the allowed locations while live snapshots need them."""
         if all(judged.governed.allowed.covers(entry) for entry in table.governed.allowed.entries):
             return
         broken = self._context.inspector.broken_snapshots(judged)
@@ -252,7 +251,7 @@ def check_requirements(
     """Check a client's requirements on the current metadata.
 
     Raises:
-        CommitConflict: one does not hold.
+        CommitConflict: a requirement is not met.
     """
     for requirement in requirements:
         if _asks_for_no_ref(requirement, metadata):
@@ -264,10 +263,11 @@ def check_requirements(
 
 
 def _asks_for_no_ref(requirement: TableRequirement, metadata: TableMetadata | None) -> bool:
-    """Whether a branch or tag must not exist, and does not.
+    """Return whether the requirement is that a branch or tag does not exist, and it does not.
 
-    pyiceberg fails this requirement for every branch but main where the table has no snapshots; the REST
-    specification does not ("assert-ref-snapshot-id"), and Iceberg Java begins branches of empty tables so.
+    pyiceberg fails this requirement for every branch but main if the table has no snapshots. The REST
+    specification does not ("assert-ref-snapshot-id"), and Iceberg Java creates branches of empty tables this
+    way.
     """
     return (
         isinstance(requirement, AssertRefSnapshotId)
@@ -278,7 +278,7 @@ def _asks_for_no_ref(requirement: TableRequirement, metadata: TableMetadata | No
 
 
 def _check_under(table: LoadedTable, under: int | None) -> None:
-    """Refuses a commit that was built under an earlier governed version; the client builds it again."""
+    """Refuse a commit that was built under an earlier governed version. The client has to build it again."""
     if under is not None and table.governed.version != under:
         raise CommitConflict(
             f"Another commit changed the governed properties from version {under} to "

@@ -1,4 +1,4 @@
-"""Changes that are made again where another commit came first."""
+"""Retries changes that conflict with other commits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from catalog.base.errors import CommitConflict, KeysChanged
 
-#: How often something is tried before whoever asked for it is told of the conflict.
+#: Number of attempts before the conflict is reported to the user.
 ATTEMPTS: Final = 100
 
 Seen = TypeVar("Seen")
@@ -15,15 +15,15 @@ Done = TypeVar("Done")
 
 
 def made_anew(look: Callable[[], Seen], act: Callable[[Seen], Done]) -> Done:
-    """What a change answers that no other commit came ahead of.
+    """Make a change, and repeat it while other commits come first.
 
     Args:
-        look: looks at what the change is built on; a conflict here is final, unless it is keys that changed
-            while it looked.
-        act: makes the change; where it meets a conflict, both are done again.
+        look: reads the state that the change is based on. A conflict here is final, except when keys change
+            during the read.
+        act: makes the change. After a conflict, both are called again.
 
     Raises:
-        CommitConflict: other commits came first again and again.
+        CommitConflict: other commits came first in every attempt.
     """
     for _ in range(ATTEMPTS - 1):
         try:

@@ -1,9 +1,9 @@
-"""Makes new metadata the current one, in steps that a crash may separate.
+"""Publishes new metadata as the table's current metadata, in steps that a crash can separate.
 
     write metadata.json → prepare (seal, files, governed version, keys) → move the pointer → promote
 
-A crash before the pointer moves leaves nothing visible. After a crash later on, the next load of the table
-finishes the commit (`catalog.reading.loading`). The pointer is the one arbiter between commits that race.
+A crash before the pointer moves leaves nothing visible. After a later crash, the next load of the table
+completes the commit (`catalog.reading.loading`). If commits race, only the pointer decides which one wins.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """New metadata of a table, checked and authorized.
+    """New metadata of a table, checked and authorized, ready to publish.
 
     Attributes:
-        record: the table; not yet known to the database if `base` is None.
+        record: the table; it is not in the database yet if `base` is None.
         base: the table as it was loaded, or None if it is being created.
         metadata: the new metadata.
-        governed: what governs the table from then on.
+        governed: the governed version that applies from then on.
         governs: whether `governed` is a new version.
         files: manifest lists and manifests to seal.
-        peks: keys to record with it.
-        relies: versions of keys that something is put under; each has to be active when it is prepared.
+        peks: new keys to record with it.
+        relies: versions of keys that the commit uses; each has to be active when the commit is prepared.
         author: name of the principal.
-        overlaps: ids of the tables whose location may be overlapped, as it was authorized.
+        overlaps: ids of the tables whose locations the user is authorized to overlap.
     """
 
     record: TableRecord
@@ -65,17 +65,17 @@ class Publication:
 
     @property
     def location(self) -> Location:
-        """Where the table lies from then on."""
+        """Return the table's location after the commit."""
         return Location.parse(self.metadata.location)
 
     @property
     def claims_location(self) -> bool:
-        """Whether the table is put to a place where it was not before."""
+        """Return whether the table is new or moves to another location."""
         return self.base is None or self.location != self.record.location
 
 
 class Publisher:
-    """Lands new metadata.
+    """Publishes new metadata.
 
     Args:
         context: the parts that services share.
@@ -86,7 +86,7 @@ class Publisher:
         self._max_metadata_bytes = context.settings.limits.metadata_bytes
 
     def publish(self, publication: Publication) -> LoadedTable:
-        """Take the steps.
+        """Write, seal and publish new metadata.
 
         Raises:
             CommitConflict: another commit came first; nothing was changed.
@@ -120,7 +120,7 @@ class Publisher:
         try:
             return self._prepare(publication, location, digest)
         except CommitStateUnknown as unknown:
-            # Whether it was recorded or not: the pointer has not moved, so nothing was committed.
+            # The preparation can be recorded or not. The pointer has not moved, so nothing was committed.
             raise StateUnavailable(
                 "The database did not record the commit. Nothing was committed.",
                 table=str(publication.record.name),
@@ -143,7 +143,7 @@ class Publisher:
             if publication.base is None:
                 self._prepare_table(connection, publication.record)
             if publication.governs:
-                # The allowed list can be another one; see `claims.is_shared`.
+                # The governed version can change the allowed list; see `claims.is_shared`.
                 claims.lock_locations(connection)
                 self._prepare_governed(connection, publication)
             key_records.add(connection, publication.peks, self._context.now_ms())
@@ -151,7 +151,7 @@ class Publisher:
             return seals.prepare(connection, self._request(publication, location, digest))
 
     def _prepare_table(self, connection: Connection, record: TableRecord) -> None:
-        """Record the identity of a new table, unless a creation that was staged or cut short did."""
+        """Record the identity of a new table, unless a staged or interrupted creation recorded it."""
         known = table_state.table_by_id(connection, record.id)
         if known is None:
             table_state.add_table(connection, self._context.catalog, record, self._context.now_ms())
@@ -205,7 +205,7 @@ class Publisher:
         return True
 
     def _where_it_stands(self, publication: Publication, location: str, problem: LakewardenError) -> bool:
-        """Find out whether a move whose answer was lost took place."""
+        """Determine whether a pointer move took place although its answer was lost."""
         before = publication.base.metadata_location if publication.base else None
         try:
             stands = self._context.pointers.settled(publication.record.name)
@@ -213,7 +213,7 @@ class Publisher:
             raise _unknown(publication.record.name) from again
         if stands == location:
             return True
-        # A lost creation may still take place: there is no pointer yet whose move could be waited for.
+        # A creation without an answer can still take effect later: there is no pointer yet to wait for.
         if stands == before and before is not None:
             raise StateUnavailable(
                 "The pointer store did not move the metadata pointer. Nothing was committed.",
@@ -223,7 +223,7 @@ class Publisher:
         raise _unknown(publication.record.name) from problem
 
     def _promote(self, publication: Publication, seal: Seal) -> None:
-        """Finish a commit that has landed; what is left undone here, the next load does."""
+        """Complete a commit after the pointer moved. If that fails, the next load completes it."""
         name = publication.record.name
         try:
             with write(self._context.engine) as connection:
@@ -238,11 +238,11 @@ class Publisher:
         if not promoted:
             if publication.base is None:
                 self._withdraw(publication.record, seal)
-            # Somebody moved the pointer back while the commit was under way.
+            # Another process moved the pointer back during the commit.
             raise _unknown(name)
 
     def _withdraw(self, record: TableRecord, seal: Seal) -> None:
-        """Take the pointer back of a creation that was given up while it landed."""
+        """Delete the pointer of a new table whose creation was given up during the commit."""
         with read(self._context.engine) as connection:
             known = table_state.table_by_id(connection, record.id)
         if known is None or known.state is not TableState.PURGED:
@@ -252,7 +252,7 @@ class Publisher:
             raise _given_up(record)
 
     def _lost(self, publication: Publication, seal: Seal, location: Location) -> None:
-        """Tidy up after a commit that did not win."""
+        """Clean up after a commit that lost the race."""
         try:
             with write(self._context.engine) as connection:
                 seals.abandon(connection, seal)
@@ -262,7 +262,7 @@ class Publisher:
                         connection, record.id, record.location, default=record.default_location
                     )
         except (StateUnavailable, CommitStateUnknown):
-            # It stays prepared on a base that will never be current again, which is as good as abandoned.
+            # The seal stays prepared. Its base never becomes current again, so it is equivalent to abandoned.
             logger.warning("a lost commit could not be marked as abandoned")
             return
         self._discard(location)
@@ -275,15 +275,15 @@ class Publisher:
 
 
 def _check_base(connection: Connection, publication: Publication) -> None:
-    """Take the lock of the table's commits, and make sure that the commit's base is still what it was.
+    """Lock the table's commits, and check that the commit's base is still current.
 
-    A pointer that was moved back behind our back must not make an older seal the base of a commit.
+    A pointer that another process moved back must not make an older seal the base of a commit.
     """
     seals.lock_table(connection, publication.record.id)
     before = seals.current(connection, publication.record.id)
     expected = publication.base.metadata_location if publication.base else None
     now = table_state.table_by_id(connection, publication.record.id)
-    # What the commit names was checked before; garbage collection may have removed some of it since.
+    # Garbage collection can have removed files of the commit after they were checked.
     is_cleaned = now is not None and now.cleanups != publication.record.cleanups
     if is_cleaned or (before.metadata_location if before else None) != expected:
         raise CommitConflict(

@@ -1,8 +1,8 @@
-"""Which columns a commit shows under other names than they had.
+"""Finds the columns that a commit renames.
 
-Policies go by names. Whoever gives a column another name needs the right to read it under every name that it
-had: a right on the new name must not be a way around a denial of an old one. That holds of fields in structs
-too, and of a column that comes back, or comes by a schema that is not current yet.
+Policies refer to columns by name. To rename a column, a user needs SELECT on every name that it had:
+otherwise a permission on the new name would bypass a denial of an old one. This also applies to fields in
+structs, to a column that is restored, and to schemas that are added but not current.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from policy.view import ColumnNames
 
 
 def former_names(table: LoadedTable, after: TableMetadata) -> ColumnNames:
-    """Every name that the columns had which a commit renames, and the names of what they are nested in.
+    """Return all earlier names of the columns that a commit renames, and of their parent fields.
 
     Args:
-        table: as it is.
-        after: the metadata that comes.
+        table: before the commit.
+        after: the metadata after the commit.
     """
     before = table.metadata
     renamed = frozenset(field_id for schema in _shown(before, after) for field_id in _renamed(before, schema))
@@ -30,10 +30,10 @@ def former_names(table: LoadedTable, after: TableMetadata) -> ColumnNames:
 
 
 def _shown(before: TableMetadata, after: TableMetadata) -> Iterator[Schema]:
-    """The schemas that are new, and the one that becomes current."""
+    """Yield the new schemas, and the schema that becomes current."""
     known = {each.schema_id: each for each in before.schemas}
     for schema in after.schemas:
-        # Most schemas are the very same objects, and wide ones take long to compare.
+        # Comparing wide schemas is slow, and most of them are the same object.
         same = known.get(schema.schema_id)
         if same is not schema and same != schema:
             yield schema

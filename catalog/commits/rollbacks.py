@@ -1,10 +1,10 @@
-"""What a rollback of an encrypted table brings back, and whether it can.
+"""Checks whether a rollback of an encrypted table is possible, and whether it drops protection.
 
-- The snapshot that comes back has to be readable: no file of an encryption epoch that was forbidden, and no
-  key that is disabled, awaits destruction or is destroyed.
-- A rollback across a change of the table's encryption drops protection. So does one across a rewrap, and any
-  other that brings back a file, or its key metadata, which is not as the current epoch says under the latest
-  versions of its keys.
+- The restored snapshot has to be readable: none of its files is of a forbidden encryption epoch, and none
+  needs a key that is disabled, scheduled for destruction or destroyed.
+- A rollback across a change of the table's encryption drops protection. So does a rollback that restores a
+  file or key metadata which differs from the current epoch under the latest versions of its keys, for example
+  across a rewrap.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from catalog.snapshot_checks.entries import alive
 from policy.encryption.epochs import Epochs, PekRef, check_migrated, epoch_for, kind
 from policy.errors import KeyNotUsable
 
-#: What keys can be read with.
+#: States of keys that can decrypt.
 _READABLE = (PekState.ACTIVE, PekState.DECRYPT_ONLY)
 
 #: A file, with its key metadata.
@@ -34,11 +34,11 @@ _Keyed = tuple[str, bytes | None]
 
 
 class Rollbacks:
-    """Judges rollbacks.
+    """Checks rollbacks of encrypted tables.
 
     Args:
         reader: reads manifests.
-        keyring: knows the tables' keys.
+        keyring: looks up the tables' keys.
     """
 
     def __init__(self, reader: SnapshotReader, keyring: Keyring) -> None:
@@ -46,16 +46,16 @@ class Rollbacks:
         self._keyring = keyring
 
     def drop_protection(self, table: LoadedTable, found: Sequence[Rollback]) -> bool:
-        """Whether rollbacks drop protection of the table.
+        """Check that rollbacks are possible, and return whether they drop protection of the table.
 
         Args:
             table: the table, sealed.
             found: the rollbacks.
 
         Raises:
-            EncryptionPolicyViolation, DecryptionRefused: a file is of an epoch that was forbidden.
+            EncryptionPolicyViolation, DecryptionRefused: a file is of a forbidden epoch.
             KeyNotUsable: a file needs a key that is disabled or destroyed.
-            MetadataTampered, MetadataInvalid, LocationNotAllowed: a snapshot cannot be trusted.
+            MetadataTampered, MetadataInvalid, LocationNotAllowed: a snapshot failed verification.
         """
         if not table.governed.ever_encrypted:
             return False
@@ -76,7 +76,7 @@ class Rollbacks:
         return bool(outdated)
 
     def _readable_outdated(self, table: LoadedTable, snapshot: Snapshot) -> set[_Keyed]:
-        """Check that a snapshot is readable, and return its outdated files; each manifest is opened once."""
+        """Check that a snapshot is readable, and return its outdated files. Each manifest is opened once."""
         states = {pek.ref: pek for pek in self._keyring.records(table.record)}
         latest, found = self._keyring.latest(table.record, table.governed), set[_Keyed]()
         for entries in self._files(table, snapshot):
@@ -111,7 +111,7 @@ def _require_readable(
 def _outdated(
     epochs: Epochs, entries: pa.Table, forms: Sequence[Form], latest: Mapping[UUID, PekRef]
 ) -> set[_Keyed]:
-    """Return the files that are not as the current epoch says under the latest versions of its keys."""
+    """Return the files that differ from the current epoch under the latest versions of its keys."""
     old = np.full(entries.num_rows, not check_migrated(epochs, None).allowed)
     for form in forms:
         migrated = check_migrated(epochs, form.metadata.file_keys()).allowed
@@ -121,7 +121,7 @@ def _outdated(
 
 
 def _crosses_change(epochs: Epochs, back: Snapshot, head: Snapshot | None) -> bool:
-    """Whether the encryption changed after `back` and not after `head`; a rotation changes versions alone."""
+    """Return whether a change of encryption lies between the snapshots. A rotation is not a change."""
     was = epochs.current if head is None else epoch_for(epochs, head.sequence_number or 0)
     first = epoch_for(epochs, back.sequence_number or 0).from_sequence_number
     between = [

@@ -1,15 +1,15 @@
 """Makes snapshots: new manifests, the manifest list and the summary.
 
-A snapshot is a difference from its parent. Files are added and removed, data files and delete files alike;
-so appends, overwrites and row deltas are one thing, on any branch.
+A snapshot is a difference from its parent: files are added and removed, data files and delete files alike. So
+one mechanism serves appends, overwrites and row deltas, on any branch.
 
-- Manifests without a removed file stay as they are. One with a removed file is written again: its other live
-  files as EXISTING, the removed ones as DELETED, with the numbers that they have. What is carried over comes
-  from bytes that were checked against the seals.
+- Manifests without a removed file stay as they are. A manifest with a removed file is written again: its
+  other live files as EXISTING, the removed ones as DELETED, with their existing sequence numbers. Entries are
+  carried over from bytes that were verified by their seals.
 - Manifests without a live file are left out.
-- Added files of one content and partition spec are one manifest. They inherit the sequence number.
-- Everything is encoded before anything is stored. The digests of what is stored are kept, so that the commit
-  checks these bytes and no others (`Inspector.commit`).
+- Added files of one content and partition spec share one manifest. They inherit the sequence number.
+- Everything is encoded before anything is stored. The digests of the stored files are kept, so that the
+  commit checks exactly these bytes (`Inspector.commit`).
 
 Source: Iceberg table specification, "Snapshots", "Manifest Entry Fields", "Sequence Number Inheritance",
 "Optional Snapshot Summary Fields".
@@ -67,7 +67,7 @@ _PARTITION_LIMIT: Final = "write.summary.partition-limit"
 
 @dataclass(frozen=True, slots=True)
 class MadeSnapshot:
-    """A snapshot whose files are stored; it has still to be committed.
+    """A snapshot whose files are stored and that is not committed yet.
 
     Attributes:
         snapshot: the snapshot.
@@ -81,7 +81,7 @@ class MadeSnapshot:
     written: Mapping[str, Digest]
 
     def discard(self, storage: Storage) -> None:
-        """Delete the files of a snapshot that lost."""
+        """Delete the stored files of a snapshot that was not committed."""
         for path in self.written:
             storage.delete(Location.parse(path))
 
@@ -118,7 +118,7 @@ class SnapshotProducer:
         self._parent = parent
         self._directory = metadata_directory(self._metadata)
         self._uuid = uuid.uuid4()
-        #: By path of a manifest that lists removed files, its live files; the removed ones are DELETED.
+        #: The live entries of each manifest that lists a removed file, by path; removed files are DELETED.
         self._rewritten: dict[str, list[ManifestEntry]] = {}
         self.snapshot_id = self._metadata.new_snapshot_id()
         self.sequence_number = self._metadata.next_sequence_number()
@@ -131,7 +131,7 @@ class SnapshotProducer:
 
         Raises:
             CommitConflict: a file is not live in the parent.
-            MetadataTampered: a manifest is not what was sealed.
+            MetadataTampered: a manifest differs from its seal.
         """
         removed = pa.array(paths, pa.string())
         for manifest in self._context.reader.open(self._table, self._listed if paths else ()):
@@ -151,16 +151,16 @@ class SnapshotProducer:
     def make(
         self, operation: Operation, added: Sequence[DataFile], summary: Mapping[str, str]
     ) -> MadeSnapshot:
-        """Make a snapshot of the parent's files without the removed ones, and of new files.
+        """Make a snapshot: the parent's files without the removed ones, plus the new files.
 
         Args:
-            operation: what the summary says.
+            operation: the operation that the summary names.
             added: data files and delete files; see `encode_manifest`.
             summary: more entries for the summary.
 
         Raises:
-            RequestInvalid: values of a file are not of the types of its partition spec, or the summary has an
-                entry that is counted here.
+            RequestInvalid: partition values of a file do not have the types of its partition spec, or
+                `summary` has an entry that this function counts.
         """
         files: dict[str, bytes] = {}
         try:
@@ -180,12 +180,12 @@ class SnapshotProducer:
     def of_manifests(
         self, listed: Sequence[ManifestListEntry], summary: Summary, files: Mapping[str, bytes]
     ) -> MadeSnapshot:
-        """Make a snapshot of manifests.
+        """Make a snapshot that lists the given manifests.
 
         Args:
             listed: the manifests.
             summary: the whole summary.
-            files: those of the manifests that are not stored yet, by path.
+            files: the content of the manifests that are not stored yet, by path.
         """
         parent_id = None if self._parent is None else self._parent.snapshot_id
         path = self._directory.child(f"snap-{self.snapshot_id}-0-{self._uuid}.avro").original
@@ -198,12 +198,12 @@ class SnapshotProducer:
             parent_snapshot_id=parent_id,
             manifest_list=path,
             sequence_number=self.sequence_number,
-            # Not before the table's last update, though that was made by a faster clock.
+            # A snapshot is never older than the last update, even if that was made with a faster clock.
             timestamp_ms=max(self._context.now_ms(), self._metadata.last_updated_ms),
             summary=summary,
             schema_id=self._metadata.current_schema_id,
         )
-        # A branch keeps its own rules of retention.
+        # A branch keeps its retention settings.
         ref = {} if self._ref is None else self._ref.model_dump(exclude={"snapshot_id", "snapshot_ref_type"})
         moved = SetSnapshotRefUpdate(
             ref_name=self._branch, type=SnapshotRefType.BRANCH, snapshot_id=self.snapshot_id, **ref
@@ -218,14 +218,17 @@ class SnapshotProducer:
 
     @cached_property
     def _listed(self) -> list[ManifestListEntry]:
-        """The parent's manifests that have live files; version 1 can leave out how many."""
+        """Return the parent's manifests that have live files.
+
+        Manifest lists of version 1 can omit the counts; such manifests are included.
+        """
         if self._parent is None:
             return []
         listed = self._context.reader.manifests(self._table, self._parent)
         return [each for each in listed if (each.added_files_count, each.existing_files_count) != (0, 0)]
 
     def _marked(self, manifest: OpenManifest, removed: pa.Array) -> list[ManifestEntry]:
-        """The live entries of a manifest, marked; none if no removed file is among them."""
+        """Return the live entries of a manifest with their new status; empty if it has no removed file."""
         live = pc.not_equal(manifest.entries["status"], DELETED)
         going = pc.is_in(manifest.entries["file_path"], value_set=removed).filter(live).to_pylist()
         if not any(going):
@@ -243,7 +246,7 @@ class SnapshotProducer:
         return [each for each in entries if each.status is ManifestEntryStatus.DELETED]
 
     def _entries(self, added: Sequence[DataFile]) -> Iterator[list[ManifestEntry]]:
-        """The entries of new files, for each manifest."""
+        """Yield the entries of the new files, grouped by manifest."""
         status, number = ManifestEntryStatus.ADDED, self.snapshot_id
         for _, files in groupby(sorted(added, key=_manifest_of), _manifest_of):
             yield [
@@ -251,7 +254,7 @@ class SnapshotProducer:
             ]
 
     def _manifest(self, files: dict[str, bytes], entries: list[ManifestEntry]) -> ManifestListEntry:
-        """Add a manifest to the files that are to be stored."""
+        """Encode a manifest, and add it to the files to store."""
         path = self._directory.child(f"{self._uuid}-m{len(files)}.avro").original
         files[path] = encode_manifest(self._metadata, entries)
         numbers = self.snapshot_id, self.sequence_number
@@ -262,7 +265,7 @@ class SnapshotProducer:
     ) -> Summary:
         metadata = self._metadata
         counts = SnapshotSummaryCollector(int(metadata.properties.get(_PARTITION_LIMIT, "0")))
-        # Partition values stand in names of entries; pyiceberg writes them in Python's calendar.
+        # Names of summary entries contain partition values, which pyiceberg formats with Python's calendar.
         specs = {
             number: (schema_of(spec, metadata), exact_spec(spec)) for number, spec in metadata.specs().items()
         }
@@ -270,7 +273,7 @@ class SnapshotProducer:
             counts.add_file(file, *specs[file.spec_id])
         for entry in self._removed():
             counts.remove_file(entry.data_file, *specs[entry.data_file.spec_id])
-        # A total that the parent does not say is not known. pyiceberg has no totals of a replace.
+        # Without the parent's total, the new total is unknown. pyiceberg computes no totals for a replace.
         before = None if self._parent is None else self._parent.summary or Summary(operation)
         counted = update_snapshot_summaries(Summary(Operation.OVERWRITE, **counts.build()), before)
         return Summary(operation, **summary, **counted.additional_properties)

@@ -1,1 +1,1 @@
-"""The keys of tables (PEKs): made, used, rotated, rewrapped, disabled, destroyed."""
+"""Manages the keys of tables (PEKs): creates, rotates, rewraps, disables and destroys them."""

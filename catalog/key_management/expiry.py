@@ -1,10 +1,10 @@
-"""The end of keys whose time has come.
+"""Destroys keys whose waiting time has ended.
 
-- Where every version of a PEK goes, it goes needed or not: that is what was asked for.
-- Where a version goes by itself, the table is looked at once more. If something needs it by now (an older
-  metadata.json was restored, say), it stays, disabled and without a time of destruction. If that cannot be
-  known, or a commit is under way, it is left to the next clean-up.
-- That an end is about to come is on record before it comes, and afterwards how it came out.
+- If every version of a PEK is due, it is destroyed even if something needs it: the user asked for that.
+- If other versions of a PEK remain, the table is checked again. A version that is needed again (because an
+  older metadata.json was restored, for example) stays disabled, and its time of destruction is removed. If
+  the check fails, or a commit or write is in progress, the next clean-up decides.
+- An audit record is written before a key is destroyed, and another one with the result.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from policy.principal import Principal
 
 logger = logging.getLogger(__name__)
 
-#: In whose name what is due is destroyed.
+#: The principal that the audit log names for keys that are destroyed by the catalog.
 _CATALOG: Final = Caller(Principal("lakewarden"), None, "keys-due")
 
 
 class KeyEnds:
-    """Destroys keys whose time has come.
+    """Destroys keys whose waiting time has ended.
 
     Args:
         context: the parts that services share.
-        log: knows the open writes.
+        log: lists the open writes.
     """
 
     def __init__(self, context: ServiceContext, log: WriteLog) -> None:
@@ -49,16 +49,19 @@ class KeyEnds:
         self._log = log
 
     def destroy_due(self) -> int:
-        """Destroy the keys whose time has come; how many they were."""
+        """Destroy the keys whose waiting time has ended, and return their number."""
         with read(self._context.engine) as connection:
             due = key_records.due(connection, self._context.catalog, self._context.now_ms())
         return sum(self._end(pek) for pek in due)
 
     def require_settled(self, connection: Connection, table: LoadedTable, peks: Iterable[PekRecord]) -> None:
-        """What was seen of a table is still so, and nothing is under way; in a transaction that locks it.
+        """Refuse if the table has changed since it was checked, or a commit or write is in progress.
+
+        The caller's transaction must hold the table's lock.
 
         Raises:
-            CommitConflict: a commit came, or may be about to; or a write was begun under one of the keys.
+            CommitConflict: another commit was made, or is prepared; or a write was begun under one of the
+            keys.
         """
         writes = [self._log.open_under(connection, pek.id, pek.version) for pek in peks]
         if any(writes) or not seals.is_settled(connection, table.record.id, table.metadata_location):
@@ -70,11 +73,11 @@ class KeyEnds:
             )
 
     def require_unneeded(self, record: TableRecord, peks: Iterable[PekRecord]) -> LoadedTable:
-        """The table, which needs none of these versions any more.
+        """Load the table, and check that it needs none of these versions.
 
         Raises:
-            KeyNotUsable: something does; says what.
-            NoSuchTable, MetadataUnsealed, MetadataTampered: what is needed cannot be known.
+            KeyNotUsable: a version is needed; the message says by what.
+            NoSuchTable, MetadataUnsealed, MetadataTampered: the table's needs cannot be determined.
         """
         table = self._context.loader.load_sealed(record.name)
         if table.record.id != record.id:
@@ -142,7 +145,7 @@ class KeyEnds:
             return False
 
     def _keep(self, record: TableRecord, pek: PekRecord, needed: Need) -> None:
-        """It stays disabled; whoever disabled it can enable it again."""
+        """Keep a version that is needed: it stays disabled, and a user can enable it again."""
         self._record("key.kept", record, pek, needed.why)
         with write(self._context.engine) as connection:
             key_records.move(connection, pek, PekState.DISABLED)
@@ -154,6 +157,6 @@ class KeyEnds:
 
 
 def _outlives(other: PekRecord, pek: PekRecord) -> bool:
-    """Whether another version of a PEK is there to stay when one goes."""
+    """Return whether a version is another version of the same PEK and is not going to be destroyed."""
     alive = other.state is not PekState.DESTROYED and other.destroy_after_ms is None
     return other.id == pek.id and other.version != pek.version and alive

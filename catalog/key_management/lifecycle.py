@@ -1,14 +1,16 @@
-"""The life of a table's keys: listed, made ahead, disabled, enabled again, destroyed; and who may do that.
+"""Lists, creates, disables, enables and destroys a table's keys, and checks the permissions for it.
 
-- A disabled key opens nothing, in any process, from the next use on.
-- Destroying is for good: what is under a key that is gone can never be read again, wherever it was copied to.
-  So it takes the table's name typed once more, and a time to think again (`key_states`).
-- One version that nothing is under any more can be destroyed by whoever may ALTER the table. One that a
-  retained snapshot, a tag or an open write needs is not destroyed by itself; all versions together are, which
-  is as good as deleting what is under them, and takes DROP.
-- Either takes `destroy` on the master key. A purge takes the keys with the files (`lifecycle`).
-- A dropped table has no name that a policy could be about, only its UUID: its keys are looked at and shredded
-  by who administers the catalog. What still needs one version of them cannot be known, so they go together.
+- A disabled key decrypts nothing in any process, from the next use on.
+- Destruction is permanent: data under a destroyed key can never be read again, nor can any copy of it. So the
+  user repeats the table's name, and the keys are disabled for a waiting time before they are destroyed
+  (`states`).
+- To destroy one version, a user needs ALTER on the table. The version must not be in force, and no retained
+  snapshot, tag or open write can need it. To destroy all versions together, a user needs DROP: it is
+  equivalent to deleting the data under them.
+- Both need `destroy` on the master key. A purge destroys the keys with the files
+  (`catalog.tables.lifecycle`).
+- A dropped table has no name that a policy could refer to, only its UUID. Administrators of the catalog list
+  and destroy its keys. What needs a version cannot be determined, so all versions are destroyed together.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from policy.errors import RequestInvalid
 from policy.privileges.operations import On, required
 from policy.privileges.requests import AccessRequest
 
-#: A table by its name, or a dropped one by its UUID.
+#: A table, by name; or a dropped table, by UUID.
 Whose: TypeAlias = TableName | UUID
 
 
@@ -46,7 +48,7 @@ class KeyLife:
     Args:
         context: the parts that services share.
         states: shows and changes states.
-        ends: knows what needs a key, and destroys those whose time has come.
+        ends: determines what needs a key, and destroys keys whose waiting time has ended.
     """
 
     def __init__(self, context: ServiceContext, states: KeyStates, ends: KeyEnds) -> None:
@@ -55,12 +57,12 @@ class KeyLife:
         self._ends = ends
 
     def keys(self, caller: Caller, whose: Whose) -> list[ShownKey]:
-        """A table's keys in every version and state, whatever its metadata looks like.
+        """List a table's keys in every version and state. The table's metadata is not read.
 
         Raises:
             NotAuthorized: SELECT, UPDATE or ALTER on the table is needed; for a dropped one, `admin` on the
                 service.
-            NoSuchTable: there is none.
+            NoSuchTable: the table does not exist.
         """
         self._may_look(caller, "key.list", whose)
         return self._states.shown(self._record(whose))
@@ -68,12 +70,14 @@ class KeyLife:
     def show(
         self, caller: Caller, whose: Whose, pek_id: UUID
     ) -> tuple[list[ShownKey], dict[PekRef, list[SnapshotUse]]]:
-        """The versions of a table's key, and which retained snapshots need which; of a dropped one, none.
+        """Return the versions of one key, and the retained snapshots that need each version.
+
+        For a dropped table, no snapshots are returned.
 
         Raises:
             NotAuthorized: as `keys`.
             RequestInvalid: the table has no such key.
-            NoSuchTable, MetadataUnsealed, MetadataTampered: what is needed cannot be known.
+            NoSuchTable, MetadataUnsealed, MetadataTampered: the table's needs cannot be determined.
         """
         self._may_look(caller, "key.show", whose)
         with self._context.authorizer.recorded(caller, "key.show", str(whose)):
@@ -85,7 +89,7 @@ class KeyLife:
             return keys, uses(self._context.reader, self._context.loader.load_sealed(whose))
 
     def create(self, caller: Caller, name: TableName, master_key_id: str) -> list[ShownKey]:
-        """Make a table's key under a master key ahead of its use; one that is there is kept.
+        """Create a table's key under a master key before it is used; an existing key is kept.
 
         Raises:
             NotAuthorized: ALTER on the table and `use` on the master key are needed.
@@ -109,13 +113,13 @@ class KeyLife:
             caller: who asks.
             whose: the table.
             pek_id: one of its keys; all by default.
-            version: one version of that; all by default.
+            version: one version of that key; all by default.
 
         Raises:
             NotAuthorized: ALTER on the table and `destroy` on the master keys are needed; for a dropped
                 table, `admin` on the service.
             RequestInvalid: the table has no such key.
-            CommitConflict: its state was changed meanwhile.
+            CommitConflict: the state was changed by another request.
         """
         standing, peks = self._chosen(caller, "key.disable", "key.disable", whose, pek_id, version)
         self._states.disable(standing, peks)
@@ -124,10 +128,10 @@ class KeyLife:
     def enable(
         self, caller: Caller, whose: Whose, pek_id: UUID | None = None, version: int | None = None
     ) -> list[ShownKey]:
-        """Make disabled keys usable again, those on their way to be destroyed included.
+        """Enable disabled keys again, including keys that are scheduled for destruction.
 
         Raises:
-            as `disable`; KeyNotUsable: it is destroyed, or about to be.
+            as `disable`; KeyNotUsable: the key is destroyed, or its waiting time has ended.
         """
         standing, peks = self._chosen(caller, "key.enable", "key.enable", whose, pek_id, version)
         with self._context.authorizer.recorded(caller, "key.enable", str(whose)):
@@ -142,22 +146,23 @@ class KeyLife:
         pek_id: UUID | None = None,
         version: int | None = None,
     ) -> list[ShownKey]:
-        """Destroy keys, after a time in which they are disabled and can be enabled again.
+        """Schedule keys for destruction: they are disabled, and can be enabled until the waiting time ends.
 
         Args:
             caller: who asks.
             whose: the table.
-            confirm: the table's name, or UUID, again, in confirm.
+            confirm: the table's name, or UUID, repeated.
             pek_id: one of its keys; all by default.
-            version: one version of that, which nothing may need; all by default, needed or not.
+            version: one version of that key, which nothing needs; all by default, needed or not.
 
         Raises:
             NotAuthorized: `destroy` on the master keys is needed; and ALTER on the table for one version,
                 DROP for all; for a dropped table, `admin` on the service.
             RequestInvalid: the table has no such key, the name was not confirmed, or it is one version of a
                 dropped table's key.
-            KeyNotUsable: the version is in force, or a snapshot, tag or open write needs it; says which.
-            CommitConflict: its state was changed meanwhile.
+            KeyNotUsable: the version is in force, or a snapshot, tag or open write needs it; the message
+                says which.
+            CommitConflict: the state was changed by another request.
         """
         operation = "key.destroy" if version is None else "key.destroy.version"
         standing, peks = self._chosen(caller, "key.destroy", operation, whose, pek_id, version)
@@ -172,7 +177,7 @@ class KeyLife:
         return self._states.shown(standing.record)
 
     def destroy_due(self) -> int:
-        """Destroy the keys whose time has come; how many they were."""
+        """Destroy the keys whose waiting time has ended, and return their number."""
         return self._ends.destroy_due()
 
     def _may_look(self, caller: Caller, action: str, whose: Whose) -> None:
@@ -189,7 +194,7 @@ class KeyLife:
         pek_id: UUID | None,
         version: int | None,
     ) -> tuple[Standing, list[PekRecord]]:
-        """A table's keys, and those that are meant, if the caller may do this to them."""
+        """Check the caller's permissions, and return the table's keys and the requested ones of them."""
         first = self._needed(caller, operation, whose)
         self._context.authorizer.screen(caller, action, str(whose), *first)
         with self._context.authorizer.recorded(caller, action, str(whose)):
@@ -204,7 +209,7 @@ class KeyLife:
     def _needed(
         self, caller: Caller, operation: str, whose: Whose, masters: Sequence[str] = ()
     ) -> list[AccessRequest]:
-        """What an operation needs on a table; on what is left of a dropped one, to administer the catalog."""
+        """Return the required privileges on a table, or on the service for a dropped table."""
         if isinstance(whose, UUID):
             return required("key.dropped", On.service(caller.principal, self._context.catalog))
         return required(operation, self._context.on(caller, whose), masters)

@@ -1,14 +1,14 @@
-"""One manifest rewritten, with its files' data keys under later versions of the table's keys.
+"""Rewrites a manifest with its files' data keys wrapped under the latest versions of the table's keys.
 
-- The files stay what they are: each live entry becomes EXISTING and keeps its snapshot id, sequence numbers,
-  statistics and partition (Iceberg specification, "Manifest Entry Fields"); entries of removed files are left
+- Data files do not change: each live entry becomes EXISTING and keeps its snapshot id, sequence numbers,
+  statistics and partition (Iceberg specification, "Manifest Entry Fields"). Entries of removed files are left
   out. Only the key metadata differs.
-- What was written is read back and checked against the manifest that it replaces, column by column; each data
-  key is opened from both, and must be the same.
-- The name of the new manifest follows from what goes into it. So what an attempt that was cut short has
-  written is taken up by the next one, after the same checks; what does not pass them is left alone.
-- A path that was sealed once never gets other bytes, even if the file is gone: Avro writes the same entries
-  differently each time. Such a manifest goes under a name that was never used.
+- The new manifest is read back and compared with the original, column by column. Each data key is unwrapped
+  from both, and must be the same.
+- The new manifest's name is a digest of its inputs. So a later attempt finds a manifest that an interrupted
+  attempt wrote, and uses it if it passes the same checks. A file that does not pass them is left alone.
+- The bytes of a sealed path never change, even if the file is gone: Avro writes the same entries differently
+  each time. If the path is sealed already, the manifest gets a random name.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from policy.location.location import Location
 Targets = Mapping[UUID, PekRef]
 
 _EXISTING: Final = 0
-#: What differs between an entry and its copy, and is looked at by itself.
+#: The columns that differ between an entry and its copy; they are checked separately.
 _CHANGED: Final = frozenset({"status", "key_metadata"})
 
 
@@ -63,9 +63,9 @@ class Rewritten:
     """A manifest that was rewritten and checked.
 
     Attributes:
-        listed: as a manifest list may describe it, but for the snapshot that brings it.
+        listed: its entry in a manifest list; the snapshot that adds it is not yet set.
         digest: of its bytes.
-        later: the versions that its files were moved to.
+        later: the versions that its data keys were moved to.
     """
 
     listed: ManifestListEntry
@@ -73,21 +73,21 @@ class Rewritten:
     later: frozenset[PekRef]
 
     def brought_by(self, snapshot_id: int, sequence_number: int) -> ManifestListEntry:
-        """As the manifest list of the snapshot that brings it describes it."""
+        """Return its manifest list entry in the snapshot that adds it."""
         return replace(self.listed, added_snapshot_id=snapshot_id, sequence_number=sequence_number)
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A manifest that is to be rewritten.
+    """A manifest to rewrite.
 
     Attributes:
         table: the table, sealed.
-        manifest: the manifest as it is.
+        manifest: the original manifest.
         entries: its live entries.
         targets: the latest version of each PEK.
-        later: those of them that its files are moved to.
-        peks: these versions, and those that the files are under.
+        later: those of them that its data keys are moved to.
+        peks: these versions, and those that the data keys are wrapped under now.
     """
 
     table: LoadedTable
@@ -99,11 +99,11 @@ class _Task:
 
 
 class ManifestRewriter:
-    """Writes manifests anew.
+    """Writes new versions of manifests, with rewrapped data keys.
 
     Args:
         reader: reads back what was written.
-        storage: where it is written.
+        storage: stores the manifests.
         keyring: opens the table's keys.
     """
 
@@ -120,19 +120,19 @@ class ManifestRewriter:
         used: Collection[PekRef],
         targets: Targets,
     ) -> Rewritten | None:
-        """Write a manifest with all data keys under the latest versions; None if they are.
+        """Rewrite a manifest; return None if all its data keys are under the latest versions.
 
         Args:
             table: the table, sealed.
-            branch: whose head is going to list it.
-            manifest: one of its manifests, checked.
-            used: the versions that its files are under (`used_versions`).
+            branch: the branch whose new head will list the manifest.
+            manifest: one of the table's manifests, checked.
+            used: the versions that its data keys are wrapped under (`used_versions`).
             targets: the latest version of each PEK.
 
         Raises:
-            DecryptionRefused, KeyNotUsable, KmsUnavailable: a key cannot be had.
-            MetadataTampered, EncryptionPolicyViolation: what was written is not what was to be written.
-            LocationNotAllowed, StorageUnavailable: it cannot be written.
+            DecryptionRefused, KeyNotUsable, KmsUnavailable: a key is not available. MetadataTampered,
+            EncryptionPolicyViolation: the manifest that was read back is not the expected one.
+            LocationNotAllowed, StorageUnavailable: the manifest cannot be written.
         """
         if all(targets.get(ref.pek_id, ref).version <= ref.version for ref in used):
             return None
@@ -148,10 +148,10 @@ class ManifestRewriter:
         return taken_up or self._written(task, directory.child(f"rewrap-{uuid.uuid4()}.avro"))
 
     def _under_its_name(self, task: _Task, path: Location) -> Rewritten | None:
-        """The manifest under the name that follows from its content.
+        """Write the manifest under its content-derived name, or use the file that has this name.
 
-        None if something else has that name: what does not pass the checks, or what is sealed, and so belongs
-        to the snapshot that it was sealed with.
+        Returns None if that file fails the checks, or if the path is sealed: then it belongs to the snapshot
+        that it was sealed with.
         """
         if self._reader.sealed(task.table.record.id, [path.original]):
             return None
@@ -178,7 +178,7 @@ class ManifestRewriter:
         return self._checked(task, path)
 
     def _checked(self, task: _Task, path: Location) -> Rewritten:
-        """Read a manifest back, and hold it against the one that it is to replace."""
+        """Read a manifest back, and compare it with the original."""
         table, entries = task.table, task.entries
         data = self._reader.fetch(table.governed.allowed, path.original, table.name, "manifest")
         digest = Digest.of(data)
@@ -202,7 +202,7 @@ class ManifestRewriter:
 
 
 def used_versions(manifest: OpenManifest) -> set[PekRef]:
-    """The PEK versions under which the live files of a manifest are.
+    """Return the PEK versions that the data keys of a manifest's live files are wrapped under.
 
     Raises:
         DecryptionRefused: key metadata that is malformed.
@@ -217,7 +217,10 @@ def _live(entries: pa.Table) -> pa.Table:
 
 
 def _digest(branch: str, manifest: OpenManifest, later: Collection[PekRef]) -> str:
-    """Names a manifest by what it is made of and for: a manifest belongs to one snapshot."""
+    """Compute a manifest's name from its inputs.
+
+    The branch is one of them, because a manifest belongs to one snapshot.
+    """
     names = sorted(f"{ref.pek_id}/{ref.version}" for ref in later)
     return hashlib.sha256("\n".join([branch, manifest.digest.sha256, *names]).encode()).hexdigest()[:40]
 
@@ -228,7 +231,7 @@ def _files(table: LoadedTable, entries: pa.Table) -> list[tuple[bytes | None, Fi
 
 
 def _entries(manifest: OpenManifest, entries: pa.Table, metadata: list[bytes | None]) -> list[ManifestEntry]:
-    """The live entries of a manifest as existing ones, with other key metadata."""
+    """Return the live entries of a manifest as EXISTING entries with new key metadata."""
     existing = pa.array([_EXISTING] * entries.num_rows, pa.int8())
     for name, values in (("key_metadata", pa.array(metadata, pa.binary())), ("status", existing)):
         entries = entries.set_column(entries.schema.get_field_index(name), name, values)
@@ -241,7 +244,7 @@ def _live_statistics(manifest: OpenManifest) -> pa.Table:
 
 
 def _check_same_files(task: _Task, copy: OpenManifest) -> None:
-    """The copy lists the live files of the manifest in their order, as existing ones, and nothing else."""
+    """Check that the copy lists exactly the live files of the manifest, in order, as EXISTING entries."""
     before, after = task.entries, copy.entries
     kept = _live_statistics(task.manifest)
     same = [after.num_rows == before.num_rows, after.column_names == before.column_names]
@@ -260,12 +263,12 @@ def _check_same_files(task: _Task, copy: OpenManifest) -> None:
 
 
 def _equal(before: pa.ChunkedArray, after: pa.ChunkedArray) -> bool:
-    """Arrow holds no two NaN for equal; as partition values they are."""
+    """Compare two columns. Arrow treats two NaN as different; as partition values they are equal."""
     return before.equals(after) or repr(before.to_pylist()) == repr(after.to_pylist())
 
 
 def _check_keys(task: _Task, after: pa.Table) -> None:
-    """Each file has the same keys as before, under the latest versions, and fits its epoch."""
+    """Check that each file has the same data keys, under the latest versions, as its epoch requires."""
     table, before, targets = task.table, task.entries, task.targets
     numbers = before["file_sequence_number"].to_pylist()
     for (old, file), new, number in zip(

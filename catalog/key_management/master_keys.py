@@ -1,12 +1,15 @@
-"""Rewraps table keys, and keys of the KMS endpoint, once their master key was rotated in its KMS.
+"""Rewraps table keys, and keys of the KMS endpoint, after their master key was rotated in its KMS.
 
-- In batches, where the KMS can. No table, snapshot or file changes: only how keys are stored.
-- A form that comes back is opened, and stored only if the same key is in it. Until then the one before stays.
-- Cut short, it is run again: a key that is under the newest version already may be rewrapped once more.
-- A key that cannot be rewrapped is told, and keeps nobody else's from being.
-- Keys that are recorded meanwhile are done too, until a pass finds no more. A request that got its key before
-  the master key was rotated may record it later still: so it is run once more when those have ended.
-- A master key that wraps nothing is asked for a key: one that the KMS does not know is refused, not praised.
+- Keys are rewrapped in batches where the KMS supports it. No table, snapshot or file changes, only the stored
+  form of keys.
+- A new form is unwrapped, and stored only if it holds the same key. Until then the old form stays.
+- An interrupted rewrap is run again. It rewraps keys that are under the newest version already once more.
+- A key that cannot be rewrapped is reported, and does not stop the others.
+- Keys that are recorded meanwhile are rewrapped too, in further passes until one finds no new key. A request
+  that got its key before the rotation can record it after the last pass. Run the rewrap once more when such
+  requests have ended.
+- If a master key wraps nothing, the KMS is asked to create a key under it, so that a master key that the KMS
+  does not know is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ _BATCH: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class NotRewrapped:
-    """A key that is stored as before, and why."""
+    """A key whose stored form did not change, and the reason."""
 
     ref: PekRef
     reason: str
@@ -40,11 +43,11 @@ class NotRewrapped:
 
 @dataclass(frozen=True, slots=True)
 class RewrappedKeys:
-    """What was done under a master key.
+    """The result of rewrapping under a master key.
 
     Attributes:
-        rewrapped: how many keys are stored in a new form.
-        failed: those that are not.
+        rewrapped: number of keys that are stored in a new form.
+        failed: the keys that are not.
     """
 
     rewrapped: int
@@ -52,12 +55,12 @@ class RewrappedKeys:
 
 
 class MasterKeyRewrap:
-    """Rewraps what master keys wrap.
+    """Rewraps the keys that a master key wraps.
 
     Args:
         engine: the catalog's database.
         catalog: the catalog's name.
-        kms: where the master keys are.
+        kms: the KMS of the master keys.
     """
 
     def __init__(self, engine: Engine, catalog: str, kms: KmsClient) -> None:
@@ -70,12 +73,11 @@ class MasterKeyRewrap:
 
         Args:
             master_key_id: the master key.
-            progress: told how many keys are done, after every batch.
+            progress: called after every batch, with the number of keys done so far.
 
         Raises:
             KmsUnavailable: the KMS does not answer; keys that are done stay done.
-            KeyNotUsable: it may not be used for any key at all; or it wraps none, and the KMS does not know
-                it, or does not let it be used.
+            KeyNotUsable: the master key wraps nothing, and the KMS does not know it or refuses its use.
         """
         done, failed, seen = 0, list[NotRewrapped](), set[PekRef]()
         fresh = True
@@ -95,7 +97,7 @@ class MasterKeyRewrap:
         return RewrappedKeys(done, tuple(failed))
 
     def _pages(self, master_key_id: str) -> Iterator[list[PekRecord]]:
-        """What a master key wraps of tables and of the KMS endpoint, batch by batch."""
+        """Yield the table keys and KMS endpoint keys that a master key wraps, in batches."""
         kms, after = self._kms.identifier, None
         while True:
             with read(self._engine) as connection:
@@ -108,11 +110,11 @@ class MasterKeyRewrap:
             after = page[-1].ref
 
     def _require_known(self, master_key_id: str) -> None:
-        """A name with a typing error wraps nothing either; a key that is made and thrown away tells."""
+        """Check that the KMS knows the master key, by creating a key and discarding it."""
         self._kms.create_key(master_key_id, PEK_LENGTH, KeyContext(self._catalog, uuid4())).key.wipe()
 
     def _batch(self, peks: Sequence[PekRecord]) -> tuple[int, list[NotRewrapped]]:
-        """Rewrap a batch; one by one, if the KMS refuses it as a whole."""
+        """Rewrap a batch, or its keys one by one if the KMS refuses the batch."""
         try:
             return self._rewrap(peks), []
         except Refused as refusal:
@@ -134,7 +136,7 @@ class MasterKeyRewrap:
             return sum(key_records.replace_wrapped(connection, *each) for each in checked)
 
     def _same_key(self, pek: PekRecord, form: bytes) -> bytes:
-        """The check value of the key in a new form, which is the key that is stored."""
+        """Check that the new form holds the stored key, and return the key's check value."""
         stored = pek.check if pek.check is not None else self._check(pek, pek.wrapped)
         found = self._check(pek, form)
         if not hmac.compare_digest(stored, found):

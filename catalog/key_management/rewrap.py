@@ -1,13 +1,13 @@
-"""Moves the data keys of a table's files to the latest versions of its keys; no data file is touched.
+"""Rewraps the data keys of a table's files under the latest versions of its keys; no data file changes.
 
-- One `replace` snapshot for each branch whose head has files under earlier versions. Its manifests are those
-  of the head, the outdated ones rewritten (`key_manifests`).
-- Everything is checked before the pointer moves. Writers go on meanwhile: where a commit comes first, the
-  snapshot is built anew on top of it, from the manifests that are written already.
-- Cut short at any point, it is run again: what has landed is done, what was written is taken up.
-- A manifest that lists a file under a destroyed key is left as it is, and told: nobody can open that key.
-- One manifest at a time is in memory. Earlier snapshots and tags stay as they are, and need the versions that
-  they are under until they expire.
+- Each branch whose head has files under earlier versions gets one `replace` snapshot. It has the manifests of
+  the head, the outdated ones rewritten (`manifests`).
+- Everything is checked before the pointer moves. Writers continue: if another commit comes first, the
+  snapshot is built again on top of it, from the manifests that are written already.
+- An interrupted rewrap is run again. It keeps what is published and uses the manifests that are written.
+- A manifest that lists a file under a destroyed key is left as it is, and reported: that key is lost.
+- One manifest at a time is in memory. Earlier snapshots and tags do not change, and need their versions of
+  the keys until they expire.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _TOTALS: Final = "total-"
 
 @dataclass(frozen=True, slots=True)
 class RewrappedBranch:
-    """What was done to a branch.
+    """The result for a branch.
 
     Attributes:
         branch: its name.
-        snapshot_id: the new head; None if all of its files were under the latest versions.
-        manifests: how many manifests were rewritten.
-        files: how many files they list.
-        lost: how many manifests were left as they are, since they list files under a destroyed key.
+        snapshot_id: the new head; None if no manifest had to be rewritten.
+        manifests: number of manifests that were rewritten.
+        files: number of files that they list.
+        lost: number of manifests that were left as they are, because they list files under a destroyed key.
     """
 
     branch: str
@@ -65,7 +65,7 @@ class RewrappedBranch:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a branch is: manifests looked at, and how many there are."""
+    """The progress on a branch: manifests done, and the total."""
 
     branch: str
     done: int
@@ -78,8 +78,9 @@ def _silent(_: Progress) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Built:
-    """A snapshot whose manifest list is stored, with the digests of it and of the manifests whose keys were
-    compared, by path.
+    """A snapshot whose manifest list is stored.
+
+    `written` has the digests of the manifest list and of the rewritten manifests, by path.
     """
 
     made: MadeSnapshot
@@ -89,26 +90,26 @@ class _Built:
 
 
 class _Written:
-    """What has been written of a branch's manifests, by the path of the manifest; None where none was needed.
+    """The rewritten manifests of a branch, by the original's path; None for a manifest that stays as it is.
 
-    It counts as long as the same versions are wanted: a rotation in between makes it outdated.
+    They are valid for one set of target versions. A rotation makes them outdated.
     """
 
     def __init__(self) -> None:
         self._targets: Targets = {}
         self._manifests: dict[str, Rewritten | None] = {}
-        #: Those that list files under a destroyed key.
+        #: Paths of manifests that list files under a destroyed key.
         self.lost: set[str] = set()
 
     def under(self, targets: Targets) -> dict[str, Rewritten | None]:
-        """What was written for these versions."""
+        """Return the manifests that are written for these versions."""
         if targets != self._targets:
             self._targets, self._manifests, self.lost = targets, {}, set()
         return self._manifests
 
 
 class KeyRewrap:
-    """Rewraps data keys.
+    """Rewraps the data keys of tables.
 
     Args:
         context: the parts that services share.
@@ -122,21 +123,21 @@ class KeyRewrap:
     def rewrap(
         self, caller: Caller, name: TableName, progress: Callable[[Progress], None] = _silent
     ) -> list[RewrappedBranch]:
-        """Bring the head of every branch under the latest versions of the table's keys.
+        """Rewrap the data keys at the head of every branch under the latest versions of the table's keys.
 
         Args:
             caller: who asks.
             name: the table.
-            progress: told after every manifest.
+            progress: called after every manifest.
 
         Returns:
-            what was done to each branch, by name.
+            the result for each branch.
 
         Raises:
             NotAuthorized: ALTER on the table and `rotate` on the master keys of its PEKs are needed.
-            KeyNotUsable, KmsUnavailable: a key cannot be had; branches that are done stay done.
-            CommitConflict: commits came first again and again.
-            MetadataUnsealed, MetadataTampered, DecryptionRefused: the table cannot be trusted.
+            KeyNotUsable, KmsUnavailable: a key is not available; branches that are done stay done.
+            CommitConflict: other commits came first in every attempt.
+            MetadataUnsealed, MetadataTampered, DecryptionRefused: the table failed verification.
         """
         on = self._context.on(caller, name)
         self._context.authorizer.screen(caller, "key.rewrap", str(name), *required("key.rewrap", on))
@@ -176,7 +177,7 @@ class KeyRewrap:
         written: _Written,
         progress: Callable[[Progress], None],
     ) -> _Built | None:
-        """Write what the branch's head needs; None if it needs nothing, or is gone."""
+        """Build the branch's new snapshot; return None if no key is outdated, or the branch is gone."""
         head = table.metadata.snapshot_by_name(branch)
         if head is None or branch not in _branches(table.metadata):
             return None
@@ -254,7 +255,7 @@ class KeyRewrap:
         except CommitStateUnknown:
             raise
         except LakewardenError:
-            # The manifests stay: the next attempt takes them up.
+            # The rewritten manifests are kept for the next attempt.
             built.made.discard(self._context.storage)
             raise
 
@@ -274,7 +275,7 @@ def _branches(metadata: TableMetadata) -> list[str]:
 
 
 def _summary(head: Snapshot, done: RewrappedBranch, kept: int, targets: Targets) -> Summary:
-    """The totals are those of before: no row and no file has changed."""
+    """Return the summary of the new snapshot. The totals stay: no row and no file has changed."""
     before = {} if head.summary is None else head.summary.additional_properties
     totals = {name: value for name, value in before.items() if name.startswith(_TOTALS)}
     return Summary(

@@ -1,10 +1,10 @@
-"""Rotation of a table's keys: a later version of each for new files, and the versions before for reading.
+"""Rotates a table's keys: new files use a later version of each, and earlier versions are kept for reading.
 
-- The later versions are made first, and take force together with a new governed version, as every change of
-  it does. Cut short before, they are taken up by the next rotation.
-- Writes go on: one that was begun before lands under the later versions, since its data keys are wrapped when
-  it is committed.
-- Files that are there stay as they are, and readable; `key_rewrap` moves their data keys.
+- The later versions are created first, and come into force with a new governed version. After an interrupted
+  rotation, the next rotation uses the versions that exist already.
+- Open writes continue. They commit under the later versions, because their data keys are wrapped at commit
+  time.
+- Existing files do not change and stay readable. `rewrap` moves their data keys.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from policy.privileges.operations import required
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """What a rotation did.
+    """The result of a rotation.
 
     Attributes:
-        governed_version: the governed version that it brought.
+        governed_version: the new governed version.
         versions: for each PEK in force, the version before and the version now.
     """
 
@@ -42,7 +42,7 @@ class Rotated:
 
 
 class KeyRotation:
-    """Rotates keys.
+    """Rotates the keys of tables.
 
     Args:
         context: the parts that services share.
@@ -53,13 +53,13 @@ class KeyRotation:
         self._publisher = Publisher(context)
 
     def rotate(self, caller: Caller, name: TableName) -> Rotated:
-        """Put new files of a table under later versions of its keys.
+        """Create later versions of a table's keys, and use them for new files.
 
         Raises:
             NotAuthorized: ALTER on the table and `rotate` on its master keys are needed.
             RequestInvalid: the table is not encrypted.
             KeyNotUsable, KmsUnavailable: a key is disabled, or its master key cannot be used.
-            CommitConflict: commits came first again and again.
+            CommitConflict: other commits came first in every attempt.
         """
         on = self._context.on(caller, name)
         self._context.authorizer.screen(caller, "key.rotate", str(name), *required("key.rotate", on))

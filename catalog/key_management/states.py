@@ -1,9 +1,9 @@
-"""The states of a table's keys, and how they are changed.
+"""Shows and changes the states of a table's keys.
 
-- A state is changed under the table's lock, and only if the table, its keys and what governs it are still
-  what was looked at. Landings look at the states under the same lock (`publication`): neither gets in between
-  the check and the effect of the other.
-- What is destroyed is disabled first, for a time in which it can be enabled again.
+- A state changes under the table's lock, and only if the table, its keys and its governed version are the
+  ones that the decision was based on. Commits check the states under the same lock
+  (`catalog.commits.publish`), so a commit and a change of state cannot interleave.
+- A key is disabled for a waiting time before it is destroyed. Until then it can be enabled again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from policy.errors import KeyNotUsable
 
 @dataclass(frozen=True, slots=True)
 class ShownKey:
-    """A version of a key as it is shown.
+    """A version of a key, with its usage.
 
     Attributes:
         pek: its record.
-        in_force: whether new files are put under it.
-        invocations: how often it has encrypted, at most.
-        needs_rotation: whether that is half of what it may.
+        in_force: whether new files use it.
+        invocations: maximum number of encryptions with it so far.
+        needs_rotation: whether that is at least half of the limit.
     """
 
     pek: PekRecord
@@ -44,7 +44,7 @@ class ShownKey:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A table's keys, and what governed it, at the time when something was decided on them."""
+    """A table's keys and governed version, as a decision about the keys saw them."""
 
     record: TableRecord
     peks: tuple[PekRecord, ...]
@@ -52,18 +52,18 @@ class Standing:
 
     @classmethod
     def of(cls, connection: Connection, record: TableRecord) -> Standing:
-        """How it is now."""
+        """Read the current state."""
         peks = tuple(key_records.of_table(connection, record))
         return cls(record, peks, table_state.current_governed(connection, record.id))
 
     def chosen(self, pek_id: UUID | None, version: int | None) -> list[PekRecord]:
-        """One version of one key, all versions of it, or all keys; none if there is no such key."""
+        """Return one version of a key, all versions of it, or all keys; empty if there is no such key."""
         if version is not None and pek_id is None:
             return []
         return [pek for pek in self.peks if pek_id in (None, pek.id) and version in (None, pek.version)]
 
     def holds(self, connection: Connection) -> bool:
-        """Whether now could be decided on alike; how a key is stored makes no difference."""
+        """Return whether the current state is the same, apart from the stored form of keys."""
         now = table_state.table_by_id(connection, self.record.id)
         return now is not None and self._states() == Standing.of(connection, now)._states()
 
@@ -77,11 +77,11 @@ class Standing:
 
 
 class KeyStates:
-    """Shows and changes the states of keys, for whoever was found to be entitled.
+    """Shows and changes the states of keys. Callers check permissions first.
 
     Args:
         context: the parts that services share.
-        ends: destroys keys whose time has come.
+        ends: destroys keys whose waiting time has ended.
     """
 
     def __init__(self, context: ServiceContext, ends: KeyEnds) -> None:
@@ -90,12 +90,12 @@ class KeyStates:
         self._wait_ms = context.settings.key_destroy_wait_s * 1000
 
     def standing(self, record: TableRecord) -> Standing:
-        """A table's keys now."""
+        """Read a table's keys and governed version."""
         with read(self._context.engine) as connection:
             return Standing.of(connection, record)
 
     def shown(self, record: TableRecord) -> list[ShownKey]:
-        """A table's keys in every version and state."""
+        """List a table's keys in every version and state."""
         with read(self._context.engine) as connection:
             now = Standing.of(connection, record)
             counted = invocations.counted(connection, [pek.id for pek in now.peks])
@@ -117,10 +117,10 @@ class KeyStates:
         self._move(standing, [(pek, PekState.DISABLED, None) for pek in usable])
 
     def enable(self, standing: Standing, peks: Sequence[PekRecord]) -> None:
-        """Make disabled keys usable again, those on their way to be destroyed included.
+        """Enable disabled keys again, including keys that are scheduled for destruction.
 
         Raises:
-            KeyNotUsable: one is destroyed, or about to be.
+            KeyNotUsable: a key is destroyed, or its waiting time has ended.
             CommitConflict: the keys, or their table, were changed meanwhile.
         """
         disabled = [pek for pek in peks if pek.state is PekState.DISABLED]
@@ -133,12 +133,12 @@ class KeyStates:
     def destroy(
         self, standing: Standing, peks: Sequence[PekRecord], unneeded_in: LoadedTable | None = None
     ) -> None:
-        """Begin the end of keys: they are disabled, and can be enabled until their time has come.
+        """Schedule keys for destruction: they are disabled, and can be enabled until the waiting time ends.
 
         Args:
-            standing: the keys as they were when it was decided.
-            peks: those that go.
-            unneeded_in: the table that was seen to need none of them, if that matters.
+            standing: the keys that the decision was based on.
+            peks: the keys to destroy.
+            unneeded_in: the table as checked by `KeyEnds.require_unneeded`; None if that is not required.
 
         Raises:
             CommitConflict: the keys, or their table, were changed meanwhile.
@@ -155,7 +155,7 @@ class KeyStates:
         moves: Sequence[tuple[PekRecord, PekState, int | None]],
         unneeded_in: LoadedTable | None = None,
     ) -> None:
-        """Give versions new states and times of destruction, if all is as it was when that was decided."""
+        """Set the states and destruction times of versions, if nothing has changed since the decision."""
         with write(self._context.engine) as connection:
             seals.lock_table(connection, decided_on.record.id)
             if not decided_on.holds(connection):
@@ -173,7 +173,7 @@ class KeyStates:
 
 
 def _usable(pek: PekRecord, standing: Standing) -> PekState:
-    """What a key is enabled as: for new files, if it is in force or later; else for reading alone."""
+    """Return the state of an enabled key: active if its version is in force or later, else decrypt-only."""
     in_force = standing.governed.epochs.current.peks if standing.governed else ()
     named = [ref.version for ref in in_force if ref.pek_id == pek.id]
     first = min(named, default=max(each.version for each in standing.peks if each.id == pek.id))

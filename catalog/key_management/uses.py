@@ -1,5 +1,7 @@
-"""What needs which versions of a table's keys: the epoch in force, retained snapshots that list a live file
-under them, and open writes.
+"""Determines which versions of a table's keys are needed, and by what.
+
+A version is needed by the epoch in force, by retained snapshots that list a live file under it, and by open
+writes (`expiry` checks these).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ class SnapshotUse:
 
     Attributes:
         snapshot_id: the snapshot.
-        names: the branches and tags that stand on it.
+        names: the branches and tags that point to it.
     """
 
     snapshot_id: int
@@ -34,13 +36,13 @@ class SnapshotUse:
 
 
 def uses(reader: SnapshotReader, table: LoadedTable) -> dict[PekRef, list[SnapshotUse]]:
-    """The retained snapshots that need each version, oldest first; versions that none needs are left out.
+    """Return the retained snapshots that need each version, oldest first; versions without one are left out.
 
     Every manifest is read once, one at a time.
 
     Raises:
-        MetadataTampered, MetadataInvalid, LocationNotAllowed, DecryptionRefused: a snapshot cannot be
-            trusted, so that it is not known what it needs.
+        MetadataTampered, MetadataInvalid, LocationNotAllowed, DecryptionRefused: a snapshot failed
+            verification, so what it needs cannot be determined.
     """
     names = names_of(table.metadata)
     by_manifest: dict[str, set[PekRef]] = {}
@@ -58,14 +60,14 @@ def uses(reader: SnapshotReader, table: LoadedTable) -> dict[PekRef, list[Snapsh
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Why a version cannot go, and what to do first."""
+    """The reason why a version is needed, and what the user has to do first."""
 
     why: str
     hint: str
 
 
 def need(table: LoadedTable, found: dict[PekRef, list[SnapshotUse]], ref: PekRef) -> Need | None:
-    """What of a table itself needs a version, given its `uses`."""
+    """Return why the table needs a version, given its `uses`; None if it does not."""
     if ref in table.governed.epochs.current.peks:
         return Need("is in force: new files use it", "Rotate the keys first.")
     snapshots = found.get(ref, [])
@@ -80,7 +82,7 @@ def need(table: LoadedTable, found: dict[PekRef, list[SnapshotUse]], ref: PekRef
 
 
 def names_of(metadata: TableMetadata) -> dict[int, tuple[str, ...]]:
-    """The branches and tags that stand on each snapshot, by its id."""
+    """Return the branches and tags that point to each snapshot, by snapshot id."""
     names: dict[int, tuple[str, ...]] = {}
     for name, ref in sorted(metadata.refs.items()):
         shown = f"{ref.snapshot_ref_type.value} {name}"

@@ -213,15 +213,11 @@ def test_a_service_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
 
 #: Sends a command to a service that does not answer, and tells which libraries of the service were loaded.
 _LOADED = """
-import sys
-from typer.testing import CliRunner
-from catalog.cli.main import app
-service = ["--url", "http://127.0.0.1:1", "--token-file", sys.argv[1]]
-commands = "key list db.t, key masters, table show db.t, token issue bob, token list, policy show, policy list"
-for words in commands.split(", "):
-    said = CliRunner().invoke(app, [*service, *words.split()]).stderr
-    assert "cannot be reached" in said or "might have taken effect" in said, said
-heavy = "alembic fastapi sqlalchemy starlette uvicorn pyarrow pyspark yaml"
+import sys from typer.testing import CliRunner from catalog.cli.main import app service = ["--url",
+"http://127.0.0.1:1", "--token-file", sys.argv[1]] commands = "key list db.t, key masters, table show db.t,
+token issue bob, token list, policy show, policy list" for words in commands.split(", "): said =
+CliRunner().invoke(app, [*service, *words.split()]).stderr assert "cannot be reached" in said or "might have
+taken effect" in said, said heavy = "alembic fastapi sqlalchemy starlette uvicorn pyarrow pyspark yaml"
 print(*sorted(set(heavy.split()) & set(sys.modules)))
 """
 
