@@ -1,1 +1,1 @@
-"""What engines write: sessions with keys of their own, files, and the manifests that name them."""
+"""Manages writes of engines: write sessions, transport keys, data files and their manifests."""

@@ -1,10 +1,10 @@
-"""The files that an engine wrote, as it names them, and what becomes of each in a manifest.
+"""Checks the files that an engine wrote, and builds their manifest entries.
 
-- A new file lies in the write's own directory and is of the table's partition spec.
-- Where columns of a Parquet file have keys of their own, the commit tells the digest of its footer, and of no
-  other file: who has the footer's key could describe those columns otherwise.
-- Its data keys are taken over from the write's key. Bounds and counts of columns that the file encrypts are
-  sealed into its key metadata, and stand nowhere else.
+- A new file is below the write's own directory, and has the table's partition spec.
+- For a Parquet file with column keys, and for no other file, the commit gives the digest of the footer.
+  Without it, a user with the footer's key could describe those columns differently.
+- The file's data keys are rewrapped from the write's transport key. Bounds and counts of encrypted columns
+  are sealed into the key metadata, and are stored nowhere else.
 """
 
 from __future__ import annotations
@@ -33,27 +33,23 @@ from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, NotSupp
 from policy.location.location import Location
 
 T = TypeVar("T")
-#: Has the fields of delete files; `SnapshotProducer` leaves out what is written for no version 2 table.
+#: This version has all fields; `SnapshotProducer` leaves out the fields that the table's version does not
+#: have.
 _FILE_VERSION: Final = 3
 _FORMATS: Final = {"parquet": FileFormat.PARQUET, "orc": FileFormat.ORC, "avro": FileFormat.AVRO}
 
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A data file that an engine wrote; the statistics are Iceberg's (specification, "Manifests").
+    """A data file that an engine wrote, with Iceberg's statistics (specification, "Manifests").
 
     Attributes:
-        path: where it lies.
-        file_format: ``parquet``, ``orc`` or ``avro``.
-        record_count: rows.
-        file_size_in_bytes: as stored.
-        partition: value by partition field name, in Iceberg's JSON single-value form.
-        spec_id: the partition spec it was written with.
-        keys: its data keys under the write's transport key; none for plaintext.
-        sha256: of all its bytes; needed where the table keeps digests.
-        footer_bytes: length of its footer, with the length and the magic at the end; needed of a Parquet file
-            with columns under keys of their own.
-        footer_sha256: of the footer's bytes.
+        path: its location. file_format: ``parquet``, ``orc`` or ``avro``. record_count: rows.
+        file_size_in_bytes: as stored. partition: value by partition field name, in Iceberg's JSON
+        single-value form. spec_id: the partition spec it was written with. keys: its data keys under the
+        write's transport key; none for plaintext. sha256: of all its bytes; required if the table keeps
+        digests. footer_bytes: length of its footer, including the length field and the magic at the end;
+        required for a Parquet file with column keys. footer_sha256: of the footer's bytes.
     """
 
     path: str
@@ -79,17 +75,18 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class FileCommit:
-    """What a write commits.
+    """The files and options of a commit.
 
     Attributes:
-        operation: ``append`` adds files; ``overwrite`` removes and adds; ``replace`` does so without changing
-        rows.
+        operation: ``append`` adds files; ``overwrite`` removes and adds; ``replace`` removes and adds without
+            changing rows.
         added: new files.
         deleted_paths: data files to remove, as the plan named them.
-        base_snapshot_id: the snapshot that the removal was decided on; it has to be current still.
+        base_snapshot_id: the snapshot that the removal is based on. An ``overwrite`` requires that it is
+            still current.
         branch: the branch to commit to.
         summary: entries for the snapshot's summary.
-        schema_id: the schema that the rows of a ``replace`` were read by; it has to be current still.
+        schema_id: the schema that the rows of a ``replace`` were read with; it must still be current.
     """
 
     operation: Literal["append", "overwrite", "replace"]
@@ -154,14 +151,14 @@ def data_file_of(
 
 
 def _shown(statistics: Mapping[int, T], hidden: frozenset[int] | None) -> dict[int, T]:
-    """Statistics without those of encrypted fields; None for `hidden` stands for all."""
+    """Return statistics without those of encrypted fields. `hidden` is None if all fields are encrypted."""
     if hidden is None:
         return {}
     return {field_id: value for field_id, value in statistics.items() if field_id not in hidden}
 
 
 def _known(table: LoadedTable, file: NewFile) -> dict[int, ColumnBounds]:
-    """What the writer knows of each column of the table; which of them are encrypted, their keys say."""
+    """Collect the statistics of each column. The file's keys determine which columns are encrypted."""
     counts = (file.value_counts, file.null_value_counts, file.nan_value_counts)
     ends = (file.lower_bounds, file.upper_bounds)
     known = {}
@@ -220,7 +217,7 @@ def _check_format(file: NewFile, spec: EncryptionSpec, table: str) -> None:
 
 
 def _digest(file: NewFile, spec: EncryptionSpec, table: str) -> FileDigest | None:
-    """What the file is, byte for byte, where the table keeps it."""
+    """Return the digest of the whole file if the table keeps digests."""
     if not spec.keeps_digests:
         return None
     if file.sha256 is None or len(file.sha256) != hashlib.sha256().digest_size:
@@ -235,7 +232,7 @@ def _digest(file: NewFile, spec: EncryptionSpec, table: str) -> FileDigest | Non
 
 
 def _footer_digest(file: NewFile, table: str) -> FooterDigest | None:
-    """How the file ends, where it has columns under other keys than its footer's."""
+    """Return the digest of the footer if the file has column keys."""
     length, sha256 = file.footer_bytes, file.footer_sha256
     keyed = file.file_format.lower() == "parquet" and any(key.label.field_ids for key in file.keys)
     if not keyed:

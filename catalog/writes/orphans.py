@@ -1,8 +1,8 @@
-"""Files that a write left although it was committed: those of attempts that were killed or ran twice.
+"""Finds files that a committed write left behind: files of attempts that were killed or ran twice.
 
-They lie below the write's own directory, beside the files that it committed. Only a file that nothing refers
-to is one: neither did the write's own snapshot add it, nor does any snapshot of the table name it. Where that
-cannot be told any more, because the write's snapshot has expired, nothing is taken for an orphan.
+They are below the write's own directory, beside the files that it committed. A file is an orphan only if
+nothing refers to it: the write's snapshot did not add it, and no snapshot of the table lists it. If the
+write's snapshot has expired, this cannot be determined, and no file counts as an orphan.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from policy.location.location import Location
 
 
 class Orphans:
-    """Finds what committed writes left.
+    """Finds files that committed writes left behind.
 
     Args:
         context: the parts that services share.
@@ -33,15 +33,15 @@ class Orphans:
         self._context = context
 
     def of(self, row: WriteRow) -> list[Location]:
-        """The files below a committed write's directory that nothing refers to.
+        """List the files below a committed write's directory that nothing refers to.
 
         Raises:
-            LakewardenError: the table cannot be read, so that nothing is known.
+            LakewardenError: the table cannot be read, so its orphans are unknown.
         """
         with read(self._context.engine) as connection:
             record = table_state.table_by_id(connection, row.table_id)
         if record is None or record.state is not TableState.ACTIVE:
-            return []  # a dropped table may come back, a purged one's files are gone
+            return []  # A dropped table can be registered again; a purged table's files are gone.
         table = self._context.loader.load_sealed(record.name)
         snapshot = None if row.snapshot_id is None else table.metadata.snapshot_by_id(row.snapshot_id)
         if table.record.id != row.table_id or snapshot is None:
@@ -49,7 +49,7 @@ class Orphans:
         committed = _canonical(self._added(table, snapshot))
         stored = [each.location for each in self._context.storage.list_prefix(row.prefix)]
         left = [each for each in stored if each.canonical not in committed]
-        # Reading the whole table is worth it only where something was left.
+        # Reading the whole table is slow, so it is done only if files are left.
         named = _canonical(self._context.inspector.all_paths(table)) if left else frozenset()
         return [each for each in left if each.canonical not in named]
 

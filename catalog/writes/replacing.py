@@ -1,15 +1,15 @@
-"""Whether files may be replaced by others with the same rows, whatever was committed since they were read.
+"""Checks that a `replace` keeps the rows, whatever was committed since its files were read.
 
-- The files that go were in the snapshot that they were read from, and are in the branch's head: a path that
-  was removed and added again since is another file.
-- No delete applies to them at the head: the new files would bring the deleted rows back.
-- The files that come have as many rows as those that go.
-- Their rows were read by the schema that is current: what another column holds would be lost with the files
-  that go.
+- The files to remove were in the snapshot that they were read from, and are in the branch's head. A path that
+  was removed and added again since then is another file.
+- No delete file applies to them at the head: the new files would restore the deleted rows.
+- The new files have as many rows as the removed ones.
+- The rows were read with the schema that is current: otherwise the values of a column that the earlier schema
+  does not have would be lost.
 
-So a rewrite fails when somebody removes or rewrites the same files, or deletes rows of them, and otherwise
-goes on top of appends, removals and other rewrites. The new files are of the sequence number of their commit:
-deletes that come later apply to them, and those that were there did not apply to the old ones either.
+So a rewrite fails if another commit removes or rewrites the same files, or deletes rows of them. Otherwise it
+is committed on top of appends, removals and other rewrites. The new files have the sequence number of their
+commit: later deletes apply to them. Earlier deletes do not, and did not apply to the old files either.
 
 Source: Iceberg table specification, "Scan Planning" and "Snapshots": a `replace` changes files, and not the
 table's data.
@@ -40,17 +40,17 @@ def check_replaced(
     files: FileCommit,
     removed: Sequence[ManifestEntry],
 ) -> None:
-    """Refuse to replace files that are not what was read, or not by the same number of rows.
+    """Refuse a replace if its files are not the ones that were read, or if the number of rows differs.
 
     Args:
         reader: reads the delete files' manifests.
         table: the table, sealed.
         head: the head of the branch.
-        files: what is committed.
+        files: the commit.
         removed: the head's entries of the files to be removed.
 
     Raises:
-        CommitConflict: a file is another one than was read, or has deleted rows; or the columns changed.
+        CommitConflict: a file is not the one that was read, or has deleted rows; or the schema changed.
         RequestInvalid: rows would be lost or added.
         NotSupportedYet: the branch has equality deletes or deletion vectors.
     """
@@ -86,7 +86,7 @@ def check_replaced(
 
 
 def _last_number(metadata: TableMetadata, snapshot_id: int | None) -> int | None:
-    """The sequence number of the snapshot that was read; None if there is none of that id any more."""
+    """Return the sequence number of the snapshot that was read; None if that snapshot is gone."""
     base = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
     return None if base is None else base.sequence_number or 0
 

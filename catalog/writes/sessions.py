@@ -1,9 +1,15 @@
-"""Write sessions: what is kept of a write between its beginning and its end.
+"""Keeps write sessions in the database, from their beginning to their end.
 
-The life of a write: *open*; *committing* from the first attempt on; *committed*, or *open* again if that
-attempt was refused. An attempt that was cut short leaves it committing: whether it landed is seen from the
-table, and the write may be committed again. *clearing* while its files are being deleted, then *aborted* or
-*cleaned up*. A committed write is *closed* once what its killed attempts left has been deleted as well.
+The states of a write:
+
+- *open*
+- *committing* from the first attempt on
+- *committed*, or *open* again if that attempt was refused
+- *clearing* while its files are being deleted, then *aborted* or *cleaned up*
+- *closed* once the files that killed attempts of a committed write left are deleted as well
+
+An interrupted attempt leaves the write committing. Whether it succeeded is read from the table, and the write
+can be committed again.
 """
 
 from __future__ import annotations
@@ -28,23 +34,24 @@ from policy.location.location import Location
 logger = logging.getLogger(__name__)
 
 
-#: A write of which nothing is left.
+#: States in which all files of a write are deleted.
 GONE: Final = (WriteState.ABORTED, WriteState.SWEPT)
-#: States in which something of a write may be left, once it has expired.
+#: States in which an expired write can have files to clean up.
 _UNFINISHED: Final = (WriteState.OPEN, WriteState.CLEARING, WriteState.COMMITTED)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteSession:
-    """A write that was begun.
+    """A write that has begun.
 
     Attributes:
-        id: of the write; the commit names it.
-        table: the table as it was then, or as a staged write will create it.
+        id: of the write; the commit refers to it.
+        table: the table at that time, or as a staged write will create it.
         prefix: the directory below which the write's files go.
-        transport: the key for wrapping data keys, shown once; None if the table is not encrypted.
-        expires_ms: when the write may be cleaned up, in milliseconds since 1970.
-        stock_keys: what the files carry for stock readers, where the table asks for it; shown once.
+        transport: the key that wraps data keys, shown once; None if the table is not encrypted.
+        expires_ms: when the write can be cleaned up, in milliseconds since 1970.
+        stock_keys: key material that the files carry for standard readers, if the table is set up for them;
+            shown once.
     """
 
     id: str
@@ -57,7 +64,7 @@ class WriteSession:
 
 @dataclass(frozen=True, slots=True)
 class SealedTransport:
-    """A write's transport key as it is kept: sealed with one of the table's PEKs."""
+    """A write's transport key as it is stored: sealed with one of the table's PEKs."""
 
     pek_id: UUID
     pek_version: int
@@ -66,17 +73,17 @@ class SealedTransport:
 
 @dataclass(frozen=True, slots=True)
 class WriteRow:
-    """What is kept of a write.
+    """A write as it is stored.
 
     Attributes:
         id: of the write.
         table_id: the table's internal id.
         prefix: the directory of its files.
-        governed_version: what governed the table when it was begun.
+        governed_version: the table's governed version when the write began.
         transport: its transport key; None if the table was not encrypted then.
-        state: where it stood when it was looked up.
+        state: its state when it was read.
         snapshot_id: the snapshot of the last attempt to commit it.
-        staged_metadata: the metadata of the table that it creates; None if the table was there.
+        staged_metadata: the metadata of the table that it creates; None if the table existed.
     """
 
     id: str
@@ -90,12 +97,12 @@ class WriteRow:
 
 
 class WriteLog:
-    """Keeps writes in the database.
+    """Stores writes in the database.
 
     Args:
         engine: the catalog's database.
         now_ms: the time in milliseconds.
-        ttl_ms: for how long a write may last.
+        ttl_ms: how long a write can last.
     """
 
     def __init__(self, engine: Engine, now_ms: Callable[[], int], ttl_ms: int) -> None:
@@ -104,7 +111,7 @@ class WriteLog:
         self._ttl_ms = ttl_ms
 
     def expires_ms(self) -> int:
-        """When a write that begins now may be cleaned up."""
+        """Return when a write that begins now can be cleaned up."""
         return self.now_ms() + self._ttl_ms
 
     def add(
@@ -115,7 +122,7 @@ class WriteLog:
         transport: SealedTransport | None,
         staged_metadata: str | None = None,
     ) -> None:
-        """Record a write that begins."""
+        """Record a new write."""
         keys: dict[str, object] = {}
         if transport is not None:
             keys = {
@@ -137,14 +144,14 @@ class WriteLog:
         connection.execute(insert(lw_write).values(**values, **keys))
 
     def find(self, principal: str, write_id: str) -> WriteRow | None:
-        """A write of somebody's, in whatever state."""
+        """Look up a write of a principal, in any state."""
         mine = (lw_write.c.id == write_id, lw_write.c.principal == principal)
         with read(self._engine) as connection:
             row = connection.execute(select(lw_write).where(*mine)).first()
         return None if row is None else _row(row)
 
     def expired(self) -> list[WriteRow]:
-        """Expired writes; those that are being committed get as long again to come to an end."""
+        """List expired writes. A write that is committing has the same time once more to finish."""
         now, columns = self.now_ms(), lw_write.c
         left = and_(columns.state.in_(_UNFINISHED), columns.expires_ms < now)
         stuck = and_(columns.state == WriteState.COMMITTING, columns.expires_ms < now - self._ttl_ms)
@@ -152,22 +159,22 @@ class WriteLog:
             return [_row(row) for row in connection.execute(select(lw_write).where(or_(left, stuck)))]
 
     def open_under(self, connection: Connection, pek_id: UUID, version: int) -> int:
-        """How many writes that may still be committed keep their transport key under a version of a PEK."""
+        """Count the writes that can still be committed and keep their transport key under a PEK version."""
         under = (lw_write.c.pek_id == str(pek_id), lw_write.c.pek_version == version)
         statement = select(func.count()).select_from(lw_write).where(*under, lw_write.c.state.in_(ALIVE))
         return connection.scalar(statement) or 0
 
     def renew(self, row: WriteRow) -> None:
-        """Give a commit that begins now its time, however old the write is."""
+        """Extend the time of a write whose commit begins."""
         mine = (lw_write.c.id == row.id, lw_write.c.state == WriteState.COMMITTING)
         with write(self._engine) as connection:
             connection.execute(update(lw_write).where(*mine).values(expires_ms=self.expires_ms()))
 
     def announce(self, row: WriteRow, snapshot_id: int) -> None:
-        """Say under which snapshot the next attempt will be found.
+        """Record the snapshot id by which the next attempt can be found.
 
         Raises:
-            RequestInvalid: the write is being cleared, or has been.
+            RequestInvalid: the write is being cleared, or is no longer open.
         """
         alive = (lw_write.c.id == row.id, lw_write.c.state.in_(ALIVE))
         with write(self._engine) as connection:
@@ -177,13 +184,13 @@ class WriteLog:
             raise not_open()
 
     def moved(self, row: WriteRow, before: WriteState, after: WriteState) -> bool:
-        """Move a write to another state; False if it was not in the state before."""
+        """Move a write to another state; return False if it was not in the state `before`."""
         as_it_was = (lw_write.c.id == row.id, lw_write.c.state == before)
         with write(self._engine) as connection:
             return connection.execute(update(lw_write).where(*as_it_was).values(state=after)).rowcount == 1
 
     def note(self, row: WriteRow, before: WriteState, after: WriteState) -> None:
-        """Record how an attempt ended; where that fails, the next commit or clean-up finds it out."""
+        """Record the result of an attempt. If that fails, the next commit or clean-up determines it."""
         try:
             self.moved(row, before, after)
         except (StateUnavailable, CommitStateUnknown) as problem:
@@ -191,7 +198,7 @@ class WriteLog:
 
 
 def unclosed(connection: Connection, table_id: str) -> list[Location]:
-    """The directories of a table's writes whose files are not settled: open, or left to a clean-up."""
+    """List the directories of a table's writes that are open, or that a clean-up has yet to process."""
     mine = (lw_write.c.table_id == table_id, lw_write.c.state.in_((*_UNFINISHED, WriteState.COMMITTING)))
     rows = connection.execute(select(lw_write.c.prefix).where(*mine))
     return [Location.parse(row.prefix) for row in rows]
@@ -214,7 +221,7 @@ def _row(row: Row[tuple[object, ...]]) -> WriteRow:
 
 
 def not_open() -> RequestInvalid:
-    """The error for a write that is past its end, or in the middle of it."""
+    """Build the error for a write that is no longer open."""
     return RequestInvalid(
         "The write is no longer open: it was committed, aborted or cleaned up.",
         rule="write-state",

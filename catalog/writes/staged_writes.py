@@ -1,11 +1,11 @@
 """Writes that create their table: `CREATE TABLE … AS SELECT` as one step.
 
-Beginning one records all that the table will be, in states that nobody sees: its identity (prepared), what
-governs it (prepared), its keys, its metadata beside the write. The commit builds the first snapshot on that
-metadata and lands it as every creation lands; the pointer is what makes the table visible, whole.
+At the beginning, everything about the table is recorded in states that no user sees: its identity (prepared),
+its governed version (prepared), its keys, and its metadata beside the write. The commit builds the first
+snapshot on that metadata, and publishes it like every creation. The pointer makes the whole table visible.
 
-Giving one up leaves a tombstone of the identity, which claims neither name nor location, and no key: what
-was written under the keys can never be read again.
+An abandoned write leaves a tombstone of the identity, which claims neither name nor location, and no key.
+Data that was written under the keys can never be read again.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _FIRST_VERSION: Final = 1
 
 
 class StagedWrites:
-    """Begins writes that create their table, and lands them.
+    """Begins and publishes writes that create their table.
 
     Args:
         context: the parts that services share.
-        log: keeps the writes.
-        drafter: drafts tables, and decides whether they may be created.
+        log: stores the writes.
+        drafter: drafts tables, and checks whether they can be created.
     """
 
     def __init__(self, context: ServiceContext, log: WriteLog, drafter: Drafter) -> None:
@@ -85,7 +85,7 @@ class StagedWrites:
     def _recorded(
         self, caller: Caller, table: LoadedTable, made: tuple[PekRecord, ...], overlaps: frozenset[str]
     ) -> WriteSession:
-        """Record the write and the table that it is to create, both or neither."""
+        """Record the write and the table that it will create, in one transaction."""
         record = table.record
         session, sealed = new_session(self._log, self._context.keyring, table, made)
         require_allowed(table, metadata_directory(table.metadata))
@@ -100,14 +100,14 @@ class StagedWrites:
         return session
 
     def name(self, row: WriteRow) -> TableName:
-        """The name that the table gets, or has got."""
+        """Return the name of the table that the write creates or has created."""
         return name_of(self._context.engine, self._context.loader, row)
 
     def authorize(self, caller: Caller, row: WriteRow) -> Granted:
-        """Whether the caller may create the table now.
+        """Authorize the caller to create the table now.
 
         Raises:
-            NotAuthorized: what creating it needs, all in one request.
+            NotAuthorized: the required privileges for the creation, all in one request.
         """
         table = self._table(row, self.name(row))
         allowed, spec = table.governed.allowed, table.governed.spec
@@ -118,11 +118,11 @@ class StagedWrites:
         return Granted(table.record.name, overlaps)
 
     def found(self, row: WriteRow, granted: Granted) -> LoadedTable:
-        """The table that was created."""
+        """Load the table that was created."""
         return of_write(self._context.loader.load_sealed(granted.name), row)
 
     def is_published(self, row: WriteRow) -> bool:
-        """Whether the table was created; it may have been dropped since."""
+        """Return whether the table was created; it can have been dropped since then."""
         self._context.loader.settle(self.name(row))
         with read(self._context.engine) as connection:
             return seals.current(connection, row.table_id) is not None
@@ -142,11 +142,11 @@ class StagedWrites:
         except LakewardenError as refusal:
             built.discard(self._context.storage)
             if isinstance(refusal, CommitConflict | TableExists) and self.is_published(row):
-                return self.found(row, granted)  # by an attempt that ran beside this one
+                return self.found(row, granted)  # A parallel attempt published it.
             raise
 
     def forget(self, row: WriteRow) -> tuple[Location, ...] | None:
-        """Take the identity and the keys back; what is to be deleted, or None if the table was created."""
+        """Delete the identity and the keys; return the directories to delete, or None if the table exists."""
         self._context.loader.settle(self.name(row))
         with write(self._context.engine) as connection:
             seals.lock_table(connection, row.table_id)
@@ -185,7 +185,7 @@ class StagedWrites:
         return published
 
     def _table(self, row: WriteRow, name: TableName) -> LoadedTable:
-        """The table as its write's beginning recorded it."""
+        """Load the table as it was recorded when its write began."""
         with read(self._context.engine) as connection:
             record = table_state.table_by_id(connection, row.table_id)
             governed = table_state.governed_version(connection, row.table_id, row.governed_version)
@@ -202,10 +202,10 @@ class StagedWrites:
 
 
 def _require_first(files: FileCommit, table: str) -> None:
-    """A table that is being created has nothing to remove, and its first snapshot is the main branch's.
+    """Check that the commit is an append to the main branch: the table has no files to remove.
 
     Raises:
-        RequestInvalid: something else is asked for.
+        RequestInvalid: it is another commit.
     """
     removes = bool(files.deleted_paths) or files.base_snapshot_id is not None
     if files.operation != "append" or files.branch != _MAIN or removes:

@@ -1,12 +1,12 @@
-"""Write sessions: what an engine does between beginning a write and its commit.
+"""Begins, commits, aborts and cleans up write sessions.
 
-- A write has an id, and its files lie below a directory of that name: a writer that dies leaves nothing
-  visible, and what it left is cleaned up.
-- The write's transport key is made for it; executors wrap their data keys under it (`write_transport`).
-- Committing a write twice is one commit.
+- A write has an id, and its files are below a directory of that name. If a writer dies, nothing it wrote is
+  visible, and its files are cleaned up.
+- Each write has its own transport key. Executors wrap their data keys under it (`transport`).
+- Committing a write twice has the same effect as committing it once.
 
-How a write begins, lands and is taken back depends on whether its table is there (`table_writes`) or comes
-with it (`staged_writes`). Its life is the same (`write_sessions`).
+The beginning, publishing and abandoning of a write differ between tables that exist (`table_writes`) and
+tables that the write creates (`staged_writes`). The states are the same (`sessions`).
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from policy.location.location import Location
 
 logger = logging.getLogger(__name__)
 
-#: Whoever began a write may give it up, whatever rights are left.
+#: Users can abort their own writes, even without their former permissions.
 _OWN_WRITE: Final = Decision.allow(Reason("own-write", "The write belongs to the caller, who aborts it."))
 
-#: As much of a write id as a client's mistake may put into the audit trail.
+#: Maximum length of an unknown write id in the audit log.
 _SHOWN_ID: Final = 64
 
 
 class _Kind(Protocol):
-    """What differs between writes."""
+    """The operations that differ between kinds of writes."""
 
     def name(self, row: WriteRow) -> TableName:
-        """The table's name; RequestInvalid if the table is gone."""
+        """Return the table's name; RequestInvalid if the table is gone."""
 
     def authorize(self, caller: Caller, row: WriteRow) -> Granted:
-        """Whether the caller may commit the write now; NotAuthorized if not."""
+        """Authorize the caller to commit the write now; NotAuthorized if refused."""
 
     def found(self, row: WriteRow, granted: Granted) -> LoadedTable:
-        """The table of a write that landed."""
+        """Load the table of a published write."""
 
     def is_published(self, row: WriteRow) -> bool:
-        """Whether the write landed, however its commit ended."""
+        """Return whether the write was published, whatever answer its commit got."""
 
     def publish(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
-        """Commit the files; a write that has landed already is found."""
+        """Commit the files; return the table if the write was published already."""
 
     def forget(self, row: WriteRow) -> tuple[Location, ...] | None:
-        """Take back what its beginning made; the directories to delete, or None if it landed after all."""
+        """Undo the beginning of the write; return the directories to delete, or None if it was published."""
 
 
 class Writes:
@@ -67,7 +67,7 @@ class Writes:
 
     Args:
         context: the parts that services share.
-        log: keeps the writes.
+        log: stores the writes.
         tables: writes to tables that exist.
         staged: writes that create their table.
         orphans: finds what committed writes left.
@@ -91,40 +91,41 @@ class Writes:
         """Begin a write.
 
         Raises:
-            NotAuthorized: UPDATE on the table is needed; and `release` on its keys, unless an engine asks.
+            NotAuthorized: UPDATE on the table is needed; and `release` on its keys, unless the caller is an
+                engine.
             LocationNotAllowed: the table's data directory is not in its allowed list.
-            KeyNotUsable, KmsUnavailable: the table's key cannot be had.
+            KeyNotUsable, KmsUnavailable: the table's key is not available.
             NoSuchTable, MetadataUnsealed, MetadataTampered: see `TableLoader.load_sealed`.
         """
         return self._tables.begin(caller, name)
 
     def begin_staged(self, caller: Caller, new: NewTable) -> WriteSession:
-        """Begin a write whose commit creates its table; until then nothing is visible.
+        """Begin a write whose commit creates its table. Until then nothing is visible.
 
         Raises:
-            NotAuthorized: what creating the table needs, and `release` on its keys, unless an engine asks.
-            LocationNotAllowed: the table's own directories are not in its allowed list.
-            as `Creator.create` otherwise.
+            NotAuthorized: the required privileges for creating the table, and `release` on its keys unless
+            the caller is an engine. LocationNotAllowed: the table's own directories are not in its allowed
+            list. as `Creator.create` otherwise.
         """
         return self._staged.begin(caller, new)
 
     def screen(self, caller: Caller, write_id: str) -> None:
-        """Refuse a commit that could not be made, before its files are known.
+        """Refuse a commit that cannot succeed, before its files are sent.
 
         Raises:
-            RequestInvalid: no such write of the caller's.
-            NotAuthorized: the caller cannot commit it any more.
+            RequestInvalid: the caller has no such write.
+            NotAuthorized: the caller no longer has permission to commit it.
         """
         row = self._find(caller, write_id)
         self._kind(row).authorize(caller, row)
 
     def commit(self, caller: Caller, write_id: str, files: FileCommit) -> LoadedTable:
-        """Commit the files of a write; committing it again answers with what the first time did.
+        """Commit the files of a write. A repeated commit returns the table without committing again.
 
         Raises:
-            RequestInvalid: no such write of the caller's, or one that was aborted or cleaned up.
-            CommitConflict: files to be removed are gone, or the base is not the current snapshot any more.
-            TableExists: another table got the name of the one that the write would create.
+            RequestInvalid: the caller has no such write, or it was aborted or cleaned up.
+            CommitConflict: files to remove are gone, or the base is no longer the current snapshot.
+            TableExists: another table has the name of the table that the write creates.
             as `Committer.commit` or `Creator.create` otherwise.
         """
         row = self._find(caller, write_id)
@@ -144,19 +145,19 @@ class Writes:
                 raise
             except LakewardenError:
                 if self._find(caller, write_id).state in DONE:
-                    return kind.found(row, granted)  # landed by an attempt that ran beside this one
+                    return kind.found(row, granted)  # A parallel attempt published it.
                 if row.state == WriteState.OPEN:
                     self._log.note(row, WriteState.COMMITTING, WriteState.OPEN)
                 raise
             crash_points.point("write:landed")
-            # An attempt that ran beside this one and failed may have opened the write again.
+            # A parallel attempt that failed can have set the write to open again.
             self._log.note(row, WriteState.OPEN, WriteState.COMMITTED)
             self._log.note(row, WriteState.COMMITTING, WriteState.COMMITTED)
             crash_points.point("write:committed")
             return table
 
     def _is_committing(self, caller: Caller, row: WriteRow) -> bool:
-        """Begin an attempt to commit a write; False if another attempt landed meanwhile.
+        """Begin an attempt to commit a write; return False if another attempt was published meanwhile.
 
         Raises:
             RequestInvalid: the write was aborted or cleaned up.
@@ -169,12 +170,12 @@ class Writes:
         return now in ALIVE
 
     def abort(self, caller: Caller, write_id: str) -> None:
-        """Give a write up; its files are deleted. A write that was given up already stays so.
+        """Abort a write and delete its files. If it was aborted before, do nothing.
 
-        What another abort, or a clean-up, began to delete and may not finish is deleted here, too.
+        This also completes a deletion that another abort or a clean-up began.
 
         Raises:
-            RequestInvalid: no such open write of the caller's.
+            RequestInvalid: the caller has no such open write.
         """
         row = self._find(caller, write_id)
         self._context.authorizer.record(caller, "table.write", str(self._kind(row).name(row)), _OWN_WRITE)
@@ -188,11 +189,10 @@ class Writes:
             raise not_open()
 
     def clean_up(self) -> int:
-        """Delete what expired writes left: all files of one that never landed, of one that did those that it
-        did not commit.
+        """Delete the files of expired writes: all of them, or those that a committed write did not commit.
 
         Returns:
-            how many writes something was left of.
+            the number of writes that had files to delete.
         """
         return sum(self._clean_up(row) for row in self._log.expired())
 
@@ -204,14 +204,14 @@ class Writes:
                 self._log.note(row, row.state, WriteState.COMMITTED)
                 return False
             if not self._log.moved(row, row.state, WriteState.CLEARING):
-                return False  # committed, aborted or cleaned up meanwhile
+                return False  # It was committed, aborted or cleaned up meanwhile.
             return self._clear(row, WriteState.SWEPT)
         except LakewardenError as problem:
             logger.warning("an expired write is left to the next clean-up: %s", type(problem).__name__)
             return False
 
     def _tidy(self, row: WriteRow) -> bool:
-        """Delete what killed attempts left of a write that was committed; False if they left nothing."""
+        """Delete the files that killed attempts of a committed write left; return False if there are none."""
         orphans = self._orphans.of(row)
         for location in orphans:
             self._context.storage.delete(location)
@@ -221,7 +221,7 @@ class Writes:
         return bool(orphans)
 
     def _clear(self, row: WriteRow, after: WriteState) -> bool:
-        """Take a write back; False if it landed at the last moment."""
+        """Undo a write and delete its files; return False if it was published meanwhile."""
         crash_points.point("clear:marked")
         leftovers = self._kind(row).forget(row)
         if leftovers is None:

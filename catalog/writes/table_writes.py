@@ -1,7 +1,7 @@
-"""Writes to tables that exist: how they begin, and how their files land in a snapshot.
+"""Writes to existing tables: begins them, and commits their files in a snapshot.
 
-The commit wraps each data key anew under the PEK, leaves out the bounds of encrypted columns, builds the
-manifests and takes the way of every other commit.
+The commit rewraps each data key under the PEK, leaves out the bounds of encrypted columns, builds the
+manifests, and is then processed like every other commit.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from policy.location.location import Location
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """That a write may be committed.
+    """The permission to commit a write.
 
     Attributes:
         name: the table.
-        overlaps: ids of the tables that it may overlap, where the write creates it.
+        overlaps: ids of the tables that it is allowed to overlap, if the write creates it.
     """
 
     name: TableName
@@ -53,12 +53,12 @@ class Granted:
 
 
 class TableWrites:
-    """Begins writes to tables that exist, and lands them.
+    """Begins and publishes writes to existing tables.
 
     Args:
         context: the parts that services share.
-        log: keeps the writes.
-        committer: takes the commits.
+        log: stores the writes.
+        committer: makes the commits.
     """
 
     def __init__(self, context: ServiceContext, log: WriteLog, committer: Committer) -> None:
@@ -82,7 +82,7 @@ class TableWrites:
         session, sealed = new_session(self._log, self._context.keyring, table)
         with write(self._context.engine) as connection:
             if sealed is not None:
-                # A version that a write keeps its key under is not destroyed beside this.
+                # The lock prevents destruction of the version that the transport key is sealed with.
                 seals.lock_table(connection, table.record.id)
                 in_force = table.governed.epochs.current.peks
                 key_records.require(connection, in_force, PekState.ACTIVE, PekState.DECRYPT_ONLY)
@@ -91,7 +91,7 @@ class TableWrites:
         return session
 
     def authorize(self, caller: Caller, row: WriteRow) -> Granted:
-        """Whether the caller may commit the write now.
+        """Authorize the caller to commit the write now.
 
         Raises:
             NotAuthorized: UPDATE on the table is needed.
@@ -102,7 +102,7 @@ class TableWrites:
         return Granted(name)
 
     def name(self, row: WriteRow) -> TableName:
-        """Today's name of the write's table.
+        """Return the current name of the write's table.
 
         Raises:
             RequestInvalid: the table is gone.
@@ -110,11 +110,11 @@ class TableWrites:
         return name_of(self._context.engine, self._context.loader, row)
 
     def found(self, row: WriteRow, granted: Granted) -> LoadedTable:
-        """The table of a write that landed."""
+        """Load the table of a published write."""
         return of_write(self._context.loader.load_sealed(granted.name), row)
 
     def is_published(self, row: WriteRow) -> bool:
-        """Whether a snapshot of the write is in the table, or was."""
+        """Return whether a snapshot of the write is or was in the table."""
         with read(self._context.engine) as connection:
             record = table_state.table_by_id(connection, row.table_id)
         if record is not None and record.state is TableState.ACTIVE:
@@ -122,7 +122,7 @@ class TableWrites:
         return self._is_sealed(row)
 
     def publish(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
-        """Commit the files, on top of whatever was committed meanwhile."""
+        """Commit the files on top of the current snapshot; retry after conflicts."""
 
         def look() -> tuple[LoadedTable, MadeSnapshot | None]:
             table = of_write(self._context.loader.load_sealed(granted.name), row)
@@ -136,18 +136,18 @@ class TableWrites:
         return make_snapshot(self._context, self._log, table, row, files)
 
     def _require_written_alike(self, table: LoadedTable, row: WriteRow) -> None:
-        """The write's files are encrypted as the table was when it began; that has to be so still.
+        """Check that the table's encryption has not changed since the write began.
 
-        Key metadata says of a file what the epoch in force says, and the catalog does not open the file.
+        The catalog does not open the file: key metadata describes it by the epoch in force.
 
         Raises:
-            KeyNotUsable: the table is encrypted in another way by now.
+            KeyNotUsable: the table's encryption has changed.
         """
         with read(self._context.engine) as connection:
             begun = table_state.governed_version(connection, row.table_id, row.governed_version)
         now = table.governed.epochs.current
         if row.transport is None or not now.spec.encrypts:
-            return  # told by what the files have no keys for, or keys too many
+            return  # Files without keys, or with too many, are refused elsewhere.
         if begun is None or not encrypts_equally(begun.epochs.current, now):
             raise KeyNotUsable(
                 "The table's encryption changed after the write began.",
@@ -157,7 +157,7 @@ class TableWrites:
             )
 
     def _commit(self, caller: Caller, table: LoadedTable, built: MadeSnapshot | None) -> LoadedTable:
-        """Commit what was built; nothing was where the write has landed before."""
+        """Commit the snapshot; return the table as it is if the write was published before."""
         if built is None:
             return table
         try:
@@ -171,16 +171,16 @@ class TableWrites:
                 under=table.governed.version,
             )
         except CommitConflict:
-            # Whether what is to be removed is still there is decided by the next attempt.
+            # The next attempt checks whether the files to remove still exist.
             built.discard(self._context.storage)
             raise
 
     def forget(self, row: WriteRow) -> tuple[Location, ...] | None:
-        """What is to be deleted of a write that is given up: its files, nothing else."""
+        """Return the directory to delete: the files of the write, and nothing else."""
         return (row.prefix,)
 
     def _published(self, table: LoadedTable, row: WriteRow) -> bool:
-        """Whether a snapshot of this write, whose answer was lost, is there, or was and has expired."""
+        """Return whether the table has, or had, a snapshot of this write."""
         named = any(
             snapshot.summary is not None and snapshot.summary.additional_properties.get(WRITE_ID) == row.id
             for snapshot in table.metadata.snapshots
@@ -195,7 +195,7 @@ class TableWrites:
 
 
 def name_of(engine: Engine, loader: TableLoader, row: WriteRow) -> TableName:
-    """Today's name of a write's table, after finishing a rename that was cut short.
+    """Return the current name of a write's table, after completing an interrupted rename.
 
     Raises:
         RequestInvalid: the table is gone.
@@ -216,18 +216,18 @@ def name_of(engine: Engine, loader: TableLoader, row: WriteRow) -> TableName:
 def new_session(
     log: WriteLog, keyring: Keyring, table: LoadedTable, made: Sequence[PekRecord] = ()
 ) -> tuple[WriteSession, SealedTransport | None]:
-    """A write that begins now, and its transport key as it is kept; nothing is recorded yet.
+    """Make a new write with its transport key. Nothing is recorded.
 
     Args:
-        log: says when the write expires.
+        log: determines when the write expires.
         keyring: opens the table's PEKs.
-        table: as it is, or as the write will create it.
+        table: the existing table, or the table that the write will create.
         made: PEKs of the table that are not recorded yet.
 
     Raises:
         LocationNotAllowed: the table's data directory is not in its allowed list.
         PropertyInvalid: the table has more columns than an encrypted file can hold.
-        KeyNotUsable, KmsUnavailable: the table's key cannot be had.
+        KeyNotUsable, KmsUnavailable: the table's key is not available.
     """
     write_id, spec = uuid4(), table.governed.spec
     prefix = data_directory(table).child(str(write_id))
@@ -243,13 +243,13 @@ def new_session(
 
 
 def data_directory(table: LoadedTable) -> Location:
-    """Where a table's data files go."""
+    """Return the directory of a table's data files."""
     given = table.metadata.properties.get("write.data.path")
     return Location.parse(given) if given else Location.parse(table.metadata.location).child("data")
 
 
 def require_allowed(table: LoadedTable, directory: Location) -> None:
-    """Refuse to write where the table may not be read from.
+    """Refuse a write directory that the table cannot be read from.
 
     Raises:
         LocationNotAllowed: the directory is not in the table's allowed list.
@@ -266,7 +266,7 @@ def require_allowed(table: LoadedTable, directory: Location) -> None:
 
 
 def of_write(table: LoadedTable, row: WriteRow) -> LoadedTable:
-    """The table, which is the write's: one that was dropped may have a namesake by now.
+    """Check that the table is the write's own. A dropped table's name can belong to another table.
 
     Raises:
         RequestInvalid: it is another table.

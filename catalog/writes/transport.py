@@ -1,6 +1,6 @@
-"""Transport keys of writes: made when a write begins, kept sealed, and used to take its data keys over.
+"""Makes and seals the transport keys of writes, and opens them to rewrap data keys.
 
-A transport key is kept between begin and commit under one of the table's PEKs, never in plaintext.
+Between begin and commit, a transport key is stored under one of the table's PEKs, never in plaintext.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from policy.errors import KeyNotUsable
 def make_transport(
     write_id: UUID, spec: EncryptionSpec, peks: Mapping[str, Pek]
 ) -> tuple[TransportKey, SealedTransport]:
-    """A key for a write to an encrypted table, and how it is kept.
+    """Make the transport key of a write to an encrypted table, and its sealed form.
 
     Args:
         write_id: of the write.
-        spec: how the table encrypts.
-        peks: the keys that its new files are put under, by master key id.
+        spec: the table's encryption specification.
+        peks: the PEKs for new files, by master key id.
     """
     pek = peks[spec.key_ids()[0]]
     transport = TransportKey(write_id.bytes, Purpose.WRITE, SecretBytes(secrets.token_bytes(32)))
@@ -40,12 +40,12 @@ def make_transport(
 def stock_keys_of(
     transport: TransportKey, table: LoadedTable, peks: Mapping[str, Pek]
 ) -> tuple[StockKey, ...]:
-    """What the files of a write carry for stock readers: for each of their keys; none if the table has none.
+    """Make the key material for standard readers, one entry per key; empty if the table has none.
 
     Args:
         transport: the write's key.
-        table: as it is, or as the write will create it.
-        peks: the keys that its new files are put under, by master key id.
+        table: the existing table, or the table that the write will create.
+        peks: the PEKs for new files, by master key id.
     """
     governed = table.governed
     if not governed.spec.stock_readers:
@@ -59,10 +59,10 @@ def stock_keys_of(
 
 
 def rewrapper_of(keyring: Keyring, table: LoadedTable, row: WriteRow) -> WriteRewrapper | None:
-    """What takes a write's data keys over; None for plaintext.
+    """Return the rewrapper for a write's data keys; None if the table is in plaintext.
 
     Raises:
-        KeyNotUsable: the table has been encrypted since the write began, or the write's key is gone.
+        KeyNotUsable: the table was encrypted after the write began, or the PEK of the transport key is gone.
         KmsUnavailable: the KMS does not answer.
     """
     spec = table.governed.spec

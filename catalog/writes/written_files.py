@@ -1,7 +1,7 @@
 """Turns the files that an engine wrote into a new snapshot.
 
-An overwrite is of the snapshot that it was decided on, and of no later one. A replace changes no row, so it
-goes on top of whatever came meanwhile (`replacing`).
+An overwrite is valid only for the snapshot that it is based on. A replace changes no row, so it is committed
+on top of later commits (`replacing`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from catalog.writes.sessions import WriteLog, WriteRow
 from catalog.writes.transport import rewrapper_of
 from policy.errors import RequestInvalid
 
-#: Snapshot summary entry that says which write a snapshot comes from.
+#: Snapshot summary entry with the id of the write that made the snapshot.
 WRITE_ID: Final = "lakewarden.write-id"
 PEK_ID: Final = "encryption.pek-id"
 
@@ -33,16 +33,16 @@ def make_snapshot(
 
     Args:
         context: the parts that services share.
-        log: is told the snapshot's id.
+        log: records the snapshot's id.
         table: the table, sealed.
         row: the write.
-        files: what it commits.
+        files: the commit.
 
     Raises:
         RequestInvalid, NotSupportedYet, LocationNotAllowed, EncryptionPolicyViolation, DecryptionRefused:
             a file breaks a rule.
         KeyNotUsable, KmsUnavailable: see `rewrapper_of`.
-        CommitConflict: the base moved, or a file to be removed is not there.
+        CommitConflict: the base is no longer current, or a file to remove does not exist.
     """
     keys = rewrapper_of(context.keyring, table, row)
     head = table.metadata.snapshot_by_name(files.branch)
