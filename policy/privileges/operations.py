@@ -62,8 +62,8 @@ _ADMINISTRATION: Final = (
 OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
     {
         # On a name that no table has yet, so that nobody owns it.
-        "table.create": _all("create", on_keys="use"),
-        "table.stage": _all("create", on_keys="use"),
+        "table.create": _all("create"),
+        "table.stage": _all("create"),
         "table.register": _all("create"),
         "table.adopt": _all("create"),
         "table.rename.target": _all("create"),

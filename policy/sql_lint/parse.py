@@ -182,7 +182,7 @@ def _create_namespace(cursor: Cursor) -> Statement:
             properties["location"] = cursor.string()
         elif not cursor.took_comment():
             properties |= _namespace_properties(cursor.expect("WITH"))
-    return Namespace(name, "create", properties)
+    return Namespace(name, "namespace.create", properties)
 
 
 def _namespace_properties(cursor: Cursor) -> dict[str, str]:
@@ -206,13 +206,13 @@ def _refuse_reserved(start: int, names: Iterable[str]) -> None:
 def _alter_namespace(cursor: Cursor) -> Statement:
     name = cursor.name()
     if cursor.took("SET LOCATION"):
-        return Namespace(name, "alter", {"location": cursor.string()})
+        return Namespace(name, "namespace.update", {"location": cursor.string()})
     if cursor.took("UNSET"):
         start = cursor.expect("PROPERTIES|DBPROPERTIES").past("IF EXISTS").next.start
         removals = cursor.property_names()
         _refuse_reserved(start, removals)
-        return Namespace(name, "alter", removals=tuple(removals))
-    return Namespace(name, "alter", _namespace_properties(cursor.expect("SET")))
+        return Namespace(name, "namespace.update", removals=tuple(removals))
+    return Namespace(name, "namespace.update", _namespace_properties(cursor.expect("SET")))
 
 
 def _drop_table(cursor: Cursor) -> Statement:
@@ -224,7 +224,7 @@ def _drop_table(cursor: Cursor) -> Statement:
 def _drop_namespace(cursor: Cursor) -> Statement:
     name, cascades = cursor.past("IF EXISTS").name(), cursor.took("CASCADE")
     cursor.took("RESTRICT")
-    return Namespace(name, "drop", cascades=cascades)
+    return Namespace(name, "namespace.drop", cascades=cascades)
 
 
 def _insert(cursor: Cursor) -> Statement:
@@ -252,7 +252,7 @@ def _show_table(cursor: Cursor) -> Statement:
 
 def _show_namespaces(cursor: Cursor) -> Statement:
     listed = _listed_in(cursor)
-    return NoPrivileges() if listed is None else Namespace(listed, "_any")
+    return NoPrivileges() if listed is None else Namespace(listed, "namespace.load")
 
 
 def _listed_in(cursor: Cursor) -> Name | None:
@@ -276,7 +276,7 @@ def _comment_on(cursor: Cursor) -> Statement:
     name = cursor.name()
     if not cursor.expect("IS").took("NULL"):
         cursor.remark()
-    return AlterProperties(name) if of_table else Namespace(name, "alter")
+    return AlterProperties(name) if of_table else Namespace(name, "namespace.update")
 
 
 def _explain(cursor: Cursor) -> Statement:
@@ -307,10 +307,10 @@ _STATEMENTS: Final[Mapping[str, _Read]] = {
     "SHOW CREATE TABLE": _show_table,
     "SHOW COLUMNS": lambda cursor: DescribeTable(cursor.expect("IN|FROM").name()),
     "SHOW NAMESPACES|DATABASES|SCHEMAS": _show_namespaces,
-    "SHOW": lambda cursor: Namespace(_listed_in(cursor.expect("TABLES")), "_any"),
-    f"DESCRIBE|DESC {_NAMESPACE}": lambda cursor: Namespace(cursor.past("EXTENDED").name(), "_any"),
+    "SHOW": lambda cursor: Namespace(_listed_in(cursor.expect("TABLES")), "namespace.load"),
+    f"DESCRIBE|DESC {_NAMESPACE}": lambda cursor: Namespace(cursor.past("EXTENDED").name(), "namespace.load"),
     "DESCRIBE|DESC": _describe,
-    "USE": lambda cursor: Namespace(cursor.past(_NAMESPACE).name(), "_any", uses=True),
+    "USE": lambda cursor: Namespace(cursor.past(_NAMESPACE).name(), "namespace.load", uses=True),
     "REFRESH": lambda cursor: DescribeTable(cursor.past("TABLE").name()),
     "COMMENT ON": _comment_on,
     "SET": read_setting,

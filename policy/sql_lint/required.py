@@ -43,13 +43,6 @@ from policy.sql_lint.statements import (
 from policy.write_properties import check_format_version
 
 _SYSTEM: Final = "system"
-#: By the access type that a statement about a namespace needs first.
-_ON_NAMESPACES: Final = {
-    "create": "namespace.create",
-    "_any": "namespace.load",
-    "alter": "namespace.update",
-    "drop": "namespace.drop",
-}
 
 
 @dataclass
@@ -231,14 +224,13 @@ class RequiredPrivileges(Needs):
         current = statement.name is None
         levels = self.names.current_namespace() if current else self.names.namespace(statement.name or ())
         if not levels:
-            if statement.access != "_any":
+            if statement.operation != "namespace.load":
                 raise Refusal("namespace", "The catalog is not a namespace.", "Name a namespace.")
             return
         check_namespace_properties(statement.updates)
         on = On.namespace(self.context.principal, levels)
-        operation = _ON_NAMESPACES[statement.access]
-        self._all(namespace_requests(operation, on, statement.updates, statement.removals))
-        if statement.access == "drop":
+        self._all(namespace_requests(statement.operation, on, statement.updates, statement.removals))
+        if statement.operation == "namespace.drop":
             self.assumed.append("no property of the namespace protects its tables")
         if statement.cascades:
             self.assumed.append("the namespace is empty, because CASCADE does not drop tables")

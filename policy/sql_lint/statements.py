@@ -167,7 +167,7 @@ class Namespace:
 
     Attributes:
         name: the namespace; None is the current one, and empty names the catalog.
-        access: the access type of the operation.
+        operation: what it is (`policy.privileges`), such as ``namespace.update``.
         updates: properties that are set.
         removals: properties that are removed.
         uses: whether it becomes the current one.
@@ -175,7 +175,7 @@ class Namespace:
     """
 
     name: Name | None
-    access: str
+    operation: str
     updates: Mapping[str, str] = field(default_factory=dict)
     removals: tuple[str, ...] = ()
     uses: bool = False
