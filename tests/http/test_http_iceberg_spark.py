@@ -6,13 +6,16 @@ Iceberg's `TableMetadataParser` opens the metadata that was committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from pyiceberg.manifest import DataFile, ManifestEntry
+from pyiceberg.table.snapshots import Operation
 
 from catalog.base.identifiers import table_name
+from catalog.commits.snapshot_producer import SnapshotProducer
 from tests.support.iceberg_spark import IcebergSpark, Refused, iceberg_spark
 from tests.support.lake import ALICE, policy, standard_policies, tables
 from tests.support.service import Service, open_service
@@ -363,6 +366,35 @@ def test_a_branch_is_made_in_an_empty_table(history: History) -> None:
     history.walt("ALTER TABLE {t} CREATE BRANCH b")
     history.append(1, branch="b")
     assert history.ids("b") == [1]
+
+
+def test_row_deltas_of_the_catalog_are_read_and_built_upon(history: History) -> None:
+    services, name = history.service.lake.services, table_name([history.namespace], "t")
+
+    def make(operation: Operation, added: Sequence[DataFile], removed: Sequence[str]) -> list[ManifestEntry]:
+        loaded = services.loader.load_sealed(name)
+        producer = SnapshotProducer(services, loaded, "main", loaded.metadata.current_snapshot())
+        gone, made = producer.remove(removed), producer.make(operation, added, {})
+        alice = history.service.lake.caller(ALICE)
+        services.committer.commit(alice, name, made.requirements, made.updates, written=made.written)
+        return gone
+
+    history.create("part", **MERGE_ON_READ)
+    history.append(1, 2)
+    history.append(3, 4, part="b/c")
+    history.walt("DELETE FROM {t} WHERE id = 1")
+    (row,) = history.walt("SELECT file_path FROM {t}.delete_files")
+    (deleting,) = make(Operation.OVERWRITE, [], row)
+    assert history.ids() == [1, 2, 3, 4]
+    make(Operation.DELETE, [deleting.data_file], [])
+    assert history.ids() == [2, 3, 4]
+    assert history.walt("SELECT status, count(*) FROM {t}.entries GROUP BY status ORDER BY status") == [
+        [1, 3]
+    ]
+    history.walt("CALL {u}.system.rewrite_manifests(table => '{n}')", "DELETE FROM {t} WHERE id = 3")
+    (row,) = history.walt("SELECT file_path FROM {t}.data_files WHERE partition.part = 'a'")
+    make(Operation.OVERWRITE, [], row)
+    assert history.ids() == [4]
 
 
 def test_writers_to_two_branches_at_once(history: History) -> None:
