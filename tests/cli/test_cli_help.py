@@ -26,12 +26,13 @@ from spark_ext.cli.main import app
 
 def shown(command, *words):
     with contextlib.redirect_stdout(io.StringIO()) as page, contextlib.suppress(SystemExit):
-        app([*words, "--help"], prog_name="lakewarden")
+        root([*words, "--help"], prog_name="lakewarden")
     assert "Usage" in page.getvalue(), words
     for name, each in getattr(command, "commands", {}).items():
         shown(each, *words, name)
 
-shown(typer.main.get_command(app))
+root = typer.main.get_command(app)
+shown(root)
 heavy = "sqlalchemy alembic fastapi uvicorn cryptography numpy pyarrow pyiceberg pyspark sqlglot yaml urllib3"
 print(*sorted(set(heavy.split()) & set(sys.modules)))
 """

@@ -89,6 +89,7 @@ def table(spark_lake: SparkLake) -> str:
     return name
 
 
+@pytest.mark.nightly
 def test_no_wanted_row_is_left_out(spark_lake: SparkLake, table: str) -> None:
     """By every condition as many rows, and the same, as Spark finds without any file."""
     session = spark_lake.session()

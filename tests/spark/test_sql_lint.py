@@ -158,6 +158,7 @@ def lake(spark_lake: SparkLake) -> Iterator[SparkLake]:
     spark_lake.lake.set_policies(standard_policies())
 
 
+@pytest.mark.nightly
 def test_lint_and_spark_agree(lake: SparkLake) -> None:
     differ = []
     for line in STATEMENTS.strip().splitlines():
