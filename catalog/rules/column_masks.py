@@ -1,8 +1,8 @@
-"""Checks which masks the columns of a table can have: what files can store instead of values, by type.
+"""Checks that files can store a table's column masks instead of values, by type of column.
 
-- `nullify` shows NULL, which a required column has not.
-- `sha256` is of texts and bytes. ORC would show NULL for any other type, and say nothing.
-- `redact` is of everything but texts, bytes and decimals, which ORC fails to write redacted.
+- `nullify` shows NULL, so a required column cannot have it.
+- `sha256` is possible for text and bytes. For other types ORC would show NULL without an error.
+- `redact` is possible for all types except text, bytes and decimals: ORC cannot write these redacted.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _NOT_REDACTED: Final = (*_TEXTS_AND_BYTES, DecimalType)
 
 
 def check_masks(spec: EncryptionSpec, schema: Schema, table: str) -> None:
-    """Check the masks of a table against its columns, which exist.
+    """Check the masks of a table against its columns, which must exist.
 
     Raises:
-        PropertyInvalid: a mask that a column's values cannot have.
+        PropertyInvalid: a column cannot have its mask.
     """
     for group in spec.masks:
         for column in group.columns:
@@ -52,7 +52,7 @@ def check_masks(spec: EncryptionSpec, schema: Schema, table: str) -> None:
 
 
 def _problem(mask: str, field: NestedField) -> str | None:
-    """Return the problem, or None."""
+    """Return why a column cannot have a mask, or None."""
     if mask == "nullify" and field.required:
         return "the column is required, and never NULL"
     if mask == "sha256" and not isinstance(field.field_type, _TEXTS_AND_BYTES):
@@ -63,7 +63,7 @@ def _problem(mask: str, field: NestedField) -> str | None:
 
 
 def _instead(mask: str, field: NestedField) -> str:
-    """Return the next step for a mask that a column cannot have; Parquet only has `nullify`."""
+    """Return a hint for a mask that a column cannot have. Parquet only has `nullify`."""
     possible = [each for each in _ALL if _problem(each, field) is None]
     if mask != "nullify" and possible:
         return f"Use {' or '.join(possible)}."
@@ -74,7 +74,7 @@ def _instead(mask: str, field: NestedField) -> str:
 
 
 def _types(kind: IcebergType) -> Iterator[IcebergType]:
-    """Return a type and all types in it."""
+    """Yield a type and all types in it."""
     yield kind
     if isinstance(kind, StructType):
         for field in kind.fields:

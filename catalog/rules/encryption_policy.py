@@ -1,13 +1,13 @@
-"""Checks tables, and changes of them, against the encryption rules in force.
+"""Checks tables and their changes by the encryption rules in force.
 
-The rules decide (`policy.encryption_rules`); here a table becomes what they decide about.
+`policy.encryption_rules` decides. This module collects the facts of a table for the decision.
 
-- A table's columns are those of its current schema and of the schemas that its snapshots name: a snapshot, on
-  whatever branch, is read by its own. Of a change, the snapshots that it brings count; what was there before
-  is not checked against rules that came later.
-- A column is its field id. Each name that one of the table's schemas has for it, or for a struct that it lies
-  in, counts, so that a rename does not take it out of a rule.
-- Names are told to those alone who may make the change: a refusal comes after authorization.
+- A table's columns are those of its current schema and of its snapshots' schemas, because each snapshot is
+  read with its own schema, on any branch. For a change, only the new snapshots count: earlier ones are not
+  checked by rules that were added later.
+- A column is identified by its field id. Every name counts that a schema of the table has for the column or
+  for a struct around it, so that a rename does not take the column out of a rule.
+- The refusal names columns, so it comes after authorization.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from policy.encryption_rules import Column, ColumnName, EncryptionRules, TableFa
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of checking a change against the rules.
+    """The result of checking a change by the rules.
 
     Attributes:
-        decision: whether it fits them.
-        loosens: whether it takes the table or a column out of the reach of a rule.
+        decision: whether the change fits the rules.
+        downgrades: whether it takes the table or a column out of the scope of a rule.
     """
 
     decision: Decision
@@ -43,7 +43,7 @@ class Verdict:
         """Raise if the rules are violated.
 
         Raises:
-            EncryptionPolicyViolation: naming the rules, and what to do.
+            EncryptionPolicyViolation: the message names the rules, and what to do.
         """
         enforce(self.decision, table)
 
@@ -54,17 +54,17 @@ _UNTOUCHED: Final = Verdict(
 
 
 class EncryptionPolicy:
-    """Checks tables against the encryption rules in force.
+    """Checks tables by the encryption rules in force.
 
     Args:
-        rules: answers the rules in force.
+        rules: returns the rules in force.
     """
 
     def __init__(self, rules: Callable[[], EncryptionRules]) -> None:
         self._rules = rules
 
     def of_new(self, name: TableName, metadata: TableMetadata, spec: EncryptionSpec) -> Verdict:
-        """Check a table that is created or adopted."""
+        """Check a table that is created or registered."""
         facts = facts_of(name, metadata, spec, _in_use(metadata))
         return Verdict(self._rules().decide(facts), downgrades=False)
 
@@ -88,7 +88,7 @@ class EncryptionPolicy:
 
 
 def facts_of_table(table: LoadedTable) -> TableFacts:
-    """Return the facts of a table, with all that can be read of it."""
+    """Return the facts of a table, from all schemas that it can be read with."""
     return facts_of(table.record.name, table.metadata, table.governed.spec, _in_use(table.metadata))
 
 
@@ -101,7 +101,7 @@ def facts_of(
         name: the table's name.
         metadata: its metadata; every schema in it counts for the names of columns.
         spec: its encryption, which names columns of the current schema.
-        schemas: those whose columns count, the current one first.
+        schemas: the schemas whose columns are checked, the current one first.
     """
     history = _history(metadata)
     names: dict[int, dict[ColumnName, None]] = {}
@@ -151,7 +151,7 @@ def _same_columns(table: LoadedTable, metadata: TableMetadata, spec: EncryptionS
 
 
 def _in_use(metadata: TableMetadata, passed_over: frozenset[int] = frozenset()) -> list[Schema]:
-    """Return the current schema, and those of snapshots, except for skipped snapshots."""
+    """Return the current schema, and those of snapshots except the excluded ones."""
     named = _named_schemas(metadata, passed_over)
     return [metadata.schema(), *(each for each in metadata.schemas if each.schema_id in named)]
 
@@ -173,7 +173,7 @@ class _Node:
         field_id: its id.
         name: its name in that schema.
         is_leaf: whether it holds values.
-        above: the fields that it lies in.
+        above: the fields that contain it.
     """
 
     field_id: int
@@ -182,7 +182,7 @@ class _Node:
     above: tuple[_Node, ...]
 
     def once_named(self, history: Mapping[int, Iterable[ColumnName]]) -> Iterator[ColumnName]:
-        """Return its name if one of its parents had kept an earlier name."""
+        """Yield its names with an earlier name of a parent."""
         for outer in self.above:
             full, short = (
                 self.name.full[len(outer.name.full) :],
@@ -193,7 +193,7 @@ class _Node:
 
 
 def _nodes(schema: Schema) -> Iterator[_Node]:
-    """Return every field, including those of structs, lists and maps."""
+    """Yield every field, including those of structs, lists and maps."""
     for field in schema.fields:
         yield from _inside(field.field_type, field.field_id, ColumnName(field.name, field.name), ())
 

@@ -1,14 +1,15 @@
 """Adapts a client's updates to the metadata that they apply to, as Iceberg's reference catalog does.
 
-- What removes something that is gone already changes nothing; Iceberg Java removes a snapshot's statistics
-  after the snapshot itself.
-- A schema, partition spec or sort order that the table has under that id already changes nothing. Another one
-  under an id in use is refused: a client that said on which state it builds may try again with a new id.
-- "Last added" is the one that this commit added last, whatever its id.
-- A snapshot's totals that are so large that the next commit could not add to them are left out: engines take
-  a total that is not there for one that is not known.
-- A snapshot whose sequence number was given out since the client looked is a conflict, so that it tries
-  again. One without a parent, which replaces the table, is not.
+- A removal of something that is gone already is ignored: Iceberg Java removes a snapshot's statistics after
+  the snapshot itself.
+- Adding a schema, partition spec or sort order that the table has already, under the same id, is ignored. If
+  the id is used by another one, the commit is refused. A client whose requirements show an older state gets a
+  conflict, and can retry with a new id.
+- "Last added" means the last one in this commit, whatever its id.
+- Totals of a snapshot that are too large for the next commit to add to are left out. Engines treat a missing
+  total as unknown.
+- A snapshot with a sequence number that was assigned meanwhile is a conflict, so that the client retries. A
+  snapshot without a parent, which replaces the table, is not.
 
 Source: Apache Iceberg's `TableMetadata.Builder` and `CatalogHandlers.commit`.
 """
@@ -53,23 +54,23 @@ from catalog.iceberg.metadata import last_sequence_number
 from policy.errors import RequestInvalid
 
 _LAST_ADDED: Final = -1
-#: Half of the largest number that engines count with; no single commit adds the other half.
+#: Half of the largest number in engines' counters. No single commit adds the other half.
 _LARGEST_TOTAL: Final = 2**62
 _LARGEST_LONG: Final = 2**63 - 1
 _TOTAL: Final = "total-"
-#: More digits than any 64-bit number has.
+#: No 64-bit number has this many digits.
 _DIGITS: Final = 20
 
 
 def fitting(
     base: TableMetadata, updates: Sequence[TableUpdate], requirements: Sequence[TableRequirement], table: str
 ) -> tuple[TableUpdate, ...]:
-    """Return the updates as they are applied to `base`.
+    """Return the updates in the form in which they are applied to `base`.
 
     Args:
         base: the current metadata.
         updates: as the client sent them.
-        requirements: of the same commit; they hold.
+        requirements: of the same commit; they are met.
         table: dotted name, for errors.
 
     Raises:
@@ -81,14 +82,14 @@ def fitting(
 
 @dataclass
 class _Ids:
-    """The ids of one kind, such as schemas, while updates are applied.
+    """Tracks the ids of one kind, such as schemas, while updates are applied.
 
     Attributes:
         what: the kind.
-        known: what the table has under each id.
-        built_on: ids that the client knows to be in use; None if it did not say on which state it builds.
-        added: ids that this commit added.
-        last: the one that it added last.
+        known: the table's objects of this kind, by id.
+        built_on: ids that the client's requirements name as used; None if they name no state.
+        added: ids that this commit adds.
+        last: the last id that this commit adds.
     """
 
     what: str
@@ -99,7 +100,7 @@ class _Ids:
     last: int | None = None
 
     def adds(self, number: int, value: Any) -> bool:
-        """Return whether `value` is new to the table."""
+        """Add an object; return False if the table has it already."""
         self.last = number
         if number not in self.known:
             self.known[number] = value
@@ -113,7 +114,7 @@ class _Ids:
         return self.last if number == _LAST_ADDED and self.last is not None else number
 
     def kept(self, numbers: Iterable[int]) -> list[int]:
-        """Return those of some ids that are in use, which are removed then."""
+        """Remove those of the ids that are in use, and return them."""
         present = [number for number in dict.fromkeys(numbers) if number in self.known]
         for number in present:
             del self.known[number]
@@ -228,7 +229,7 @@ class _Fitter:
         snapshot = update.snapshot
         number = snapshot.sequence_number or 0
         if snapshot.snapshot_id in self._snapshots:
-            return  # refused where it is applied
+            return  # The update is refused when it is applied.
         numbered = self._format_version > 1 and snapshot.parent_snapshot_id is not None
         if numbered and number <= self._last_sequence:
             raise CommitConflict(
@@ -244,7 +245,7 @@ class _Fitter:
 
 
 def _with_room(snapshot: Snapshot) -> Snapshot:
-    """Remove totals from the snapshot that leave no room for the next commit's."""
+    """Remove totals from the snapshot that are too large for the next commit to add to."""
     summary = snapshot.summary
     if summary is None or not any(_is_full(*each) for each in summary.additional_properties.items()):
         return snapshot
@@ -260,7 +261,8 @@ def _is_full(name: str, value: str) -> bool:
 def _built_on(requirements: Sequence[TableRequirement]) -> dict[str, frozenset[int]]:
     """Return, by kind, the ids in use that a client with these requirements knows.
 
-    Each assertion about ids says that the client has seen the table; one of a current id says which.
+    Any assertion about ids shows that the client has loaded the table. An assertion about a current id also
+    names that id.
     """
     said: dict[str, set[int]] = {"schema": set(), "spec": set(), "order": set()}
     states = False

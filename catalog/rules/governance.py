@@ -1,6 +1,6 @@
-"""Computes what governs a table next: from the request and the table's columns to encryption epochs.
+"""Computes the next governed version of a table, from a request and the table's columns to encryption epochs.
 
-Pure decisions, except that new PEKs are made by the keyring once everything else is in order.
+There is no I/O. The caller has the keyring create new PEKs after all checks.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def for_change(
     table: str,
     file_format: FileFormat | None = None,
 ) -> Requested:
-    """What governs a table after a change of its governed properties, or of the format of its files.
+    """Return the governed properties after a change of them, or of the table's file format.
 
-    Without a format they keep theirs.
+    Without `file_format`, the format stays.
 
     Raises:
         as `for_new_table`.
@@ -87,23 +87,24 @@ def following(
     *,
     said: Collection[str],
 ) -> Requested:
-    """The same columns protected as before, by the names that a change of the schema gives them.
+    """Adapt the lists of encrypted and masked columns to a change of the schema.
 
-    Columns are named, and meant by id: one that is renamed stays under its key, one that is dropped leaves
-    the list. Who names columns in the same commit names them as the new schema does. What drops protection
-    is found by id too: across a change of the schema, a name may stand for another column.
+    Lists contain names, and refer to columns by id. A renamed column stays under its key. A dropped column
+    leaves the list. A list in the same commit uses the names of the new schema. Downgrades are found by id
+    too, because a name can refer to another column after the change.
 
     Args:
-        current: what governs the table now.
-        wanted: what is to govern it.
+        current: the governed version in force.
+        wanted: the requested properties.
         before: the metadata in force, whose schema names the columns of `current`.
-        after: the schema that comes.
+        after: the new schema.
         table: dotted name, for errors.
-        said: the governed properties that are given a value in the same commit, be it the one in force.
+        said: the governed properties that the commit sets, including those set to the value in force.
 
     Raises:
-        EncryptionPolicyViolation: no column of the list is left; or a column comes back that was encrypted.
-        RequestInvalid: a list is repeated as it is, and a name in it stands for another column now.
+        EncryptionPolicyViolation: no column of the list is left; or a column that was encrypted returns in
+            plaintext.
+        RequestInvalid: a list is sent unchanged, and a name in it now refers to another column.
     """
     spec = wanted.spec
     if not spec.encrypts or before.schema() == after:
@@ -136,7 +137,7 @@ def _refuse_other_meaning(
     after: Mapping[str, int],
     table: str,
 ) -> None:
-    """Refuse an unchanged list of columns in which a name now means another column."""
+    """Refuse an unchanged list of columns in which a name now refers to another column."""
     for column in (column for group in groups for column in group.columns):
         if after.get(column, before[column]) != before[column]:
             raise RequestInvalid(
@@ -174,7 +175,7 @@ def _refuse_returning(
 
 
 def _once_hidden(current: Governed, before: TableMetadata) -> set[int]:
-    """Return the fields that files of any epoch encrypt; if all were, those of every schema so far."""
+    """Return the fields that files of any epoch encrypt; if an epoch encrypts all, those of every schema."""
     each = [protected_fields(epoch.spec, epoch.columns) for epoch in current.epochs.entries]
     if None in each:
         return {field_id for schema in before.schemas for field_id in schema.field_ids}
@@ -182,7 +183,7 @@ def _once_hidden(current: Governed, before: TableMetadata) -> set[int]:
 
 
 def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> None:
-    """Check a specification against a table: no encrypted column can be in partition paths or sort order.
+    """Check an encryption specification against a table's columns, partition spec and sort order.
 
     Raises:
         PropertyInvalid: a column does not exist, or there are too many.
@@ -201,10 +202,10 @@ def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> N
 
 
 def check_room(table: LoadedTable) -> None:
-    """Refuse a specification whose key metadata no encrypted file could hold, before any file is written.
+    """Refuse a table with more columns than key metadata can hold, before any file is written.
 
     Raises:
-        PropertyInvalid: there are too many columns, or too many under keys.
+        PropertyInvalid: there are too many columns, or too many with column keys.
     """
     epoch = table.governed.epochs.current
     require_numbered(epoch.spec, _leaves(table.metadata.schema()))
@@ -218,8 +219,9 @@ def _leaves(schema: Schema) -> int:
 def first_version(
     wanted: Requested, metadata: TableMetadata, peks: Iterable[PekRef], version: int = 1
 ) -> Governed:
-    """Return the first governed version of a table that takes effect; lower numbers are of interrupted
-    creations.
+    """Return the first governed version of a table that takes effect.
+
+    Lower version numbers belong to interrupted creations.
     """
     epoch = _epoch(0, wanted.spec, metadata, peks)
     return Governed(version, wanted.allowed, wanted.spec, Epochs.of([epoch]))
@@ -231,11 +233,11 @@ def next_version(
     """Return the next governed version.
 
     Args:
-        current: what governs the table now.
-        wanted: what is to govern it.
-        metadata: the metadata that comes.
-        peks: the keys of the epoch that begins at the next sequence number; None if none begins.
-        version: its number.
+        current: the governed version in force.
+        wanted: the requested properties.
+        metadata: the new metadata.
+        peks: the PEKs of a new epoch, which begins at the next sequence number; None if no epoch begins.
+        version: the number of the new version.
     """
     changed = replace(current, version=version, allowed=wanted.allowed, spec=wanted.spec)
     if peks is None:
@@ -245,20 +247,21 @@ def next_version(
 
 
 def rotated(current: Governed, metadata: TableMetadata, peks: Iterable[PekRef], version: int) -> Governed:
-    """Return the next governed version, which uses later versions of the same PEKs for new files."""
+    """Return the next governed version, with later versions of the same PEKs for new files."""
     start = last_sequence_number(metadata) + 1
     epoch = replace(current.epochs.current, from_sequence_number=start, peks=tuple(peks))
     return replace(current, version=version, epochs=current.epochs.followed_by(epoch))
 
 
 def column_ids(schema: Schema) -> dict[str, int]:
-    """Return every column by its full dotted name."""
+    """Return the field id of every column, by full dotted name."""
     return {schema.find_column_name(field_id) or "": field_id for field_id in schema.field_ids}
 
 
 def begins_epoch(current: Governed, spec: EncryptionSpec, schema: Schema) -> bool:
-    """Return whether new files are encrypted differently from now on; a field can have been added to an
-    encrypted struct.
+    """Return whether new files are encrypted differently.
+
+    This is also the case if a field is added to an encrypted struct.
     """
     if not spec.encrypts_as(current.spec) or not spec.columns:
         return not spec.encrypts_as(current.spec)

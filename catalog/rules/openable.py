@@ -1,14 +1,13 @@
 """Checks that every Iceberg engine can open committed metadata and build on it.
 
-- Timestamps: Iceberg Java refuses a snapshot log, or a metadata log, that runs backwards by more than a
-  minute, and metadata that is older than its last entry. A snapshot from the future would make the next
-  honest one run backwards, so it is refused in the same measure.
-- Snapshots: engines count on with the totals in a summary, and fail on one that is no number. The id -1 says
-  that a table has no snapshot. A snapshot's parents must not lead back to it: engines walk them to the end.
-  Row ids are of format version 3. `main` is a branch.
-- Schemas, partition specs and sort orders that come with the commit are checked as `catalog.iceberg.layout`
-  says.
-- A table with rows gets no required column: they have no value for it.
+- Timestamps: Iceberg Java refuses a snapshot log or metadata log that runs backwards by more than a minute,
+  and metadata that is older than its last entry. A snapshot from the future would make the next correct one
+  run backwards, so it is refused by the same limit.
+- Snapshots: engines add to the totals in a summary, and fail if one is not a number. The id -1 means that a
+  table has no snapshot. A snapshot's parents must not lead back to it, because engines walk through all of
+  them. Row ids need format version 3. `main` must be a branch.
+- New schemas, partition specs and sort orders: see `catalog.iceberg.layout`.
+- A table with rows cannot get a required column: existing rows have no value for it.
 
 Source: Apache Iceberg's `TableMetadata` and `PartitionSpecParser`; table specification, "Schema evolution".
 """
@@ -45,8 +44,9 @@ _NUMBERS: Final = re.compile(
 def never_back(base: TableMetadata, made: TableMetadata) -> TableMetadata:
     """Return `made` with a sequence number and an update time that are at least those of `base`.
 
-    A snapshot without a parent may have an older sequence number; the table's last one stays. A branch that
-    goes back to an older snapshot enters the snapshot log by the clock, which may have been set back.
+    A snapshot without a parent can have an older sequence number; the table's last one stays. A branch that
+    is set back to an older snapshot enters the snapshot log with the clock's time, and the clock can be set
+    back.
     """
     updated = max(base.last_updated_ms, made.last_updated_ms)
     changes: dict[str, object] = {"last_updated_ms": updated, "snapshot_log": list(_in_order(base, made))}
@@ -57,7 +57,7 @@ def never_back(base: TableMetadata, made: TableMetadata) -> TableMetadata:
 
 
 def _in_order(base: TableMetadata, made: TableMetadata) -> Iterator[SnapshotLogEntry]:
-    """Return the snapshot log; new entries of earlier snapshots are not earlier than the last one."""
+    """Yield the snapshot log. New entries of existing snapshots get at least the time of the entry before."""
     had = {snapshot.snapshot_id for snapshot in base.snapshots}
     logged = {(entry.snapshot_id, entry.timestamp_ms) for entry in base.snapshot_log}
     latest = base.last_updated_ms
@@ -90,13 +90,13 @@ def check_commit(base: TableMetadata, metadata: TableMetadata, now_ms: int, tabl
     """Check the metadata that a commit makes.
 
     Args:
-        base: the metadata that it is built on.
+        base: the metadata before the commit.
         metadata: as it would be stored.
         now_ms: the time in milliseconds.
         table: dotted name, for errors.
 
     Raises:
-        RequestInvalid: an engine could not open it, or could not read the table by it.
+        RequestInvalid: an engine could not open it, or could not read the table with it.
     """
     present = {(field.source_id, str(field.transform)) for field in base.spec().fields}
     known = {spec.spec_id for spec in base.partition_specs}
@@ -178,7 +178,7 @@ def _is_replaced(base: TableMetadata, metadata: TableMetadata) -> bool:
 
 
 def _newly_required(before: Schema, after: Schema) -> Iterator[NestedField]:
-    """Return required fields that were missing or optional in an existing parent."""
+    """Yield required fields that were missing or optional in an existing parent."""
     old, parents = before._lazy_id_to_field, after._lazy_id_to_parent
     for field_id, field in after._lazy_id_to_field.items():
         known = old.get(field_id)
@@ -189,8 +189,9 @@ def _newly_required(before: Schema, after: Schema) -> Iterator[NestedField]:
 
 
 def _check_times(snapshots: list[Snapshot], last_ms: int | None, now_ms: int, table: str) -> None:
-    """Check that a new snapshot is at most a minute older than the previous one, and at most a minute in the
-    future.
+    """Check the timestamps of new snapshots.
+
+    A snapshot is at most a minute older than the previous one, and at most a minute in the future.
     """
     latest = last_ms
     for snapshot in snapshots:

@@ -1,8 +1,9 @@
 """Parses what a list of table updates requests, before anything is applied.
 
-A client's updates are parted into those of metadata.json and those of governed properties, and classified by
-the right they need. A commit that mixes governed properties with a snapshot is refused, except where the
-table is made again: readers must know which rules a snapshot was checked against.
+Updates of metadata.json are separated from updates of governed properties, and classified by the privilege
+that they need. A commit that changes governed properties and adds a snapshot is refused: readers must know
+which rules a snapshot was checked by. Only the creation of a table can do both. Only the creation of a table
+can do both.
 """
 
 from __future__ import annotations
@@ -63,9 +64,10 @@ class Changes:
         updates: those of metadata.json, in order.
         governed_set: governed properties to set, by canonical name.
         governed_unset: governed properties to remove, by canonical name.
-        operations: what the updates are (`policy.privileges`): ``table.write``, ``table.alter`` or both.
-        locations: where the updates put the table and its files.
-        governed_said: governed properties that are given a value, be it the one in force.
+        operations: the operations of the updates (`policy.privileges`): ``table.write``, ``table.alter`` or
+            both.
+        locations: the new locations of the table and its files.
+        governed_said: governed properties that are set, including those set to the value in force.
     """
 
     updates: tuple[TableUpdate, ...]
@@ -91,7 +93,7 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
 
     Args:
         updates: as the client sent them.
-        in_force: the governed properties in force; values echoed unchanged are no change.
+        in_force: the governed properties in force; values sent back unchanged are no change.
         table: dotted name, for errors.
 
     Raises:
@@ -123,7 +125,7 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
             if isinstance(update, SetLocationUpdate):
                 locations.append(update.location)
             ordinary.append(update)
-    _split(said, in_force)  # a contradiction within one update is also one between two
+    _split(said, in_force)  # Finds contradictions between updates; the calls above check each update alone.
     _refuse_both(given, governed_unset, table)
     # Clients send back what `loadTable` showed them; an unchanged value is no change.
     governed_set = {name: value for name, value in given.items() if in_force.get(name) != value}
@@ -233,10 +235,10 @@ def refuse_mixture(changes: Changes, table: str, *, governs: bool) -> None:
     Args:
         changes: of the commit.
         table: dotted name, for errors.
-        governs: whether they change what governs it: properties, or names and fields of encrypted columns.
+        governs: whether they change governed properties, or names and fields of encrypted columns.
 
     Raises:
-        RequestInvalid: they do.
+        RequestInvalid: the commit does both.
     """
     if governs and changes.adds_snapshot:
         raise RequestInvalid(
@@ -259,9 +261,9 @@ def apply(
     Args:
         base: metadata from verified bytes.
         updates: updates of metadata.json.
-        location: where `base` lies, for the metadata log; None for a table that does not exist yet.
+        location: path of `base`, for the metadata log; None for a table that does not exist yet.
         table: dotted name, for errors.
-        requirements: of the same commit; they hold.
+        requirements: of the same commit; they are met.
 
     Raises:
         RequestInvalid: an update does not fit the metadata.

@@ -1,11 +1,11 @@
 """Checks that added data and delete files exist, with one HEAD or stat per file.
 
-A table that names a file which is not there, or not of the size that it says, can be read by nobody. So what
-a commit adds is checked before it is accepted, from every client: a regular file (no link, pipe or directory)
-of exactly the size of its entry. Nothing is opened for its content.
+If a file is missing or has another size than its entry states, users cannot read the table. So the files of
+every commit, from any client, are checked before the commit is accepted: each is a regular file (no link,
+pipe or directory) of exactly the size in its entry. Files are not opened.
 
-The requests of all commits share one pool of threads, so that a large commit does not take the storage's
-connections, nor the threads that read manifests, from everybody else.
+All commits share one thread pool for these requests, so that a large commit does not use up the storage's
+connections or the threads that read manifests.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class AddedFiles:
     """Checks the files that commits add.
 
     Args:
-        storage: where they are.
-        threads: how many are looked at at once, by all commits together.
+        storage: stores the files.
+        threads: maximum number of concurrent checks, for all commits together.
     """
 
     def __init__(self, storage: Storage, threads: int) -> None:
@@ -53,8 +53,8 @@ class AddedFiles:
 
         Raises:
             MetadataInvalid: a file does not exist, or has another size than its entry says.
-            LocationNotAllowed: what is there is no regular file, or lies behind a link.
-            StorageUnavailable: the storage does not answer, or the warehouse is not there.
+            LocationNotAllowed: the path is not a regular file, or it is behind a link.
+            StorageUnavailable: the storage does not answer, or the warehouse does not exist.
         """
 
         def look(file: tuple[str, int]) -> None:
@@ -91,7 +91,7 @@ class AddedFiles:
     def _ahead(
         self, look: Callable[[tuple[str, int]], None], files: Iterator[tuple[str, int]]
     ) -> Iterator[None]:
-        """Return results of `look`, with at most one file in progress per thread."""
+        """Yield results of `look`, with at most one file in progress per thread."""
         under_way: deque[Future[None]] = deque()
         try:
             for file in files:

@@ -1,9 +1,13 @@
 """Finds the branches that a commit rolls back instead of advancing.
 
-A branch moves on to a descendant of its head. Every other change of a branch is a rollback: to an older
-snapshot or another branch's, to a new snapshot below an older parent or without one (as REPLACE TABLE makes),
-and removing the branch. So is putting the main branch, once it was removed, on a snapshot. What the head had
-would be gone, and what was removed before would be back.
+A branch advances to a descendant of its head. Every other change of a branch is a rollback, because it drops
+what the head had:
+
+- to an older snapshot, or to a snapshot of another branch
+- to a new snapshot below an older parent, or without a parent (as REPLACE TABLE makes)
+- removing the branch
+
+Setting the main branch again after it was removed is a rollback too: it restores what was removed.
 
 Source: Iceberg table specification, "Snapshot References".
 """
@@ -24,8 +28,8 @@ class Rollback:
 
     Attributes:
         branch: its name.
-        head: where it stood; None if the main branch was removed before.
-        base: the newest snapshot below its new head that was there before, whose files come back; None if
+        head: its head before the commit; None if the main branch was removed before.
+        base: the newest snapshot below its new head that existed before, whose files are restored; None if
             there is none.
     """
 
@@ -92,7 +96,7 @@ def new_snapshots(before: TableMetadata, after: TableMetadata) -> list[Snapshot]
 def _is_same(snapshot: Snapshot, known: Snapshot | None) -> bool:
     """Return whether a snapshot existed before: an id can be removed and used again.
 
-    Its parent can be left out: that is what becomes of a snapshot whose parent expires.
+    Its parent can be left out: this happens when the parent expires.
     """
     if known is None or snapshot == known:
         return known is not None

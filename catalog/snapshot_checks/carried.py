@@ -2,14 +2,15 @@
 
 Rules (Iceberg specification, "Manifest Entry Fields" and "Sequence Number Inheritance"):
 
-- As multisets, the live entries of the manifests that a snapshot drops are the EXISTING and DELETED entries
-  of its new manifests. A file neither disappears without a DELETED entry nor comes back.
-- Such an entry keeps what decides how the file is read: partition spec and values, content, path, format,
-  record count, size, keys, sequence numbers, equality ids, the file that it refers to and its place in it. An
-  EXISTING entry keeps the id of the snapshot that added it, too; a DELETED one has that of this snapshot.
-- Statistics, split offsets and the sort order only save time: each is as it was, or left out.
-- A rewrap by the catalog changes key metadata, which it compares by itself, key by key
-  (`catalog.key_management.manifests`). That is the one exception, and no client's commit has it.
+- As multisets, the live entries of the dropped manifests equal the EXISTING and DELETED entries of the new
+  manifests. A file does not disappear without a DELETED entry, and a removed file is not restored.
+- Such an entry keeps the fields that determine how the file is read: partition spec and values, content,
+  path, format, record count, size, keys, sequence numbers, equality ids, the file that it refers to and its
+  offset in it. An EXISTING entry keeps the id of the snapshot that added it. A DELETED entry has the id of
+  this snapshot.
+- Statistics, split offsets and the sort order only save time: each is unchanged or left out.
+- A rewrap by the catalog changes key metadata, and compares it key by key
+  (`catalog.key_management.manifests`). No client's commit has this exception.
 """
 
 from __future__ import annotations
@@ -79,11 +80,11 @@ def check_carried(
         fresh: the snapshot's manifests that the parent does not list.
         snapshot_id: of the snapshot.
         table: dotted name, for errors.
-        rekeyed: the catalog has wrapped data keys anew, and compared them.
+        rekeyed: the catalog has rewrapped the data keys, and compared them.
 
     Raises:
-        MetadataTampered: an entry carries over or deletes what was not dropped like this, or a dropped file
-            is in neither; names the path.
+        MetadataTampered: an entry that is carried over or deleted has no equal dropped entry, or a dropped
+        file has no such entry; the error names the path.
     """
     for spec_id in sorted({each.listed.partition_spec_id for each in (*dropped, *fresh)}):
         before = _joined(_of_spec(dropped, spec_id), carried=False)
@@ -97,7 +98,7 @@ def other_file(known: Sequence[pa.Table], picked: Sequence[pa.Table]) -> str | N
     """Return the path of an entry without an equal one, except for the numbers that a commit assigns.
 
     Args:
-        known: entries of manifests of one partition spec; none is there twice.
+        known: entries of manifests of one partition spec, without duplicates.
         picked: entries of manifests of the same spec.
     """
     sides = [_concatenated([_comparable(each) for each in part]) for part in (known, picked)]
@@ -143,7 +144,8 @@ def _concatenated(parts: Sequence[pa.Table]) -> pa.Table | None:
 def _comparable(entries: pa.Table) -> pa.Table:
     """Return the compared columns, each of a type that can be sorted and compared.
 
-    Partition values are bytes by field id: a writer may hold them in other types and another order.
+    Partition values are compared as bytes by field id: writers can store them in other types and another
+    order.
     """
     columns = {name: entries[name] for name in (_STATUS, _SNAPSHOT_ID, _PATH, *_KEPT, *_LOOSE)}
     columns["file_format"] = pc.utf8_upper(columns["file_format"])
@@ -168,8 +170,10 @@ class _Pairs:
         self._rekeyed = rekeyed
 
     def check(self) -> None:
-        """Raises:
-        MetadataTampered: the sides differ.
+        """Compare the two sides.
+
+        Raises:
+            MetadataTampered: the sides differ.
         """
         before, after = self._before, self._after
         if before.num_rows != after.num_rows or not before[_PATH].equals(after[_PATH]):
@@ -201,7 +205,7 @@ class _Pairs:
             )
 
     def _unpaired(self) -> MetadataTampered:
-        """Return the first file that is on one side only, or more often on one side."""
+        """Return the error for the first file that is on one side only, or more often on one side."""
         before, after = self._before[_PATH].to_pylist(), self._after[_PATH].to_pylist()
         for mine, other in zip([*before, None], [*after, None], strict=False):
             if mine == other:

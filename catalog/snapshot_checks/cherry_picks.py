@@ -1,19 +1,19 @@
 """Checks the origin of files that a client adds to an encrypted table.
 
-The catalog gives the data keys of new files out for one write, and takes the files back with it
-(`catalog.writes`). A client that commits by itself can bring files in by a cherry-pick alone: those that a
-retained snapshot added, and that never came to the branch. An entry that was once in a manifest is no proof:
-the file can have been deleted since.
+The catalog issues data keys for one write, and accepts new files only with that write (`catalog.writes`). A
+client that commits directly can add files only by a cherry-pick: files that a retained snapshot added and
+that were never in the branch. An entry that was once in a manifest is no proof: the file can have been
+deleted since.
 
-- The new snapshot names the other in `source-snapshot-id`, as Iceberg's `cherrypick_snapshot` does.
-- The other is not below the new one, and was not picked below it. The snapshots down to the other's time have
-  to be retained, or that cannot be told. The other did not pick its files itself.
-- All that the other added is added, as the other added it, under the new snapshot's sequence number; what it
-  removed is removed. A part of it, such as new versions of rows without the deletes of the old ones, doubles
-  rows.
-- The other is an append, or replaced whole partitions. Of any other change Iceberg picks none: a rewrite
-  brings back what was deleted from its files on the branch since.
-- Keys are under the versions in force. Files under earlier ones have to be rewrapped first.
+- The new snapshot names the source snapshot in `source-snapshot-id`, as Iceberg's `cherrypick_snapshot` does.
+- The source is not an ancestor of the new snapshot, and no ancestor picked it. To determine this, the
+  ancestors back to the source's time have to be retained. The source is not a cherry-pick itself.
+- The cherry-pick adds all files that the source added, unchanged, under its own sequence number, and removes
+  all files that the source removed. A part of them, such as new versions of rows without the deletes of the
+  old ones, would duplicate rows.
+- The source is an append, or replaced whole partitions. Iceberg picks no other change: a rewrite would
+  restore rows that were deleted from its files on the branch since.
+- Keys are under the versions in force. Files under earlier versions have to be rewrapped first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SOURCE: Final = "source-snapshot-id"
 #: Iceberg's property of a snapshot that replaces whole partitions (`REPLACE_PARTITIONS_PROP`).
 _REPLACES: Final = "replace-partitions"
 _RULE: Final = "added-file-origin"
-#: More digits than any 64-bit number has.
+#: No 64-bit number has this many digits.
 _DIGITS: Final = 20
 
 
@@ -54,7 +54,7 @@ def require_current_keys(table: LoadedTable, added: pa.Table) -> None:
     """Refuse picked files whose keys have earlier versions than the ones in force.
 
     Raises:
-        CommitConflict: a file is; a rewrap, and the pick after it, will do.
+        CommitConflict: a file has an earlier version. A cherry-pick after a rewrap succeeds.
         DecryptionRefused: key metadata that is malformed.
     """
     in_force = {ref.pek_id: ref.version for ref in table.governed.epochs.current.peks}
@@ -84,12 +84,12 @@ def check_picked(
     Args:
         reader: reads manifests.
         table: the table, sealed; it encrypts.
-        snapshot: the snapshot that is new.
-        known: the snapshots that were there before it, by id.
+        snapshot: the new snapshot.
+        known: the snapshots that existed before it, by id.
         fresh: its new manifests.
 
     Raises:
-        EncryptionPolicyViolation: none did.
+        EncryptionPolicyViolation: no snapshot did.
     """
     added = [(each, _entries(each, ADDED, snapshot.snapshot_id)) for each in fresh]
     if not any(entries.num_rows for _, entries in added):

@@ -1,15 +1,14 @@
-"""Compares a manifest list's record of a manifest with the manifest (Iceberg specification, "Manifest
-Lists").
+"""Compares a manifest list's record of a manifest with the manifest.
 
-Rules:
+Rules (Iceberg specification, "Manifest Lists"):
 
 - The counts of added, existing and deleted files, and of their rows, are exact. Version 1 can leave them out.
-- `min_sequence_number` is at most the least data sequence number of the live files. A greater one lets a
-  writer drop delete files that still apply.
-- A partition summary contains the value of every live file: null, NaN or within the bounds. Whatever it
-  leaves out, a planner passes over. The summaries can be left out as a whole.
+- `min_sequence_number` is at most the minimum data sequence number of the live files. With a greater one, a
+  writer could drop delete files that still apply.
+- A partition summary contains the value of every live file: null, NaN or within the bounds. A planner skips
+  values that it does not contain. The summaries can be left out as a whole.
 
-Readers order UUIDs in two ways, as unsigned bytes and, in Java, as two signed numbers; bounds in either order
+Readers order UUIDs in two ways, as unsigned bytes and, in Java, as two signed numbers. Bounds in either order
 are accepted.
 """
 
@@ -48,7 +47,7 @@ def check_described(entry: ManifestListEntry, entries: pa.Table, spec: Partition
         table: dotted name, for errors.
 
     Raises:
-        MetadataInvalid: they do not agree; names the manifest.
+        MetadataInvalid: they do not agree; the error names the manifest.
     """
     _check_counts(entry, entries, table)
     files = alive(entries)
@@ -112,7 +111,7 @@ def _check_summaries(entry: ManifestListEntry, files: pa.Table, spec: PartitionS
 
 
 def _missing(summary: PartitionSummary, values: pa.Array) -> str | None:
-    """Return which values a partition field's summary does not contain; None if it contains all."""
+    """Describe the values that a partition field's summary does not contain; None if it contains all."""
     if values.null_count and not summary.contains_null:
         return "null"
     present = values.drop_null()
@@ -160,7 +159,7 @@ def _signed_halves(value: bytes) -> tuple[int, int]:
 
 
 def _decoder(kind: pa.DataType) -> Callable[[bytes], Any]:
-    """Return the encoding of bounds (Iceberg specification, "Binary single-value serialization")."""
+    """Return the decoder of bounds (Iceberg specification, "Binary single-value serialization")."""
     if pa.types.is_boolean(kind):
         return lambda data: int(struct.unpack("<?", data)[0])
     if pa.types.is_floating(kind):
@@ -180,8 +179,10 @@ def _integer(kind: pa.DataType, data: bytes) -> int:
 
 
 def _width(data: bytes, kind: pa.DataType) -> int:
-    """Return the width of a bound: bounds from before a type was widened are shorter; of a longer one,
-    readers use the first bytes.
+    """Return the width of a bound.
+
+    Bounds from before a type was widened are shorter. A longer bound is refused, because readers use its
+    first bytes.
     """
     if len(data) not in _WIDTHS or len(data) * 8 > kind.bit_width:
         raise ValueError("neither a 32-bit nor a 64-bit number, or a longer one than its type")

@@ -2,12 +2,11 @@
 
 Rules:
 
-- A manifest that both list, the snapshot shares: its record is the parent's, word for word. It was checked
-  when it was new, and is not opened again.
-- Every other manifest that the snapshot lists is new, sealed before or not: a seal fixes the bytes of a file,
-  and does not make it part of a snapshot. It belongs to this snapshot.
-- What the parent lists and the snapshot does not is dropped. What becomes of its files is compared
-  (`carried`).
+- A manifest in both lists is shared: its record must equal the parent's. It was checked when it was new, and
+  is not opened again.
+- Every other manifest in the snapshot's list is new, even if it is sealed: a seal fixes the bytes of a file,
+  and does not make it part of a snapshot. A new manifest must have this snapshot's id and sequence number.
+- A manifest that only the parent lists is dropped. `carried` checks what happens to its files.
 
 Source: Iceberg table specification, "Snapshots" and "Manifest Lists".
 """
@@ -48,7 +47,7 @@ def difference(
     """Compare two manifest lists.
 
     Args:
-        snapshot: the snapshot that is new.
+        snapshot: the new snapshot.
         listed: its manifest list, which names no manifest twice.
         before: its parent's; empty if it has none.
         specs: ids of the table's partition specs.

@@ -1,11 +1,10 @@
 """Refuses a file that a snapshot adds twice, or that is already a live file of its parent.
 
-- Files are compared by what tells them apart (`identities`); in a table that encrypts, by file id as well:
-  keys, bounds and digests of an encrypted file are bound to its id, so that two files of one id could be
-  exchanged.
+- Files are compared by identity (`identities`), and in an encrypted table by file id as well: keys, bounds
+  and digests of an encrypted file are bound to its id, so two files of one id could be exchanged.
 - Manifests that the snapshot shares with its parent are looked up in their indexes. A manifest is opened only
-  where its index has no answer, or is not there yet.
-- Duplicates that a table has already stay as they are.
+  if it has no index yet, or if its index finds a match.
+- Existing duplicates of a table stay as they are.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ class LiveFiles:
         shared: Sequence[ManifestListEntry],
         brought: Mapping[str, SealedFile],
     ) -> None:
-        """Check the files that new manifests add. Keep their indexes: later commits need not open them.
+        """Check the files that new manifests add, and store indexes for later commits.
 
         Args:
             table: the table, sealed.
             fresh: the new manifests.
             dropped: the parent's manifests that the snapshot does not list.
             shared: the manifests that both list.
-            brought: what this commit brings, by path.
+            brought: the files of this commit, by path.
 
         Raises:
             RequestInvalid: a file is added twice, or is a live file of the parent.
@@ -72,7 +71,7 @@ class LiveFiles:
         shared: Sequence[ManifestListEntry],
         brought: Mapping[str, SealedFile],
     ) -> Iterator[OpenManifest]:
-        """Return shared manifests that can list one of these files."""
+        """Yield shared manifests that can list one of these files."""
         paths = [entry.manifest_path for entry in shared]
         sealed = self._reader.sealed(table.record.id, paths)
         unknown, suspected = [], []
@@ -98,7 +97,7 @@ def require_distinct(parts: Sequence[pa.Table], table: str) -> None:
     """Check that no file or file id appears in two entries.
 
     Raises:
-        RequestInvalid: one is.
+        RequestInvalid: one does.
     """
     for keys_of in (identities, file_ids):
         keys = [keys_of(entries) for entries in parts if entries.num_rows]
@@ -114,7 +113,7 @@ def require_distinct(parts: Sequence[pa.Table], table: str) -> None:
 
 
 def _twice(keys: Sequence[pa.Array]) -> str | None:
-    """Return a text that appears twice."""
+    """Return a text that appears twice, or None."""
     together = pa.chunked_array(keys, pa.string()).drop_null()
     if pc.count_distinct(together).as_py() == len(together):
         return None
@@ -141,16 +140,20 @@ class _Added:
         return [identities(entries), file_ids(entries)] if self._by_id else [identities(entries)]
 
     def require_distinct(self) -> None:
-        """Raises:
-        RequestInvalid: a file is added twice.
+        """Check that no file is added twice.
+
+        Raises:
+            RequestInvalid: a file is added twice.
         """
         twice = _twice(self._all)
         if twice is not None:
             raise self._refusal("The commit adds a file twice, or two files with the same file id.", twice)
 
     def require_new(self, manifest: OpenManifest) -> None:
-        """Raises:
-        RequestInvalid: the manifest has one of the files as a live file.
+        """Check that a manifest has none of the files as a live file.
+
+        Raises:
+            RequestInvalid: it has one.
         """
         files = alive(manifest.entries)
         for keys, added in zip(self._keys_of(files), zip(*self._keys, strict=True), strict=True):

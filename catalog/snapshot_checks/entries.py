@@ -1,9 +1,9 @@
-"""Checks the entries of a new manifest: decisions without I/O on decoded manifests.
+"""Checks the entries of a new, decoded manifest, without I/O.
 
 - New snapshots take the next sequence numbers; new manifests and files carry those of their snapshot.
 - A manifest names files, not directories, inside of the allowed locations.
 - Partition values are of the types of the manifest's spec.
-- No entry shows a bound, a count or a size of a column that its file encrypts.
+- No entry contains a bound, a count or a size of a column that its file encrypts.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ def check_fields(table: LoadedTable, added: pa.Table) -> None:
 
 
 def check_spec(table: LoadedTable, metadata: TableMetadata, manifest: OpenManifest) -> None:
-    """Refuse files added to an encrypted table under an older partition spec: it can show an encrypted
-    column.
+    """Refuse files added to an encrypted table under an older partition spec.
+
+    The older spec can have a partition field of a column that is now encrypted.
     """
     spec_id = manifest.listed.partition_spec_id
     if table.governed.spec.encrypts and spec_id != metadata.default_spec_id:
@@ -96,8 +97,8 @@ def check_spec(table: LoadedTable, metadata: TableMetadata, manifest: OpenManife
 def check_growth(table: LoadedTable, brought: Sequence[Snapshot]) -> None:
     """Check that new snapshots take the next sequence numbers, one each: epochs depend on them.
 
-    One without a parent can have an older number in a table that was never encrypted: REPLACE TABLE sends its
-    snapshot again as it is.
+    In a table that was never encrypted, a snapshot without a parent can have an older number: REPLACE TABLE
+    sends its snapshot again unchanged.
     """
     first = last_sequence_number(table.metadata) + 1
     free = [each for each in brought if not _may_be_stale(table, each, first)]
@@ -144,10 +145,10 @@ def check_numbers(added: pa.Table, snapshot: Snapshot, table: str) -> None:
 
 
 def check_no_statistics(table: LoadedTable, manifest: OpenManifest) -> None:
-    """Check that no entry has statistics of a column that its file encrypts, whether added, carried over or
-    removed.
+    """Check that no entry has statistics of a column that its file encrypts.
 
-    Bounds are values. From counts and sizes follow how many are null, and how long or how often repeated.
+    This applies to added, carried over and removed files. Bounds are values. Counts and sizes reveal how many
+    values are null, how long they are, and how often they are repeated.
     """
     _refuse_shown(table, manifest, described_fields, "statistics")
 
@@ -178,7 +179,10 @@ def _refuse_shown(
 def _encrypted_rows(
     numbers: pa.ChunkedArray, epochs: Epochs
 ) -> Iterator[tuple[pa.ChunkedArray, frozenset[int] | None]]:
-    """Return which fields files encrypt, None for all; files without a sequence number hide all."""
+    """Yield masks of entries, each with the fields that the files encrypt; None for all fields.
+
+    Files without a sequence number count as encrypting all fields.
+    """
     yield pc.fill_null(pc.equal(numbers, -1), True), None
     starts = [epoch.from_sequence_number for epoch in epochs.entries]
     ends = [*starts[1:], _NO_END]
@@ -192,7 +196,7 @@ def check_partitions(manifest: OpenManifest, metadata: TableMetadata) -> None:
     """Check that every partition value can be shown as a value of its field's type.
 
     Raises:
-        MetadataInvalid: a value is not, or the manifest lacks a field of its spec.
+        MetadataInvalid: a value has another type, or the manifest lacks a field of its spec.
     """
     schema = metadata.schema()
     shown = ShownPartitions(metadata.specs(), schema, frozenset(schema.field_ids))

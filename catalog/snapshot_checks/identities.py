@@ -2,12 +2,13 @@
 
 Rules:
 
-- A data or equality delete file is one by its content and its path, in whatever spelling of scheme and host.
-  A position delete is one by the file that it refers to and its place in its own file, too: a Puffin file
-  holds many deletion vectors (Iceberg specification, "Data File Fields").
-- What the keys of an encrypted file are bound to is its file id: there, two files of one id are one.
-- An index is the sorted 64-bit hashes of the live files of one manifest. A hash that is not in it says that
-  the file is not in the manifest. One that is says nothing: the manifest has to be opened and compared.
+- The identity of a data file or equality delete file is its content type and its path, for any spelling of
+  scheme and host. For a position delete file, the referenced file and the offset are added: a Puffin file has
+  many deletion vectors (Iceberg specification, "Data File Fields").
+- The keys of an encrypted file are bound to its file id. In an encrypted table, two files with one id count
+  as the same file.
+- An index is the sorted 64-bit hashes of the live files of one manifest. If a hash is missing, the file is
+  not in the manifest. If a hash is found, the manifest has to be opened and compared.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Hashes = npt.NDArray[np.uint64]
 _HASH_BYTES: Final = 8
 _POSITION_DELETES: Final = 1
 _SEPARATOR: Final = "\n"
-#: The scheme and the slashes after it, in which spellings of one location can differ.
+#: The scheme and the slashes after it. Spellings of one location can differ in them.
 _SCHEME: Final = "^[A-Za-z0-9]+:/*"
 #: Spellings can also differ in the case of the host, which hardly any writer capitalizes.
 _CAPITALS: Final = "^[A-Za-z0-9]+://[^/]*[A-Z]"

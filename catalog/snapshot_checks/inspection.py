@@ -1,16 +1,16 @@
 """Checks the content of a commit before it is accepted.
 
-For each snapshot that is new:
+For each new snapshot:
 
-- every path (manifest list, manifest, data and delete file, statistics) lies in the allowed locations;
-- a manifest that is carried over is listed exactly as it was sealed;
-- a new manifest belongs to this snapshot; a file that it adds is new (no sequence number of the past, not
-  live already), a file that it carries over is live in the parent, with the same numbers and keys;
-- a file that is added fits the encryption epoch in force: key metadata that opens under the table's own key,
-  no plaintext file where files are encrypted, no bounds of encrypted columns in plaintext.
+- Every path (manifest list, manifest, data and delete file, statistics) is in the allowed locations.
+- A manifest that is carried over is listed exactly as it was sealed.
+- A new manifest belongs to this snapshot. A file that it adds is new (no earlier sequence number, not live
+  already). A file that it carries over is live in the parent, with the same numbers and keys.
+- An added file complies with the encryption epoch in force: its key metadata opens under the table's PEK, it
+  is not in plaintext if files are encrypted, and no bounds of encrypted columns are in plaintext.
 
-No data file is opened; `added_files` checks that those which are added exist. The answer is what has to be
-sealed.
+Data files are not opened; `added_files` checks that added files exist. The result is the list of files to
+seal.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, Metadat
 
 
 class Origin(Enum):
-    """The client that made the snapshots of a commit.
+    """The origin of a commit's snapshots.
 
     Attributes:
-        CLIENT: a client, whatever its rights.
+        CLIENT: a client, with any permissions.
         WRITE: the catalog, from the files of a write session.
-        REWRAP: the catalog, which wrapped data keys anew and compared them one by one.
+        REWRAP: the catalog, which rewrapped data keys and compared them one by one.
     """
 
     CLIENT = "client"
@@ -74,12 +74,12 @@ class Origin(Enum):
 
 
 class Inspector:
-    """Checks commits.
+    """Checks the content of commits.
 
     Args:
         reader: reads manifest lists and manifests.
         keyring: opens the data keys in key metadata.
-        added_files: looks whether the files that a commit adds are there.
+        added_files: checks that the files that a commit adds exist.
     """
 
     def __init__(self, reader: SnapshotReader, keyring: Keyring, added_files: AddedFiles) -> None:
@@ -98,21 +98,21 @@ class Inspector:
         """Check what `metadata` adds to the table's current metadata.
 
         Args:
-            table: the table as it is, sealed; the commit has to fit its governed properties.
+            table: the current table, sealed; the commit has to comply with its governed properties.
             metadata: the metadata to be committed.
             origin: who made the snapshots.
             written: digests of the manifests and manifest lists that the catalog wrote for this commit, by
                 path; None if a client wrote them.
 
         Returns:
-            what has to be sealed.
+            the files to seal.
 
         Raises:
             CommitConflict: the parent of a new snapshot is not in the table.
             RequestInvalid: a file is added twice.
             LocationNotAllowed, MetadataTampered, MetadataInvalid, EncryptionPolicyViolation,
-            DecryptionRefused: what it brings breaks a rule.
-            StorageUnavailable: the storage does not say whether the files are there.
+            DecryptionRefused: the commit violates a rule.
+            StorageUnavailable: the storage does not answer whether the files exist.
         """
         brought = new_snapshots(table.metadata, metadata)
         self._check_statistics(table, metadata)
@@ -133,7 +133,7 @@ class Inspector:
     def whole(self, table: LoadedTable) -> tuple[SealedFile, ...]:
         """Check every snapshot of metadata that was not committed through the catalog.
 
-        Such a table is never encrypted, so which epoch a file belongs to is not in question.
+        Such a table is never encrypted, so the files' epochs do not matter.
 
         Raises:
             as `commit`.
@@ -161,8 +161,9 @@ class Inspector:
         return tuple(files.values())
 
     def all_paths(self, table: LoadedTable) -> set[str]:
-        """Return every file that the table's snapshots name: data, delete, manifest, manifest list,
-        statistics.
+        """Return every file that the table's snapshots reference.
+
+        These are data files, delete files, manifests, manifest lists and statistics files.
         """
         statistics = [*table.metadata.statistics, *table.metadata.partition_statistics]
         paths = {file.statistics_path for file in statistics}
@@ -178,7 +179,7 @@ class Inspector:
         return paths | manifests
 
     def broken_snapshots(self, table: LoadedTable) -> dict[int, str]:
-        """Return the snapshots that the table's allowed locations do not cover, with the reasons."""
+        """Return the snapshots with files outside the table's allowed locations, and the reasons."""
         broken: dict[int, str] = {}
         for snapshot in table.metadata.snapshots:
             try:
@@ -197,7 +198,7 @@ class Inspector:
         brought: dict[str, SealedFile],
         origin: Origin,
     ) -> list[OpenManifest]:
-        """Check one new snapshot against its parent; its content is added to `brought`.
+        """Check one new snapshot against its parent, and add its files to `brought`.
 
         Returns:
             its new manifests.
@@ -237,7 +238,8 @@ class Inspector:
     ) -> None:
         """Check what is carried over from a snapshot that was never compared with its parent.
 
-        In a table that was ever encrypted no file is there twice, and each is as its epoch says.
+        In a table that was ever encrypted, no file is listed twice, and each is encrypted as its epoch
+        requires.
         """
         carried = []
         for manifest in self._reader.open(table, shared):
@@ -251,7 +253,7 @@ class Inspector:
         require_distinct(carried, table.name)
 
     def _open_fresh(self, table: LoadedTable, fresh: Iterable[ManifestListEntry]) -> Iterator[OpenManifest]:
-        """Open manifests without a seal; their length is the one in the list."""
+        """Open manifests without a seal, and check their length by the list."""
         for entry in fresh:
             data = self._reader.fetch(table.governed.allowed, entry.manifest_path, table.name, "manifest")
             if len(data) != entry.manifest_length:
@@ -284,7 +286,7 @@ class Inspector:
             require_current_keys(table, added)
         self._check_added(table, added)
         if table.governed.ever_encrypted:
-            # Rewrapping carries over everything that was sealed in older manifests.
+            # A rewrap carries over statistics that older manifests have.
             check = check_no_bounds if origin is Origin.REWRAP else check_no_statistics
             check(table, manifest)
         _check_described(table, metadata, manifest)
@@ -342,10 +344,10 @@ class Inspector:
 
 
 def _require_written(files: Mapping[str, SealedFile], written: Mapping[str, Digest], table: str) -> None:
-    """Check that the bytes that were checked are those that the catalog wrote.
+    """Check that the files that were checked are the bytes that the catalog wrote.
 
     Raises:
-        MetadataTampered: a file was changed since.
+        MetadataTampered: a file was changed after it was written.
     """
     found = {path: file.digest for path, file in files.items()}
     if found != written:
@@ -363,7 +365,7 @@ def require_parents(table: LoadedTable, metadata: TableMetadata) -> None:
     """Refuse new snapshots whose parent is neither in the table nor earlier in the commit.
 
     Raises:
-        CommitConflict: there is one; another commit has expired its parent.
+        CommitConflict: there is one, because another commit expired its parent.
     """
     known = {each.snapshot_id: each for each in table.metadata.snapshots}
     for snapshot in new_snapshots(table.metadata, metadata):
@@ -375,7 +377,7 @@ def _parent(snapshot: Snapshot, known: Mapping[int, Snapshot], table: str) -> Sn
     """Return the parent of a new snapshot: in the table, or earlier in the same commit.
 
     Raises:
-        CommitConflict: there is none of the id that the snapshot names.
+        CommitConflict: the parent does not exist.
     """
     parent_id = snapshot.parent_snapshot_id
     if parent_id is None:

@@ -1,7 +1,7 @@
 """Location claims: prevents tables in overlapping locations.
 
-Whether an overlap is allowed is decided by policies (`gates.overlap_requests`); here it is found out, and
-checked against what was allowed in the transaction that claims the location.
+Policies decide whether an overlap is allowed (`table_access.overlap_requests`). This module finds overlaps,
+and compares them with the authorized ones in the transaction that claims the location.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from policy.location.location import Location
 
 #: How long a creation can be in progress before it counts as interrupted.
 _CREATION_MS: Final = 15 * 60 * 1000
-#: The advisory lock for claiming locations on PostgreSQL; any number that nothing else uses.
+#: The advisory lock for claiming locations on PostgreSQL: an arbitrary number that nothing else uses.
 _LOCATIONS_LOCK: Final = 0x6C61_6B65_6C6F_6373
 
 
@@ -45,8 +45,8 @@ def overlapping(
 ) -> list[TableRecord]:
     """Return other tables whose location contains `location` or is inside it.
 
-    Dropped tables count until they are purged. A creation that is under way counts: one with a staged write
-    as long as that may be committed, and one that was cut short for a while.
+    Dropped tables count until they are purged. A creation in progress counts: with a staged write as long as
+    the write can be committed, otherwise for a limited time.
     """
     columns = lw_table.c
     inside = location.canonical + "/"
@@ -76,11 +76,11 @@ def require_unclaimed(
         connection: in the transaction that claims the location.
         catalog: the catalog's name.
         record: the table, with the location that it is getting.
-        overlaps: ids of the tables that may be overlapped.
+        overlaps: ids of the tables that the location is allowed to overlap.
         now_ms: the time in milliseconds.
 
     Raises:
-        CommitConflict: another table is there.
+        CommitConflict: another table claimed an overlapping location.
     """
     lock_locations(connection)
     others = overlapping(connection, catalog, record.location, record.id, now_ms)
@@ -96,7 +96,8 @@ def require_unclaimed(
 def is_shared(connection: Connection, catalog: str, record: TableRecord, now_ms: int) -> bool:
     """Return whether files below a table's location can belong to other tables.
 
-    They can if the catalog did not choose the location, or if another table lies or can be read from there.
+    They can if the catalog did not choose the location, or if another table is located there or can be read
+    from there.
     """
     location = record.location
     if not record.default_location or overlapping(connection, catalog, location, record.id, now_ms):
@@ -106,7 +107,7 @@ def is_shared(connection: Connection, catalog: str, record: TableRecord, now_ms:
 
 
 def lock_locations(connection: Connection) -> None:
-    """Lock, so that one transaction at a time checks overlaps and claims a location or changes an allow-list.
+    """Serialize transactions that claim locations or change allow-lists; SQLite has one writer anyway.
 
     SQLite has one writer anyway.
     """

@@ -1,15 +1,15 @@
-"""Performs a request with an idempotency key once, and keeps its outcome for a repetition.
+"""Performs a request with an idempotency key once, and stores its outcome for a repetition.
 
 - A key is bound to the principal, and to method, path and body of the request. The same key with another
   request is refused.
-- An attempt is recorded before it begins, with a lease that its process renews. A repetition that comes
-  meanwhile waits. The attempt of a process that died is taken over when its lease has ended.
-- The outcome is recorded in the transaction that takes effect (`settle`), by the attempt that holds the
-  record. So an effect without its record does not exist, and an attempt that was taken over has no effect.
-- Status and location are kept, never a body. The answer is rebuilt from the catalog's state, for a caller who
-  is authorized again.
-- Success and final refusals (400, 404, 409) are kept for the advertised lifetime. What another attempt may
-  answer differently (401, 403, 413, 5xx) is not kept.
+- An attempt is recorded before it begins, with a lease that its process renews. A repetition waits during
+  that time. If the process dies, a repetition takes the record when the lease has ended.
+- The attempt that holds the record stores the outcome in the transaction that takes effect (`settle`). So
+  every effect has a record, and an attempt that lost its record has no effect.
+- Only status and location are stored, no body. The answer is rebuilt from the catalog's state, after the
+  caller is authorized again.
+- Success and final refusals (400, 404, 409) are stored for the advertised lifetime. Outcomes that can differ
+  in another attempt (401, 403, 413, 5xx) are not stored.
 
 Source: Iceberg REST catalog specification, parameter `idempotency-key`; RFC 9562, section 5.7 (UUIDv7);
 draft-ietf-httpapi-idempotency-key-header, section 2.7 (422 where a key is used for another request).
@@ -51,9 +51,9 @@ class KeyedRequest:
 
     Attributes:
         principal: name of the user.
-        key: the client's idempotency key, or the catalog's own name of what is done once.
-        fingerprint: SHA-256 in hex of all that the key is bound to.
-        status: the HTTP status of success; None if the outcome is not kept, but found in the catalog.
+        key: the client's idempotency key, or the catalog's own key for an operation that is performed once.
+        fingerprint: SHA-256 in hex of everything that the key is bound to.
+        status: the HTTP status of success; None if the outcome is not stored, but read from the catalog.
     """
 
     principal: str
@@ -68,8 +68,8 @@ class Kept:
 
     Attributes:
         status: the HTTP status.
-        detail: the metadata location, or what else the answer is rebuilt from.
-        refusal: the class of the error that it ended with; None if it succeeded.
+        detail: the metadata location, or other data that the answer is rebuilt from.
+        refusal: the class of the error; None if the request succeeded.
         rule: the rule that refused it.
     """
 
@@ -84,9 +84,9 @@ class Attempt:
     """One attempt to perform a request; created by `IdempotencyKeys.begin`.
 
     Attributes:
-        request: what is carried out.
+        request: the request.
         id: tells attempts of the same request apart.
-        settled: whether the outcome went into a transaction with the effect, and stays.
+        settled: whether the outcome was stored in the transaction with the effect.
         unchanged: the outcome of a request that succeeds and changes nothing.
     """
 
@@ -111,7 +111,7 @@ class Attempt:
         self.settled = self.request.status is not None
 
     def mine(self) -> list[ColumnElement[bool]]:
-        """Return the record, as long as this attempt holds it."""
+        """Return the conditions that select the record if this attempt holds it."""
         return [*_is(self.request), lw_idempotency.c.attempt == self.id]
 
 
@@ -120,10 +120,10 @@ _current: Final[ContextVar[Attempt | None]] = ContextVar("lakewarden_attempt", d
 
 @contextmanager
 def attempting(attempt: Attempt) -> Iterator[None]:
-    """Treat what takes effect inside of the block as the effect of this attempt.
+    """Treat effects inside of the block as effects of this attempt.
 
-    A context variable, so that each transaction with an effect can record its outcome, however deep in the
-    catalog it is; threads that are given the context of the request have it too.
+    A context variable holds the attempt, so that any transaction with an effect can store the outcome.
+    Threads that run in the context of the request have it too.
     """
     token = _current.set(attempt)
     try:
@@ -139,10 +139,10 @@ def settle(connection: Connection, detail: str | None = None) -> None:
 
     Args:
         connection: of the transaction.
-        detail: what the answer is rebuilt from.
+        detail: data that the answer is rebuilt from.
 
     Raises:
-        RequestInvalid: the detail is too long to be kept.
+        RequestInvalid: the detail is too long to store.
         StateUnavailable: see `Attempt.settle`.
     """
     attempt = _current.get()
@@ -170,7 +170,7 @@ class IdempotencyKeys:
     Args:
         engine: the catalog's database.
         now_ms: the time in milliseconds.
-        lifetime_ms: for how long an outcome is kept.
+        lifetime_ms: how long an outcome is stored.
     """
 
     def __init__(self, engine: Engine, now_ms: Callable[[], int], lifetime_ms: int) -> None:
@@ -184,7 +184,7 @@ class IdempotencyKeys:
         """Begin an attempt.
 
         Returns:
-            the attempt; the outcome of an earlier one; or None while another attempt is under way.
+            the attempt; the outcome of an earlier attempt; or None while another attempt is in progress.
 
         Raises:
             IdempotencyKeyReused: the key belongs to another request.
@@ -201,7 +201,7 @@ class IdempotencyKeys:
             with write(self._engine) as connection:
                 return self._take(connection, attempt)
         except IntegrityError:
-            return None  # another attempt began at the same time
+            return None  # Another attempt began at the same time.
 
     def _take(self, connection: Connection, attempt: Attempt) -> Attempt | Kept | None:
         request, now = attempt.request, self._now_ms()
@@ -229,7 +229,7 @@ class IdempotencyKeys:
         return attempt
 
     def renew(self, attempt: Attempt) -> None:
-        """Renew the record; an attempt that was taken over learns of it when it takes effect."""
+        """Renew the lease. An attempt that lost its record is refused when it takes effect."""
         with write(self._engine) as connection:
             statement = update(lw_idempotency).where(*attempt.mine())
             connection.execute(statement.values(lease_ms=self._now_ms() + LEASE_MS))
@@ -258,14 +258,14 @@ class IdempotencyKeys:
             )
 
     def _forget(self, attempt: Attempt) -> None:
-        """Remove the record of a request whose outcome is not kept; one that took effect keeps its record."""
+        """Remove the record of a request whose outcome is not stored; a record with an effect stays."""
         with write(self._engine) as connection:
             connection.execute(
                 delete(lw_idempotency).where(*attempt.mine(), lw_idempotency.c.status.is_(None))
             )
 
     def _is_free(self, found: Row[tuple[object, ...]]) -> bool:
-        """Return whether nobody holds a record: its attempt was interrupted, or its outcome has expired."""
+        """Return whether no attempt holds a record: the lease has ended, or the outcome has expired."""
         now: int = self._now_ms()
         until: int = found.lease_ms if found.status is None else found.expires_ms
         return until <= now

@@ -1,15 +1,15 @@
 """Counts how often each key of the catalog has encrypted, and enforces the limit.
 
-- A PEK seals data keys, bounds, write keys and keys for stock readers, each under a random nonce. After 2**32
-  times two nonces could be alike, and with them the key's authentication be lost; so none seals more often
-  (NIST SP 800-38D, section 8.3).
-- A number is counted in the database before a key is used, by whichever replica, so that nothing is forgotten
-  by a process that dies. A process takes a number in advance and uses it up by itself; what it does not use
-  counts as used. Each number is twice the one before, up to a bound: a large commit does not wait for the
-  database again and again, and a process that writes once takes little.
-- From half of the number on the log says so, and from all of it on the key is refused. A later version of the
-  key begins anew.
-- Opening is not counted.
+- A PEK seals data keys, bounds, write keys and keys for standard readers, each with a random nonce. After
+  2**32 encryptions, two nonces could be equal, which breaks the key's authentication. So no key seals more
+  often (NIST SP 800-38D, section 8.3).
+- Uses are counted in the database before they happen, by every replica, so that no use is lost if a process
+  dies. A process reserves a batch of uses. Uses that it does not need count as used. Batches double in size
+  up to a bound, so that a large commit seldom waits for the database, and a process that writes once reserves
+  few.
+- From half of the limit on, the log warns. At the limit, the key is refused. A later version of the key
+  starts at zero.
+- Decryption is not counted.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _ROWS: Final = lw_key_invocations.c
 
 
 class Invocations:
-    """Counts how often keys encrypt; safe for many threads.
+    """Counts how often keys encrypt; thread-safe.
 
     Args:
         engine: the catalog's database.
-        most: how often one version of a key may encrypt.
+        most: how often one version of a key can encrypt.
     """
 
     def __init__(self, engine: Engine, most: int = MOST) -> None:
@@ -54,8 +54,8 @@ class Invocations:
     def of(self, ref: PekRef) -> Callable[[], None]:
         """Return the function to call before each encryption with a version of a key.
 
-        It raises KeyNotUsable where the key has encrypted as often as it may, and StateUnavailable where that
-        cannot be known.
+        It raises KeyNotUsable if the key has reached its limit, and StateUnavailable if the use cannot be
+        counted.
         """
         with self._lock:
             found = self._allowances.get(ref)
@@ -68,15 +68,15 @@ class Invocations:
         return counted >= self._most // 2
 
     def _take(self, ref: PekRef, wanted: int) -> int:
-        """Reserve up to a number of uses of a key, at least one; return how many."""
+        """Reserve at least one and at most `wanted` uses of a key; return their number."""
         try:
             try:
                 taken, counted = self._counted(ref, wanted)
             except IntegrityError:
-                # Another replica was the first to count this key.
+                # Another replica counted this key for the first time.
                 taken, counted = self._counted(ref, wanted)
         except CommitStateUnknown as unknown:
-            # Counted or not, nothing was encrypted.
+            # The use can be counted or not. Nothing was encrypted.
             raise StateUnavailable(
                 "The use of a key could not be counted.", rule="key-invocations", hint="Try again."
             ) from unknown
@@ -91,7 +91,7 @@ class Invocations:
         return taken
 
     def _counted(self, ref: PekRef, wanted: int) -> tuple[int, int]:
-        """Return the number of uses that were reserved, and the new total."""
+        """Reserve uses in the database; return their number and the new total."""
         mine = (_ROWS.key_id == str(ref.pek_id), _ROWS.version == ref.version)
         with write(self._engine) as connection:
             known = connection.scalar(select(_ROWS.counted).where(*mine).with_for_update())
@@ -111,7 +111,7 @@ class _Allowance:
     """The uses of one key version that this process has reserved and not used.
 
     Args:
-        take: counts up to so many uses, at least one; how many.
+        take: reserves at least one and at most the given number of uses, and returns their number.
     """
 
     def __init__(self, take: Callable[[int], int]) -> None:
@@ -127,7 +127,7 @@ class _Allowance:
                 self._left -= 1
                 return
             wanted = self._wanted
-        # Threads that arrive meanwhile reserve for themselves: none waits for another thread's database call.
+        # The lock is released during the database call. Other threads reserve their own uses meanwhile.
         taken = self._take(wanted)
         with self._lock:
             self._left += taken - 1
@@ -135,8 +135,9 @@ class _Allowance:
 
 
 def counted(connection: Connection, key_ids: Iterable[UUID]) -> dict[tuple[UUID, int], int]:
-    """Return the upper limit of how often versions of keys have encrypted, by id and version; unused versions
-    are left out.
+    """Return how often versions of keys have encrypted at most, by id and version.
+
+    Unused versions are left out.
     """
     mine = _ROWS.key_id.in_([str(each) for each in set(key_ids)])
     rows = connection.execute(select(lw_key_invocations).where(mine))

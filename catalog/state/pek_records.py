@@ -1,12 +1,10 @@
-"""Wrapped keys in the database: one row for each version of a PEK, and for each key of the KMS endpoint.
+"""Stores wrapped keys in the database: one row per version of a PEK, and per key of the KMS endpoint.
 
-- New files are put under the version that the epoch in force names; it is *active*. When a later version
-  takes its place, it becomes *decrypt-only*.
-- A *disabled* version opens nothing. With a time of destruction it is on its way out; until then it can be
-  enabled again.
-- A *destroyed* version is only a name: what was wrapped is overwritten, and what is under it is lost for
-  good.
-- States are read with every use, by every process; nothing has to be told to anybody.
+- The *active* version wraps the keys of new files; the epoch in force names it. When a later version replaces
+  it, it becomes *decrypt-only*.
+- A *disabled* version decrypts nothing. If it has a time of destruction, it can be enabled again until then.
+- A *destroyed* version is only a name: its wrapped key is overwritten, and data under it is lost permanently.
+- Every process reads the states with every use, so no notification is needed.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from catalog.envelope.peks import PekRecord, PekState
 from catalog.state.table_state import TableRecord
 from policy.encryption.epochs import PekRef
 
-#: States in which a key still exists.
+#: States in which the key material exists.
 LIVE: Final = (PekState.ACTIVE, PekState.DECRYPT_ONLY, PekState.DISABLED)
 _GONE: Final = {"state": PekState.DESTROYED, "wrapped": b"", "key_check": None, "destroy_after_ms": None}
 
@@ -86,7 +84,7 @@ def require(connection: Connection, refs: Iterable[PekRef], *states: PekState) -
     """Check that versions are in certain states, in the transaction that relies on it.
 
     Raises:
-        CommitConflict: one is not, any more.
+        CommitConflict: a version is no longer in one of the states.
     """
     for ref in refs:
         mine = (lw_pek.c.id == str(ref.pek_id), lw_pek.c.version == ref.version)
@@ -95,7 +93,7 @@ def require(connection: Connection, refs: Iterable[PekRef], *states: PekState) -
 
 
 def changed_meanwhile() -> CommitConflict:
-    """The error for keys that have changed since they were read."""
+    """Build the error for keys that have changed since they were read."""
     return CommitConflict(
         "Another request changed the state of a key.",
         rule="pek-state",
@@ -123,15 +121,15 @@ def move(
     Args:
         connection: in a transaction that writes.
         pek: the version, as it was read.
-        after: its new state; not `DESTROYED`, for which there is `destroy`.
-        destroy_after_ms: when it is going to be destroyed, in milliseconds since 1970.
+        after: its new state; for `DESTROYED`, use `destroy`.
+        destroy_after_ms: time of its destruction, in milliseconds since 1970.
     """
     values = {"state": after, "destroy_after_ms": destroy_after_ms}
     return connection.execute(update(lw_pek).where(_as_read(pek)).values(**values)).rowcount == 1
 
 
 def due(connection: Connection, catalog: str, now_ms: int) -> list[PekRecord]:
-    """Return the versions whose time of destruction has come."""
+    """Return the versions whose time of destruction has passed."""
     statement = _of_catalog(catalog).where(
         lw_pek.c.state == PekState.DISABLED, lw_pek.c.destroy_after_ms <= now_ms
     )
@@ -154,12 +152,12 @@ def under_master_key(
     """Return the keys that a master key wraps, of tables and of the KMS endpoint, ordered by id and version.
 
     Args:
-        connection: to read by.
+        connection: reads the keys.
         catalog: the catalog's name.
         kms: identifier of the KMS.
         master_key_id: the master key.
-        after: the last one of the page before.
-        limit: the most to answer.
+        after: the last key of the page before.
+        limit: maximum number of keys to return.
     """
     columns = lw_pek.c
     statement = _of_catalog(catalog).where(

@@ -1,16 +1,15 @@
-"""The metadata pointers: which metadata.json is a table's current one.
+"""Stores the metadata pointers: which metadata.json is a table's current one.
 
-A `PointerStore` loads and compare-and-swaps pointers; it decides nothing. It is not trusted: whoever can
-write to it directly can move a pointer, which is why every pointer is checked against the seals
-(`catalog.state.seals`).
+A `PointerStore` loads and compare-and-swaps pointers, without checks. It is not trusted: users who can write
+to it directly can move a pointer, so every pointer is checked by the seals (`catalog.state.seals`).
 
-Properties of namespaces that protect tables are not in the pointer store, but among the governed state
-(`lw_namespace_property`): who can write the pointer store could switch the protection against that off.
+Properties of namespaces that protect tables are stored in the governed state (`lw_namespace_property`), not
+in the pointer store. Otherwise users who can write to the pointer store could disable the protection.
 
 Each change records the outcome of its request in the same transaction (`catalog.state.idempotency.settle`).
 
 `SqlPointerStore` has the table layout of pyiceberg's `SqlCatalog`, so that an existing catalog database can
-be adopted and other tools can go on reading it.
+be adopted and other tools can still read it.
 """
 
 from __future__ import annotations
@@ -56,11 +55,12 @@ class PointerStore(Protocol):
         """Return the location of the table's current metadata.json, or None if there is no such table."""
 
     def settled(self, name: TableName) -> str | None:
-        """As `load`, but wait for a move in progress. A creation that is under way is not seen."""
+        """Load the pointer after waiting for a move in progress. A creation in progress is not seen."""
 
     def create(self, name: TableName, location: str) -> None:
-        """Create a pointer for a new table; TableExists if there is one, NoSuchNamespace without its
-        namespace.
+        """Create a pointer for a new table.
+
+        Raises TableExists if there is one, and NoSuchNamespace without its namespace.
         """
 
     def swap(self, name: TableName, expected: str, location: str) -> bool:
@@ -70,9 +70,9 @@ class PointerStore(Protocol):
         """Delete the pointer if it equals `expected`; otherwise return False without a change."""
 
     def rename(self, source: TableName, target: TableName, expected: str) -> None:
-        """Rename the pointer, which equals `expected`.
+        """Rename the pointer if it equals `expected`.
 
-        NoSuchTable if it does not stand there; TableExists or NoSuchNamespace for the target.
+        Raises NoSuchTable if it does not, and TableExists or NoSuchNamespace for the target.
         """
 
     def tables(self, namespace: Namespace) -> list[TableName]:
@@ -92,13 +92,13 @@ class PointerStore(Protocol):
     ) -> frozenset[str]:
         """Remove and set the named properties, in one step.
 
-        The outcome that is recorded with it is the positions of `removals` that were there.
+        The recorded outcome is the positions of those `removals` that existed.
 
         Returns:
-            the names that were there and were removed.
+            the names that existed and were removed.
 
         Raises:
-            NoSuchNamespace: there is none.
+            NoSuchNamespace: it does not exist.
         """
 
     def drop_namespace(self, namespace: Namespace, unprotected: Collection[str] = ()) -> None:
@@ -106,7 +106,7 @@ class PointerStore(Protocol):
 
         Args:
             namespace: the namespace.
-            unprotected: names of protecting properties that may go with it.
+            unprotected: names of protecting properties that can be dropped with it.
 
         Raises:
             CommitConflict: it has another property that protects tables.
@@ -304,7 +304,7 @@ class SqlPointerStore:
             )
             connection.execute(delete(iceberg_namespace_properties).where(*rows))
             gone = self._delete_protecting(connection, namespace)
-            # What protects can have been set since the caller was authorized to drop what there was.
+            # Protecting properties can have been set after the caller was authorized.
             if any(
                 gone.get(name) == safe for name, (_, safe) in PROTECTING.items() if name not in unprotected
             ):
@@ -334,7 +334,7 @@ class SqlPointerStore:
             connection.execute(delete(lw_namespace_property).where(*rows, *said))
 
     def _delete_protecting(self, connection: Connection, namespace: Namespace) -> dict[str, str]:
-        """Delete the properties that are kept among the governed state, and return them."""
+        """Delete the properties that are stored in the governed state, and return them."""
         columns = lw_namespace_property.c
         statement = delete(lw_namespace_property).where(*self._is_namespace(namespace, lw_namespace_property))
         gone = connection.execute(statement.returning(columns.property_key, columns.property_value))

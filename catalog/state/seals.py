@@ -1,18 +1,17 @@
-"""Seals: the digests of metadata.json, manifest lists and manifests.
+"""Stores seals: the digests of metadata.json, manifest lists and manifests.
 
-The life of a seal:
+The states of a seal:
 
-- *prepared* before the pointer moves, beside everything that takes force with it;
-- *current* once the pointer stands on its metadata.json; at most one a table;
-- *superseded* by the next one: its metadata.json is history, and a pointer that stands on it was rolled back;
-- *abandoned* when its commit lost.
+- *prepared* before the pointer moves, with everything that comes into force with it
+- *current* once the pointer equals its metadata.json; at most one per table
+- *superseded* by the next seal: its metadata.json is history, and a pointer to it was rolled back
+- *abandoned* when its commit lost
 
-A process may die between the steps. A prepared seal whose base is the current seal, and on which the pointer
-stands, is what the dead process was about to finish: whoever sees it first promotes it (`promote`).
+A process can die between the steps. If the pointer equals a prepared seal whose base is the current seal, the
+next process that loads the table promotes this seal (`promote`).
 
-A manifest list or manifest is recorded with the seal of the commit that brings it, and counts as sealed once
-that seal has been current. Files are immutable, so a path that is sealed can never be sealed again with other
-bytes.
+A manifest list or manifest is recorded with the seal of the commit that adds it, and counts as sealed once
+that seal has been current. Files are immutable: a sealed path can never be sealed again with other bytes.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ def check_digest(data: bytes, digest: Digest, *, what: str, path: str, table: st
         the digest of the bytes, which is the sealed one.
 
     Raises:
-        MetadataTampered: the bytes are not those that were sealed.
+        MetadataTampered: the bytes differ from the sealed ones.
     """
     if Digest.of(data) != digest:
         raise MetadataTampered(
@@ -200,9 +199,9 @@ def prepare(connection: Connection, request: SealRequest) -> Seal:
 
 
 def promote(connection: Connection, seal: Seal) -> bool:
-    """Make a prepared seal current, with its governed version; the pointer equals its location.
+    """Make a prepared seal current, with its governed version. The pointer must equal its location.
 
-    Promoting one that has been promoted is fine. False if the seal was not prepared on the current one.
+    A promoted seal can be promoted again. Returns False if the seal was not prepared on the current one.
     """
     lock_table(connection, seal.table_id)
     found = find(connection, seal.metadata_location)
@@ -222,14 +221,14 @@ def promote(connection: Connection, seal: Seal) -> bool:
 
 
 def abandon(connection: Connection, seal: Seal) -> None:
-    """Abandon a prepared seal; one that was promoted meanwhile stays."""
+    """Abandon a prepared seal; a seal that was promoted meanwhile stays."""
     statement = update(lw_seal).where(lw_seal.c.id == seal.id, lw_seal.c.state == SealState.PREPARED)
     if connection.execute(statement.values(state=SealState.ABANDONED)).rowcount:
         connection.execute(delete(lw_sealed_file).where(lw_sealed_file.c.seal_id == seal.id))
 
 
 def abandon_creation(connection: Connection, table_id: str) -> None:
-    """Abandon what was prepared for a table that was never created, so that none of it can be published."""
+    """Abandon the seals of a table that was never created, so that none of them can be published."""
     mine = (lw_seal.c.table_id == table_id, lw_seal.c.state == SealState.PREPARED)
     lost = connection.scalars(select(lw_seal.c.id).where(*mine)).all()
     connection.execute(update(lw_seal).where(lw_seal.c.id.in_(lost)).values(state=SealState.ABANDONED))
@@ -246,8 +245,9 @@ def reinstate(connection: Connection, seal: Seal) -> None:
 
 
 def discard(connection: Connection, seal: Seal) -> None:
-    """Remove the seal of a commit that was never published, so that its metadata.json can be sealed after
-    all.
+    """Remove the seal of a commit that was never published.
+
+    Afterwards its metadata.json can be sealed again.
     """
     if seal.state in (SealState.PREPARED, SealState.ABANDONED):
         connection.execute(delete(lw_sealed_file).where(lw_sealed_file.c.seal_id == seal.id))
@@ -281,7 +281,8 @@ def holds_snapshot(connection: Connection, table_id: str, snapshot_id: int) -> b
 def is_settled(connection: Connection, table_id: str, metadata_location: str) -> bool:
     """Return whether a metadata.json is the current one, and no commit on top of it is in progress.
 
-    One that was cut short before the pointer moved counts as under way until the next commit lands.
+    A commit that was interrupted before the pointer moved counts as in progress until the next commit is
+    published.
     """
     seal = current(connection, table_id)
     if seal is None or seal.metadata_location != metadata_location:
@@ -292,7 +293,7 @@ def is_settled(connection: Connection, table_id: str, metadata_location: str) ->
 
 
 def lock_table(connection: Connection, table_id: str) -> None:
-    """Lock, so that one transaction at a time changes a table's state (SQLite has one writer anyway)."""
+    """Serialize transactions that change a table's state (SQLite has one writer anyway)."""
     connection.execute(select(lw_table.c.id).where(lw_table.c.id == table_id).with_for_update())
 
 

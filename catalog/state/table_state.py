@@ -1,7 +1,7 @@
-"""Governed state: the binding of names to tables, governed versions, and keys.
+"""Stores the governed state: the binding of names to tables, and governed versions.
 
-Everything here is read from and written to the catalog's own database, through a connection that the caller
-opened, so that what belongs together changes in one transaction. Nothing is ever taken from a metadata file.
+All functions use a connection that the caller opened to the catalog's own database, so that related changes
+are made in one transaction. Nothing is taken from a metadata file.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class TableState(StrEnum):
 class TableRecord:
     """A governed table, or the tombstone of one.
 
-    `location` is where it was created or relocated to by an authorized commit; `default_location` says
-    whether the catalog chose it. `pending_name` is the name that an unfinished rename or registration is
-    giving it; `dropping` says that a drop of it was begun, `purging` that its keys and files go with it.
-    `cleanups` counts how often garbage collection removed files of it.
+    `location` is where the table was created or where an authorized commit moved it; `default_location` says
+    whether the catalog chose it. `pending_name` is the new name in an unfinished rename or registration.
+    `dropping` says that a drop has begun, and `purging` that it deletes keys and files too. `cleanups` counts
+    how often garbage collection removed files of the table.
     """
 
     id: str
@@ -65,7 +65,7 @@ class Governed:
     """A version of a table's governed properties.
 
     Attributes:
-        version: counts up with each change.
+        version: its number; each change increments it.
         allowed: the list of locations that the table may be read from.
         spec: the encryption of new files.
         epochs: the encryption of every file, by sequence number.
@@ -115,7 +115,7 @@ def require_unbound(connection: Connection, catalog: str, name: TableName) -> No
     """Check that a name is free.
 
     Raises:
-        TableExists: it is bound to a table.
+        TableExists: the name is bound to a table.
     """
     if bound(connection, catalog, name) is not None:
         raise TableExists(f"The table {name} already exists.", table=str(name))
@@ -152,7 +152,7 @@ def add_table(connection: Connection, catalog: str, record: TableRecord, at_ms: 
     """Add a table that is being created.
 
     Raises:
-        CommitConflict: its UUID is known already.
+        CommitConflict: its UUID exists already.
     """
     values = {
         "id": record.id,
@@ -266,7 +266,7 @@ def bury(connection: Connection, record: TableRecord) -> TableRecord:
     """Unbind the name of a table with an intended drop; the table becomes a tombstone.
 
     Returns:
-        the table as it is now; one that came back since the drop was intended stays.
+        the table after the change; a table that was restored since the drop was intended stays.
     """
     mine = lw_table.c.id == record.id
     intended = (mine, lw_table.c.state == TableState.ACTIVE, lw_table.c.dropped_ms.is_not(None))
