@@ -17,7 +17,7 @@ import java.util.regex.{Matcher, Pattern}
   * Source: policy/location/segments.py. Java's own Unicode tables decide here; a character that they do not know is
   * refused outside of the blocks of pictographs, since it could not be folded.
   */
-private[read] object LocationName {
+private[lakewarden] object LocationName {
   private val MaxDecodings = 8
   private val Plain = Pattern.compile("[0-9A-Za-z_=][0-9A-Za-z_=.-]*")
 

@@ -17,9 +17,7 @@ import org.apache.spark.sql.lakewarden.LakewardenException
 object PartitionTransforms {
   private val FirstFieldId = 1000
   private val Numbered = """(bucket|truncate)\[(\d+)\]""".r
-  private val Times = Map(
-    "years" -> "year", "year" -> "year", "months" -> "month", "month" -> "month",
-    "days" -> "day", "day" -> "day", "hours" -> "hour", "hour" -> "hour")
+  private val Time = "(year|month|day|hour)s?".r
 
   /** The partition spec that Spark asks for.
     *
@@ -59,19 +57,14 @@ object PartitionTransforms {
     case IdentityTransform(FieldReference(column)) => (column, "identity", column.mkString("."))
     case BucketTransform(count, Seq(FieldReference(column)), Seq()) =>
       (column, s"bucket[$count]", column.mkString(".") + "_bucket")
-    case YearsTransform(FieldReference(column))  => time(column, "year")
-    case MonthsTransform(FieldReference(column)) => time(column, "month")
-    case DaysTransform(FieldReference(column))   => time(column, "day")
-    case HoursTransform(FieldReference(column))  => time(column, "hour")
-    case other                                   => named(other)
+    case other => named(other)
   }
 
-  /** Transforms that Spark's parser does not know by name. */
   private def named(transform: Transform): (Seq[String], String, String) =
     (transform.name.toLowerCase(java.util.Locale.ROOT), transform.arguments.toSeq) match {
       case ("truncate", Seq(FieldReference(column), Width(width))) => truncated(column, width)
       case ("truncate", Seq(Width(width), FieldReference(column))) => truncated(column, width)
-      case (name, Seq(FieldReference(column))) if Times.contains(name) => time(column, Times(name))
+      case (Time(unit), Seq(FieldReference(column))) => (column, unit, s"${column.mkString(".")}_$unit")
       case _ =>
         throw LakewardenException.notSupportedYet(
           s"A table cannot be partitioned by ${transform.describe}.", "partition-transform",
@@ -80,9 +73,6 @@ object PartitionTransforms {
 
   private def truncated(column: Seq[String], width: Int): (Seq[String], String, String) =
     (column, s"truncate[$width]", column.mkString(".") + "_trunc")
-
-  private def time(column: Seq[String], unit: String): (Seq[String], String, String) =
-    (column, unit, s"${column.mkString(".")}_$unit")
 
   private def transform(name: String, column: NamedReference): Transform = name match {
     case "identity"                  => LogicalExpressions.identity(column)

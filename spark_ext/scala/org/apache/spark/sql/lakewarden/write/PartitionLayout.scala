@@ -2,7 +2,6 @@ package org.apache.spark.sql.lakewarden.write
 
 import java.net.URLEncoder
 import java.nio.charset.StandardCharsets.UTF_8
-import java.text.Normalizer
 
 import scala.collection.immutable.ArraySeq
 import scala.jdk.CollectionConverters._
@@ -13,6 +12,7 @@ import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.connector.expressions.Expression
 import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.read.LocationName
 import org.apache.spark.sql.lakewarden.schema.{FieldIds, PartitionTransforms}
 import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.unsafe.types.UTF8String
@@ -117,35 +117,17 @@ object PartitionLayout {
     new LakewardenException("MetadataInvalid", problem, Some("partition-spec"), None)
 }
 
-/** A value as part of a directory's name.
-  *
-  * It is percent-encoded like other writers of Iceberg do, so far as every reader takes the name for one plain
-  * name below its parent; other characters become `_`, and what is too long is cut (policy/location/segments.py
-  * says what a name may be).
+/** A value as part of a directory's name: percent-encoded as other writers of Iceberg do, where every reader takes the
+  * name for one plain name below its parent; else short and without odd characters.
   */
 private object DirectoryName {
   private val MaxBytes = 200
-  private val Plain = "-_.".toSet
-  private val Hard = "/\\%;{},?#".toSet
 
   def of(field: String, value: String): String = {
-    val parts = encodeAll(field) ++ ("=" +: encodeAll(value))
-    val ends = parts.scanLeft(0)(_ + _.length).tail
-    parts.zip(ends).takeWhile(_._2 <= MaxBytes).map(_._1).mkString
+    val name = s"${escaped(field)}=${escaped(value)}"
+    if (name.length <= MaxBytes && LocationName.isFit(name) && !LocationName.hasFinalDot(name)) name
+    else s"$field=$value".replaceAll("[^0-9A-Za-z_=-]", "_").take(MaxBytes)
   }
-
-  private def encodeAll(text: String): Seq[String] = text.codePoints.toArray.toSeq.map(encode)
-
-  private def encode(point: Int): String = {
-    val text = new String(Character.toChars(point))
-    val ascii = point > 32 && point < 127
-    if (ascii && (Character.isLetterOrDigit(point) || Plain(point.toChar))) text
-    else if (point == 32 || ascii && !Hard(point.toChar) || isPlainLetter(point, text)) escaped(text)
-    else "_"
-  }
-
-  private def isPlainLetter(point: Int, text: String): Boolean =
-    point > 127 && Character.isLetterOrDigit(point) && Normalizer.isNormalized(text, Normalizer.Form.NFKC)
 
   private def escaped(text: String): String =
     URLEncoder.encode(text, UTF_8).replace("+", "%20").replace("*", "%2A")

@@ -19,10 +19,11 @@ import org.apache.spark.sql.lakewarden.crypto.FooterDigest
 private[lakewarden] object StoredPath {
   private val fileSystems = new ConcurrentHashMap[String, FileSystem]
 
-  /** Throws `LocationInvalid` if Hadoop understands another location. */
+  /** The path of a canonical location. Throws `LocationInvalid` if Hadoop understands another one. */
   def of(location: String, conf: Configuration): Path = {
-    val path = new Path(spelled(location, conf))
-    if (bare(path.toString) != bare(location)) throw new LakewardenException(
+    val spelling = spelled(location, conf)
+    val path = new Path(spelling)
+    if (path.toString != spelling.replaceFirst("^file://", "file:")) throw new LakewardenException(
       "LocationInvalid", "Hadoop would open a different location than the catalog named.",
       Some("location-invalid"), Some("Use a table location of letters, digits, slashes, hyphens and underscores."))
     if (location.startsWith("file:") && !isNameable(path)) throw new LakewardenException(
@@ -59,10 +60,6 @@ private[lakewarden] object StoredPath {
   private def spelled(location: String, conf: Configuration): String =
     if (location.startsWith("s3://") && conf.get("fs.s3.impl") == null) "s3a" + location.stripPrefix("s3")
     else location
-
-  /** The location without its scheme's spelling: `file:/x` is `file:///x`, `s3` is `s3a`. */
-  private def bare(location: String): String =
-    location.replaceFirst("^file:(//)?(?=/)", "file:").replaceFirst("^s3[an]?:", "s3:")
 }
 
 /** A new Parquet file that knows how many bytes were written to it, and their hash; a file that is there is not written

@@ -10,8 +10,6 @@ import org.apache.spark.sql.types._
   * `system.bucket(16, id)`, `system.truncate(4, name)`, `system.years(ts)`, `months`, `days`, `hours`.
   */
 object TransformFunctions {
-  private val Times = Map("years" -> "year", "months" -> "month", "days" -> "day", "hours" -> "hour")
-
   /** The names of the functions. */
   val Names: Seq[String] = Seq("bucket", "truncate", "years", "months", "days", "hours")
 
@@ -25,7 +23,7 @@ object TransformFunctions {
   private[write] def transform(name: String, number: Int): PartitionTransform = name match {
     case "bucket" => Bucket(number)
     case "truncate" => Truncate(number)
-    case _ => TimeTransform(Times(name))
+    case _ => TimeTransform(name.stripSuffix("s"))
   }
 }
 
