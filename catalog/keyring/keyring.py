@@ -1,4 +1,4 @@
-"""Creates a table's keys with the KMS, opens them through the cache, and checks them against the epochs.
+"""Creates a table's PEKs with the KMS, opens them through the cache, and checks them against the epochs.
 
 PEKs never leave this process. What leaves is data keys of exactly the files planned, under a key made for
 that scan (`scan_keys`); what comes in is data keys under a key made for that write, which are rewrapped
@@ -182,7 +182,7 @@ class Keyring:
         with read(self._engine) as connection:
             now = table_state.current_governed(connection, table.id)
         if now is not None and now.epochs.current.peks != governed.epochs.current.peks:
-            raise KeysChanged("The table's keys were rotated at the same time.", table=str(table.name))
+            raise KeysChanged("The table's PEKs were rotated at the same time.", table=str(table.name))
 
     def records(self, table: TableRecord) -> list[PekRecord]:
         """Return the table's PEKs, wrapped, in every state."""

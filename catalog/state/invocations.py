@@ -149,5 +149,5 @@ def _used_up(ref: PekRef, counted: int) -> KeyNotUsable:
         f"The key {ref.pek_id} version {ref.version} has encrypted {counted} times and has "
         "reached its limit.",
         rule="key-invocations",
-        hint="Rotate the table's keys with `lakewarden key rotate`, then try again.",
+        hint="Rotate the table's PEKs with `lakewarden key rotate`, then try again.",
     )
