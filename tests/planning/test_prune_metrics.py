@@ -176,7 +176,7 @@ def manifest_of(files: list[DataFile]) -> DecodedManifest:
             "partition": pa.array([{}] * len(files), pa.struct([])),
         }
     )
-    header = ManifestHeader(None, None, 0, ManifestContent.DATA, 2)
+    header = ManifestHeader(0, ManifestContent.DATA)
     return DecodedManifest(header, entries, pa.table(statistics))
 
 

@@ -114,8 +114,8 @@ def _unpack(body: bytes) -> DecodedManifest:
     entries = pa.ipc.open_stream(pa.py_buffer(body)[_LENGTH_BYTES:split]).read_all()
     statistics = pa.ipc.open_stream(pa.py_buffer(body)[split:]).read_all()
     header = json.loads(entries.schema.metadata[_HEADER])
-    header["content"] = ManifestContent(header["content"])
-    return DecodedManifest(ManifestHeader(**header), entries.replace_schema_metadata(None), statistics)
+    known = ManifestHeader(header["partition_spec_id"], ManifestContent(header["content"]))
+    return DecodedManifest(known, entries.replace_schema_metadata(None), statistics)
 
 
 def _stream(table: pa.Table) -> bytes:

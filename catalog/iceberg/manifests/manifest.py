@@ -66,18 +66,12 @@ class ManifestHeader:
     """The header of a manifest, from its file metadata.
 
     Attributes:
-        schema_json: the table schema at the time of writing, or None where version 1 left it out.
-        partition_spec_json: the fields of the partition spec, as a JSON list, or None.
         partition_spec_id: id of the partition spec, or None.
         content: data or deletes.
-        format_version: format version of the table at the time of writing.
     """
 
-    schema_json: str | None
-    partition_spec_json: str | None
     partition_spec_id: int | None
     content: ManifestContent
-    format_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,22 +134,12 @@ def _header(metadata: Mapping[str, bytes]) -> ManifestHeader:
     content = _CONTENT.get(metadata.get("content", b"data"))
     if content is None:
         raise Malformed("content", "the content in its header must be data or deletes")
-    return ManifestHeader(
-        _json(metadata, "schema", dict),
-        _json(metadata, "partition-spec", list),
-        _number(metadata, "partition-spec-id"),
-        content,
-        _number(metadata, "format-version") or 1,
-    )
-
-
-def _json(metadata: Mapping[str, bytes], name: str, kind: type) -> str | None:
-    text = metadata.get(name)
-    if text is None:
-        return None
-    if not isinstance(parse_json(text, f"The entry {name} of its header"), kind):
-        raise Malformed("header", f"the entry {name} of its header has an unexpected JSON type")
-    return text.decode("utf-8")
+    _number(metadata, "format-version")
+    for name, kind in (("schema", dict), ("partition-spec", list)):
+        text = metadata.get(name)
+        if text is not None and not isinstance(parse_json(text, f"The entry {name} of its header"), kind):
+            raise Malformed("header", f"the entry {name} of its header has an unexpected JSON type")
+    return ManifestHeader(_number(metadata, "partition-spec-id"), content)
 
 
 def _number(metadata: Mapping[str, bytes], name: str) -> int | None:
