@@ -3,7 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 OLDEST := 4.1.4
 OLDEST_SPARK := $(VENV)/spark-$(OLDEST)

@@ -40,6 +40,8 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # The longest files first, so that no worker waits for another one at the end.
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/spark/"))
     if config.getoption("--interop"):
         return
     others = [item for item in items if item.get_closest_marker("interop") is not None]
