@@ -4,6 +4,7 @@ The service plans scans by `policy.view`, and `policy check`, `policy test` and 
 here, so that a policy test that passes says what the service does.
 
 - A key opens every column under it, so it needs all of them. A user's own process also needs `release`.
+- A scan needs any privilege on the table: a denial on the table itself denies what is in it.
 - A standard client gets everything in a table, so it needs every column, and a table that lets it in.
 
 What keys a scan needs depends on its files. The service reads that in their key metadata; without files,
@@ -20,8 +21,8 @@ from typing import Protocol
 from policy.decision import Decision, Reason
 from policy.encryption.governed import STANDARD_CLIENTS
 from policy.encryption.specification import EncryptionSpec, StandardClients
-from policy.privileges.operations import key_requests
-from policy.privileges.requests import AccessRequest, Through
+from policy.privileges.operations import On, key_requests, required
+from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.view import ColumnNames, MaskedColumn, Reading, Scan, View, refused_key, visible
 
 
@@ -96,13 +97,14 @@ class Seen:
         reading: whether the columns that are read as they are can be read.
         masked: the columns that are shown through the table's masks, and why.
         keys: the master keys whose data keys are not released, and why.
-        client: why the table does not go to the user's client.
+        whole: why nothing of the table is shown, whatever is read: the user has no privilege on the table, or
+            it does not go to the user's client.
     """
 
     reading: Reading
     masked: Mapping[str, Reason]
     keys: Mapping[str, Reason]
-    client: Reason | None
+    whole: Reason | None
 
     @property
     def requests(self) -> tuple[AccessRequest, ...]:
@@ -112,8 +114,8 @@ class Seen:
     @property
     def decision(self) -> Decision:
         """Whether the scan is allowed; a column that is shown through a mask is named in the reasons."""
-        if self.client is not None:
-            return Decision.deny(self.client)
+        if self.whole is not None:
+            return Decision.deny(self.whole)
         granted, altered = self.reading.granted, self.reading.altered
         if not granted.allowed:
             return granted
@@ -143,8 +145,15 @@ def seen(view: View, table: KnownTable, paths: Collection[str], through: Through
         shown.reading,
         {name: why for name, why in hidden.items() if name in columns.values()},
         dict(_keys(view, table, read, through)),
-        None,
+        _unseen(view) if shown.reading.granted.allowed else None,
     )
+
+
+def _unseen(view: View) -> Reason | None:
+    """Why the user gets no plan of the table, whatever is read of it: a policy on the table denies it."""
+    on = On(view.principal, Resource.table(*view.table), view.owner)
+    refused = (answer for answer in map(view.decide, required("table.plan", on)) if not answer.allowed)
+    return next((each.reasons[0] for each in refused), None)
 
 
 def scan_of(table: KnownTable, paths: Collection[str]) -> Scan:

@@ -77,13 +77,16 @@ class Book:
         """The policies of every type that can have a say in a request, highest priority first."""
         found: list[Policy] = []
         for kind, index in self._indexes.items():
-            related = set()
-            for target in (
-                Target.of(each) for each in dict.fromkeys(_policy_target(r, kind) for r in resources)
-            ):
-                for policy in index.candidates(target):
-                    if relation(policy, target, request.principal.name, request.owner) is not Match.NONE:
-                        related.add(id(policy))
+            targets = (Target.of(each) for each in dict.fromkeys(_policy_target(r, kind) for r in resources))
+            related = {
+                id(policy)
+                for target in targets
+                for policy in index.candidates(target)
+                if relation(policy, target, request.principal.name, request.owner) is not Match.NONE
+            }
+            if reads(request):
+                target = Target.of(_table(request))
+                related |= {id(each) for each in index.candidates(target) if _is_about(each, target, request)}
             found += (policy for policy in index.policies if id(policy) in related)
         return found
 
@@ -161,7 +164,9 @@ class Considered:
         """Whether a policy, once it is valid, is heard."""
         request = self.request
         target = Target.of(_policy_target(request.resource, policy.type))
-        return relation(policy, target, request.principal.name, request.owner) is not Match.ABOVE
+        if relation(policy, target, request.principal.name, request.owner) is not Match.ABOVE:
+            return True
+        return reads(request) and _is_about(policy, Target.of(_table(request)), request)
 
     def replacing(self, old: Policy, new: Policy) -> Considered:
         """The same with another policy in the place of one, which may be a disabled one."""
@@ -178,6 +183,15 @@ class Considered:
 def reads(request: AccessRequest) -> bool:
     """Whether a request is about reading a table or a column."""
     return request.access in _READING and request.resource.levels[:2] == ("database", "table")
+
+
+def _table(request: AccessRequest) -> Resource:
+    """The table that a request about reading is about; a denial on it denies what is in it."""
+    return Resource.table(*request.resource.values[:2])
+
+
+def _is_about(policy: Policy, target: Target, request: AccessRequest) -> bool:
+    return relation(policy, target, request.principal.name, request.owner).covers
 
 
 def _looked_at(request: AccessRequest, table: KnownTable) -> Iterator[Resource]:

@@ -115,6 +115,8 @@ def policies_of_dan(draw: st.DrawFn) -> list[Json]:
         made.append(about(masked, policyType=1, dataMaskPolicyItems=[shown]))
     if draw(st.integers(0, 4)) == 0:
         made.append(ROWS)
+    if draw(st.integers(0, 4)) == 0:
+        made.append(WHOLE)
     return made
 
 
@@ -215,6 +217,8 @@ ROWS: Final = {
     "rowFilterPolicyItems": [{**SHOWN, "rowFilterInfo": {"filterExpr": "id = 1"}}],
 }
 
+WHOLE: Final = policy("whole", {"database": ["db"], "table": ["*"]}, {}, denyPolicyItems=[SHOWN])
+
 
 def hiding(column: str) -> Json:
     return about((column,), denyPolicyItems=[SHOWN])
@@ -231,6 +235,7 @@ def masking(column: str) -> Json:
 @example("masks", "Home.TOWN", [ALL, hiding("home.town")])
 @example("plaintext", "id", [ALL, ROWS])
 @example("plaintext", "ssn", [ALL, masking("ssn")])
+@example("plaintext", "id", [ALL, WHOLE])
 @example("plaintext", "home", [ALL, hiding("home.town")])
 @example("one key", "id", [ALL, hiding("ssn")])
 @example("column keys", "salary", [ALL, hiding("ssn")])

@@ -247,9 +247,9 @@ ID = Resource.column("sales", "orders", "id")
 @each_row(
     ("asked", "owner", "kinds", "names"),
     [
-        (ID, None, [PolicyType.ACCESS], {"column"}),
-        (ID, "sales", [PolicyType.ACCESS], {"column", "owned"}),
-        (ID, "olga", [PolicyType.ACCESS], {"column"}),
+        (ID, None, [PolicyType.ACCESS], {"column", "table"}),
+        (ID, "sales", [PolicyType.ACCESS], {"column", "table", "owned"}),
+        (ID, "olga", [PolicyType.ACCESS], {"column", "table"}),
         (ID, "sales", [PolicyType.MASK], {"masked", "masked-owned"}),
         (ID, "sales", [PolicyType.ROW_FILTER], {"filtered", "filtered-owned"}),
         (ID, None, iter([PolicyType.MASK, PolicyType.ROW_FILTER]), {"masked", "filtered"}),
