@@ -1,1 +1,1 @@
-"""The HTTP service: Iceberg REST, what engines call, and administration."""
+"""The HTTP service: the Iceberg REST API, the engine API and the administration API."""

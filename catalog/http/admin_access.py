@@ -1,4 +1,4 @@
-"""The right to administer the catalog as such: `admin` or `audit` on the service of the catalog's name."""
+"""Checks permission to administer the catalog: `admin` or `audit` on the service of the catalog's name."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from policy.privileges.operations import On, required
 
 
 def require_service(services: Services, caller: Caller, action: str, about: str | None = None) -> None:
-    """Decide and record.
+    """Authorize an operation on the service, and record the decision.
 
     Args:
         services: the open catalog.
         caller: who asks.
         action: the operation: ``admin.token.issue``.
-        about: what is acted on, for the audit trail; the service itself by default.
+        about: the object of the operation, for the audit log; the service itself by default.
 
     Raises:
         NotAuthorized: it is not granted.
@@ -25,6 +25,6 @@ def require_service(services: Services, caller: Caller, action: str, about: str 
 
 
 def may_change_policies(services: Services, caller: Caller) -> bool:
-    """Whether the caller administers the catalog, and with it every policy."""
+    """Return whether the caller has `admin` on the service, and so can change every policy."""
     on = On.service(caller.principal, services.settings.catalog.name)
     return services.authorizer.decide(required("admin.policies.change", on)).allowed

@@ -1,9 +1,9 @@
-"""Administers table keys: policies on the table and its master keys decide (`key_management.lifecycle`).
+"""Administers table keys, by the policies on the table and its master keys (`key_management.lifecycle`).
 
-What is left of dropped tables is named by their UUIDs, and takes `admin` on the service.
+Keys of dropped tables are addressed by the table's UUID, and need `admin` on the service.
 
-Looking takes what loading the table takes. Making, rotating and rewrapping take ALTER and a right on the
-master keys; so do disabling and enabling; destroying all of a key takes DROP.
+Listing keys needs the permissions for loading the table. Creating, rotating, rewrapping, disabling and
+enabling keys need ALTER and a permission on the master keys. Destroying all versions of a key needs DROP.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ router = APIRouter(
 
 @router.get(_KEYS)
 def list_keys(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> models.PekList:
-    """A table's PEKs in every version, without their bytes: SELECT, UPDATE or ALTER on it."""
+    """List a table's PEKs in every version, without their bytes: SELECT, UPDATE or ALTER on it."""
     return models.PekList.of(services.key_life.keys(caller, table_from_path(namespace, table)))
 
 
@@ -41,7 +41,7 @@ def list_keys(namespace: str, table: str, caller: CallerOf, services: ServicesOf
 def show_key(
     namespace: str, table: str, pek_id: UUID, caller: CallerOf, services: ServicesOf
 ) -> models.PekUsesList:
-    """The versions of one PEK, and the retained snapshots that need each: SELECT, UPDATE or ALTER."""
+    """Show the versions of one PEK, and the retained snapshots that need each: SELECT, UPDATE or ALTER."""
     shown = services.key_life.show(caller, table_from_path(namespace, table), pek_id)
     return models.PekUsesList.of(*shown)
 
@@ -50,7 +50,7 @@ def show_key(
 def create_key(
     namespace: str, table: str, body: models.NewPek, caller: CallerOf, services: ServicesOf
 ) -> models.PekList:
-    """Make a PEK ahead of its use: ALTER on the table, `use` on the master key."""
+    """Create a PEK before it is used: ALTER on the table, `use` on the master key."""
     name = table_from_path(namespace, table)
     return models.PekList.of(services.key_life.create(caller, name, body.master_key_id))
 
@@ -64,7 +64,7 @@ def rotate_keys(
     services: ServicesOf,
     once: OnceOf,
 ) -> models.RotatedAnswer:
-    """Put new files under later versions of the keys: ALTER on the table, `rotate` on its master keys."""
+    """Create later versions of the keys for new files: ALTER on the table, `rotate` on its master keys."""
     name = table_from_path(namespace, table)
     rotated = once(
         lambda: services.key_rotation.rotate(caller, name),
@@ -85,7 +85,7 @@ def rewrap_keys(
 ) -> models.RewrappedAnswer:
     """Move the data keys of all branches to the latest versions: ALTER, `rotate` on the master keys.
 
-    It may be repeated: what is done is not done again.
+    It can be repeated: finished branches are not rewrapped again.
     """
     branches = services.key_rewrap.rewrap(
         caller,
@@ -108,7 +108,7 @@ def disable_keys(
 def enable_keys(
     namespace: str, table: str, body: models.WhichPek, caller: CallerOf, services: ServicesOf
 ) -> models.PekList:
-    """Make disabled keys usable again, and call their destruction off: rights as for disabling."""
+    """Enable disabled keys, and cancel their destruction: permissions as for disabling."""
     name = table_from_path(namespace, table)
     return models.PekList.of(services.key_life.enable(caller, name, body.id, body.version))
 
@@ -119,7 +119,8 @@ def destroy_keys(
 ) -> models.PekList:
     """Destroy keys after a waiting time: `destroy` on the master keys; ALTER for one version, DROP for all.
 
-    One version is destroyed if nothing needs it; all versions are, whatever needs them.
+    One version is destroyed only if nothing needs it. All versions together are destroyed even if they are
+    needed.
     """
     name = table_from_path(namespace, table)
     destroyed = services.key_life.destroy(caller, name, body.confirm, body.id, body.version)
@@ -128,7 +129,7 @@ def destroy_keys(
 
 @router.get(_DROPPED)
 def list_dropped_keys(table_uuid: UUID, caller: CallerOf, services: ServicesOf) -> models.PekList:
-    """The PEKs of a dropped table, in every version: `admin` on the service."""
+    """List the PEKs of a dropped table, in every version: `admin` on the service."""
     return models.PekList.of(services.key_life.keys(caller, table_uuid))
 
 
@@ -136,7 +137,7 @@ def list_dropped_keys(table_uuid: UUID, caller: CallerOf, services: ServicesOf) 
 def show_dropped_key(
     table_uuid: UUID, pek_id: UUID, caller: CallerOf, services: ServicesOf
 ) -> models.PekUsesList:
-    """The versions of one PEK of a dropped table: `admin` on the service. What needs them is not known."""
+    """Show the versions of one PEK of a dropped table, without their uses: `admin` on the service."""
     return models.PekUsesList.of(*services.key_life.show(caller, table_uuid, pek_id))
 
 
@@ -144,7 +145,7 @@ def show_dropped_key(
 def disable_dropped_keys(
     table_uuid: UUID, body: models.WhichPek, caller: CallerOf, services: ServicesOf
 ) -> models.PekList:
-    """Make keys of a dropped table unusable, should it be registered again: `admin` on the service."""
+    """Disable keys of a dropped table, in case it is registered again: `admin` on the service."""
     return models.PekList.of(services.key_life.disable(caller, table_uuid, body.id, body.version))
 
 
@@ -152,7 +153,7 @@ def disable_dropped_keys(
 def enable_dropped_keys(
     table_uuid: UUID, body: models.WhichPek, caller: CallerOf, services: ServicesOf
 ) -> models.PekList:
-    """Make disabled keys of a dropped table usable again: `admin` on the service."""
+    """Enable disabled keys of a dropped table: `admin` on the service."""
     return models.PekList.of(services.key_life.enable(caller, table_uuid, body.id, body.version))
 
 

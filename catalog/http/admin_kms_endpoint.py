@@ -1,4 +1,4 @@
-"""Administration of the KMS endpoint's keys: what Hadoop's protocol has no words for.
+"""Administers the KMS endpoint's keys, for operations that Hadoop's protocol does not have.
 
 Policies on the key `door/NAME` decide.
 """
@@ -23,7 +23,7 @@ router = APIRouter(
 
 
 class WhichEndpointKey(OwnBody):
-    """A key of the KMS endpoint, by its name."""
+    """The name of a key of the KMS endpoint."""
 
     name: str
 
@@ -39,7 +39,7 @@ class EndpointKeyAnswer(Answer):
 
     @classmethod
     def of(cls, key: EndpointKey) -> EndpointKeyAnswer:
-        """A key as it is shown."""
+        """Convert a key to an answer."""
         return cls(
             name=key.name,
             bits=key.spec.bits,
@@ -50,24 +50,24 @@ class EndpointKeyAnswer(Answer):
 
 
 class EndpointKeyList(Answer):
-    """Keys of the KMS endpoint, in order of their names."""
+    """Keys of the KMS endpoint, sorted by name."""
 
     keys: list[EndpointKeyAnswer]
 
 
 @router.get("")
 def list_endpoint_keys(caller: CallerOf, services: ServicesOf) -> EndpointKeyList:
-    """The keys of the KMS endpoint that the caller has any right on."""
+    """List the keys of the KMS endpoint that the caller has any permission on."""
     return EndpointKeyList(keys=[EndpointKeyAnswer.of(key) for key in services.kms_endpoint.keys(caller)])
 
 
 @router.post("/disable")
 def disable_endpoint_key(body: WhichEndpointKey, caller: CallerOf, services: ServicesOf) -> EndpointKeyAnswer:
-    """Make a key unusable at once, in every version: `destroy` on the key."""
+    """Disable a key at once, in every version: `destroy` on the key."""
     return EndpointKeyAnswer.of(services.kms_endpoint.disable(caller, body.name))
 
 
 @router.post("/enable")
 def enable_endpoint_key(body: WhichEndpointKey, caller: CallerOf, services: ServicesOf) -> EndpointKeyAnswer:
-    """Make a disabled key usable again: `destroy` on the key."""
+    """Enable a disabled key: `destroy` on the key."""
     return EndpointKeyAnswer.of(services.kms_endpoint.enable(caller, body.name))

@@ -1,4 +1,4 @@
-"""Bodies and answers of `/admin/v1`. None of them holds key bytes, wrapped or not."""
+"""Bodies and answers of `/admin/v1`. None of them contains key bytes, wrapped or not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Names = Annotated[list[str], Field(max_length=1_000)]
 
 
 class GovernedAnswer(Answer):
-    """What governs a table, and whether the catalog vouches for its metadata.
+    """The governed state of a table, and whether its metadata is sealed.
 
     `properties` are the governed ones. `standard-clients` says whether standard clients can `load` the table.
     """
@@ -55,20 +55,20 @@ class GovernedChange(OwnBody):
 
 
 class RegisterBody(OwnBody):
-    """Where the metadata.json to register lies."""
+    """The location of the metadata.json to register."""
 
     metadata_location: str
 
 
 class CleanUpBody(OwnBody):
-    """Whether garbage is removed, and how much of it is listed."""
+    """Whether garbage is removed, and how many files are listed."""
 
     remove: bool = False
     max_files: Annotated[int, Field(ge=0, le=10_000)] = 1_000
 
 
 class GarbageFile(Answer):
-    """A file that nothing names; its time is by storage's clock."""
+    """A file that nothing references; its time is by the storage's clock."""
 
     path: str
     bytes: int
@@ -76,7 +76,7 @@ class GarbageFile(Answer):
 
 
 class CleanUpAnswer(Answer):
-    """What a garbage collection found and removed; `files` holds the first of them by path."""
+    """The result of a garbage collection; `files` has the first garbage files by path."""
 
     found: int
     bytes: int
@@ -85,7 +85,7 @@ class CleanUpAnswer(Answer):
 
     @classmethod
     def of(cls, garbage: Garbage, max_files: int) -> CleanUpAnswer:
-        """The answer, with at most `max_files` files."""
+        """Build the answer, with at most `max_files` files."""
         files = [
             GarbageFile(path=each.location.canonical, bytes=each.size, modified=each.modified)
             for each in garbage.files[:max_files]
@@ -94,7 +94,7 @@ class CleanUpAnswer(Answer):
 
 
 class PolicyState(Answer):
-    """The policies and rules for encryption in force, and why newer ones are not.
+    """The policies and encryption rules in force, and why newer ones are not in force.
 
     `revision` is the number of the last change of the catalog's own documents.
     """
@@ -107,7 +107,7 @@ class PolicyState(Answer):
 
     @classmethod
     def of(cls, found: InForce, settings: Settings, problem: str | None) -> PolicyState:
-        """The policies as they are shown."""
+        """Convert policies to an answer."""
         return cls(
             version=found.policies.version,
             encryption_version=found.encryption.version,
@@ -138,10 +138,10 @@ class ResourceBody(OwnBody):
         return self
 
     def to_resource(self) -> Resource:
-        """As policies know it.
+        """Convert the body to a resource.
 
         Raises:
-            RequestInvalid, LocationInvalid: a name or location that cannot be one.
+            RequestInvalid, LocationInvalid: a name or location is not valid.
         """
         given = self._given()
         return _RESOURCES[frozenset(given)](*given.values())
@@ -164,7 +164,7 @@ _RESOURCES: Final[dict[frozenset[str], Callable[..., Resource]]] = {
 
 
 class PolicyQuestion(OwnBody):
-    """A question to the policies in force."""
+    """A request to check by the policies in force."""
 
     user: str
     groups: Names = Field(default_factory=list)
@@ -174,17 +174,17 @@ class PolicyQuestion(OwnBody):
     owner: str | None = None
 
     def to_request(self) -> AccessRequest:
-        """As policies are asked.
+        """Convert the body to an access request.
 
         Raises:
-            RequestInvalid, LocationInvalid: a question that cannot mean anything.
+            RequestInvalid, LocationInvalid: the question has no meaning.
         """
         principal = Principal(self.user, frozenset(self.groups), frozenset(self.roles))
         return AccessRequest(principal, self.resource.to_resource(), self.access, owner=self.owner)
 
 
 class ReasonAnswer(Answer):
-    """Why a decision came out as it did."""
+    """A reason of a decision."""
 
     rule: str
     detail: str
@@ -200,7 +200,7 @@ class DecisionAnswer(Answer):
 
     @classmethod
     def of(cls, decision: Decision) -> DecisionAnswer:
-        """A decision as it is shown."""
+        """Convert a decision to an answer."""
         reasons = [
             ReasonAnswer(rule=each.rule, detail=each.detail, policy=each.policy, item=each.item)
             for each in decision.reasons
@@ -209,7 +209,7 @@ class DecisionAnswer(Answer):
 
 
 class AuditEntry(Answer):
-    """A record of the audit trail, and its place in it."""
+    """A record of the audit log, and its position."""
 
     writer: str
     sequence: int
@@ -233,7 +233,7 @@ class AuditEntries(Answer):
 
 
 class AuditFault(Answer):
-    """A place where a chain does not hold."""
+    """A position where verification of a chain fails."""
 
     writer: str
     sequence: int
@@ -242,7 +242,7 @@ class AuditFault(Answer):
 
 
 class AuditVerdict(Answer):
-    """Whether every chain and checkpoint holds, and how far that goes."""
+    """The result of verifying every chain and checkpoint, and the extent of the verification."""
 
     intact: bool
     problems: list[AuditFault]
@@ -254,7 +254,7 @@ class AuditVerdict(Answer):
 
 
 class IssueToken(OwnBody):
-    """For whom to issue a token; `ttl-s` is how many seconds it is valid, without end if it is left out."""
+    """The user of a new token; `ttl-s` is its lifetime in seconds, and a token without it does not expire."""
 
     principal: str
     groups: Names = Field(default_factory=list)
@@ -264,7 +264,7 @@ class IssueToken(OwnBody):
 
 
 class TokenIssued(Answer):
-    """A token that was just made; `token` is shown this once."""
+    """A new token; `token` is shown only once."""
 
     id: UUID
     token: Annotated[str, Field(repr=False)]
@@ -272,12 +272,12 @@ class TokenIssued(Answer):
 
     @classmethod
     def of(cls, issued: IssuedToken) -> TokenIssued:
-        """A new token as it is shown this once."""
+        """Convert a new token to an answer."""
         return cls(id=issued.id, token=issued.text, expires_at=issued.expires_at)
 
 
 class TokenAnswer(Answer):
-    """What is known of a token without its secret."""
+    """A token without its secret."""
 
     id: UUID
     kind: str
@@ -291,7 +291,7 @@ class TokenAnswer(Answer):
 
     @classmethod
     def of(cls, info: TokenInfo) -> TokenAnswer:
-        """A token as it is listed."""
+        """Convert a token to an answer."""
         return cls(
             id=info.id,
             kind=info.kind,
@@ -312,18 +312,18 @@ class TokenList(Answer):
 
     @classmethod
     def of(cls, found: Iterable[TokenInfo]) -> TokenList:
-        """Tokens as they are listed."""
+        """Convert tokens to an answer."""
         return cls(tokens=[TokenAnswer.of(each) for each in found])
 
 
 class MasterKeyBody(OwnBody):
-    """A master key, by its id."""
+    """The id of a master key."""
 
     id: str
 
 
 class CleanUpDone(Answer):
-    """How many expired writes were cleaned up, and how many keys destroyed whose waiting time was over."""
+    """The number of expired writes that were cleaned up, and of keys that were destroyed."""
 
     swept: int
     keys_destroyed: int

@@ -1,11 +1,11 @@
-"""Administration of the policies that the catalog keeps itself.
+"""Administers the policies that the catalog stores itself.
 
-All of it needs `admin` on the service of the catalog's name; but a user who can administer every policy of a
-document, by `delegateAdmin`, can read and change that document. A change is recorded before it is made, with
-each document's revision and digest, before and after.
+All operations need `admin` on the service of the catalog's name. In addition, users who can administer every
+policy of a document, by `delegateAdmin`, can read and change that document. A change is recorded before it is
+made, with each document's revision and digest, before and after.
 
-A document is sent and answered as it is, byte for byte. Its revision is its `ETag`: a request that
-replaces or removes it names that in `If-Match`; without `If-Match` a document is new.
+A document is stored and returned byte for byte. Its revision is its `ETag`. A request that replaces or
+removes a document sends the revision in `If-Match`; without `If-Match` the document is new.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def _sent(request: Request) -> bytes:
 
 
 def _if_match(request: Request) -> int | None:
-    """The revision that the caller has seen.
+    """Return the revision that the caller has read.
 
     Raises:
         RequestInvalid: the header is not the `ETag` of one document.
@@ -90,14 +90,14 @@ _Seen = Annotated[int | None, Depends(_if_match)]
 
 @router.get("/policies/documents")
 def list_documents(caller: CallerOf, services: ServicesOf) -> DocumentList:
-    """All documents, without what they say."""
+    """List all documents, without their content."""
     require_service(services, caller, _READ, "policies")
     return DocumentList.of(services.policy_documents.current())
 
 
 @router.get("/policies/history")
 def show_all_history(caller: CallerOf, services: ServicesOf, limit: _Limit = 100) -> ChangeList:
-    """The latest changes of all documents, newest first."""
+    """List the latest changes of all documents, newest first."""
     require_service(services, caller, _READ, "policies")
     return ChangeList.of(services.policy_documents.history(limit=limit))
 
@@ -106,7 +106,7 @@ def show_all_history(caller: CallerOf, services: ServicesOf, limit: _Limit = 100
 def show_history(
     document: _DocumentOf, caller: CallerOf, services: ServicesOf, limit: _Limit = 100
 ) -> ChangeList:
-    """The latest changes of one document, newest first."""
+    """List the latest changes of one document, newest first."""
     require_service(services, caller, _READ, _about(document))
     return ChangeList.of(services.policy_documents.history(document, limit=limit))
 
@@ -122,7 +122,7 @@ def show_document(
     services: ServicesOf,
     revision: Annotated[int | None, Query(ge=1, le=2**62)] = None,
 ) -> Response:
-    """What a document says, or said since the change of a number."""
+    """Show a document's content, currently or at an earlier revision."""
     found = services.policy_documents.find(document, revision)
     if may_change_policies(services, caller):
         require_service(services, caller, _READ, _about(document))
@@ -151,9 +151,9 @@ def put_document(
     dry_run: _DryRun = False,
     force: bool = False,
 ) -> ChangedAnswer:
-    """Make a document say what is sent: a new one, or with `If-Match` the one of that revision.
+    """Store a document: a new one, or with `If-Match` in place of that revision.
 
-    `dry-run` only tells what would be; `force` makes a change after which the caller, or nobody, could
+    `dry-run` only shows the result. `force` makes a change even if afterwards the caller, or no user, can
     administer the catalog.
     """
     return _change(services, caller, [Edit(document, sent, seen)], dry_run=dry_run, force=force)
@@ -168,7 +168,7 @@ def remove_document(
     dry_run: _DryRun = False,
     force: bool = False,
 ) -> ChangedAnswer:
-    """Remove the document of the revision in `If-Match`; `dry-run` and `force` as for putting it."""
+    """Remove the document of the revision in `If-Match`; `dry-run` and `force` as for `put_document`."""
     return _change(services, caller, [Edit(document, None, seen)], dry_run=dry_run, force=force)
 
 
@@ -190,7 +190,7 @@ def _change(
         _require(services, caller, _CHANGE, about, delegation.may_change(edits, there))
 
     def allow_again(prepared: Prepared) -> None:
-        """By the very policies that the change replaces: those in force here may be older ones."""
+        """Authorize by the policies that the change replaces: those loaded here can be older."""
         if not is_admin:
             newest = Delegation(prepared.before.policies, caller.principal, services.authorizer.now())
             allow(newest, prepared.base.documents)
@@ -222,7 +222,7 @@ def _delegation(services: Services, caller: Caller) -> Delegation:
 
 
 def _require(services: Services, caller: Caller, action: str, about: str, decision: Decision) -> None:
-    """Record a decision on a user who is no administrator, and refuse what it does not allow."""
+    """Record a decision on a user who is not an administrator, and refuse if it denies."""
     services.authorizer.record(caller, action, about, decision)
     if not decision.allowed:
         raise NotAuthorized(

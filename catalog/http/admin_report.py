@@ -1,6 +1,6 @@
-"""Which tables break the encryption rules, or would break rules that are not in force yet.
+"""Reports tables that break the encryption rules in force, or rules that are not in force yet.
 
-It needs `admin` on the service of the catalog's name. Tables come in the order of their names, page by page.
+It needs `admin` on the service of the catalog's name. Tables are sorted by name, in pages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Document = Annotated[dict[str, Any], Body()]
 def report(
     caller: CallerOf, services: ServicesOf, after: _After = None, limit: _Limit = 100
 ) -> EncryptionReport:
-    """How tables stand with the encryption rules in force; `after` is the last table of the page before."""
+    """Check tables by the encryption rules in force; `after` is the last table of the page before."""
     return _report(services, caller, None, after, limit)
 
 
@@ -49,7 +49,7 @@ def report_on_draft(
     after: _After = None,
     limit: _Limit = 100,
 ) -> EncryptionReport:
-    """How tables stand with the rules of the document that is sent, instead of those in force."""
+    """Check tables by the rules of the document in the body, instead of those in force."""
     return _report(services, caller, request.state.body, after, limit)
 
 

@@ -1,7 +1,7 @@
-"""Administration of the catalog as such: policies, audit trail, tokens, master keys, clean-up.
+"""Administers the service: policies, audit log, tokens, master keys, clean-up.
 
-All of it needs `admin` on the service of the catalog's name; reading the audit trail needs `audit`. What is
-done is recorded before it is done.
+All operations need `admin` on the service of the catalog's name; reading the audit log needs `audit`.
+Operations are recorded before they run.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ router = APIRouter(
 
 @router.get("/policies")
 def show_policies(caller: CallerOf, services: ServicesOf) -> models.PolicyState:
-    """The version of the policies in force, where they come from, and why newer ones are not in force."""
+    """Show the version and source of the policies in force, and why newer ones are not in force."""
     require_service(services, caller, "admin.policies")
     return _policy_state(services)
 
 
 @router.post("/policies/reload")
 def reload_policies(caller: CallerOf, services: ServicesOf) -> models.PolicyState:
-    """Read all policies now; a set with a mistake is refused, and the one before stays in force."""
+    """Load all policies now. If a policy is not valid, the policies before stay in force."""
     require_service(services, caller, "admin.policies.reload")
     services.policies.reload()
     return _policy_state(services)
@@ -53,7 +53,7 @@ def reload_policies(caller: CallerOf, services: ServicesOf) -> models.PolicyStat
 def check_policies(
     body: models.PolicyQuestion, caller: CallerOf, services: ServicesOf
 ) -> models.DecisionAnswer:
-    """What the policies in force decide about a user, and why."""
+    """Show the decision of the policies in force on a request, and its reasons."""
     require_service(services, caller, "admin.policies.check")
     return models.DecisionAnswer.of(services.authorizer.decide([body.to_request()]))
 
@@ -68,7 +68,7 @@ def read_audit(
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     page_token: Annotated[str | None, Query(alias="page-token")] = None,
 ) -> models.AuditEntries:
-    """The latest records, newest first, by time, principal and dotted table name; page by page."""
+    """Show the latest records, newest first, by time, principal and dotted table name, in pages."""
     before = None if page_token is None else audit_reading.RecordPosition.parse(page_token)
     require_service(services, caller, "audit.read")
     found = audit_reading.read(
@@ -80,7 +80,7 @@ def read_audit(
 
 @router.get("/audit/verify")
 def verify_audit(caller: CallerOf, services: ServicesOf) -> models.AuditVerdict:
-    """Check every chain and checkpoint of the audit trail."""
+    """Verify every chain and checkpoint of the audit log."""
     require_service(services, caller, "audit.verify")
     signer = services.audit_signer
     keys = frozenset() if signer is None else frozenset({signer.public_key})
@@ -102,7 +102,7 @@ def verify_audit(caller: CallerOf, services: ServicesOf) -> models.AuditVerdict:
 
 @router.post("/tokens")
 def issue_token(body: models.IssueToken, caller: CallerOf, services: ServicesOf) -> models.TokenIssued:
-    """Issue a token; its text is shown this once."""
+    """Issue a token; its text is shown only once."""
     principal = Principal(body.principal, frozenset(body.groups), frozenset(body.roles))
     require_service(services, caller, "admin.token.issue", f"{body.kind} {principal.name}")
     ttl = None if body.ttl_s is None else timedelta(seconds=body.ttl_s)
@@ -112,14 +112,14 @@ def issue_token(body: models.IssueToken, caller: CallerOf, services: ServicesOf)
 
 @router.get("/tokens")
 def list_tokens(caller: CallerOf, services: ServicesOf) -> models.TokenList:
-    """All tokens without their secrets, expired and revoked ones included."""
+    """List all tokens without their secrets, including expired and revoked ones."""
     require_service(services, caller, "admin.token.list")
     return models.TokenList.of(services.tokens.list())
 
 
 @router.delete("/tokens/{token_id}", status_code=NO_CONTENT)
 def revoke_token(token_id: UUID, caller: CallerOf, services: ServicesOf) -> Response:
-    """Make a token invalid at once."""
+    """Revoke a token at once."""
     require_service(services, caller, "admin.token.revoke", f"token {token_id}")
     services.tokens.revoke(token_id)
     return Response(status_code=NO_CONTENT)
@@ -127,49 +127,49 @@ def revoke_token(token_id: UUID, caller: CallerOf, services: ServicesOf) -> Resp
 
 @router.get("/master-keys")
 def list_master_keys(caller: CallerOf, services: ServicesOf) -> MasterKeyList:
-    """The master keys of the local KMS."""
+    """List the master keys of the local KMS."""
     require_service(services, caller, "admin.master-key.list")
     return MasterKeyList.of(_local(services).list_master_keys())
 
 
 @router.post("/master-keys")
 def create_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
-    """Make a master key in the local KMS."""
+    """Create a master key in the local KMS."""
     require_service(services, caller, "admin.master-key.create", f"key {body.id}")
     return MasterKeyAnswer.of(_local(services).create_master_key(body.id))
 
 
 @router.post("/master-keys/disable")
 def disable_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
-    """Make a master key of the local KMS unusable, and with it every key it wraps."""
+    """Disable a master key of the local KMS, and with it every key that it wraps."""
     require_service(services, caller, "admin.master-key.disable", f"key {body.id}")
     return MasterKeyAnswer.of(_local(services).disable_master_key(body.id))
 
 
 @router.post("/master-keys/enable")
 def enable_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
-    """Make a master key of the local KMS usable again."""
+    """Enable a disabled master key of the local KMS."""
     require_service(services, caller, "admin.master-key.enable", f"key {body.id}")
     return MasterKeyAnswer.of(_local(services).enable_master_key(body.id))
 
 
 @router.post("/master-keys/rotate")
 def rotate_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
-    """Give a master key of the local KMS a new version; keys stay under the version that wraps them."""
+    """Create a new version of a local master key; wrapped keys stay under their version."""
     require_service(services, caller, "admin.master-key.rotate", f"key {body.id}")
     return MasterKeyAnswer.of(_local(services).rotate_master_key(body.id))
 
 
 @router.post("/master-keys/rewrap")
 def rewrap_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterRewrapped:
-    """Bring every key under the newest version of its master key, in whatever KMS that is."""
+    """Rewrap every key of a master key under its newest version, in any KMS."""
     require_service(services, caller, "admin.master-key.rewrap", f"key {body.id}")
     return MasterRewrapped.of(services.master_keys.rewrap(body.id))
 
 
 @router.post("/sweep")
 def clean_up(caller: CallerOf, services: ServicesOf) -> models.CleanUpDone:
-    """Delete what expired writes and purges left, and destroy the keys whose waiting time is over."""
+    """Delete files of expired writes and purges, and destroy keys whose waiting time is over."""
     require_service(services, caller, "admin.sweep")
     services.lifecycle.clean_up()
     return models.CleanUpDone(

@@ -1,8 +1,7 @@
-"""Administration of tables: what governs them, their properties, and their seals.
+"""Administers tables: governed properties, other properties, and seals.
 
-What a table's policies can authorize is authorized by them, as everywhere: to look (SELECT, UPDATE or
-ALTER), to change properties (ALTER, and whatever the change itself needs), to adopt, reseal,
-restore and register.
+The table's policies authorize each operation: to look (SELECT, UPDATE or ALTER), to change properties (ALTER,
+and what the change itself needs), to adopt, reseal, restore and register.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ router = APIRouter(
 def show_table(
     namespace: str, table: str, response: Response, caller: CallerOf, services: ServicesOf
 ) -> GovernedAnswer:
-    """What governs a table, and the state of its seal: SELECT, UPDATE or ALTER on it."""
+    """Show a table's governed state and seal: SELECT, UPDATE or ALTER on it."""
     return _answer(services, services.access.load(caller, table_from_path(namespace, table)), response)
 
 
@@ -57,7 +56,7 @@ def change_table(
 ) -> GovernedAnswer:
     """Set and remove properties: ALTER on the table, and what each new location and key needs.
 
-    `force` narrows the allowed list although live snapshots then cannot be read any more.
+    `force` narrows the allowed list even if live snapshots become unreadable.
     """
     name = table_from_path(namespace, table)
     updates = _updates(body, str(name))
@@ -70,7 +69,7 @@ def change_table(
 
 @router.get(f"{_TABLE}/regimes")
 def show_epochs(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> EpochsAnswer:
-    """What is left of a table's earlier encryption: UPDATE or ALTER on it."""
+    """Show files of a table's earlier encryption epochs: UPDATE or ALTER on it."""
     return EpochsAnswer.of(services.old_epochs.report(caller, table_from_path(namespace, table)))
 
 
@@ -78,7 +77,7 @@ def show_epochs(namespace: str, table: str, caller: CallerOf, services: Services
 def forbid_old_epochs(
     namespace: str, table: str, body: NoOptions, caller: CallerOf, services: ServicesOf, metrics: MetricsOf
 ) -> EpochsAnswer:
-    """Let no file of an old epoch be read any more, if none is left: ALTER on the table."""
+    """Forbid reading files of old epochs, if none is left: ALTER on the table."""
     report = services.old_epochs.forbid(caller, table_from_path(namespace, table))
     metrics.committed("commit")
     return EpochsAnswer.of(report)
@@ -88,7 +87,7 @@ def forbid_old_epochs(
 def adopt(
     namespace: str, table: str, response: Response, caller: CallerOf, services: ServicesOf
 ) -> GovernedAnswer:
-    """Govern a table that another catalog made in the same pointer store; rights as for registering it."""
+    """Govern a table of another catalog in the same pointer store; permissions as for registering it."""
     return _answer(services, services.registration.adopt(caller, table_from_path(namespace, table)), response)
 
 
@@ -96,7 +95,7 @@ def adopt(
 def reseal(
     namespace: str, table: str, response: Response, caller: CallerOf, services: ServicesOf
 ) -> GovernedAnswer:
-    """Check metadata that came behind the catalog's back as a whole, and seal it: ALTER on the table."""
+    """Check and seal metadata that was committed outside of the catalog: ALTER on the table."""
     return _answer(
         services, services.registration.reseal(caller, table_from_path(namespace, table)), response
     )
@@ -111,7 +110,7 @@ def clean_up(
     services: ServicesOf,
     progress: ProgressOf,
 ) -> CleanUpAnswer:
-    """List files below the table's location that nothing names, and remove them if asked: ALTER and DROP."""
+    """List files below the table's location that nothing references; remove them if asked: ALTER and DROP."""
     name = table_from_path(namespace, table)
     garbage = services.garbage.collect(caller, name, remove=body.remove, progress=progress)
     return CleanUpAnswer.of(garbage, body.max_files)
@@ -121,7 +120,7 @@ def clean_up(
 def restore(
     namespace: str, table: str, response: Response, caller: CallerOf, services: ServicesOf
 ) -> GovernedAnswer:
-    """Put the pointer back on the metadata that was sealed last: ALTER on the table."""
+    """Move the pointer back to the metadata that was sealed last: ALTER on the table."""
     return _answer(
         services, services.registration.restore(caller, table_from_path(namespace, table)), response
     )
@@ -131,7 +130,7 @@ def restore(
 def register(
     namespace: str, table: str, body: RegisterBody, response: Response, caller: CallerOf, services: ServicesOf
 ) -> GovernedAnswer:
-    """Take over a table from its metadata.json: CREATE on the name, RWStorage on where it lies."""
+    """Register a table from its metadata.json: CREATE on the name, RWStorage on its location."""
     name = table_from_path(namespace, table)
     return _answer(services, services.registration.register(caller, name, body.metadata_location), response)
 

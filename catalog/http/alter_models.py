@@ -1,4 +1,4 @@
-"""The body of `/engine/v1/tables/{namespace}/{table}/alter`: one model an action."""
+"""The body of `/engine/v1/tables/{namespace}/{table}/alter`: one model per action."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TypeJson = Annotated[Any, Field(description="A type in Iceberg's JSON form; its 
 
 
 class After(OwnBody):
-    """Behind a sibling."""
+    """A position after another field of the same struct."""
 
     after: Name
 
@@ -28,7 +28,7 @@ Position = Literal["first"] | After | None
 
 
 class AddColumn(OwnBody):
-    """A new column."""
+    """Add a column."""
 
     action: Literal["add-column"]
     path: ColumnPath
@@ -38,103 +38,103 @@ class AddColumn(OwnBody):
     position: Position = None
 
     def to_change(self) -> alter.Change:
-        """As the catalog takes it."""
+        """Convert the action to a change."""
         return schema_changes.AddColumn(
             tuple(self.path), _type(self.type), self.required, self.doc, _position(self.position)
         )
 
 
 class RenameColumn(OwnBody):
-    """Another name for a column."""
+    """Rename a column."""
 
     action: Literal["rename-column"]
     path: ColumnPath
     name: Name
 
     def to_change(self) -> alter.Change:
-        """As the catalog takes it."""
+        """Convert the action to a change."""
         return schema_changes.RenameColumn(tuple(self.path), self.name)
 
 
 class DropColumn(OwnBody):
-    """A column goes."""
+    """Drop a column."""
 
     action: Literal["drop-column"]
     path: ColumnPath
     if_exists: bool = False
 
     def to_change(self) -> alter.Change:
-        """As the catalog takes it."""
+        """Convert the action to a change."""
         return schema_changes.DropColumn(tuple(self.path), self.if_exists)
 
 
 class UpdateType(OwnBody):
-    """A wider type."""
+    """Widen the type of a column."""
 
     action: Literal["update-type"]
     path: ColumnPath
     type: TypeJson
 
     def to_change(self) -> alter.Change:
-        """As the catalog takes it."""
+        """Convert the action to a change."""
         return schema_changes.UpdateType(tuple(self.path), _type(self.type))
 
 
 class UpdateDoc(OwnBody):
-    """Another comment."""
+    """Change the comment of a column."""
 
     action: Literal["update-doc"]
     path: ColumnPath
     doc: str
 
     def to_change(self) -> alter.Change:
-        """As the catalog takes it."""
+        """Convert the action to a change."""
         return schema_changes.UpdateDoc(tuple(self.path), self.doc)
 
 
 class MakeOptional(OwnBody):
-    """A required column may be null."""
+    """Make a required column optional."""
 
     action: Literal["make-optional"]
     path: ColumnPath
 
     def to_change(self) -> alter.Change:
-        """As the catalog takes it."""
+        """Convert the action to a change."""
         return schema_changes.MakeOptional(tuple(self.path))
 
 
 class MoveColumn(OwnBody):
-    """Another place among its siblings."""
+    """Move a column to another position in its struct."""
 
     action: Literal["move-column"]
     path: ColumnPath
     position: Position
 
     def to_change(self) -> alter.Change:
-        """As the catalog takes it."""
+        """Convert the action to a change."""
         return schema_changes.MoveColumn(tuple(self.path), _position(self.position))
 
 
 class SetProperty(OwnBody):
-    """A property gets a value."""
+    """Set a property."""
 
     action: Literal["set-property"]
     name: str
     value: str
 
     def to_change(self) -> alter.Change:
-        """As the catalog takes it."""
+        """Convert the action to a change."""
         return alter.SetProperty(self.name, self.value)
 
 
 class RemoveProperty(OwnBody):
-    """A property goes."""
+    """Remove a property."""
 
     action: Literal["remove-property"]
     name: str
 
     def to_change(self) -> alter.Change:
-        """As the catalog takes it."""
+        """Convert the action to a change."""
         return alter.RemoveProperty(self.name)
 
 
@@ -153,15 +153,15 @@ Change = Annotated[
 
 
 class AlterBody(OwnBody):
-    """What to change, in order."""
+    """The changes to make, in order."""
 
     changes: Annotated[list[Change], Field(min_length=1, max_length=_MAX_CHANGES)]
 
     def to_changes(self) -> list[alter.Change]:
-        """As the catalog takes them.
+        """Convert the body to changes.
 
         Raises:
-            RequestInvalid: a type that is none of Iceberg's.
+            RequestInvalid: a type is not an Iceberg type.
         """
         return [each.to_change() for each in self.changes]
 

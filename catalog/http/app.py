@@ -1,15 +1,14 @@
 """The service as an ASGI application.
 
     /v1          Iceberg REST, for standard clients
-    /engine/v1   what engines call
+    /engine/v1   the engine API
     /admin/v1    administration
-    /kms/v1      Hadoop's KMS protocol, if the settings say so
-    /healthz     whether the service and its database answer; the one operation without a token
+    /kms/v1      Hadoop's KMS protocol, if enabled in the settings
+    /healthz     whether the service and its database answer; the only operation without a token
     /metrics     counters, for every user with a valid token
-    /openapi.json  the description of all of it, for every user with a valid token
+    /openapi.json  the description of all APIs, for every user with a valid token
 
-Endpoints are synchronous and run in a pool of threads, since what they do is mostly waiting for the
-database and storage.
+Endpoints are synchronous and run in a thread pool, because they mostly wait for the database and storage.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from catalog.http.routing import Bodies, GuardedRoute
 from catalog.service.services import Services
 from policy.errors import StateUnavailable
 
-#: The framework would hand bodies and messages of exceptions to whatever the environment configures.
+#: The framework would send bodies and exception messages to any service that the environment configures.
 _NO_TELEMETRY: Final[TelemetryConfig] = {
     "tracing": False,
     "metrics": False,
@@ -66,11 +65,11 @@ service_router: Final = APIRouter(
 
 
 class Health(Answer):
-    """The service answers.
+    """The health of the service.
 
     Attributes:
-        status: ``degraded`` if an operator must look at it.
-        problems: what there is to look at; none if all is well.
+        status: ``degraded`` if an operator has to act.
+        problems: the problems; empty if there are none.
     """
 
     status: Literal["ok", "degraded"]
@@ -79,9 +78,9 @@ class Health(Answer):
 
 @open_router.get("/healthz", responses={503: ERRORS[503]}, response_model_exclude_defaults=True)
 def healthz(services: ServicesOf) -> Health:
-    """Whether the service and its database answer, and whether it decides; needs no token.
+    """Report whether the service and its database answer, and whether it decides requests; needs no token.
 
-    It is 503 where no request would be decided: the host's clock is off, or the policies are too old.
+    The status is 503 if no request would be decided: the host's clock is wrong, or the policies are too old.
     """
     with read(services.engine) as connection:
         connection.execute(select(literal(1)))
@@ -101,9 +100,9 @@ def healthz(services: ServicesOf) -> Health:
     responses={200: {"description": "Prometheus' text format.", "content": {"text/plain": {}}}},
 )
 def show_metrics(metrics: MetricsOf, services: ServicesOf) -> Response:
-    """Counters and states of the process: any valid token. They name no table, user or path."""
+    """Show counters and states of the process: any valid token. They name no table, user or path."""
     with suppress(StateUnavailable):
-        # Looks for newer policies if it is time to, so that a process without other work is told of them.
+        # Loads newer policies if due, so that an idle process reports them too.
         services.policies.current()
     text = metrics.render() + metrics.render_states(services.policies, services.clock, services.replicas)
     return Response(text + metrics.render_kms(services.kms_calls), media_type=CONTENT_TYPE)
@@ -111,18 +110,18 @@ def show_metrics(metrics: MetricsOf, services: ServicesOf) -> Response:
 
 @service_router.get("/openapi.json", include_in_schema=False)
 def describe(request: Request) -> JSONResponse:
-    """The description of the interface: any valid token."""
+    """Show the OpenAPI description: any valid token."""
     return JSONResponse(request.app.openapi())
 
 
 def create_app(services: Services) -> FastAPI:
-    """The service over an open catalog.
+    """Create the service for an open catalog.
 
     Args:
         services: the open catalog; the caller closes it afterwards.
     """
     metrics = Metrics()
-    # The framework would serve the description without a token, and pages with scripts from elsewhere.
+    # The framework would serve the description without a token, and pages with scripts of other servers.
     app = FastAPI(
         title="Lakewarden",
         version=version("lakewarden"),
@@ -130,7 +129,7 @@ def create_app(services: Services) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         telemetry=_NO_TELEMETRY,
-        # A client that follows a redirect could send its token elsewhere.
+        # A client that follows a redirect could send its token to another server.
         redirect_slashes=False,
     )
     app.state.services = services
@@ -162,7 +161,7 @@ def create_app(services: Services) -> FastAPI:
 
 
 def served_endpoints() -> Iterator[str]:
-    """The Iceberg operations that are served, as `/v1/config` names them."""
+    """Return the Iceberg operations that are served, as `/v1/config` lists them."""
     for router in _ICEBERG:
         for route in router.routes:
             assert isinstance(route, GuardedRoute)

@@ -1,17 +1,17 @@
-"""Authenticates requests, from their headers alone.
+"""Authenticates requests by their headers alone.
 
 - Every operation but `/healthz` needs `Authorization: Bearer <user token>`.
-- `/engine/v1` and `/v1` also take the signature of an engine that acts for the user
-  (`catalog.crypto.request_signatures`). The engine needs `engine:act` on its
-  own name. Without a signature, the caller is the user's own process.
-- To register the key that it signs with, an engine sends its own token as the bearer token, once.
-- A header given twice is refused: two readers could take a different one.
-- The caller is known before a byte of the body is read. A signature covers the digest of the body, which is
-  compared as soon as the body has been read and before it is parsed (`catalog.http.routing`).
-- A reusable token can be read by users who run code in its engine. So its keys are refused as long as a
-  policy grants `engine:code` on that engine to anyone.
-- Tokens are never logged and never taken from the address. Refused requests are recorded with the address
-  that they come from.
+- `/engine/v1` and `/v1` also accept the signature of an engine that acts for the user
+  (`catalog.crypto.request_signatures`). The engine needs `engine:act` on its own name. Without a signature,
+  the caller is the user's own process.
+- To register its signing key, an engine sends its own token as the bearer token, once.
+- A header that is given twice is refused: two readers could use different values.
+- The caller is known before the body is read. A signature covers the digest of the body, which is compared
+  after the body was read and before it is parsed (`catalog.http.routing`).
+- Users who run code in an engine can read its reusable token. So keys that were registered with such a token
+  are refused while a policy grants `engine:code` on that engine to any user.
+- Tokens are never logged and never read from the URL. Refused requests are recorded with their network
+  address.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from policy.privileges.operations import On, required
 _BEARER: Final = "bearer"
 _HINT: Final = "Send `Authorization: Bearer <token>`; an administrator issues tokens."
 _SIGNATURE_HEADERS: Final = (SIGNATURE_INPUT, SIGNATURE, CONTENT_DIGEST)
-#: Carried an engine's token with each request once.
+#: Former header with an engine's token.
 _FORMER_HEADER: Final = "Lakewarden-Engine-Token"
 
-#: Is told what is being done, how far, and of how much.
+#: Called with the current step, the amount done, and the total amount.
 Progress: TypeAlias = Callable[[str, int, int | None], None]
 
-#: For the description of the interface; `authenticated` is what checks.
+#: Only for the OpenAPI description; `authenticated` does the checks.
 USER_SCHEME: Final = HTTPBearer(scheme_name="user token", auto_error=False)
 ENGINE_SCHEME: Final = APIKeyHeader(name=SIGNATURE, scheme_name="engine signature", auto_error=False)
 BOOTSTRAP_SCHEME: Final = HTTPBearer(scheme_name="engine token", auto_error=False)
@@ -61,10 +61,10 @@ BOOTSTRAP_SCHEME: Final = HTTPBearer(scheme_name="engine token", auto_error=Fals
 
 @dataclass(frozen=True, slots=True)
 class Authenticated:
-    """The caller, and what its signature says of the body.
+    """The caller, and the body digest of its signature.
 
     Attributes:
-        caller: who calls.
+        caller: the authenticated caller.
         body_sha256: the SHA-256 that the body must have; None for a request that is not signed.
     """
 
@@ -73,7 +73,7 @@ class Authenticated:
 
 
 def authenticated(request: Request, services: Services, address: str, *, engines: bool) -> Authenticated:
-    """Who calls; see the module.
+    """Authenticate the caller of a request; see the module.
 
     Args:
         request: its body is not read.
@@ -101,7 +101,7 @@ def authenticated(request: Request, services: Services, address: str, *, engines
 
 
 def bootstrapping(request: Request, services: Services, address: str) -> tuple[Caller, TokenInfo]:
-    """The engine that comes to register its key, and its token; errors as in `authenticated`."""
+    """Authenticate an engine that registers its key; return it and its token. Errors: `authenticated`."""
     request_id = request_id_of(request)
     try:
         token = services.engine_keys.bootstrap(_bearer(request.headers))
@@ -116,7 +116,7 @@ def bootstrapping(request: Request, services: Services, address: str) -> tuple[C
 def _require_acting(services: Services, engine: SigningEngine, request_id: str) -> None:
     """Refuse an engine that is not allowed to act for users.
 
-    What is granted to it is on record with what it asks for: each record names the engine.
+    Granted checks are recorded with the operation: each record names the engine.
     """
     principal = engine.principal
     acting, on = Caller(principal, principal, request_id), On.engine(principal, principal.name)
@@ -141,7 +141,7 @@ def _bearer(headers: Headers) -> str:
 
 
 def _signed(request: Request) -> tuple[RequestSignature, SignedRequest] | None:
-    """The signature of a request and what it has to cover; None for a request without."""
+    """Return the signature of a request and the data that it covers; None for an unsigned request."""
     headers, scope = request.headers, request.scope
     if _FORMER_HEADER in headers:
         raise refused(f"{_FORMER_HEADER} is no longer accepted: engines sign their requests.")
@@ -183,7 +183,7 @@ async def _caller(request: Request) -> Caller:
 
 
 def silent(_what: str, _done: int, _total: int | None) -> None:
-    """No client of the service waits for progress; a command in this process does."""
+    """Ignore progress: no client of the service waits for it, only commands in this process do."""
 
 
 async def _progress() -> Progress:
@@ -196,7 +196,7 @@ async def _bootstrap(request: Request) -> TokenInfo:
 
 
 def request_id_of(request: Request) -> str:
-    """The id under which this request is logged and audited."""
+    """Return the id under which the request is logged and audited."""
     request_id: str = getattr(request.state, REQUEST_ID_STATE)
     return request_id
 

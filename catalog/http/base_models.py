@@ -1,8 +1,8 @@
-"""The models that every body and answer is made of.
+"""Base models of all bodies and answers.
 
-Our own bodies (`/engine/v1`, `/admin/v1`) refuse fields that they do not know. Iceberg's let unknown fields
-pass, since the specification adds some from version to version; what would change the meaning of a request
-and is not supported is refused by name.
+Our own bodies (`/engine/v1`, `/admin/v1`) refuse unknown fields. Iceberg's bodies accept them, because new
+versions of the specification add fields. Unsupported fields that change the meaning of a request are refused
+by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class IcebergBody(BaseModel):
 
 
 class OwnBody(BaseModel):
-    """A body of ours; names have dashes, as in Iceberg's."""
+    """A body of `/engine/v1` or `/admin/v1`; names have dashes, as in Iceberg's."""
 
     model_config = ConfigDict(frozen=True, alias_generator=_dashed, extra="forbid", hide_input_in_errors=True)
 

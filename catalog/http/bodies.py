@@ -1,7 +1,7 @@
-"""The way from the Iceberg parts of a request to pyiceberg's models.
+"""Converts the Iceberg parts of a request to pyiceberg's models.
 
-pyiceberg's validators run on raw dictionaries and stumble over what they do not expect. `iceberg_part` is the
-one place where that becomes an error of ours.
+pyiceberg's validators run on raw dictionaries and raise various exceptions for unexpected input.
+`iceberg_part` is the only place that converts them to an error of ours.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from policy.errors import LakewardenError, RequestInvalid
 
 T = TypeVar("T")
 
-#: What joins the levels of a namespace in a path (Iceberg REST specification, parameter "namespace").
+#: Separates the levels of a namespace in a path (Iceberg REST specification, parameter "namespace").
 LEVEL_SEPARATOR: Final = "\x1f"
 _MAX_PARTS: Final = 100_000
 _PROBLEM_LENGTH: Final = 300
 
 
 def namespace_from_path(text: str) -> Namespace:
-    """A namespace as a path names it.
+    """Parse the namespace in a path.
 
     Raises:
         RequestInvalid: a level that is not a name.
@@ -39,7 +39,7 @@ def namespace_from_path(text: str) -> Namespace:
 
 
 def table_from_path(namespace: str, table: str) -> TableName:
-    """A table as a path names it.
+    """Parse the table name in a path.
 
     Raises:
         RequestInvalid: a level or the table is not a name.
@@ -48,15 +48,15 @@ def table_from_path(namespace: str, table: str) -> TableName:
 
 
 def iceberg_part(parse: Callable[[Any], T], value: object, what: str) -> T:
-    """A part of a body as pyiceberg's model.
+    """Convert a part of a body to pyiceberg's model.
 
     Args:
         parse: makes the model.
         value: parsed JSON.
-        what: what it is, for the message: ``schema``.
+        what: kind of part, for the message: ``schema``.
 
     Raises:
-        RequestInvalid: it does not make one.
+        RequestInvalid: the part is not valid.
     """
     try:
         return parse(value)
@@ -76,27 +76,27 @@ def iceberg_part(parse: Callable[[Any], T], value: object, what: str) -> T:
 
 
 def schema_of(value: dict[str, Any]) -> Schema:
-    """A schema."""
+    """Convert a schema."""
     return iceberg_part(Schema.model_validate, value, "schema")
 
 
 def partition_spec_of(value: dict[str, Any]) -> PartitionSpec:
-    """A partition spec."""
+    """Convert a partition spec."""
     return iceberg_part(PartitionSpec.model_validate, value, "partition spec")
 
 
 def sort_order_of(value: dict[str, Any]) -> SortOrder:
-    """A sort order."""
+    """Convert a sort order."""
     return iceberg_part(SortOrder.model_validate, value, "sort order")
 
 
 def requirements_of(values: list[dict[str, Any]]) -> list[TableRequirement]:
-    """The requirements of a commit."""
+    """Convert the requirements of a commit."""
     return _parts(_requirement().validate_python, values, "table requirement")
 
 
 def updates_of(values: list[dict[str, Any]]) -> list[TableUpdate]:
-    """The updates of a commit."""
+    """Convert the updates of a commit."""
     return _parts(_update().validate_python, values, "table update")
 
 

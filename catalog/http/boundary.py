@@ -1,12 +1,11 @@
-"""The outermost layer: what holds for every request before a route is chosen, and after it has answered.
+"""The outermost middleware: path decoding, request ids and the request log.
 
-- A path is decoded once, here, from its raw bytes. What could be decoded in two ways is refused: a broken
-  escape, bytes that are not UTF-8, an encoded slash or backslash (no name holds one), NUL.
-- Every answer carries the id of its request: the client's, if it is well-formed, or a new one.
-- Each request is one line of the log. Lines of requests without a valid token are limited, so that a flood of
+- A path is decoded once, here, from its raw bytes. A path that could be decoded in two ways is refused: a
+  broken escape, bytes that are not UTF-8, an encoded slash or backslash (no name has one), NUL.
+- Every answer has the id of its request: the client's, if it is well-formed, or a new one.
+- Each request is one line in the log. Lines of requests without a valid token are limited, so that a flood of
   them does not fill the disk.
-- An error that nobody foresaw is logged by type and place. Its message is not, since it may repeat a
-  secret.
+- An unexpected error is logged by type and place. Its message is not logged, because it can contain a secret.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _log: Final = logging.getLogger("lakewarden.http")
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _REFUSED_ESCAPE: Final = re.compile(rb"%(?:2[fF]|5[cC]|00)")
-#: Lines in a minute of requests without a valid token.
+#: Log lines per minute for requests without a valid token.
 _STRANGERS_A_MINUTE: Final = 120
 _NO_ROUTE: Final = "none"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -49,8 +48,8 @@ class Boundary:
     """ASGI middleware; see the module.
 
     Args:
-        app: what answers the requests.
-        metrics: where requests are counted.
+        app: the application behind this middleware.
+        metrics: counts requests.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -106,7 +105,7 @@ class Boundary:
 
 
 class _Answer:
-    """Puts the request id into the answer, and remembers its status."""
+    """Adds the request id to the answer, and records its status."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
@@ -124,7 +123,7 @@ class _Answer:
 
 
 def decoded_path(raw: bytes) -> str:
-    """A path, decoded once.
+    """Decode a path once.
 
     Raises:
         RequestInvalid: it could be decoded in two ways.
@@ -160,7 +159,7 @@ def _request_id(headers: Headers) -> str:
 
 
 def _about(state: Mapping[str, Any], error: LakewardenError | None) -> dict[str, Value]:
-    """For whom a request is, what it asks for, and the rule that refused it."""
+    """Return principal, engine, action, resource and refusing rule of a request, for its log line."""
     caller: Caller | None = state.get("caller")
     outcome: Outcome | None = state.get(OUTCOME_STATE)
     action, resource = (outcome.about if outcome else None) or (None, None)
@@ -174,7 +173,7 @@ def _about(state: Mapping[str, Any], error: LakewardenError | None) -> dict[str,
 
 
 def _outcome(status: int, error: LakewardenError | None) -> str:
-    """What became of a request."""
+    """Return the result of a request, for its log line."""
     if isinstance(error, CommitStateUnknown):
         return "unknown"
     return "granted" if status < 400 else "refused" if status < 500 else "failed"

@@ -1,4 +1,4 @@
-"""Puts the outcome of each request on record before it is answered; see `catalog.audit.outcomes`."""
+"""Records the outcome of each request before it is answered; see `catalog.audit.outcomes`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ OUTCOME_STATE: Final = "outcome"
 
 
 async def closed(request: Request, outcome: Outcome, run: Callable[[], Awaitable[Response]]) -> Response:
-    """Carry out a request whose caller is known, and put on record what became of it.
+    """Run a request whose caller is known, and record its outcome.
 
     Args:
         request: the request.
-        outcome: what is known of it; the caller sees to it that it is followed.
-        run: carries it out.
+        outcome: its outcome so far; the caller must run this function inside of `following`.
+        run: runs the request.
 
     Raises:
-        StateUnavailable: it could not be recorded.
+        StateUnavailable: the outcome could not be recorded.
     """
     authorizer: Authorizer = request.app.state.services.authorizer
     caller: Caller = request.state.caller

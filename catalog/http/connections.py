@@ -1,17 +1,17 @@
-"""Limits what one connection, one address and all of them together can take of the service.
+"""Limits connections and request times: per connection, per address and in total.
 
-- A connection beyond `http.max_connections`, or beyond `http.max_connections_per_address`, is answered 503
-  and closed.
+- A connection beyond `http.max_connections`, or beyond `http.max_connections_per_address`, is answered with
+  503 and closed.
 - A request's head must arrive within `http.head_timeout_s`, its body within `http.body_timeout_s`. Both are
-  deadlines: bytes that drip in do not extend them. The answer is 408.
-- A connection without a request is closed after `http.idle_timeout_s`, one whose client does not take its
-  answer after `http.answer_timeout_s`.
+  deadlines: slow bytes do not extend them. The answer is 408.
+- A connection without a request is closed after `http.idle_timeout_s`. A connection whose client does not
+  read its answer is closed after `http.answer_timeout_s`.
 - A head that two readers could understand differently is refused with 400 (`BoundedParser`).
-- An answer that is sent before the request's body was read ends the connection. What still arrives is
-  discarded unparsed until the body's deadline, since a close with unread bytes would reset the connection
+- An answer that is sent before the request's body was read ends the connection. Bytes that still arrive are
+  discarded unparsed until the body's deadline, because a close with unread bytes would reset the connection
   and lose the answer.
 
-The parser is h11, the protocol uvicorn's; both only gain limits here. Everything runs on the event loop.
+The parser is h11, the protocol is uvicorn's; both only get limits here. Everything runs on the event loop.
 
 Source: RFC 9112, sections 3.2 (request target), 6.1 and 6.3 (framing), 9.3.2 (pipelining), 9.6 (closing).
 """
@@ -37,35 +37,37 @@ from catalog.http.metrics import Metrics
 from catalog.settings.catalog import HttpSettings
 from policy.errors import LakewardenError, RequestInvalid
 
-#: Fields of a head; no client sends a fifth of it.
+#: Maximum number of fields in a head; clients send less than a fifth of it.
 MAX_FIELDS: Final = 100
-#: Bytes of a request target.
+#: Maximum bytes of a request target.
 MAX_TARGET: Final = 8 * 1024
-#: Pieces in which a body can arrive: some, and one more for so many bytes. Each costs the parser a round.
+#: Maximum number of pieces of a body: a base number, and one more per so many bytes. The parser runs per
+#: piece.
 _FREE_PIECES: Final = 4096
 _PIECE_BYTES: Final = 256
-#: Refused connections that wait for their client to read the answer; beyond that they are just closed.
+#: Maximum number of refused connections that wait for their client to read the answer; others are closed at
+#: once.
 MAX_LEAVING: Final = 64
 _LEAVE_S: Final = 1.0
 _QUIET_S: Final = 60.0
 _UNKNOWN: Final = "unknown"
-#: What continues the field of the line before.
+#: Characters at the start of a line that continue the field of the line before.
 _FOLDED: Final = (b" ", b"\t")
 _VERSIONS: Final = frozenset({b"1.0", b"1.1"})
 
 _log: Final = logging.getLogger("lakewarden.http.connections")
-#: uvicorn logs every malformed request; a flood of them would fill the disk. They are counted instead.
+#: uvicorn logs every malformed request, and a flood of them would fill the disk. They are counted instead.
 _uvicorns_log: Final = logging.getLogger("uvicorn.lakewarden")
 _uvicorns_log.setLevel(logging.ERROR)
 
 
 class Connections:
-    """Counts connections, in total and by address, and what was refused.
+    """Counts connections, in total and by address, and refusals.
 
     Args:
         http: the limits.
-        metrics: where open and refused connections are counted.
-        seconds: a clock that only goes forward.
+        metrics: counts open and refused connections.
+        seconds: a monotonic clock.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class Connections:
         self._logged_at = -_QUIET_S
 
     def enter(self, address: str) -> TooManyConnections | None:
-        """Count a connection; one too many is not counted, and the error to answer is returned."""
+        """Count a connection. Beyond a limit, it is not counted, and the error to answer is returned."""
         if self._open.total() >= self.http.max_connections:
             return _too_many("connections", f"{self.http.max_connections} connections", "max_connections")
         if self._open[address] >= self.http.max_connections_per_address:
@@ -91,14 +93,14 @@ class Connections:
         return None
 
     def leave(self, address: str) -> None:
-        """A connection that was counted is closed."""
+        """Stop counting a connection that was closed."""
         self._open[address] -= 1
         if not self._open[address]:
             del self._open[address]
         self._metrics.connections(self._open.total())
 
     def refused(self, rule: str) -> None:
-        """Count a connection or request that a limit ended; a flood of them is one line a minute."""
+        """Count a connection or request that a limit ended; a flood of them is logged once a minute."""
         self._metrics.connection_refused(rule)
         self._unlogged[rule] += 1
         if self._seconds() - self._logged_at >= _QUIET_S:
@@ -108,7 +110,7 @@ class Connections:
             self._unlogged.clear()
 
     def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Handle what the event loop reports: failures to accept are counted, all others logged by it."""
+        """Handle errors of the event loop: failures to accept are counted, others logged by the loop."""
         if isinstance(context.get("exception"), OSError) and "accept" in str(context.get("message")):
             self.refused("accept")
         else:
@@ -116,22 +118,22 @@ class Connections:
 
 
 def protocol_of(connections: Connections) -> type[asyncio.Protocol]:
-    """What uvicorn makes of each connection."""
+    """Return the factory of uvicorn's protocol for connections."""
     return cast("type[asyncio.Protocol]", partial(BoundedProtocol, connections=connections))
 
 
 class _StrictLines(ReceiveBuffer):
-    """h11's buffer, which takes CRLF alone for the end of a line of a head or trailer, and of a field.
+    """h11's buffer, with CRLF as the only line end in heads and trailers, and without folded fields.
 
-    A proxy that takes a bare LF for a part of a value would see other fields, and so would one that takes a
-    folded line for a field of its own (RFC 9112, sections 2.2 and 5.2).
+    A proxy that accepts a bare LF in a value would see other fields. So would a proxy that takes a folded
+    line as a field of its own (RFC 9112, sections 2.2 and 5.2).
     """
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
         """See h11.
 
         Raises:
-            h11.RemoteProtocolError: a line ends otherwise.
+            h11.RemoteProtocolError: a line has another end.
         """
         before = len(self)
         lines = super().maybe_extract_lines()
@@ -143,10 +145,10 @@ class _StrictLines(ReceiveBuffer):
 
 
 class BoundedParser(h11.Connection):
-    """h11's parser of one connection, which refuses what is too large or ambiguous.
+    """h11's parser of one connection; it refuses heads and bodies that are too large or ambiguous.
 
     Args:
-        max_head_bytes: of the request line and all fields.
+        max_head_bytes: maximum size of the request line and all fields.
         on_head: called when a head was read.
         on_body: called when a body was read to its end.
     """
@@ -158,16 +160,16 @@ class BoundedParser(h11.Connection):
         self._on_head = on_head
         self._on_body = on_body
         self._pieces = self._body_bytes = 0
-        #: What is wrong, once `next_event` raised.
+        #: The problem, after `next_event` raised.
         self.problem: LakewardenError | None = None
-        #: Whether an answer said that the connection ends with it.
+        #: Whether an answer announced the end of the connection.
         self.is_ending = False
 
     def next_event(self) -> Any:
         """See h11.
 
         Raises:
-            h11.RemoteProtocolError: the request is refused; `problem` says why.
+            h11.RemoteProtocolError: the request is refused; `problem` has the reason.
         """
         try:
             event = super().next_event()
@@ -181,11 +183,11 @@ class BoundedParser(h11.Connection):
         return event
 
     def send(self, event: Any) -> Any:
-        """See h11; an answer before the end of the body says that the connection ends with it.
+        """See h11. An answer before the end of the body announces the end of the connection.
 
-        h11 is not told: it would close at once, and what the client still sends would reset the connection
-        before the answer is read (RFC 9112, section 9.6). A client that is not told sends its next request
-        on a connection that is ending.
+        h11 itself does not get the announcement: it would close at once, and bytes that the client still
+        sends would reset the connection before the answer is read (RFC 9112, section 9.6). A client without
+        the announcement would send its next request on a connection that is ending.
         """
         data: bytes | None = super().send(event)
         if data is None or not isinstance(event, h11.Response) or self.their_state is not h11.SEND_BODY:
@@ -263,7 +265,8 @@ class BoundedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection, and expect a request."""
         super().connection_made(transport)
-        # Every byte that waits counts: closing waits for the last one, so a small rest would never end.
+        # Count every buffered byte: closing waits for the last one, so even a small rest can block it
+        # forever.
         transport.set_write_buffer_limits(high=0)
         self._address = self.client[0] if self.client else _UNKNOWN
         refusal = self._all.enter(self._address)
@@ -284,7 +287,7 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived, unless the answer is given already."""
+        """Parse the bytes, unless the answer is already given."""
         if self._discards:
             return
         if self._deadline is None and self.conn.their_state is h11.IDLE:
@@ -305,19 +308,19 @@ class BoundedProtocol(H11Protocol):
         self._refuse(self._parser.problem or _invalid("it cannot be parsed"))
 
     def pause_writing(self) -> None:
-        """The client does not read: it has some time to go on."""
+        """Start the answer's time-out: the client does not read."""
         super().pause_writing()
         self._answer_deadline = self.loop.call_later(self._limits.answer_timeout_s, self._answer_is_late)
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Stop the answer's time-out: the client reads again."""
         if self._answer_deadline is not None:
             self._answer_deadline.cancel()
             self._answer_deadline = None
         super().resume_writing()
 
     def _should_upgrade(self) -> bool:
-        """No other protocol is spoken here; a request to change to one is answered as it is."""
+        """Refuse other protocols; a request to upgrade is answered without the upgrade."""
         return False
 
     def _expect(self, seconds: float, otherwise: Callable[[], None]) -> None:
@@ -334,7 +337,7 @@ class BoundedProtocol(H11Protocol):
         self._expect(self._limits.body_timeout_s, self._body_is_late)
 
     def _body_was_read(self) -> None:
-        # Once an answer said that the connection ends, no request behind the body is taken.
+        # After an answer announced the end of the connection, no further request is read.
         if not self._parser.is_ending:
             self._reads_body = False
             self._expect_nothing()
@@ -350,7 +353,7 @@ class BoundedProtocol(H11Protocol):
         self.transport.abort()
 
     def _turn_away(self, refusal: TooManyConnections) -> None:
-        """Answer, and leave the client a moment to read it, unless too many are given that already."""
+        """Answer, and give the client time to read it, unless too many connections wait already."""
         self._refuse(refusal, close=False)
         self._is_leaving = self._all.leaving < MAX_LEAVING
         self._all.leaving += self._is_leaving
@@ -361,12 +364,12 @@ class BoundedProtocol(H11Protocol):
             self.transport.close()
 
     def _half_close(self) -> None:
-        """Send the end of the stream, and discard what still arrives."""
+        """Send the end of the stream, and discard bytes that still arrive."""
         self._discards = True
         self.transport.write_eof()
 
     def _refuse(self, error: LakewardenError, *, close: bool = True) -> None:
-        """Answer with an error in place of the application, and end the connection."""
+        """Answer with an error without calling the application, and end the connection."""
         self._expect_nothing()
         self._all.refused(error.rule or type(error).__name__)
         if self.cycle is not None:

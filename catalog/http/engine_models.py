@@ -36,7 +36,7 @@ class RegisterKey(OwnBody):
 
 
 class KeyRegistered(Answer):
-    """What signatures name the key by, and when it ends if it is not used."""
+    """The id that signatures use for the key, and when the key expires if it is not used."""
 
     key_id: UUID
     expires_at: datetime
@@ -54,7 +54,7 @@ class StageWrite(OwnBody):
 
 
 class PlanBody(OwnBody):
-    """What to plan; one of `snapshot-id`, `ref` and `as-of-ms` at the most, else the current snapshot."""
+    """The scan to plan; at most one of `snapshot-id`, `ref` and `as-of-ms`, else the current snapshot."""
 
     snapshot_id: Annotated[int, Field(ge=-_LONG, le=_LONG)] | None = None
     ref: str | None = None
@@ -67,7 +67,7 @@ class PlanBody(OwnBody):
     ] = None
 
     def to_request(self) -> ScanRequest:
-        """The planner's request.
+        """Convert the body to the planner's request.
 
         Raises:
             RequestInvalid, NotSupportedYet: the filter cannot be evaluated.
@@ -91,12 +91,12 @@ class FileKey(OwnBody):
     wrapped: Base64
 
     def to_key(self) -> WrittenKey:
-        """As the keyring takes it."""
+        """Convert the key to the keyring's form."""
         return WrittenKey(KeyLabel(self.key_name, tuple(self.field_ids)), self.wrapped)
 
 
 class AddedFile(OwnBody):
-    """A data file that was written; statistics are by field id, bounds in Iceberg's single-value bytes."""
+    """A new data file; statistics are by field id, bounds in Iceberg's single-value bytes."""
 
     path: str
     file_format: str
@@ -118,7 +118,7 @@ class AddedFile(OwnBody):
     footer_sha256: Base64 | None = None
 
     def to_file(self) -> NewFile:
-        """As a write takes it."""
+        """Convert the file to a write's form."""
         return NewFile(
             path=self.path,
             file_format=self.file_format,
@@ -142,7 +142,7 @@ class AddedFile(OwnBody):
 
 
 class CommitWrite(OwnBody):
-    """The files of a write."""
+    """The files of a write to commit."""
 
     operation: Literal["append", "overwrite", "replace"]
     added: list[AddedFile] = Field(default_factory=list)
@@ -153,7 +153,7 @@ class CommitWrite(OwnBody):
     schema_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
 
     def to_commit(self) -> FileCommit:
-        """As a write takes it."""
+        """Convert the body to a commit."""
         return FileCommit(
             operation=self.operation,
             added=tuple(file.to_file() for file in self.added),
@@ -166,14 +166,14 @@ class CommitWrite(OwnBody):
 
 
 class TransportKeyAnswer(Answer):
-    """A transport key; `key` is a secret, to be kept in memory and sent on under encryption only."""
+    """A transport key; `key` is a secret: keep it in memory, and send it only encrypted."""
 
     id: str
     key: Annotated[str, Field(repr=False)]
 
     @classmethod
     def of(cls, transport: TransportKey) -> TransportKeyAnswer:
-        """Id and key in base64."""
+        """Encode id and key in base64."""
         return cls(
             id=base64.b64encode(transport.id).decode("ascii"),
             key=base64.b64encode(transport.key.reveal()).decode("ascii"),
@@ -181,16 +181,16 @@ class TransportKeyAnswer(Answer):
 
 
 class ColumnKeyAnswer(Answer):
-    """A key of its own in each file for some columns: those under the master key, by field id."""
+    """The columns with a column key in each file, by field id, and the master key of the column key."""
 
     key_name: str
     field_ids: list[int]
 
 
 class StockKeyAnswer(Answer):
-    """A key for stock readers: `kek` under the transport key, `wrapped` as the files carry it.
+    """A key for standard readers: `kek` under the transport key, `wrapped` as the files store it.
 
-    Without field ids it is the footer's.
+    Without field ids it is the key of the footer.
     """
 
     key_name: str
@@ -201,7 +201,7 @@ class StockKeyAnswer(Answer):
 
     @classmethod
     def of(cls, key: StockKey) -> StockKeyAnswer:
-        """Bytes in base64."""
+        """Encode a key in base64."""
         return cls(
             key_name=key.label.key_name,
             field_ids=list(key.label.field_ids),
@@ -212,20 +212,20 @@ class StockKeyAnswer(Answer):
 
 
 class StockReadersAnswer(Answer):
-    """What the files of a write carry for stock readers: for each of their keys one."""
+    """The key material that the files of a write store for standard readers, one entry per key."""
 
     keys: list[StockKeyAnswer]
 
 
 class MaskAnswer(Answer):
-    """What ORC files show of some columns, by field id, to those without their keys."""
+    """The mask that ORC files show for some columns, by field id, to users without the columns' keys."""
 
     mask: str
     field_ids: list[int]
 
 
 class EncryptionAnswer(Answer):
-    """How to encrypt the files of a write: without column keys each of them whole, under one key.
+    """The encryption of a write's files: without column keys, each file is encrypted with one key.
 
     With `digest` the commit gives the SHA-256 of each file.
     """
@@ -241,7 +241,7 @@ class EncryptionAnswer(Answer):
 
 
 class WriteBegun(Answer):
-    """A write that was begun."""
+    """A write that has begun."""
 
     write_id: str
     table_uuid: str
@@ -252,7 +252,7 @@ class WriteBegun(Answer):
 
     @classmethod
     def of(cls, session: WriteSession) -> WriteBegun:
-        """What an engine needs to know of a session."""
+        """Build the answer from a write session."""
         spec = session.table.governed.spec
         encryption = None
         if spec.encrypts:
@@ -290,12 +290,12 @@ def _masks(table: LoadedTable) -> list[MaskAnswer]:
 
 
 class EngineTableAnswer(LoadedTableAnswer):
-    """A table for an engine: with write settings, or the `error` that refuses a write."""
+    """A table for an engine, with write settings, or with the `error` that refuses writes."""
 
     write_settings: dict[str, Any]
 
 
 class WriteStagedAnswer(EngineTableAnswer):
-    """A staged write with the table that its commit creates."""
+    """A staged write, with the table that its commit creates."""
 
     write: WriteBegun

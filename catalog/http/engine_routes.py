@@ -1,8 +1,8 @@
-"""What engines call: register a key, load, plan, write, and alter.
+"""The engine API: register a key, load, plan, write, and alter.
 
-An engine registers a key when it starts, and signs its requests, which carry the user's token. Then it can
-get the keys of the files planned without the user having `key:release`. Without an engine's signature, the
-caller is the user's own process.
+An engine registers a key when it starts, and signs its requests, which carry the user's token. Then the
+engine gets the keys of planned files even if the user does not have `key:release`. Without an engine's
+signature, the caller is the user's own process.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ bootstrap_router = APIRouter(
 def register_key(
     body: RegisterKey, token: BootstrapOf, caller: CallerOf, services: ServicesOf
 ) -> KeyRegistered:
-    """Register the key that an engine signs with: a token of an engine that has `act`."""
+    """Register an engine's signing key: a token of an engine that has `act`."""
     about = f"{caller.principal.name} key {body.public_key.hex()}"
     on = On.engine(caller.principal, caller.principal.name)
     services.authorizer.require(caller, "engine.register", about, required("engine.register", on))
@@ -85,7 +85,7 @@ def register_key(
 
 @router.post("/code", status_code=NO_CONTENT)
 def code(caller: CallerOf, services: ServicesOf) -> Response:
-    """Decide whether the user can run code and read paths in the engine: `code` on the engine.
+    """Check whether the user can run code and read paths in the engine: `code` on the engine.
 
     A user's own process is not restricted.
     """
@@ -117,7 +117,7 @@ def load(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> 
 def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, services: ServicesOf) -> Response:
     """Plan a scan: SELECT on each column that is read or filtered by.
 
-    Every path, digest and key is checked before the first byte is answered.
+    Every path, digest and key is checked before the first byte of the answer is sent.
     """
     planned = services.planner.plan(caller, table_from_path(namespace, table), body.to_request())
     if planned.files.num_rows <= BATCH_ROWS:
@@ -127,7 +127,7 @@ def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, services:
 
 @router.post(f"{_TABLE}/writes")
 def begin_write(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> WriteBegun:
-    """Begin a write: UPDATE on the table. Its files go below the directory that is answered."""
+    """Begin a write: UPDATE on the table. Its files must be below the directory in the answer."""
     return WriteBegun.of(services.writes.begin(caller, table_from_path(namespace, table)))
 
 
@@ -156,7 +156,7 @@ def alter_table(
 def rewrites(
     namespace: str, table: str, body: RewritesBody, caller: CallerOf, services: ServicesOf
 ) -> RewritesAnswer:
-    """Say which files are to be rewritten: UPDATE on the table, SELECT on each column, unmasked."""
+    """List the next files to rewrite: UPDATE on the table, SELECT on each column, unmasked."""
     found = services.rewriter.groups(
         caller,
         table_from_path(namespace, table),
@@ -185,7 +185,7 @@ def create_table(
     services: ServicesOf,
     once: OnceOf,
 ) -> Response:
-    """Create a table, encrypted or not: what creating it needs under `/v1`."""
+    """Create a table, encrypted or not; the required privileges are those under `/v1`."""
     viewer, new = Viewer.of(caller, services), new_table_of(namespace, body)
     created = once(
         lambda: services.creator.create(caller, new),
@@ -200,7 +200,7 @@ def create_table(
 )
 @screened(new_table("table.stage"))
 def stage_write(namespace: str, body: StageWrite, caller: CallerOf, services: ServicesOf) -> Response:
-    """Begin a write that creates its table: what creating it needs. Nothing is visible before the commit."""
+    """Begin a write that creates its table; privileges as for creating it. The commit makes it visible."""
     viewer = Viewer.of(caller, services)
     new = new_table_of(namespace, body)
     return staged_write(services.writes.begin_staged(caller, new), viewer)
@@ -213,7 +213,7 @@ def stage_write(namespace: str, body: StageWrite, caller: CallerOf, services: Se
 def commit_write(
     write_id: str, body: CommitWrite, caller: CallerOf, services: ServicesOf, metrics: MetricsOf
 ) -> Response:
-    """Commit the files of a write; committing it again answers the same."""
+    """Commit the files of a write; a repeated commit gets the same answer."""
     table = services.writes.commit(caller, write_id, body.to_commit())
     metrics.committed("engine")
     return committed_table(table)
@@ -221,6 +221,6 @@ def commit_write(
 
 @router.delete("/writes/{write_id}", status_code=NO_CONTENT)
 def abort_write(write_id: str, caller: CallerOf, services: ServicesOf) -> Response:
-    """Give a write up; its files are deleted."""
+    """Abort a write; its files are deleted."""
     services.writes.abort(caller, write_id)
     return Response(status_code=NO_CONTENT)

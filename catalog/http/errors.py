@@ -1,12 +1,12 @@
-"""From errors to answers, at one boundary.
+"""Converts errors to answers.
 
-- Every `LakewardenError` has a status and a `type`. Where Iceberg clients choose their exception by `type`,
-  it is theirs; our own class stands beside it in `lakewarden`, with the rule that decided.
-- The answer has Iceberg's error model (Iceberg REST specification, "IcebergErrorResponse"), whatever was
-  called; below `/kms/v1` it also has Hadoop's (`kms_errors`).
-- What nobody foresaw is a 500 that names the request id and nothing else.
+- Every `LakewardenError` has a status and a `type`. If Iceberg clients choose their exception by `type`, it
+  is Iceberg's name; `lakewarden` has our own class name, and the rule that refused.
+- Every answer has Iceberg's error model (Iceberg REST specification, "IcebergErrorResponse"); below `/kms/v1`
+  it also has Hadoop's (`kms_errors`).
+- An unexpected error is a 500 that contains only the request id.
 
-Errors of HTTP itself hang in the tree of `policy.errors`:
+Errors of HTTP itself extend the tree of `policy.errors`:
 
     InvalidInput
     └── RequestInvalid
@@ -45,23 +45,24 @@ from catalog.state.idempotency import IdempotencyKeyReused
 from policy import errors as policy_errors
 from policy.errors import LakewardenError, RequestInvalid, Unavailable
 
-#: Key, in the request's state, of the error that it is answered with.
+#: Key of the answered error in the request's state.
 ERROR_STATE: Final = "error"
 
 _BAD_REQUEST: Final = "BadRequestException"
 _CHALLENGE: Final = 'Bearer realm="lakewarden"'
 _PLACE_LENGTH: Final = 200
 _RETRY_AFTER_S: Final = "1"
-#: The catalog's time in seconds since 1970, for an engine whose signature is stale and that signs again.
+#: Header with the catalog's time in seconds since 1970, so that an engine with a stale signature can sign
+#: again.
 TIME: Final = "Lakewarden-Time"
 
 
 class BodyTooLarge(RequestInvalid):
-    """A request body of more bytes than the service reads."""
+    """A request body is larger than the service reads."""
 
 
 class ContentTypeRefused(RequestInvalid):
-    """A request body that is not declared to be JSON."""
+    """A request body is not declared as JSON."""
 
 
 class NoSuchEndpoint(RequestInvalid):
@@ -69,23 +70,23 @@ class NoSuchEndpoint(RequestInvalid):
 
 
 class MethodRefused(RequestInvalid):
-    """The path is known, but not with this method."""
+    """The path exists, but not with this method."""
 
 
 class RequestTimedOut(RequestInvalid):
-    """A request that did not arrive in time."""
+    """A request did not arrive in time."""
 
 
 class HeadTooLarge(RequestInvalid):
-    """A request line or header fields of more than the service reads."""
+    """A request line or header fields are larger than the service reads."""
 
 
 class TooManyConnections(Unavailable):
-    """A connection more than the service keeps open, in total or for one address."""
+    """The limit of open connections is reached, in total or for one address."""
 
 
 class TooManyBodies(Unavailable):
-    """More bytes of request bodies at a time than the service keeps in memory."""
+    """The limit of request bodies in memory is reached."""
 
 
 class NoSuchWarehouse(RequestInvalid):
@@ -93,12 +94,12 @@ class NoSuchWarehouse(RequestInvalid):
 
 
 class NoSuchDocument(RequestInvalid):
-    """The catalog keeps no policy document of this name or revision."""
+    """The catalog stores no policy document of this name or revision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a class of errors is answered.
+    """The answer to a class of errors.
 
     Attributes:
         status: the HTTP status.
@@ -109,7 +110,7 @@ class Shape:
     iceberg_type: str | None = None
 
 
-#: By class; a class that is not listed is answered as the nearest of its ancestors.
+#: By class; a class that is not listed is answered like its nearest listed ancestor.
 SHAPES: Final[Mapping[type[LakewardenError], Shape]] = MappingProxyType(
     {
         policy_errors.InvalidInput: Shape(400),
@@ -139,18 +140,18 @@ SHAPES: Final[Mapping[type[LakewardenError], Shape]] = MappingProxyType(
 
 
 def shape_of(error: type[LakewardenError]) -> Shape | None:
-    """How errors of this class are answered; None for a class without any listed ancestor."""
+    """Return the shape for a class of errors; None for a class without a listed ancestor."""
     return next((SHAPES[each] for each in error.__mro__ if each in SHAPES), None)
 
 
 def error_response(error: LakewardenError, path: str = "") -> Response:
-    """The answer to an error.
+    """Build the answer to an error.
 
     Args:
         error: what was raised.
-        path: what was asked for; standard Hadoop clients read errors of another model.
+        path: of the request; standard Hadoop clients need another error model.
     """
-    # The root itself is abstract; should it ever be raised, nothing is known of what happened.
+    # The root class is abstract. If it is raised, the cause is unknown.
     shape = shape_of(type(error)) or Shape(500)
     own = type(error).__name__
     fields = {
@@ -165,14 +166,14 @@ def error_response(error: LakewardenError, path: str = "") -> Response:
 
 
 def unforeseen_response(request_id: str, path: str = "") -> Response:
-    """The answer to an error that nobody foresaw."""
+    """Build the answer to an unexpected error."""
     message = f"The request failed inside the service. Give the request id {request_id} to an administrator."
     fields = {"message": message, "type": "InternalServerError", "code": 500, "lakewarden": "InternalError"}
     return _answer(fields, {}, None, path)
 
 
 def install(app: FastAPI, metrics: Metrics) -> None:
-    """Translate every error that leaves an endpoint."""
+    """Install handlers that translate every error of the endpoints."""
 
     async def on_ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, LakewardenError)
@@ -185,12 +186,12 @@ def install(app: FastAPI, metrics: Metrics) -> None:
         return await on_ours(request, ours(error))
 
     app.add_exception_handler(LakewardenError, on_ours)
-    # Those of paths without a route; a route translates its own, so that they are put on record as ours.
+    # These handlers serve paths without a route. A route translates its errors before it records the outcome.
     app.add_exception_handler(HTTPException, on_frameworks)
 
 
 def ours(error: RequestValidationError | HTTPException) -> RequestInvalid:
-    """The framework's refusal as one of ours."""
+    """Convert a refusal of the framework to one of our errors."""
     return _validation(error) if isinstance(error, RequestValidationError) else _http(error.status_code)
 
 
@@ -200,7 +201,7 @@ def _answer(
     document: dict[str, object] = {"error": fields}
     if path.startswith(kms_errors.PREFIX):
         document["RemoteException"] = kms_errors.remote_exception(error, str(fields["message"]))
-    # ASCII only: a refused text may hold what UTF-8 cannot encode.
+    # ASCII only: a refused text can contain characters that UTF-8 cannot encode.
     body = json.dumps(document, ensure_ascii=True)
     status = fields["code"]
     assert isinstance(status, int)
@@ -215,7 +216,7 @@ def _headers(status: int, rule: str | None) -> Mapping[str, str]:
 
 
 def _validation(error: RequestValidationError) -> RequestInvalid:
-    """The first of the framework's complaints, without the offending input."""
+    """Convert the framework's first validation error, without the offending input."""
     problem = error.errors()[0]
     place = ".".join(str(part) for part in problem["loc"])[:_PLACE_LENGTH]
     return RequestInvalid(

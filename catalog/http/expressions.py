@@ -1,10 +1,9 @@
-"""Filters of a plan: Iceberg's JSON expressions, read strictly.
+"""Parses the filters of a plan: Iceberg's JSON expressions, strictly.
 
-pyiceberg's own models let unknown fields pass and take a text for a list of letters, so a filter could come
-to mean something else than its sender meant. Here each form has exactly its fields.
+pyiceberg's own models ignore unknown fields and accept a text as a list of letters, so a filter could get
+another meaning than intended. This module requires exactly the fields of each form.
 
-Source: Iceberg REST specification, "Expression"; a bare ``true`` or ``false`` is what Iceberg's Java
-library writes.
+Source: Iceberg REST specification, "Expression"; Iceberg's Java library writes a bare ``true`` or ``false``.
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ _JOINED: Final[Mapping[str, type[Any]]] = MappingProxyType({"and": iceberg.And, 
 
 
 def filter_of(document: object) -> BooleanExpression:
-    """A filter as pyiceberg's expression, not bound to a schema.
+    """Parse a filter into pyiceberg's expression, not bound to a schema.
 
     Args:
-        document: parsed JSON; None filters nothing.
+        document: parsed JSON; None for no filter.
 
     Raises:
-        RequestInvalid: it is not an expression, or too large a one.
+        RequestInvalid: it is not an expression, or it is too large.
         NotSupportedYet: it filters by a transform.
     """
     if document is None:
@@ -109,7 +108,7 @@ def _predicate(kind: str, document: dict[str, Any]) -> BooleanExpression:
 
 
 def _fields(document: dict[str, Any], *names: str) -> list[Any]:
-    """The values of exactly these fields."""
+    """Return the values of exactly these fields."""
     if document.keys() != {"type", *names}:
         raise _invalid(
             f"a part of type {document['type'][:40]!r} has the fields {', '.join(names) or 'type'}"

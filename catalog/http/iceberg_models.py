@@ -1,7 +1,7 @@
 """Bodies and answers of the Iceberg REST specification, as far as they are served.
 
-What pyiceberg has a model of (schemas, specs, updates, requirements) is a free object here and is read by
-`catalog.http.bodies`, so that each of its faults becomes one typed error.
+Parts that pyiceberg has models for (schemas, specs, updates, requirements) are free objects here.
+`catalog.http.bodies` parses them, so that each mistake becomes one typed error.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class TableList(Answer):
 
 
 class LoadedTableAnswer(Answer):
-    """`LoadTableResult`; written by `table_answers` as bytes, here for the description."""
+    """`LoadTableResult`; `table_answers` writes it as bytes, this class is for the description."""
 
     metadata_location: str | None = None
     metadata: dict[str, Any]
@@ -126,7 +126,7 @@ class LoadedTableAnswer(Answer):
 
 
 class CommittedTableAnswer(Answer):
-    """`CommitTableResponse`; written by `table_answers` as bytes, here for the description."""
+    """`CommitTableResponse`; `table_answers` writes it as bytes, this class is for the description."""
 
     metadata_location: str
     metadata: dict[str, Any]

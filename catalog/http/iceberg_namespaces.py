@@ -33,7 +33,7 @@ _PREFIXED = "/v1/{prefix}"
 
 
 async def check_prefix(prefix: str, services: ServicesOf) -> None:
-    """The one prefix is the catalog's name, as `/v1/config` says."""
+    """Check that the prefix is the catalog's name, as `/v1/config` returns it."""
     if prefix != services.settings.catalog.name:
         raise NoSuchWarehouse(
             "The address has a prefix that this catalog does not serve.",
@@ -60,7 +60,7 @@ router = APIRouter(
 
 @config_router.get("/config")
 def config(request: Request, services: ServicesOf, warehouse: str | None = None) -> CatalogConfig:
-    """What a client needs to know first: the prefix, and which operations are served."""
+    """Return the client configuration: the prefix, and the operations that are served."""
     if warehouse is not None and not _is_ours(services, warehouse):
         raise NoSuchWarehouse(
             "The catalog does not serve this warehouse.",
@@ -72,7 +72,7 @@ def config(request: Request, services: ServicesOf, warehouse: str | None = None)
         defaults={},
         overrides=overrides,
         endpoints=list(request.app.state.endpoints),
-        # ISO 8601; whole seconds are as good as minutes.
+        # ISO 8601, in whole seconds.
         idempotency_key_lifetime=f"PT{services.settings.http.idempotency_lifetime_s}S",
     )
 
@@ -85,9 +85,9 @@ def list_namespaces(
     pageToken: str | None = None,
     pageSize: int | None = None,
 ) -> NamespaceList:
-    """The namespaces directly below `parent` in which the caller has some right.
+    """List the namespaces directly below `parent` in which the caller has any permission.
 
-    The list is always whole; `pageToken` and `pageSize` have no effect.
+    The answer is always the whole list; `pageToken` and `pageSize` have no effect.
     """
     below = namespace_of(parent.split(LEVEL_SEPARATOR)) if parent else ()
     return NamespaceList(namespaces=[list(each) for each in services.namespaces.children(caller, below)])
@@ -108,14 +108,14 @@ def create_namespace(
 
 @router.get("/namespaces/{namespace}")
 def load_namespace(namespace: str, caller: CallerOf, services: ServicesOf) -> NamespaceAnswer:
-    """The properties of a namespace, for those who have some right in it."""
+    """Return the properties of a namespace; needs any permission in it."""
     name = namespace_from_path(namespace)
     return NamespaceAnswer(namespace=list(name), properties=services.namespaces.load(caller, name))
 
 
 @router.head("/namespaces/{namespace}", status_code=NO_CONTENT)
 def namespace_exists(namespace: str, caller: CallerOf, services: ServicesOf) -> Response:
-    """Whether there is such a namespace, for those who have some right in it."""
+    """Check that a namespace exists; needs any permission in it."""
     name = namespace_from_path(namespace)
     if not services.namespaces.exists(caller, name):
         raise NoSuchNamespace(f"The namespace {'.'.join(name)} does not exist.")
@@ -147,7 +147,7 @@ def drop_namespace(namespace: str, caller: CallerOf, services: ServicesOf, once:
 
 
 def _is_ours(services: Services, warehouse: str) -> bool:
-    """Whether a client means this catalog: by its name, or by the location of its warehouse."""
+    """Return whether a warehouse is this catalog, by its name or by the location of its warehouse."""
     if warehouse == services.settings.catalog.name:
         return True
     try:

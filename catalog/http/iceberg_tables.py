@@ -66,9 +66,9 @@ def list_tables(
     pageToken: str | None = None,
     pageSize: int | None = None,
 ) -> TableList:
-    """The governed tables of a namespace that the caller has some right on.
+    """List the governed tables of a namespace that the caller has any permission on.
 
-    The list is always whole; `pageToken` and `pageSize` have no effect.
+    The answer is always the whole list; `pageToken` and `pageSize` have no effect.
     """
     found = services.namespaces.tables(caller, namespace_from_path(namespace))
     return TableList(
@@ -115,7 +115,7 @@ def load_table(
     snapshots: SnapshotMode = "all",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Load a table: SELECT, UPDATE or ALTER on it. Its properties show the governed ones in force."""
+    """Load a table: SELECT, UPDATE or ALTER on it. Its properties include the governed ones in force."""
     viewer = Viewer.of(caller, services)
     loaded = services.access.load(caller, table_from_path(namespace, table))
     etag = etag_of(loaded, snapshots)
@@ -124,7 +124,7 @@ def load_table(
 
 @router.head("/namespaces/{namespace}/tables/{table}", status_code=NO_CONTENT)
 def table_exists(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> Response:
-    """Whether there is such a table, for those who may load it."""
+    """Check that a table exists; permissions as for loading it."""
     name = table_from_path(namespace, table)
     if not services.access.exists(caller, name):
         raise NoSuchTable(f"The table {name} does not exist.", table=str(name))
@@ -146,7 +146,8 @@ def commit_table(
 ) -> Response:
     """Commit to a table, or complete the creation of a staged one.
 
-    Snapshots need UPDATE, everything else ALTER; what is brought is opened and checked before it counts.
+    Snapshots need UPDATE, other changes ALTER. New files are opened and checked before the commit is
+    published.
     """
     name = table_from_path(namespace, table)
     _check_identifier(name, body)
@@ -189,7 +190,7 @@ def register_table(
     services: ServicesOf,
     once: OnceOf,
 ) -> Response:
-    """Take over a table from its metadata.json: CREATE on the name, RWStorage on where it lies."""
+    """Register a table from its metadata.json: CREATE on the name, RWStorage on its location."""
     if body.overwrite:
         raise NotSupportedYet(
             "Registering over an existing table is not supported.",
@@ -208,7 +209,7 @@ def register_table(
 
 @router.post("/tables/rename", status_code=NO_CONTENT)
 def rename_table(body: RenameTable, caller: CallerOf, services: ServicesOf, once: OnceOf) -> Response:
-    """Give a table another name: ALTER on the old name, CREATE on the new one."""
+    """Rename a table: ALTER on the old name, CREATE on the new one."""
     source = table_name(body.source.namespace, body.source.name)
     target = table_name(body.destination.namespace, body.destination.name)
     once(
@@ -219,7 +220,7 @@ def rename_table(body: RenameTable, caller: CallerOf, services: ServicesOf, once
 
 
 def _check_identifier(name: TableName, body: CommitTable) -> None:
-    """The table is named by the path; a body that names another is refused."""
+    """Refuse a body that names another table than the path."""
     given = body.identifier
     if given is not None and (tuple(given.namespace), given.name) != (name.namespace, name.name):
         raise RequestInvalid(

@@ -1,11 +1,12 @@
 """The header `Idempotency-Key`: a repeated request waits for the first one, and gets its outcome.
 
-- An operation whose endpoint takes `once` (`OnceOf`) answers repetitions: it says how it is carried out, and
-  how it is answered from a kept outcome. On other operations, which change nothing or may be repeated anyway,
-  the key is checked and has no effect.
-- The commit of a write needs no header: its write id is the key, and its outcome is found in the catalog.
-  So a commit that comes while the same commit is under way waits for it.
-- Waiting takes no thread, and has an end: `CommitStateUnknown`, since it is not known how the first one ends.
+- An operation whose endpoint has the parameter `once` (`OnceOf`) answers repetitions: it gives one function
+  that runs it, and one that answers from a stored outcome. Other operations change nothing or can be
+  repeated. For these, the key is checked and has no effect.
+- The commit of a write needs no header: its write id is the key, and its outcome is read from the catalog. So
+  a repeated commit waits for a commit of the same write in progress.
+- Waiting uses no thread, and ends after a time-out with `CommitStateUnknown`: it is not known how the first
+  one ends.
 
 Source: Iceberg REST catalog specification, parameter `idempotency-key`.
 """
@@ -31,7 +32,7 @@ from catalog.state.idempotency import LEASE_MS, Attempt, IdempotencyKeys, Kept, 
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid, StateUnavailable
 
 HEADER: Final = "Idempotency-Key"
-#: Seconds that a repetition waits for the first request; clients wait 300 seconds for an answer.
+#: Seconds that a repetition waits for the first request. Clients wait 300 seconds for an answer.
 WAIT_S: Final = 240.0
 _LOOK_AGAIN_S: Final = (0.02, 1.0)
 _RENEW_S: Final = LEASE_MS / 3000
@@ -48,11 +49,11 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """Carries an operation out, or answers its repetition.
+    """Runs an operation, or answers its repetition.
 
     Attributes:
-        kept: the outcome of the request that is repeated; None for a first one.
-        metrics: where commits are counted.
+        kept: the stored outcome of the repeated request; None for a first request.
+        metrics: counts commits.
     """
 
     kept: Kept | None
@@ -61,7 +62,7 @@ class Once:
     def __call__(
         self, run: Callable[[], _Result], again: Callable[[Kept], _Result], counted: str | None = None
     ) -> _Result:
-        """What `run` returns, counted as a commit of this kind; or what `again` makes of a kept outcome."""
+        """Return the result of `run`, counted as this kind of commit, or of `again` for a stored outcome."""
         if self.kept is not None:
             return again(self.kept)
         result = run()
@@ -78,15 +79,15 @@ OnceOf = Annotated[Once, Depends(_once)]
 
 
 def answers_repetitions(endpoint: Callable[..., Any]) -> bool:
-    """Whether an endpoint answers repeated requests from their kept outcome."""
+    """Return whether an endpoint answers repeated requests from their stored outcome."""
     return "once" in inspect.signature(endpoint).parameters
 
 
 def key_of(request: Request) -> str | None:
-    """The idempotency key of a request.
+    """Return the idempotency key of a request, or None.
 
     Raises:
-        RequestInvalid: it is not one UUIDv7.
+        RequestInvalid: the header is not exactly one UUIDv7.
     """
     values = request.headers.getlist(HEADER)
     if not values:
@@ -107,14 +108,14 @@ def key_of(request: Request) -> str | None:
 
 
 def keyed(request: Request, body: bytes, key: str, status: int) -> KeyedRequest:
-    """A request with the client's key, bound to method, path, query and body."""
+    """Build a request record with the client's key, bound to method, path, query and body."""
     parts = (request.method, request.scope["path"], request.scope["query_string"].decode("utf-8"))
     bound = hashlib.sha256("\0".join(parts).encode("utf-8") + b"\0" + hashlib.sha256(body).digest())
     return KeyedRequest(_caller(request).principal.name, key, bound.hexdigest(), status)
 
 
 def commit_of_write(request: Request) -> KeyedRequest | None:
-    """The commit of a write, which is carried out once whatever its body; None if the write id is none."""
+    """Build the record of a write's commit, which runs once for any body; None if the id is not valid."""
     try:
         write_id = UUID(request.path_params["write_id"])
     except ValueError:
@@ -124,12 +125,12 @@ def commit_of_write(request: Request) -> KeyedRequest | None:
 
 
 async def once(request: Request, wanted: KeyedRequest, run: Run) -> Response:
-    """Carry out a request once.
+    """Run a request once.
 
     Args:
-        request: the request; a kept outcome goes into its state, where `OnceOf` finds it.
-        wanted: what is carried out once.
-        run: carries it out, or answers it from the kept outcome.
+        request: the request; a stored outcome is put into its state for `OnceOf`.
+        wanted: the record of the request.
+        run: runs the request, or answers it from the stored outcome.
 
     Raises:
         IdempotencyKeyReused: the key belongs to another request.
@@ -177,7 +178,7 @@ async def _attempted(keys: IdempotencyKeys, attempt: Attempt, run: Run) -> Respo
 
 
 def _outcome(error: Exception) -> Kept | None:
-    """What is kept of an error; None if another attempt may end differently."""
+    """Return the outcome to store for an error; None if another attempt can end differently."""
     if not isinstance(error, LakewardenError):
         return None
     shape = shape_of(type(error))
@@ -193,7 +194,7 @@ async def _renewed(keys: IdempotencyKeys, attempt: Attempt) -> None:
 
 
 def _noted(note: Callable[[], None]) -> None:
-    """Note how an attempt stands; where that fails, its lease ends and the next attempt finds out."""
+    """Record the state of an attempt. If that fails, its lease ends, and the next attempt finds out."""
     try:
         note()
     except (StateUnavailable, CommitStateUnknown) as problem:

@@ -1,7 +1,7 @@
 """Answers requests to `/admin/v1` in this process, for commands on the catalog's host.
 
-The operations are those of the service: what its routes decide, do and answer. The caller is known, so there
-is neither a token nor a network, and a body is a document of this process.
+The operations are those of the HTTP routes. The caller is known, so no token or network is needed, and a body
+is a document of this process.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _ROUTERS: Final = (admin_tables.router, admin_keys.router, admin_kms_endpoint.ro
 
 
 class InProcess:
-    """The administration of an open catalog, on behalf of one caller.
+    """The administration API of an open catalog, for one caller.
 
     Args:
         services: the open catalog.
-        caller: on whose behalf; every operation decides, and records, as for a request of this user.
-        progress: is told how far a long operation is.
+        caller: the user; every operation is authorized and recorded as for a request of this user.
+        progress: called with the progress of long operations.
     """
 
     def __init__(self, services: Services, caller: Caller, progress: Progress) -> None:
@@ -52,7 +52,7 @@ class InProcess:
         }
 
     def ask(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None = None) -> Any:
-        """The JSON document that the operation answers.
+        """Call an operation, and return its JSON document.
 
         Args:
             method: the HTTP method.
@@ -72,7 +72,7 @@ class InProcess:
     def _arguments(
         self, route: GuardedRoute, path: Mapping[str, Any], body: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """What an operation takes: what was given, as the types it wants, and what this process provides."""
+        """Build the arguments of an operation from path, body and this process."""
         given = path if body is None else {**path, "body": body}
         wanted = inspect.signature(route.endpoint, eval_str=True).parameters
         try:
@@ -86,7 +86,7 @@ class InProcess:
 
 
 def _found(method: str, path: Sequence[str]) -> tuple[GuardedRoute, Mapping[str, Any]]:
-    """The route of an operation, and the names in its path."""
+    """Return the route of an operation, and the names in its path."""
     scope = {"type": "http", "method": method, "path": "/".join((_PREFIX, *path)), "headers": []}
     for router in _ROUTERS:
         for route in router.routes:

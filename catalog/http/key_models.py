@@ -1,4 +1,4 @@
-"""Bodies and answers about the keys of tables. None of them holds key bytes, wrapped or not."""
+"""Bodies and answers about the keys of tables. None of them contains key bytes, wrapped or not."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Version = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 class PekAnswer(Answer):
-    """One version of a PEK, without its bytes; `in-force` where new files are put under it.
+    """One version of a PEK, without its bytes; `in-force` if new files use it.
 
-    `invocations` is how often it has encrypted, at most; it should be rotated once `needs-rotation` is true.
+    `invocations` is the maximum number of encryptions so far; rotate the key when `needs-rotation` is true.
     """
 
     id: UUID
@@ -46,31 +46,31 @@ class PekList(Answer):
 
     @classmethod
     def of(cls, keys: Iterable[ShownKey]) -> PekList:
-        """Keys as they are shown."""
+        """Convert keys to an answer."""
         return cls(keys=[_pek(each) for each in keys])
 
 
 class UseAnswer(Answer):
-    """A retained snapshot that needs a key, with the branches and tags that stand on it."""
+    """A retained snapshot that needs a key, with the branches and tags that point to it."""
 
     snapshot_id: int
     names: list[str]
 
 
 class PekUses(PekAnswer):
-    """One version of a PEK, and what needs it."""
+    """One version of a PEK, and the snapshots that need it."""
 
     needed_by: list[UseAnswer]
 
 
 class PekUsesList(Answer):
-    """The versions of one PEK, and what needs each."""
+    """The versions of one PEK, and the snapshots that need each."""
 
     keys: list[PekUses]
 
     @classmethod
     def of(cls, keys: Iterable[ShownKey], uses: Mapping[PekRef, Sequence[SnapshotUse]]) -> PekUsesList:
-        """Keys and uses as they are shown."""
+        """Convert keys and uses to an answer."""
         return cls(
             keys=[
                 PekUses(
@@ -86,7 +86,7 @@ class PekUsesList(Answer):
 
 
 class NewPek(OwnBody):
-    """The master key under which a table's key is made."""
+    """The master key of a new table key."""
 
     master_key_id: str
 
@@ -96,7 +96,7 @@ class NoOptions(OwnBody):
 
 
 class WhichPek(OwnBody):
-    """Keys of a table: all of them, all versions of one, or one version."""
+    """Keys of a table: all of them, all versions of one key, or one version."""
 
     id: UUID | None = None
     version: Version | None = None
@@ -109,14 +109,17 @@ class DestroyPek(WhichPek):
 
 
 class DestroyDroppedPek(OwnBody):
-    """The keys of a dropped table to destroy, all of them or all versions of one; `confirm` is its UUID."""
+    """The keys of a dropped table to destroy: all of them, or all versions of one key.
+
+    `confirm` is the table's UUID.
+    """
 
     id: UUID | None = None
     confirm: str
 
 
 class RotatedPek(Answer):
-    """A PEK with the version that new files are put under, and the one before."""
+    """A PEK with its version for new files, and the version before."""
 
     id: UUID
     master_key_id: str
@@ -125,14 +128,14 @@ class RotatedPek(Answer):
 
 
 class RotatedAnswer(Answer):
-    """What a rotation did."""
+    """The result of a rotation."""
 
     governed_version: int
     keys: list[RotatedPek]
 
     @classmethod
     def of(cls, rotated: Rotated) -> RotatedAnswer:
-        """A rotation as it is shown."""
+        """Convert a rotation to an answer."""
         keys = [
             RotatedPek(
                 id=now.pek_id,
@@ -146,9 +149,9 @@ class RotatedAnswer(Answer):
 
 
 class BranchAnswer(Answer):
-    """What was rewrapped of a branch; `snapshot-id` is null where there was nothing to do.
+    """The result of rewrapping a branch; `snapshot-id` is null if there was nothing to do.
 
-    `lost` is the number of manifests that stay as they are, since they list files under a destroyed key.
+    `lost` is the number of manifests that stay as they are, because they list files under a destroyed key.
     """
 
     branch: str
@@ -159,13 +162,13 @@ class BranchAnswer(Answer):
 
 
 class RewrappedAnswer(Answer):
-    """What was rewrapped of a table."""
+    """The result of rewrapping a table."""
 
     branches: list[BranchAnswer]
 
     @classmethod
     def of(cls, branches: Iterable[RewrappedBranch]) -> RewrappedAnswer:
-        """Branches as they are shown."""
+        """Convert branches to an answer."""
         return cls(
             branches=[
                 BranchAnswer(
@@ -181,7 +184,7 @@ class RewrappedAnswer(Answer):
 
 
 class MasterKeyAnswer(Answer):
-    """What may be told of a master key."""
+    """A master key, without its bytes."""
 
     id: str
     version: int
@@ -189,7 +192,7 @@ class MasterKeyAnswer(Answer):
 
     @classmethod
     def of(cls, info: MasterKey) -> MasterKeyAnswer:
-        """A master key as it is shown."""
+        """Convert a master key to an answer."""
         return cls(id=info.id, version=info.version, enabled=info.enabled)
 
 
@@ -200,12 +203,12 @@ class MasterKeyList(Answer):
 
     @classmethod
     def of(cls, found: Iterable[MasterKey]) -> MasterKeyList:
-        """Master keys as they are shown."""
+        """Convert master keys to an answer."""
         return cls(master_keys=[MasterKeyAnswer.of(each) for each in found])
 
 
 class NotRewrappedAnswer(Answer):
-    """A key that is stored as before, and why."""
+    """A key whose stored form did not change, and the reason."""
 
     id: UUID
     version: int
@@ -213,14 +216,14 @@ class NotRewrappedAnswer(Answer):
 
 
 class MasterRewrapped(Answer):
-    """What was rewrapped under a master key."""
+    """The result of rewrapping under a master key."""
 
     rewrapped: int
     failed: list[NotRewrappedAnswer]
 
     @classmethod
     def of(cls, done: RewrappedKeys) -> MasterRewrapped:
-        """What was done, as it is shown."""
+        """Convert the result to an answer."""
         failed = [
             NotRewrappedAnswer(id=each.ref.pek_id, version=each.ref.version, reason=each.reason)
             for each in done.failed

@@ -1,8 +1,9 @@
-"""Refusals in the words of Hadoop's KMS, beside our own.
+"""Converts refusals to the errors of Hadoop's KMS, which are sent beside our own.
 
-Standard clients throw the Java exception that `RemoteException` names. ORC takes each `IOException` for a
-lack of rights and shows masks, or counts nothing, without a word. So whatever goes wrong at the KMS endpoint
-is an exception of another kind, and a query fails with its message; only a key that says so is masked.
+Standard clients throw the Java exception that `RemoteException` names. ORC treats every `IOException` as a
+missing permission, and then shows masks or counts nothing, without an error. So every error of the KMS
+endpoint is another exception, and the query fails with its message. Only the refusal of a key that has masks
+is an `IOException`.
 
 Source: Hadoop 3.4.3, `HttpExceptionUtils.validateResponse`; ORC 2.3.0, `ReaderEncryptionVariant`.
 """
@@ -20,8 +21,8 @@ from policy.errors import LakewardenError
 PREFIX: Final = "/kms/v1/"
 
 _UNFORESEEN: Final = "java.lang.IllegalStateException"
-#: By class; a class that is not listed is answered as the nearest of its ancestors. An `IOException` is none
-#: of them but the first.
+#: By class; a class that is not listed is answered like its nearest listed ancestor. Only the first is an
+#: `IOException`.
 JAVA_CLASSES: Final[Mapping[type[LakewardenError], str]] = MappingProxyType(
     {
         KeyMasked: "org.apache.hadoop.security.authorize.AuthorizationException",
@@ -34,13 +35,13 @@ JAVA_CLASSES: Final[Mapping[type[LakewardenError], str]] = MappingProxyType(
 
 
 def remote_exception(error: type[LakewardenError] | None, message: str) -> dict[str, str]:
-    """The member `RemoteException` of an answer.
+    """Return the member `RemoteException` of an answer.
 
     Args:
-        error: the class of the error; None for one that nobody foresaw.
-        message: what is told of it.
+        error: the class of the error; None for an unexpected error.
+        message: its message for the client.
     """
     ancestors = () if error is None else error.__mro__
     name = next((JAVA_CLASSES[each] for each in ancestors if each in JAVA_CLASSES), _UNFORESEEN)
-    # Standard clients show the first line alone.
+    # Standard clients show only the first line.
     return {"message": " ".join(message.split()), "exception": name.rpartition(".")[2], "javaClassName": name}

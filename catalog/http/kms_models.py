@@ -1,7 +1,7 @@
-"""Bodies and answers of `/kms/v1`, in the words of Hadoop's KMS.
+"""Bodies and answers of `/kms/v1`, in the format of Hadoop's KMS.
 
-Bytes are base64: standard with padding, or url-safe without, since standard clients send both; each text has
-one meaning or is refused. Answers are url-safe without padding, but for keys of Parquet files.
+Bytes are base64: standard with padding, or url-safe without, because standard clients send both. Each text
+has one meaning or is refused. Answers are url-safe without padding, except keys of Parquet files.
 
 Source: Hadoop 3.4.3, "Hadoop KMS", "KMS HTTP REST API"; `KMSClientProvider`, `KMSUtil`.
 """
@@ -23,9 +23,9 @@ from catalog.kms_server.store import Denial, EndpointKey, KeySpec
 from policy.errors import NotSupportedYet, RequestInvalid
 
 CIPHER: Final = "AES/CTR/NoPadding"
-#: The attribute by which a key says what readers without the right to it get.
+#: The attribute of a key that says what readers without permission get.
 DENIAL_ATTRIBUTE: Final = "lakewarden.denial"
-#: An attribute by which Hadoop's KMS finds other access lists; here policies decide.
+#: The attribute that selects other access lists in Hadoop's KMS; here policies decide.
 _ACL_ATTRIBUTE: Final = "key.acl.name"
 _EEK: Final = "EEK"
 _EK: Final = "EK"
@@ -54,7 +54,7 @@ class _Body(BaseModel):
 
 
 class CreateKey(_Body):
-    """A key to make. `length` is in bits; 0 is the default, 256."""
+    """A key to create. `length` is in bits; 0 is the default, 256."""
 
     name: str
     cipher: str | None = None
@@ -77,11 +77,11 @@ class CreateKey(_Body):
         return value
 
     def to_spec(self) -> KeySpec:
-        """What is asked for.
+        """Convert the body to a key specification.
 
         Raises:
-            RequestInvalid: a name, cipher or attribute that cannot be.
-            NotSupportedYet: material of the caller's own, or other access lists.
+            RequestInvalid: a name, cipher or attribute is not valid.
+            NotSupportedYet: key material of the caller, or other access lists.
         """
         refuse_material(self.material)
         attributes = dict(self.attributes or {})
@@ -104,7 +104,7 @@ class CreateKey(_Body):
 
 
 class RollKey(_Body):
-    """A new version, made of random bytes."""
+    """A new version, with random key material."""
 
     material: str | None = Field(default=None, repr=False)
 
@@ -117,7 +117,7 @@ class EncryptedMaterial(_Body):
     material: KeyBytes = Field(repr=False)
 
     def to_encrypted(self, version_name: str) -> EncryptedKey:
-        """The encrypted key.
+        """Convert the body to an encrypted key.
 
         Raises:
             RequestInvalid: body and path name different keys, or a length is wrong.
@@ -146,37 +146,37 @@ class BatchItem(_Body):
     encryptedKeyVersion: _Inner
 
     def to_encrypted(self) -> EncryptedKey:
-        """The encrypted key.
+        """Convert the item to an encrypted key.
 
         Raises:
-            RequestInvalid: a name or length that cannot be.
+            RequestInvalid: a name or length is not valid.
         """
         return EncryptedKey(VersionName.parse(self.versionName), self.iv, self.encryptedKeyVersion.material)
 
 
 class WrappedKek(_Body):
-    """A key of files as they carry it: two members of the key material of Parquet's key tools."""
+    """A wrapped key of Parquet files: two members of the key material of Parquet's key tools."""
 
     master_key_id: Annotated[str, Field(alias="masterKeyID", min_length=1, max_length=255)]
     wrapped_kek: Annotated[str, Field(alias="wrappedKEK", min_length=1, max_length=1_000)]
 
 
 class UnwrappedKek(_Body):
-    """A key of files that is released."""
+    """An unwrapped key of Parquet files."""
 
     material: str = Field(repr=False)
 
     @classmethod
     def of(cls, key: SecretBytes) -> UnwrappedKek:
-        """The key in base64, with padding: what most clients expect."""
+        """Encode the key in base64, with padding, as most clients expect."""
         return cls(material=base64.b64encode(key.reveal()).decode("ascii"))
 
 
 def refuse_material(material: str | None) -> None:
-    """Keys are made here, of random bytes.
+    """Refuse key bytes of the caller: the catalog creates keys of random bytes.
 
     Raises:
-        NotSupportedYet: the caller brings key bytes.
+        NotSupportedYet: the caller sends key bytes.
     """
     if material is not None:
         raise NotSupportedYet(
@@ -187,7 +187,7 @@ def refuse_material(material: str | None) -> None:
 
 
 def metadata_of(key: EndpointKey | None) -> dict[str, Any]:
-    """A key's metadata; empty where there is no key, as standard clients expect."""
+    """Convert a key to its metadata; empty if there is no key, as standard clients expect."""
     if key is None:
         return {}
     return {
@@ -202,12 +202,12 @@ def metadata_of(key: EndpointKey | None) -> dict[str, Any]:
 
 
 def version_of(version: VersionName | None) -> dict[str, str]:
-    """A version, without its material; empty where there is none."""
+    """Convert a version, without its material; empty if there is none."""
     return {} if version is None else {"name": version.key, "versionName": str(version)}
 
 
 def encrypted_of(items: Sequence[EncryptedKey]) -> list[dict[str, Any]]:
-    """Encrypted keys."""
+    """Convert encrypted keys to an answer."""
     return [
         {
             "versionName": str(each.version),
@@ -222,7 +222,7 @@ def encrypted_of(items: Sequence[EncryptedKey]) -> list[dict[str, Any]]:
 
 
 def decrypted_of(version: VersionName, key: SecretBytes) -> dict[str, str]:
-    """A key that is released."""
+    """Convert a decrypted key to an answer."""
     return {"name": version.key, "versionName": _EK, "material": hadoop_base64.encode_url_safe(key.reveal())}
 
 

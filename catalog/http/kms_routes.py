@@ -1,11 +1,11 @@
-"""Hadoop's KMS protocol, for standard Hadoop and ORC clients; off unless `kms_endpoint.enabled`.
+"""Hadoop's KMS protocol, for standard Hadoop and ORC clients; disabled unless `kms_endpoint.enabled` is set.
 
 `catalog.kms_server.identity` identifies the caller; `catalog.kms_server.endpoint` decides each use of a key.
 A handshake (`OPTIONS`) is never refused: standard clients make one before their first call, and ORC would
-take a refusal for a reason to show masks.
+show masks after a refusal.
 
-Not served: material of keys, material of one's own, deleting keys, delegation tokens over HTTP (an operator
-issues them), acting for others.
+Not supported: reading key material, key material of the caller, deleting keys, delegation tokens over HTTP
+(an operator issues them), impersonation.
 
 Source: Hadoop 3.4.3, "Hadoop KMS", "KMS HTTP REST API".
 """
@@ -58,7 +58,7 @@ router: Final = APIRouter(
 
 @handshake_router.options("/{path:path}", response_class=Response)
 def shake_hands(path: str, request: Request, services: ServicesOf) -> Response:
-    """The handshake of standard clients; users whose `user.name` is accepted get a cookie."""
+    """Answer the handshake of standard clients; users whose `user.name` is accepted get a cookie."""
     answer = Response()
     cookie = services.identification.greet(_visit(request))
     if cookie is not None:
@@ -69,7 +69,7 @@ def shake_hands(path: str, request: Request, services: ServicesOf) -> Response:
 
 @router.get("/keys/names")
 def list_names(caller: CallerOf, services: ServicesOf) -> list[str]:
-    """The names of the keys that the caller has any right on."""
+    """List the names of the keys that the caller has any permission on."""
     return services.kms_endpoint.names(caller)
 
 
@@ -79,13 +79,13 @@ def list_metadata(
     services: ServicesOf,
     key: Annotated[list[str], Query(min_length=1, max_length=_MAX_NAMES)],
 ) -> list[Document]:
-    """The metadata of several keys, in order: any right on each of them."""
+    """Show the metadata of several keys, in order: any permission on each of them."""
     return [models.metadata_of(services.kms_endpoint.metadata(caller, name)) for name in key]
 
 
 @router.post("/keys", status_code=201)
 def create_key(body: models.CreateKey, caller: CallerOf, services: ServicesOf, answer: Response) -> Document:
-    """Make a key: `rotate` on it."""
+    """Create a key: `rotate` on it."""
     key = services.kms_endpoint.create(caller, body.to_spec())
     answer.headers["Location"] = f"/kms/v1/key/{key.name}"
     return models.version_of(key.current)
@@ -94,20 +94,20 @@ def create_key(body: models.CreateKey, caller: CallerOf, services: ServicesOf, a
 @router.get("/key/{name}")
 @router.get("/key/{name}/_metadata")
 def show_metadata(name: str, caller: CallerOf, services: ServicesOf) -> Document:
-    """The metadata of a key: any right on it. Empty if there is none."""
+    """Show the metadata of a key: any permission on it. Empty if there is none."""
     return models.metadata_of(services.kms_endpoint.metadata(caller, name))
 
 
 @router.get("/key/{name}/_currentversion")
 def show_current_version(name: str, caller: CallerOf, services: ServicesOf) -> Document:
-    """The name of the current version: any right on the key. Its material is never told."""
+    """Show the name of the current version: any permission on the key. Its material is never sent."""
     key = services.kms_endpoint.metadata(caller, name)
     return models.version_of(key.current if key else None)
 
 
 @router.get("/key/{name}/_versions")
 def list_versions(name: str, caller: CallerOf, services: ServicesOf) -> list[Document]:
-    """The names of all versions: any right on the key. Their material is never told."""
+    """List the names of all versions: any permission on the key. Their material is never sent."""
     key = services.kms_endpoint.metadata(caller, name)
     versions = range(key.versions if key else 0)
     return [models.version_of(VersionName(name, each)) for each in versions]
@@ -115,7 +115,7 @@ def list_versions(name: str, caller: CallerOf, services: ServicesOf) -> list[Doc
 
 @router.get("/keyversion/{version_name}")
 def show_version(version_name: str, caller: CallerOf, services: ServicesOf) -> Document:
-    """The name of a version: any right on its key. Its material is never told."""
+    """Show the name of a version: any permission on its key. Its material is never sent."""
     version = VersionName.parse(version_name)
     key = services.kms_endpoint.metadata(caller, version.key)
     return models.version_of(version_of(key, version) if key else None)
@@ -123,14 +123,14 @@ def show_version(version_name: str, caller: CallerOf, services: ServicesOf) -> D
 
 @router.post("/key/{name}")
 def roll_key(name: str, body: models.RollKey, caller: CallerOf, services: ServicesOf) -> Document:
-    """Give a key a new version: `rotate` on it. What is encrypted under the older ones stays readable."""
+    """Create a new version of a key: `rotate` on it. Data under the older versions stays readable."""
     models.refuse_material(body.material)
     return models.version_of(services.kms_endpoint.roll(caller, name).current)
 
 
 @router.post("/key/{name}/_invalidatecache", response_class=Response)
 def invalidate_cache(name: str, caller: CallerOf, services: ServicesOf) -> Response:
-    """Nothing, since nothing is kept: `rotate` on the key. Standard clients ask for it after each roll."""
+    """Do nothing: there is no cache. Needs `rotate` on the key. Standard clients call it after each roll."""
     services.kms_endpoint.invalidate(caller, name)
     return Response()
 
@@ -143,7 +143,7 @@ def generate_keys(
     eek_op: Annotated[Literal["generate"], Query()],
     num_keys: Annotated[int, Query(ge=1, le=MAX_BATCH)] = 1,
 ) -> list[Document]:
-    """New encrypted keys: `use` on the key."""
+    """Generate encrypted keys: `use` on the key."""
     return models.encrypted_of(services.kms_endpoint.generate(caller, name, num_keys))
 
 
@@ -155,7 +155,7 @@ def use_encrypted_key(
     services: ServicesOf,
     eek_op: Annotated[Literal["decrypt", "reencrypt"], Query()],
 ) -> Document:
-    """Decrypt a key, `release`; or encrypt it anew under the current version, `use`."""
+    """Decrypt a key, `release`; or encrypt it again under the current version, `use`."""
     encrypted = body.to_encrypted(version_name)
     if eek_op == "decrypt":
         return models.decrypted_of(encrypted.version, services.kms_endpoint.decrypt(caller, encrypted))
@@ -165,14 +165,14 @@ def use_encrypted_key(
 
 @router.post("/key/{name}/_reencryptbatch")
 def reencrypt_keys(name: str, body: Batch, caller: CallerOf, services: ServicesOf) -> list[Document]:
-    """Encrypt several keys anew under the current version: `use` on their key."""
+    """Encrypt several keys again under the current version: `use` on their key."""
     items = [each.to_encrypted() for each in body]
     return models.encrypted_of(services.kms_endpoint.reencrypt(caller, key_name(name), items))
 
 
 @router.post("/kek/_unwrap")
 def unwrap_kek(body: models.WrappedKek, caller: CallerOf, services: ServicesOf) -> models.UnwrappedKek:
-    """A key of Parquet files: SELECT on each column that it opens, `release` on its master key."""
+    """Unwrap a key of Parquet files: SELECT on each column that it decrypts, `release` on its master key."""
     return models.UnwrappedKek.of(services.parquet_keys.unwrap(caller, body.master_key_id, body.wrapped_kek))
 
 

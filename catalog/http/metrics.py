@@ -1,8 +1,8 @@
 """Counters and states of the service, in Prometheus' text format.
 
-- Labels are methods, route templates, statuses and rule names: never a name of a table or principal, a path
+- Labels are methods, route templates, statuses and rule names, never a name of a table or principal, a path
   or a token. So every user with a valid token can read them.
-- The number of series is bounded, whatever callers send.
+- The number of series is bounded for any input.
 
 Source: Prometheus, "Exposition formats", text-based format 0.0.4.
 """
@@ -54,7 +54,7 @@ _Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """Counts what the service does; safe for many threads."""
+    """Counts events of the service; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,11 +79,11 @@ class Metrics:
         self._add("lakewarden_refusals_total", (("rule", rule if _RULE.fullmatch(rule) else _OTHER),), 1)
 
     def connections(self, count: int) -> None:
-        """Say how many connections are open."""
+        """Set the number of open connections."""
         self._connections = count
 
     def connection_refused(self, rule: str) -> None:
-        """Count a connection, or a request that the application never saw, which a limit ended."""
+        """Count a connection or request that a limit ended before the application received it."""
         self._add("lakewarden_connections_refused_total", (("rule", rule),), 1)
 
     def committed(self, kind: str) -> None:
@@ -91,7 +91,7 @@ class Metrics:
         self._add("lakewarden_commits_total", (("kind", kind),), 1)
 
     def render(self) -> str:
-        """All counters as text."""
+        """Render all counters as text."""
         with self._lock:
             counts = sorted(self._counts.items())
         opened = f"# HELP {_CONNECTIONS} Connections that are open.\n# TYPE {_CONNECTIONS} gauge\n"
@@ -99,7 +99,7 @@ class Metrics:
 
     @staticmethod
     def render_states(policies: PolicyStore, clock: DatabaseClock, replicas: Replicas) -> str:
-        """The states of the process as text, and the settings in which other replicas differ, by name."""
+        """Render the process's states as text, and the settings in which other replicas differ, by name."""
         values = (
             float(policies.problem is not None),
             policies.age_s,
@@ -119,7 +119,7 @@ class Metrics:
 
     @staticmethod
     def render_kms(calls: CountedKms) -> str:
-        """How often the KMS was called, and whether it is left alone now, as text."""
+        """Render the number of KMS calls, and the state of the KMS circuit breaker, as text."""
         lines = [
             f"# HELP {_KMS_CALLS} Calls to the KMS, by operation and outcome.\n# TYPE {_KMS_CALLS} counter\n"
         ]

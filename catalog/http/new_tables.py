@@ -1,4 +1,4 @@
-"""From the bodies that ask for a new table, created at once or with a write, to what the catalog is asked."""
+"""Converts bodies that request a new table, created at once or with a write, to the catalog's form."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from catalog.tables.drafts import NewTable
 
 
 def new_table_of(namespace: str, body: CreateTable | StageWrite) -> NewTable:
-    """The table that a body asks for, in the namespace that the path names.
+    """Convert a body to a new table in the namespace of the path.
 
     Raises:
-        RequestInvalid: schema, partition spec or sort order are not valid, or the name is none.
+        RequestInvalid: the name, schema, partition spec or sort order is not valid.
     """
     spec, order = body.partition_spec, body.write_order
     return NewTable(

@@ -1,4 +1,4 @@
-"""What every operation's description says beside its own."""
+"""Descriptions that all operations share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from catalog.http.base_models import Answer
 
 
 class ErrorModel(Answer):
-    """`ErrorModel`, with what we add to it."""
+    """`ErrorModel`, with our extensions."""
 
     message: str
     type: str
@@ -48,7 +48,7 @@ ERRORS: Final[Responses] = {
 
 
 def answers(model: type[Answer], description: str) -> Responses:
-    """The description of an answer that is not made by the framework."""
+    """Describe an answer that the framework does not build."""
     return {200: {"model": model, "description": description}}
 
 

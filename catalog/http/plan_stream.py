@@ -1,8 +1,7 @@
-"""A plan as an Arrow IPC stream.
+"""Writes a plan as an Arrow IPC stream.
 
-The schema's metadata carries the header as JSON (`lakewarden.plan`) and, where files are encrypted, the key
-made for this scan (`lakewarden.transport-key`), which is a secret: it is never logged, stored or sent
-twice.
+The schema's metadata has the header as JSON (`lakewarden.plan`) and, if files are encrypted, the transport
+key of this scan (`lakewarden.transport-key`). It is a secret that is never logged, stored or sent twice.
 
 Source: Apache Arrow columnar format, "IPC Streaming Format".
 """
@@ -26,7 +25,7 @@ BATCH_ROWS: Final = 65_536
 
 
 def stream(plan: Plan) -> Iterator[bytes]:
-    """The bytes of the stream, batch by batch."""
+    """Yield the bytes of the stream, batch by batch."""
     files = plan.files.replace_schema_metadata(_metadata(plan))
     buffer = io.BytesIO()
     with pa.ipc.new_stream(buffer, files.schema) as writer:

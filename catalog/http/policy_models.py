@@ -1,4 +1,4 @@
-"""Bodies and answers about the policies that the catalog keeps itself."""
+"""Bodies and answers about the policies that the catalog stores itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from catalog.policy_store.documents import Change, DocumentId, Edit, Kind, Store
 
 
 class DocumentAnswer(Answer):
-    """A document that there is."""
+    """A policy document, without its content."""
 
     kind: Kind
     name: str
@@ -26,7 +26,7 @@ class DocumentAnswer(Answer):
 
     @classmethod
     def of(cls, document: StoredDocument) -> DocumentAnswer:
-        """A document as it is listed."""
+        """Convert a document to an answer."""
         change, content = document.change, document.content or b""
         return cls(
             kind=change.id.kind,
@@ -47,13 +47,13 @@ class DocumentList(Answer):
 
     @classmethod
     def of(cls, found: StoredSet) -> DocumentList:
-        """The documents as they are listed."""
+        """Convert documents to an answer."""
         documents = [DocumentAnswer.of(each) for each in found.documents.values()]
         return cls(revision=found.version.revision, documents=documents)
 
 
 class ChangeAnswer(Answer):
-    """A change of a document; without `sha256`, it was removed."""
+    """A change of a document; a change without `sha256` removed it."""
 
     kind: Kind
     name: str
@@ -65,7 +65,7 @@ class ChangeAnswer(Answer):
 
     @classmethod
     def of(cls, change: Change) -> ChangeAnswer:
-        """A change as it is shown."""
+        """Convert a change to an answer."""
         return cls(
             kind=change.id.kind,
             name=change.id.name,
@@ -84,15 +84,15 @@ class ChangeList(Answer):
 
     @classmethod
     def of(cls, changes: Iterable[Change]) -> ChangeList:
-        """Changes as they are listed."""
+        """Convert changes to an answer."""
         return cls(changes=[ChangeAnswer.of(each) for each in changes])
 
 
 class EditBody(OwnBody):
-    """What is to become of a document.
+    """The change of one document.
 
-    `content` is its text, null to remove it; `expected-revision` is the revision that is replaced or removed,
-    null for a document that is new.
+    `content` is its new text, null to remove it. `expected-revision` is the revision that is replaced or
+    removed, null for a new document.
     """
 
     kind: Kind
@@ -101,17 +101,17 @@ class EditBody(OwnBody):
     expected_revision: Annotated[int, Field(ge=1, le=2**62)] | None
 
     def to_edit(self) -> Edit:
-        """As policies are changed.
+        """Convert the body to an edit.
 
         Raises:
-            RequestInvalid: a name that cannot be one, or a text that is too long.
+            RequestInvalid: a name is not valid, or a text is too long.
         """
         content = None if self.content is None else self.content.encode("utf-8")
         return Edit(DocumentId(self.kind, self.name), content, self.expected_revision)
 
 
 class ChangeBody(OwnBody):
-    """Several documents that change together; `dry-run` only tells what would be."""
+    """Several documents that change together; `dry-run` only shows the result."""
 
     changes: Annotated[list[EditBody], Field(max_length=MAX_EDITS)]
     dry_run: bool = False
@@ -119,7 +119,7 @@ class ChangeBody(OwnBody):
 
 
 class EffectAnswer(Answer):
-    """What a change does to the set in force, by the titles of policies, roles and encryption rules."""
+    """The effect of a change on the policies in force: titles of policies, roles and encryption rules."""
 
     added: list[str]
     removed: list[str]
@@ -127,15 +127,15 @@ class EffectAnswer(Answer):
 
     @classmethod
     def of(cls, effect: Effect) -> EffectAnswer:
-        """An effect as it is shown."""
+        """Convert an effect to an answer."""
         return cls(added=list(effect.added), removed=list(effect.removed), changed=list(effect.changed))
 
 
 class ChangedAnswer(Answer):
-    """A change that was made, or with `dry-run` one that could be.
+    """A change that was made, or with `dry-run` a change that is possible.
 
-    `version` names the set that is in force with it; `lockout` says who could not administer the catalog any
-    more. Documents that say what they are to say already are not among `changes`.
+    `version` names the policies in force with it. `lockout` says who could no longer administer the catalog.
+    Documents whose content does not change are not among `changes`.
     """
 
     dry_run: bool
@@ -148,7 +148,7 @@ class ChangedAnswer(Answer):
 
     @classmethod
     def of(cls, prepared: Prepared, *, dry_run: bool) -> ChangedAnswer:
-        """A change as it is answered."""
+        """Convert a change to an answer."""
         return cls(
             dry_run=dry_run,
             revision=prepared.after.stored.version.revision,

@@ -7,7 +7,7 @@ from catalog.maintenance.encryption_report import TableStanding
 
 
 class Broken(Answer):
-    """One thing that a rule asks and a table does not have; `column` is null where it is about the table."""
+    """A violation of a rule; `column` is null if it is about the table."""
 
     rule: str
     document: str
@@ -19,7 +19,7 @@ class Broken(Answer):
 
 
 class TableReport(Answer):
-    """How a table stands with the rules: `fits`, `breaks`, or `unknown` if it cannot be loaded."""
+    """The result of checking a table: `fits`, `breaks`, or `unknown` if it cannot be loaded."""
 
     table: str
     standing: str
@@ -29,7 +29,7 @@ class TableReport(Answer):
 
     @classmethod
     def of(cls, found: TableStanding) -> TableReport:
-        """A table as it is reported."""
+        """Convert a result to an answer."""
         broken = [
             Broken(
                 rule=each.rule,
@@ -52,7 +52,7 @@ class TableReport(Answer):
 
 
 class EncryptionReport(Answer):
-    """Tables in the order of their names; `next` is what to ask for as `after`, if there are more."""
+    """Tables sorted by name; `next` is the value of `after` for the next page, if there is one."""
 
     rules_version: str
     tables: list[TableReport]

@@ -1,4 +1,4 @@
-"""Bodies and answers about rewriting files, and about what is left of old epochs."""
+"""Bodies and answers about rewriting files, and about files of old epochs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ _GIBIBYTE: Final = 2**30
 
 
 class RewritesBody(OwnBody):
-    """How large groups of files to rewrite may be, how many are wanted, of which branch, or of all, and which
-    files are to be in none."""
+    """Limits for the groups of files to rewrite, the branch (all by default), and files to leave out."""
 
     max_group_bytes: Annotated[int, Field(ge=1, le=_LONG)] = _GIBIBYTE
     max_groups: Annotated[int, Field(ge=0, le=1000)] = 100
@@ -25,7 +24,7 @@ class RewritesBody(OwnBody):
 
 
 class GroupAnswer(Answer):
-    """Files to rewrite together, live on a branch whose head is the snapshot."""
+    """Files to rewrite together. They are live on a branch whose head is the snapshot."""
 
     branch: str
     snapshot_id: int
@@ -35,9 +34,9 @@ class GroupAnswer(Answer):
 
 
 class RewritesAnswer(Answer):
-    """The next groups, and all files at the heads of the branches that are not as the current epoch says.
+    """The next groups, and all files at branch heads whose encryption differs from the current epoch.
 
-    `held` names some of those that cannot be rewritten.
+    `held` names some of the files that cannot be rewritten.
     """
 
     groups: list[GroupAnswer]
@@ -48,7 +47,7 @@ class RewritesAnswer(Answer):
 
     @classmethod
     def of(cls, found: Rewrites) -> RewritesAnswer:
-        """Groups as they are shown."""
+        """Convert groups to an answer."""
         groups = [
             GroupAnswer(
                 branch=each.branch,
@@ -69,7 +68,7 @@ class RewritesAnswer(Answer):
 
 
 class EpochFilesAnswer(Answer):
-    """Files at the head of a branch that an epoch governs; `old-` counts those not as the current one is."""
+    """Files of one epoch at the head of a branch; `old-` counts files that differ from the current epoch."""
 
     branch: str
     from_sequence_number: int
@@ -81,7 +80,7 @@ class EpochFilesAnswer(Answer):
 
 
 class OldSnapshotAnswer(Answer):
-    """A retained snapshot with files of old epochs, and the branches and tags that stand on it."""
+    """A retained snapshot with files of old epochs, and the branches and tags that point to it."""
 
     snapshot_id: int
     names: list[str]
@@ -89,7 +88,7 @@ class OldSnapshotAnswer(Answer):
 
 
 class EpochsAnswer(Answer):
-    """What is left of a table's old epochs; `old-forbidden` where only the current one is read."""
+    """Files of a table's old epochs; `old-forbidden` if only the current epoch can be read."""
 
     table: str
     governed_version: int
@@ -99,7 +98,7 @@ class EpochsAnswer(Answer):
 
     @classmethod
     def of(cls, report: EpochReport) -> EpochsAnswer:
-        """A report as it is shown."""
+        """Convert a report to an answer."""
         branches = [
             EpochFilesAnswer(
                 branch=each.branch,

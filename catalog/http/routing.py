@@ -1,13 +1,13 @@
-"""Routes that read nothing before they know who calls, and no JSON that means two things.
+"""Routes that authenticate the caller before they read the body, and parse JSON strictly.
 
 The order is fixed: caller, then the first authorization (`catalog.http.screening`), then the size of the
-body, the digest that its sender signed, its type, and its text (`policy.strict_json`). What is left for the
-framework is to validate the parsed document by the operation's model.
+body, the digest that its sender signed, its type, and its text (`policy.strict_json`). The framework only
+validates the parsed document by the operation's model.
 
-- Without a first authorization, a body is small: `SMALL_BODY` bytes and `SMALL_ELEMENTS` elements. So what a
-  token without permissions can make the service do is bounded.
-- Texts other than short ones are parsed in the pool of threads, where they keep nobody else waiting.
-- All bodies that are read or processed at a time share `http.max_bodies_bytes`; those of one user have half.
+- Without a first authorization, a body is small: `SMALL_BODY` bytes and `SMALL_ELEMENTS` elements. So the
+  work for a token without permissions is bounded.
+- Large texts are parsed in the thread pool, so that they do not block other requests.
+- All bodies that are read or processed at a time share `http.max_bodies_bytes`; one user can have half of it.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from policy.strict_json import parse
 
 _JSON: Final = re.compile(r"application/json(?:\s*;\s*charset=\"?utf-8\"?)?", re.IGNORECASE)
 _MAX_DIGITS: Final = 18
-#: Bytes of a text that is parsed sooner than a thread is told to.
+#: Bytes of a text that is parsed faster than a thread is started.
 _SHORT_BODY: Final = 1024
-#: Methods, and endpoints of other methods, that change nothing.
+#: Methods that change nothing; `_READING` lists endpoints of other methods that change nothing.
 _READING_METHODS: Final = frozenset({"GET", "HEAD"})
 _READING: Final = frozenset(
     {"load", "plan", "rewrites", "code", "use_encrypted_key", "reencrypt_keys", "unwrap_kek"}
 )
 _COMMIT_OF_WRITE: Final = "/writes/{write_id}/commit"
-#: Escapes of what no store takes as text: NUL and lone surrogates.
+#: Escapes of characters that no database stores as text: NUL and lone surrogates.
 _SUSPECT_ESCAPE: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def _translated(handler: _Handler) -> _Handler:
-    """A handler of the framework whose refusals are ours, with the rule that the caller is told."""
+    """Wrap a handler of the framework, so that its refusals become our errors, with a rule."""
 
     async def handle(request: Request) -> Response:
         try:
@@ -74,7 +74,7 @@ class GuardedRoute(APIRoute):
     for_standard_clients: bool = False
 
     def get_route_handler(self) -> _Handler:
-        """The framework's handler behind our checks."""
+        """Wrap the framework's handler with our checks."""
         inner = _translated(super().get_route_handler())
 
         async def handle(request: Request, bounds: Bounds) -> Response:
@@ -97,7 +97,7 @@ class GuardedRoute(APIRoute):
         return handle_and_close
 
     def outcome(self, method: str) -> Outcome:
-        """A request with this method, of which nothing is granted yet."""
+        """Create the outcome of a request with this method; nothing is granted yet."""
         changes = method not in _READING_METHODS and self.endpoint.__name__ not in _READING
         return Outcome(f"{method} {self.path_format}", changes)
 
@@ -106,17 +106,17 @@ class GuardedRoute(APIRoute):
         return answers_repetitions(self.endpoint)
 
     def _once(self, request: Request, body: bytes) -> KeyedRequest | None:
-        """What is to be carried out once, however often it comes; None if that does not matter."""
+        """Return the record of a request to run only once; None if it can run repeatedly."""
         key = key_of(request)
         if key is None or not self._answers_repetitions:
             return None
         return keyed(request, body, key, self.status_code or 200)
 
     def _admitted(self, request: Request) -> Bounds:
-        """Settle who calls and whether the request is worth reading; runs in a thread.
+        """Authenticate the caller, and make the first authorization; runs in a thread.
 
         Returns:
-            how much of its body is read.
+            how much of the body is read.
         """
         services = request.app.state.services
         caller = self._caller(request)
@@ -125,21 +125,21 @@ class GuardedRoute(APIRoute):
         return bounds_of(self.endpoint, services, caller, request.path_params)
 
     def _caller(self, request: Request) -> Caller:
-        """The caller, from the headers; runs in a thread."""
+        """Authenticate the caller by the headers; runs in a thread."""
         services, address = request.app.state.services, address_of(request)
         known = authenticated(request, services, address, engines=self.takes_engines)
         request.state.body_sha256 = known.body_sha256
         return known.caller
 
     async def _strict(self, request: Request, body: bytes, max_elements: int) -> Request:
-        """The request with its body read and parsed; the framework asks for both by these names."""
+        """Read and parse the body strictly, in the attributes where the framework looks for it."""
         if body and self.body_field is None:
             raise RequestInvalid(
                 "This operation takes no body.", rule="body", hint="Send the request without a body."
             )
         strict = Request(request.scope, request.receive)
         strict._body = body
-        # As it was sent, for operations that keep it so.
+        # The original bytes, for operations that store them.
         strict.state.body = body
         if body:
             _check_content_type(request.headers)
@@ -150,7 +150,7 @@ class GuardedRoute(APIRoute):
 
 
 class EngineRoute(GuardedRoute):
-    """A route where engines may act for users."""
+    """A route where engines can act for users."""
 
     takes_engines = True
 
@@ -160,31 +160,31 @@ class EngineRoute(GuardedRoute):
 
 
 class BootstrapRoute(GuardedRoute):
-    """A route for engines that have no key yet, with their own token."""
+    """A route for engines without a registered key, which send their own token."""
 
     def _caller(self, request: Request) -> Caller:
-        """The engine; runs in a thread."""
+        """Authenticate the engine; runs in a thread."""
         services, address = request.app.state.services, address_of(request)
         caller, request.state.bootstrap = bootstrapping(request, services, address)
         return caller
 
 
 class IcebergRoute(EngineRoute):
-    """A route for standard clients, where engines can act for users, too."""
+    """A route for standard clients, where engines can act for users too."""
 
     for_standard_clients = True
 
 
 def address_of(request: Request) -> str:
-    """The network address that a request came from."""
+    """Return the network address that a request came from."""
     return request.client.host if request.client else "unknown"
 
 
 def document_of(body: bytes, max_elements: int | None = None) -> object:
-    """A body as JSON.
+    """Parse a body as JSON.
 
     Raises:
-        RequestInvalid: not JSON, JSON that means two things, or more elements than are read.
+        RequestInvalid: not JSON, ambiguous JSON, or more elements than allowed.
     """
     document = parse(body, what="The request body", max_elements=max_elements)
     if _SUSPECT_ESCAPE.search(body):
@@ -193,7 +193,7 @@ def document_of(body: bytes, max_elements: int | None = None) -> object:
 
 
 def _check_texts(document: object) -> None:
-    """Refuse texts that are not Unicode, or hold NUL; nesting is bounded already."""
+    """Refuse texts that are not Unicode, or contain NUL; the parser bounds the nesting."""
     if isinstance(document, str):
         if "\0" in document or any("\ud800" <= character <= "\udfff" for character in document):
             raise RequestInvalid(
@@ -211,11 +211,11 @@ def _check_texts(document: object) -> None:
 
 
 class Bodies:
-    """Bounds the bytes of all request bodies that are read or processed at a time.
+    """Limits the bytes of all request bodies that are read or processed at a time.
 
     Args:
         limit: in bytes.
-        share: of these, what one user can have, so that nobody keeps everybody else out.
+        share: maximum bytes of one user, so that one user cannot use up the limit.
     """
 
     def __init__(self, limit: int, share: int) -> None:
@@ -224,14 +224,14 @@ class Bodies:
         self._held: Counter[str] = Counter()
 
     def begun(self, user: str) -> Room:
-        """Room for one body of a user."""
+        """Return a room for one body of a user."""
         return Room(self, user)
 
     def take(self, user: str, size: int) -> None:
-        """Take some bytes for a user.
+        """Reserve bytes for a user.
 
         Raises:
-            TooManyBodies: there is no room for them.
+            TooManyBodies: the limit would be exceeded.
         """
         held = ("The service", self._held.total(), self._limit), (user, self._held[user], self._share)
         for who, taken, limit in held:
@@ -244,14 +244,14 @@ class Bodies:
         self._held[user] += size
 
     def give_back(self, user: str, size: int) -> None:
-        """Give back what was taken."""
+        """Release reserved bytes."""
         self._held[user] -= size
         if not self._held[user]:
             del self._held[user]
 
 
 class Room:
-    """The bytes of one body; given back when the block ends."""
+    """The reserved bytes of one body; released when the block ends."""
 
     def __init__(self, bodies: Bodies, user: str) -> None:
         self._bodies = bodies
@@ -265,13 +265,13 @@ class Room:
         self._bodies.give_back(self._user, self._size)
 
     def take(self, size: int) -> None:
-        """Take some bytes; see `Bodies.take`."""
+        """Reserve bytes; see `Bodies.take`."""
         self._bodies.take(self._user, size)
         self._size += size
 
 
 async def _bounded_body(request: Request, limit: int, room: Room) -> bytes:
-    """The whole body; a body that declares or turns out to be too large is not read to its end."""
+    """Read the whole body; stop reading if it declares or turns out to be too large."""
     declared = request.headers.get("content-length", "0")
     if len(declared) > _MAX_DIGITS or (declared.isascii() and declared.isdigit() and int(declared) > limit):
         raise _too_large(limit)
@@ -285,7 +285,7 @@ async def _bounded_body(request: Request, limit: int, room: Room) -> bytes:
 
 
 def _check_digest(request: Request, body: bytes) -> None:
-    """Refuse a body other than the one that was signed."""
+    """Refuse a body that differs from the signed one."""
     expected = getattr(request.state, "body_sha256", None)
     if expected is not None and hashlib.sha256(body).digest() != expected:
         raise refused("The body is not the one that was signed.")

@@ -1,10 +1,10 @@
-"""Decides the first authorization of a request, from its route alone, before its body is read.
+"""Makes the first authorization of a request, by its route alone, before its body is read.
 
-What an operation needs is often known only from its body. This first decision refuses callers who have no
-permission that could let the operation through; the operation itself decides the rest. It never refuses what
-the operation would allow.
+What an operation needs is often known only from its body. The first authorization refuses callers without any
+permission that could allow the operation; the operation itself decides the rest. It never refuses what the
+operation would allow.
 
-A body can be large only where an operation is screened, so that every new operation starts with small ones.
+Only screened operations read large bodies, so every new operation starts with small ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from catalog.service.services import Services
 from catalog.settings.catalog import HttpSettings
 from policy.privileges.operations import On, required
 
-#: Bytes and elements of a body that is read without a first authorization.
+#: Maximum bytes and elements of a body without a first authorization.
 SMALL_BODY: Final = 1024 * 1024
 SMALL_ELEMENTS: Final = 10_000
 
@@ -30,7 +30,7 @@ _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much of a body is read.
+    """The limits of a body.
 
     Attributes:
         size: in bytes.
@@ -42,31 +42,31 @@ class Bounds:
 
     @classmethod
     def small(cls, http: HttpSettings) -> Bounds:
-        """Of a body that is read for every caller."""
+        """Return the limits of a body that is read for every caller."""
         return cls(min(http.max_body_bytes, SMALL_BODY), min(http.max_json_elements, SMALL_ELEMENTS))
 
     @classmethod
     def filtering(cls, http: HttpSettings) -> Bounds:
-        """Of a body that brings names, properties or a filter."""
+        """Return the limits of a body with names, properties or a filter."""
         return cls(min(http.max_body_bytes, SMALL_BODY), http.max_json_elements)
 
     @classmethod
     def metadata(cls, http: HttpSettings) -> Bounds:
-        """Of a body that brings a schema or a snapshot."""
+        """Return the limits of a body with a schema or a snapshot."""
         return cls(http.max_body_bytes, http.max_json_elements)
 
     @classmethod
     def bulk(cls, http: HttpSettings) -> Bounds:
-        """Of a body that brings data files or policies."""
+        """Return the limits of a body with data files or policies."""
         return cls(http.max_body_bytes, http.max_bulk_json_elements)
 
 
-#: Refuses a caller, or says how much of the body is read.
+#: Refuses a caller, or returns the limits of the body.
 Screen = Callable[[Services, Caller, Mapping[str, str]], Bounds]
 
 
 def screened(screen: Screen) -> Callable[[_Endpoint], _Endpoint]:
-    """Screen the requests of an endpoint."""
+    """Decorate an endpoint with its first authorization."""
 
     def marked(endpoint: _Endpoint) -> _Endpoint:
         setattr(endpoint, _ATTRIBUTE, screen)
@@ -78,20 +78,20 @@ def screened(screen: Screen) -> Callable[[_Endpoint], _Endpoint]:
 def bounds_of(
     endpoint: Callable[..., Any], services: Services, caller: Caller, parts: Mapping[str, str]
 ) -> Bounds:
-    """Screen a request.
+    """Make the first authorization of a request, and return the limits of its body.
 
     Args:
-        endpoint: what answers it.
+        endpoint: the endpoint of the request.
         services: the open catalog.
         caller: who asks.
-        parts: what the path names.
+        parts: the names in the path.
 
     Returns:
         how much of its body is read.
 
     Raises:
-        NotAuthorized: nothing that the caller could ask here would be granted.
-        RequestInvalid: the path holds what is no name.
+        NotAuthorized: no request of the caller to this endpoint would be allowed.
+        RequestInvalid: a name in the path is not valid.
         StateUnavailable: the database does not answer.
     """
     screen: Screen | None = getattr(endpoint, _ATTRIBUTE, None)
@@ -99,7 +99,7 @@ def bounds_of(
 
 
 def new_table(action: str) -> Screen:
-    """For creating a table in a namespace: any permission in it. The body names the table."""
+    """Screen the creation of a table: any permission in the namespace. The body names the table."""
 
     def screen(services: Services, caller: Caller, parts: Mapping[str, str]) -> Bounds:
         namespace = namespace_from_path(parts["namespace"])
@@ -113,7 +113,7 @@ def new_table(action: str) -> Screen:
 def table(
     action: str, *operations: str, bounds: Callable[[HttpSettings], Bounds] = Bounds.metadata
 ) -> Screen:
-    """For a table: any privilege that one of these operations requires; by default, the action itself."""
+    """Screen an operation on a table: any privilege that one of `operations` requires (default: `action`)."""
 
     def screen(services: Services, caller: Caller, parts: Mapping[str, str]) -> Bounds:
         name = table_from_path(parts["namespace"], parts["table"])
@@ -126,12 +126,12 @@ def table(
 
 
 def write(services: Services, caller: Caller, parts: Mapping[str, str]) -> Bounds:
-    """For committing a write: it is the caller's, and permitted still."""
+    """Screen the commit of a write: it is the caller's own, and still allowed."""
     services.writes.screen(caller, parts["write_id"])
     return Bounds.bulk(services.settings.http)
 
 
 def policies(services: Services, caller: Caller, parts: Mapping[str, str]) -> Bounds:
-    """For changing policies: only administrators of the catalog send large documents."""
+    """Screen a change of policies: only administrators of the catalog can send large documents."""
     bounds = Bounds.bulk if may_change_policies(services, caller) else Bounds.small
     return bounds(services.settings.http)

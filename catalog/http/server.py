@@ -1,11 +1,11 @@
-"""Runs the service: one process, uvicorn, until a signal asks it to stop.
+"""Runs the service: one process with uvicorn, until a signal stops it.
 
-- The listening socket is opened first: a port in use is an error of ours, before anything is served.
-- On SIGTERM or SIGINT, requests under way are finished, for a bounded time; then `serve` returns, so that
+- The listening socket is opened first: if the port is in use, our error is raised before anything is served.
+- On SIGTERM or SIGINT, requests in progress are finished, for a bounded time. Then `serve` returns, so that
   its caller can close the catalog.
-- Requests are logged by our own boundary, by route and status; uvicorn's access log would show addresses.
-- Connections, and the time and size of requests, are limited by `catalog.http.connections`. For each
-  connection that can be open there is a file descriptor, so that accepting never fails for want of one.
+- Our own boundary logs requests, by route and status; uvicorn's access log would show addresses.
+- `catalog.http.connections` limits connections, and the time and size of requests. There is a file descriptor
+  for each connection that can be open, so that accepting never fails for lack of one.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from policy.errors import RequestInvalid
 _log: Final = logging.getLogger("lakewarden.service")
 
 _STOP_WAIT_S: Final = 30
-#: Connections that the kernel accepts ahead; the event loop opens as many in one round.
+#: Connections that the kernel accepts in advance; the event loop opens as many in one round.
 _BACKLOG: Final = 128
-#: File descriptors for all but connections: the database, storage, the KMS, the audit log.
+#: File descriptors for everything but connections: the database, storage, the KMS, the audit log.
 _OTHER_FILES: Final = 256
 _LOOPBACK: Final = "127.0.0.1"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def serve(settings: Settings, services: Services) -> None:
-    """Serve until a signal asks to stop; prints one line with the address.
+    """Serve until a signal stops the process; print one line with the address.
 
     Args:
-        settings: where to listen.
+        settings: the address to listen on.
         services: the open catalog; the caller closes it afterwards.
 
     Raises:
@@ -66,7 +66,7 @@ def serve(settings: Settings, services: Services) -> None:
         with _signals_end_quietly():
             files = Exports(services.engine, settings.audit.stream_file, settings.audit.checkpoint_file)
             with closing(files):
-                # What is there by now stays for good; looking at it again and again would delay large plans.
+                # Objects that exist now stay. Scanning them in every garbage collection would delay plans.
                 gc.freeze()
                 about = fields(
                     catalog=settings.catalog.name, address=url_of(listener), version=version("lakewarden")
@@ -74,7 +74,7 @@ def serve(settings: Settings, services: Services) -> None:
                 _log.info("service started", extra=about)
                 make_server(services).run(sockets=[listener])
                 _log.info("service stopped", extra=about)
-                # What was counted is written when the trail ends, and belongs into the files.
+                # Closing the audit log writes counted records, which have to reach the export files.
                 services.audit.close()
 
 
@@ -89,7 +89,7 @@ def served(services: Services) -> Iterator[str]:
         the address.
 
     Raises:
-        RequestInvalid: there is nothing to listen on.
+        RequestInvalid: no address can be listened on.
     """
     with closing(listen(HttpSettings(host=_LOOPBACK, port=0))) as listener:
         server = make_server(services)
@@ -105,7 +105,7 @@ def served(services: Services) -> Iterator[str]:
 
 
 def listen(http: HttpSettings) -> socket.socket:
-    """A listening socket.
+    """Open a listening socket.
 
     Raises:
         RequestInvalid: the address cannot be listened on.
@@ -122,10 +122,10 @@ def listen(http: HttpSettings) -> socket.socket:
 
 
 def _listening(family: int, kind: int, protocol: int, _: str, address: tuple[object, ...]) -> socket.socket:
-    """A listening socket that names its protocol.
+    """Open a listening socket that names its protocol.
 
-    Accepted connections inherit the protocol, and only with it does asyncio set TCP_NODELAY on them. Without,
-    each answer waits some 40 ms for the client's delayed acknowledgement.
+    Accepted connections inherit the protocol, and asyncio sets TCP_NODELAY only with it. Otherwise each
+    answer waits about 40 ms for the client's delayed acknowledgement.
     """
     listener = socket.socket(family, kind, protocol)
     try:
@@ -139,14 +139,14 @@ def _listening(family: int, kind: int, protocol: int, _: str, address: tuple[obj
 
 
 def url_of(listener: socket.socket) -> str:
-    """The address of a listening socket."""
+    """Return the address of a listening socket."""
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ipaddress.ip_address(host).version == 6 else host
     return f"http://{shown}:{port}"
 
 
 def reserve_descriptors(connections: int) -> None:
-    """Raise the process's soft limit of open files to what the connections need.
+    """Raise the process's soft limit of open files to the number that the connections need.
 
     Raises:
         RequestInvalid: the hard limit is lower.
@@ -165,7 +165,7 @@ def reserve_descriptors(connections: int) -> None:
 
 
 def make_server(services: Services) -> uvicorn.Server:
-    """A server that is ready to run on a listening socket."""
+    """Create a server that is ready to run on a listening socket."""
     app = create_app(services)
     connections = Connections(services.settings.http, app.state.metrics)
     return _Server(
@@ -193,7 +193,7 @@ def make_server(services: Services) -> uvicorn.Server:
 class _Server(uvicorn.Server):
     """uvicorn's server, whose event loop counts failures to accept instead of logging each.
 
-    It looks for replicas that are different, and takes itself off their list at the end.
+    It looks for replicas with other settings, and removes itself from the list of replicas at the end.
     """
 
     def __init__(self, config: uvicorn.Config, connections: Connections, replicas: Replicas) -> None:
@@ -214,7 +214,7 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def _signals_end_quietly() -> Iterator[None]:
-    """uvicorn raises the signal that stopped it once more at the end; by then it has done its work."""
+    """Ignore the stopping signal when uvicorn raises it again at the end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -227,4 +227,4 @@ def _signals_end_quietly() -> Iterator[None]:
 
 
 def _ignored(number: int, frame: FrameType | None) -> None:
-    """Nothing is left to do."""
+    """Do nothing."""

@@ -1,7 +1,7 @@
-"""Tables as answers.
+"""Builds answers with tables.
 
-Table metadata is large, and pyiceberg's model writes it as JSON fast; so the bytes around it are put
-together by hand, and nothing is parsed or copied a second time.
+Table metadata is large, and pyiceberg's model writes it as JSON fast. So the JSON around it is concatenated
+as text, and nothing is parsed or copied a second time.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _ANY: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """For whom a table is loaded, and by which policies.
+    """The user that a table is loaded for, and the policies that decided.
 
-    It is made before the table is asked for: policies that come meanwhile must not pass for those that
-    decided.
+    It is created before the table is loaded: policies that are loaded meanwhile must not be reported as those
+    that decided.
     """
 
     principal: str
@@ -41,11 +41,11 @@ class Viewer:
 
     @classmethod
     def of(cls, caller: Caller, services: Services) -> Self:
-        """The caller, and the policies in force now."""
+        """Return the viewer for a caller and the policies in force now."""
         return cls(caller.principal.name, services.policies.current().version)
 
     def config(self, table: LoadedTable) -> dict[str, str]:
-        """`config` of a loaded table: what an engine must not mix up between users, policies and versions."""
+        """Return the `config` of a loaded table, which separates users, policies and versions for engines."""
         masks = table.governed.epochs.current.masks
         return {
             "lakewarden.sealed": "true" if table.seal is not None else "false",
@@ -57,14 +57,14 @@ class Viewer:
 
 
 def loaded_table(table: LoadedTable, viewer: Viewer, mode: SnapshotMode = "all") -> Response:
-    """`LoadTableResult` of a table."""
+    """Build the `LoadTableResult` of a table."""
     metadata = table.shown_metadata if mode == "all" else _referenced(table.shown_metadata)
     body = _document(metadata, table.metadata_location, viewer.config(table))
     return Response(body, media_type="application/json", headers={"ETag": etag_of(table, mode)})
 
 
 def engine_table(table: LoadedTable, viewer: Viewer) -> Response:
-    """`LoadTableResult` of a table, with the settings that an engine writes by."""
+    """Build the `LoadTableResult` of a table, with the write settings for engines."""
     document = _document(
         table.shown_metadata, table.metadata_location, viewer.config(table), _settings(table)
     )
@@ -72,16 +72,16 @@ def engine_table(table: LoadedTable, viewer: Viewer) -> Response:
 
 
 def staged_table(metadata: TableMetadata, governed: Mapping[str, str]) -> Response:
-    """`LoadTableResult` of a table that is staged: it has metadata, and no file of it yet.
+    """Build the `LoadTableResult` of a staged table, which has metadata and no metadata.json yet.
 
-    The governed properties are shown as they were given, since the client commits what it is shown.
+    The governed properties are shown as the client sent them, because the client commits what it is shown.
     """
     shown = metadata.model_copy(update={"properties": {**metadata.properties, **governed}})
     return Response(_document(shown, None, {}), media_type="application/json")
 
 
 def staged_write(session: WriteSession, viewer: Viewer) -> Response:
-    """A write that was begun, with the table that its commit creates."""
+    """Build the answer for a staged write, with the table that its commit creates."""
     begun = WriteBegun.of(session).model_dump_json()
     table = session.table
     body = _document(table.shown_metadata, None, viewer.config(table), _settings(table), f'"write":{begun}')
@@ -89,18 +89,18 @@ def staged_write(session: WriteSession, viewer: Viewer) -> Response:
 
 
 def committed_table(table: LoadedTable) -> Response:
-    """`CommitTableResponse`."""
+    """Build a `CommitTableResponse`."""
     body = _document(table.shown_metadata, table.metadata_location, None)
     return Response(body, media_type="application/json", headers={"ETag": etag_of(table, "all")})
 
 
 def etag_of(table: LoadedTable, mode: SnapshotMode) -> str:
-    """What a client compares; the two ways to show snapshots differ."""
+    """Return the ETag of a table; it differs between the two snapshot modes."""
     return table.etag if mode == "all" else f'{table.etag[:-1]}-{mode}"'
 
 
 def is_known(if_none_match: str | None, etag: str) -> bool:
-    """Whether the client has what would be answered (RFC 9110, section 13.1.2)."""
+    """Return whether the client has the answer already (RFC 9110, section 13.1.2)."""
     if if_none_match is None:
         return False
     given = {each.strip().removeprefix("W/") for each in if_none_match.split(",")}
@@ -108,19 +108,19 @@ def is_known(if_none_match: str | None, etag: str) -> bool:
 
 
 def not_modified(etag: str) -> Response:
-    """What a client that knows the table gets."""
+    """Build the answer for a client that has the current table."""
     return Response(status_code=304, headers={"ETag": etag})
 
 
 def _referenced(metadata: TableMetadata) -> TableMetadata:
-    """Metadata with the snapshots that a branch or tag stands on."""
+    """Return metadata with only those snapshots that a branch or tag points to."""
     wanted = {ref.snapshot_id for ref in metadata.refs.values()}
     kept = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id in wanted]
     return metadata.model_copy(update={"snapshots": kept})
 
 
 def _settings(table: LoadedTable) -> str:
-    """The write settings; or what refuses a write, since a table is read whatever its properties are."""
+    """Return the write settings, or the error that refuses writes: the table can still be read."""
     try:
         settings = json.dumps(write_settings(table.metadata.properties, table.name))
     except PropertyInvalid as refusal:
