@@ -115,18 +115,23 @@ class BegunWrite:
 
 
 def _encryption(said: Mapping[str, Any], uuid: UUID, key: Mapping[str, str], table: str) -> Encryption:
-    unknown = sorted(said.keys() - _KNOWN)
-    if unknown:
-        raise _unsupported(", ".join(unknown), table)
-    if said["algorithm"] not in list(Algorithm):
-        raise _unsupported(f"the algorithm {said['algorithm']}", table)
-    if said["footer"] not in list(Footer):
-        raise _unsupported(f"the footer {said['footer']}", table, "footer")
-    if said["data-key-length"] not in _KEY_LENGTHS:
-        raise _unsupported(f"data keys of {said['data-key-length']} bytes", table)
     columns = [KeyLabel(each["key-name"], tuple(each["field-ids"])) for each in said["column-keys"]]
-    if not are_apart(columns):
-        raise _unsupported("column keys for the same column, or for none", table)
+    unknown = ", ".join(sorted(said.keys() - _KNOWN))
+    refused = (
+        (unknown, bool(unknown)),
+        (f"the algorithm {said['algorithm']}", said["algorithm"] not in list(Algorithm)),
+        (f"data keys of {said['data-key-length']} bytes", said["data-key-length"] not in _KEY_LENGTHS),
+        ("column keys for the same column, or for none", not are_apart(columns)),
+        (f"the footer {said['footer']}", said["footer"] not in list(Footer)),
+    )
+    for what, found in refused:
+        if found:
+            raise NotSupportedYet(
+                f"Files with {what} cannot be written without Spark.",
+                table=table,
+                rule="write-encryption",
+                hint="Write to the table with Spark.",
+            )
     transport, stock = transport_key(key, Purpose.WRITE), said["stock-readers"]
     return Encryption(
         algorithm=Algorithm(said["algorithm"]),
@@ -137,13 +142,4 @@ def _encryption(said: Mapping[str, Any], uuid: UUID, key: Mapping[str, str], tab
         digest=said["digest"],
         stock=StockKeys(stock["keys"], uuid, transport) if stock else None,
         transport=transport,
-    )
-
-
-def _unsupported(what: str, table: str, rule: str = "write-encryption") -> NotSupportedYet:
-    return NotSupportedYet(
-        f"Files with {what} cannot be written without Spark.",
-        table=table,
-        rule=rule,
-        hint="Write to the table with Spark.",
     )

@@ -29,15 +29,13 @@ from catalog.envelope.file_digests import FileDigest, FooterDigest
 from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
 from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, open_transported
 from policy.decision import Decision, Reason
-from policy.encryption.specification import Algorithm, Footer
+from policy.encryption.specification import Algorithm, Footer, VerifyDigest
 from policy.errors import DecryptionRefused, LocationInvalid, LocationNotAllowed, NotSupportedYet
 from policy.location.allow_list import AllowList
 from policy.location.location import Location, shown
 
 _HEADER: Final = b"lakewarden.plan"
 _TRANSPORT: Final = b"lakewarden.transport-key"
-#: Whether files are compared with their digests, by `verify-digest`.
-_VERIFICATION: Final = {"never": False, "first-read": True, "always": True}
 _NOT_CANONICAL: Final = Decision.deny(Reason("location-invalid", "The location is not canonical."))
 #: Bytes that are taken of the answer at once; Arrow asks for few at a time.
 _BUFFER: Final = 1 << 16
@@ -201,6 +199,7 @@ def _parsed(stream: Any) -> Plan:
     _refuse_unknown(rows, header)
     schema = _schema(json.dumps(header["schema"]))
     without_like = {int(spec): frozenset(ids) for spec, ids in header["absent-with-values"].items()}
+    verified = _known(VerifyDigest, header["verify-digest"], "verify-digest") is not VerifyDigest.NEVER
     return Plan(
         table=header["table"],
         table_uuid=UUID(header["table-uuid"]),
@@ -208,7 +207,7 @@ def _parsed(stream: Any) -> Plan:
         schema=_shown(schema, header["masked"]),
         masked=frozenset(header["masked"]),
         valid_ms=header["valid-ms"],
-        files=_files(rows.to_pylist(), without_like, verified=_verified(header)),
+        files=_files(rows.to_pylist(), without_like, verified=verified),
         allowed=_allowed(header["allowed-paths"]),
         _transport=transport_key(json.loads(said[_TRANSPORT]), Purpose.SCAN) if _TRANSPORT in said else None,
     )
@@ -218,17 +217,6 @@ def are_apart(labels: Sequence[KeyLabel]) -> bool:
     """Whether each key is for some columns, and no column has two."""
     ids = [each for label in labels for each in label.field_ids]
     return all(label.field_ids for label in labels) and len(set(ids)) == len(ids)
-
-
-def _verified(header: Mapping[str, Any]) -> bool:
-    if header["verify-digest"] not in _VERIFICATION:
-        raise NotSupportedYet(
-            f"The value {header['verify-digest']} of encryption.verify-digest is not supported.",
-            table=header["table"],
-            rule="verify-digest",
-            hint="Install the client of the catalog's release.",
-        )
-    return _VERIFICATION[header["verify-digest"]]
 
 
 def _allowed(entries: Sequence[str]) -> AllowList:
@@ -318,7 +306,7 @@ def _known(kind: Any, value: str | None, rule: str) -> Any:
         return kind(value)
     except ValueError as error:
         raise NotSupportedYet(
-            f"This client does not support the encryption of a data file: {value}.",
+            f"The scan plan asks for {value}, which this client does not support.",
             rule=rule,
             hint="Install the client of the catalog's release.",
         ) from error

@@ -42,7 +42,7 @@ from catalog.http.rewrite_models import RewritesAnswer, RewritesBody
 from catalog.http.routing import BootstrapRoute, EngineRoute
 from catalog.http.screening import Bounds, new_table, screened, write
 from catalog.http.screening import table as on_table
-from catalog.http.table_answers import Viewer, committed_table, engine_table, staged_write
+from catalog.http.table_answers import Viewer, committed_table, loaded_table, staged_write
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthenticated
 from policy.privileges.operations import On, required
@@ -100,7 +100,7 @@ def code(caller: CallerOf, services: ServicesOf) -> Response:
 def load(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> Response:
     """Load a table: SELECT, UPDATE or ALTER on it."""
     viewer = Viewer.of(caller, services)
-    return engine_table(services.access.load(caller, table_from_path(namespace, table)), viewer)
+    return loaded_table(services.access.load(caller, table_from_path(namespace, table)), viewer, engine=True)
 
 
 @router.post(
@@ -192,7 +192,7 @@ def create_table(
         lambda kept: services.repeats.table(caller, "table.create", new.name, kept),
         "create",
     )
-    return engine_table(created, viewer)
+    return loaded_table(created, viewer, engine=True)
 
 
 @router.post(

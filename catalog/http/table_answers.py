@@ -56,19 +56,14 @@ class Viewer:
         }
 
 
-def loaded_table(table: LoadedTable, viewer: Viewer, mode: SnapshotMode = "all") -> Response:
-    """Build the `LoadTableResult` of a table."""
+def loaded_table(
+    table: LoadedTable, viewer: Viewer, mode: SnapshotMode = "all", *, engine: bool = False
+) -> Response:
+    """Build the `LoadTableResult` of a table; for an engine with the write settings."""
     metadata = table.shown_metadata if mode == "all" else _referenced(table.shown_metadata)
-    body = _document(metadata, table.metadata_location, viewer.config(table))
+    settings = [_settings(table)] if engine else []
+    body = _document(metadata, table.metadata_location, viewer.config(table), *settings)
     return Response(body, media_type="application/json", headers={"ETag": etag_of(table, mode)})
-
-
-def engine_table(table: LoadedTable, viewer: Viewer) -> Response:
-    """Build the `LoadTableResult` of a table, with the write settings for engines."""
-    document = _document(
-        table.shown_metadata, table.metadata_location, viewer.config(table), _settings(table)
-    )
-    return Response(document, media_type="application/json", headers={"ETag": etag_of(table, "all")})
 
 
 def staged_table(metadata: TableMetadata, governed: Mapping[str, str]) -> Response:

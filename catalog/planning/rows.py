@@ -1,25 +1,7 @@
 """Builds the Arrow table of a plan's files.
 
-One row a file: data files first, then the delete files that apply to them.
-
-| column | type | meaning |
-|---|---|---|
-| `content` | int8 | 0 data, 1 position deletes |
-| `file_path`, `file_format` | string | where and what it is |
-| `location` | string | the canonical spelling of `file_path`, where that is spelled otherwise; else null |
-| `spec_id` | int32 | its partition spec |
-| `partition` | string | its partition values by field name, a JSON object in Iceberg's single-value form |
-| `record_count`, `file_size_in_bytes` | int64 | rows, bytes |
-| `sequence_number`, `file_sequence_number` | int64 | the age of its rows, and of the file |
-| `split_offsets` | list of int64 | where it may be split |
-| `sort_order_id` | int32 | how it is sorted |
-| `deletes` | list of int32 | the rows of this table that delete from it |
-| `algorithm` | string | how the epoch of the file encrypts it; null for plaintext |
-| `footer` | string | `encrypted`, or `plaintext`: in plaintext and signed; null for plaintext |
-| `column_keys` | bool | whether groups of columns have keys of their own; null for plaintext |
-| `digest` | binary | the file's length (8 bytes) and SHA-256, where its key metadata keeps them |
-| `footer_digest` | binary | its footer's length (4 bytes) and SHA-256, where its key metadata keeps them |
-| `keys` | list of struct | released data keys under the scan's key: `key_name`, `field_ids`, `wrapped` |
+One row a file: data files first, then the delete files that apply to them. The columns are those of
+docs/plan-format.md, "Files".
 
 Nothing of a column's bounds, counts or sizes is in it, nor key metadata.
 

@@ -131,7 +131,7 @@ def test_settings_are_read_or_refused(plugin: Plugin) -> None:
     assert (defaults.targetFileSize(), defaults.codec().toString()) == (512 << 20, "ZSTD")
     assert (defaults.codecLevel().isEmpty(), chosen.codecLevel().get()) == (True, 5)
     assert (defaults.fanOut(), chosen.fanOut()) == (False, True)
-    assert chosen.bloomFilters().columns().contains("name")
+    assert chosen.bloomFilters().contains("name")
     with pytest.raises(Exception) as raised:
         plugin.settings(answers["refused"])
     assert refusal(raised.value) == ("PropertyInvalid", "write-property")

@@ -24,7 +24,7 @@ from catalog.envelope.file_ids import FileIdentity
 from catalog.envelope.transport import KeyLabel, open_transported
 from catalog.http.engine_models import WriteBegun
 from catalog.http.plan_stream import HEADER, TRANSPORT_KEY, stream
-from catalog.http.table_answers import Viewer, engine_table
+from catalog.http.table_answers import Viewer, loaded_table
 from catalog.planning.plan import Plan
 from catalog.planning.rows import empty_rows, with_keys
 from tests.support.column_keys import COLUMNS, PERSON, make_persons, open_lake_with_keys
@@ -159,8 +159,8 @@ def _tables(lake: Lake) -> dict[str, Table]:
 
 def _settings(lake: Lake, table: Table) -> Any:
     caller = lake.caller(ALICE, "spark")
-    loaded = lake.services.access.load(caller, name_of(table))
-    answer = engine_table(loaded, Viewer.of(caller, lake.services))
+    found = lake.services.access.load(caller, name_of(table))
+    answer = loaded_table(found, Viewer.of(caller, lake.services), engine=True)
     return json.loads(bytes(answer.body))["write-settings"]
 
 

@@ -63,11 +63,8 @@ object Footer {
   case object Encrypted extends Footer("encrypted")
   case object Plaintext extends Footer("plaintext")
 
-  /** By the name that the catalog gives it. Throws `NotSupportedYet` for any other. */
-  def of(name: String): Footer = Seq(Encrypted, Plaintext).find(_.name == name).getOrElse(
-    throw LakewardenException.notSupportedYet(
-      s"The catalog asks for footers that are '$name', which this version of the plugin does not support.", "footer",
-      "Install the plugin of the catalog's release."))
+  /** By the name that the catalog gives it; none for any other. */
+  def named(name: String): Option[Footer] = Seq(Encrypted, Plaintext).find(_.name == name)
 }
 
 /** A file as keys know it: its table and the id that is part of its name.

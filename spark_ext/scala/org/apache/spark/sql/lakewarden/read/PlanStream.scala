@@ -75,7 +75,7 @@ private[read] final class PlanStream(table: String) {
       valueOf[Long]("file_size_in_bytes").get,
       valueOf[Long]("record_count").get,
       algorithm,
-      text("footer").map(Footer.of),
+      text("footer").map(each => Footer.named(each).getOrElse(throw unknown(s"the footer $each", "footer"))),
       valueOf[Boolean]("column_keys").getOrElse(false),
       valueOf[JList[JMap[String, _]]]("keys").toSeq.flatMap(_.asScala.map(wrappedKey)),
       valueOf[Array[Byte]]("digest").map(FileDigest.parse),

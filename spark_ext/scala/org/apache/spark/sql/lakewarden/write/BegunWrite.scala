@@ -96,7 +96,7 @@ object BegunWrite {
     if (columns.exists(_.fieldIds.isEmpty) || ids.distinct.size < ids.size)
       throw unsupported("column keys for the same column, or for none")
     new WriteEncryption(
-      algorithm(text(node, "algorithm")), Footer.of(text(node, "footer")), KeyLabel(text(node, "footer-key-name")),
+      algorithm(text(node, "algorithm")), footer(text(node, "footer")), KeyLabel(text(node, "footer-key-name")),
       columns, length(Answers.field(node, "data-key-length").intValue), transport,
       present(node, "stock-readers").map(StockKeyMaterial.parse(_, uuid, transport)),
       Answers.field(node, "digest").asBoolean, masks(Answers.field(node, "masks")))
@@ -105,6 +105,8 @@ object BegunWrite {
   private def algorithm(name: String): String =
     if (name == OrcKeys.Algorithm || ParquetCipher.values.exists(_.name == name)) name
     else throw unsupported(s"the algorithm $name")
+
+  private def footer(name: String): Footer = Footer.named(name).getOrElse(throw unsupported(s"the footer $name"))
 
   private def length(bytes: Int): Int =
     if (DataKeys.Lengths(bytes)) bytes else throw unsupported(s"data keys of $bytes bytes")

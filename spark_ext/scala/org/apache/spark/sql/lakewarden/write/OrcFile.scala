@@ -62,14 +62,14 @@ private[write] final class OrcFile(template: FileTemplate, location: String) ext
   }
 
   private def options: Orc.WriterOptions = {
-    val settings = template.settings.orc
+    val settings = template.settings
     val plain = Orc.writerOptions(conf)
       .fileSystem(storage)
       .setSchema(schema)
       .overwrite(false)
       .useUTCTimestamp(true)
-      .compress(settings.codec)
-      .stripeSize(settings.stripeSize)
+      .compress(settings.orcCodec)
+      .stripeSize(settings.orcStripeSize)
       .blockPadding(false)
     dataKeys.fold(plain)(keys => plain.setKeyProvider(new OrcKeys(identity, OrcFile.keyOf(_, keys))))
   }

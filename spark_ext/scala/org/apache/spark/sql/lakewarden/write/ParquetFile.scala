@@ -46,7 +46,7 @@ final class FileTemplate(
   @transient private[write] lazy val bloomFilters: Map[String, BloomFilter] = {
     for {
       column <- message.getColumns.asScala if column.getPrimitiveType.getPrimitiveTypeName != BOOLEAN
-      filter <- settings.bloomFilters.columns.get(dotted(column.getPath.toSeq))
+      filter <- settings.bloomFilters.get(dotted(column.getPath.toSeq))
     } yield ColumnPath.get(column.getPath: _*).toDotString -> filter
   }.toMap
 
@@ -116,7 +116,7 @@ private[write] final class ParquetFile(template: FileTemplate, location: String)
       .withPageRowCountLimit(settings.pageRowLimit)
       .withDictionaryPageSize(settings.dictionarySize)
       .withValuesWriterFactory(new TriedDictionaries)
-      .withMaxBloomFilterBytes(settings.bloomFilters.maxBytes)
+      .withMaxBloomFilterBytes(settings.bloomFilterSize)
       .withPageWriteChecksumEnabled(!dataKeys.exists(haveTags))
     template.bloomFilters.foreach { case (path, filter) => addBloomFilter(start, path, filter) }
     dataKeys.filter(_.how.footer == Footer.Plaintext).foreach(withoutSizes(start, _))

@@ -15,6 +15,8 @@ import org.apache.spark.sql.lakewarden.rest.Answers
   *
   * @param codecLevel
   *   of Parquet's codec; none: its own
+  * @param bloomFilters
+  *   of Parquet files, by the dotted name of the column
   * @param distribution
   *   how rows are brought together by partition
   * @param fanOut
@@ -29,23 +31,15 @@ final case class WriteSettings(
     dictionarySize: Int,
     codec: CompressionCodecName,
     codecLevel: Option[Int],
-    bloomFilters: BloomFilters,
-    orc: OrcSettings,
+    bloomFilters: Map[String, BloomFilter],
+    bloomFilterSize: Int,
+    orcStripeSize: Long,
+    orcCodec: CompressionKind,
     distribution: String,
     fanOut: Boolean)
 
-/** Of which columns, by dotted name, a table wants bloom filters in its Parquet files.
-  *
-  * @param maxBytes
-  *   of one filter
-  */
-final case class BloomFilters(columns: Map[String, BloomFilter], maxBytes: Int)
-
 /** How often a filter may take a value for one that is there, and how many distinct values it is made for. */
 final case class BloomFilter(falsePositives: Double, distinct: Option[Long])
-
-/** How a table wants its ORC files. */
-final case class OrcSettings(stripeSize: Long, codec: CompressionKind)
 
 object WriteSettings {
 
@@ -66,10 +60,10 @@ object WriteSettings {
       number("dictionary-size").toInt,
       CompressionCodecName.valueOf(name("codec")),
       Option(answer.get("codec-level")).filter(_.isInt).map(_.intValue),
-      BloomFilters(
-        Answers.field(answer, "bloom-filters").elements.asScala.map(bloomFilter).toMap,
-        number("bloom-filter-size").toInt),
-      OrcSettings(number("orc-stripe-size"), CompressionKind.valueOf(name("orc-codec"))),
+      Answers.field(answer, "bloom-filters").elements.asScala.map(bloomFilter).toMap,
+      number("bloom-filter-size").toInt,
+      number("orc-stripe-size"),
+      CompressionKind.valueOf(name("orc-codec")),
       Answers.text(answer, "distribution"),
       Answers.field(answer, "fan-out").booleanValue)
   }
