@@ -1,12 +1,12 @@
 """Data keys (DEKs): one per file and key, wrapped by a PEK, bound to table, file and columns.
 
 Rules:
-- The AAD of a wrapped data key names the header of the key metadata, the table, the file, the PEK, the
-  columns, and the digests of the file and of its footer where it has them. An entry that was moved to another
-  table, file, key or column does not open, nor one beside which a digest was changed.
-- Bounds of what a key covers are sealed by the same PEK, with the same AAD under another name.
-- A PEK serves its own table alone.
-- Nonces are random, so that one PEK may seal 2**32 times: the PEK counts (`catalog.state.invocations`).
+- The AAD of a wrapped data key contains the header of the key metadata, the table, the file, the PEK, the
+  columns, and the digests of the file and its footer if there are any. An entry that was moved to another
+  table, file, key or column does not open. Neither does an entry beside a changed digest.
+- Bounds of a key's columns are sealed by the same PEK, with the same AAD under another purpose.
+- A PEK is used for its own table only.
+- Nonces are random, so one PEK can seal 2**32 times; `catalog.state.invocations` counts.
 
 Source: docs/key-metadata.md, "Wrapped data keys" and "Encrypted statistics".
 """
@@ -61,7 +61,7 @@ def sealed_aad(purpose: bytes, metadata: KeyMetadata, file: FileIdentity, bindin
 
     Args:
         purpose: `DEK_AAD` or `BOUNDS_AAD`.
-        metadata: the key metadata, of which header and digests count.
+        metadata: the key metadata; its header and digests are used.
         file: table and file.
         binding: the bytes of the entry's `Binding`.
     """
@@ -87,13 +87,13 @@ def wrap_deks(
         footer: whether its footer is encrypted.
         file: table and file.
         keys: the footer key and the column keys, in any order.
-        digest: of the file's bytes, if it is kept.
-        footer_digest: of its footer's bytes, if it is kept.
-        stock_readers: whether the file also carries what stock Parquet readers need.
+        digest: of the file's bytes, if digests are stored.
+        footer_digest: of its footer's bytes, if it is stored.
+        stock_readers: whether the file also has the key material for standard Parquet readers.
 
     Raises:
-        DecryptionRefused: a PEK of another table, or keys that no key metadata can hold.
-        KeyNotUsable: a data key of another length than 16, 24 or 32 bytes.
+        DecryptionRefused: a PEK of another table, or keys that the format cannot store.
+        KeyNotUsable: a data key whose length is not 16, 24 or 32 bytes.
     """
     head = header(
         algorithm,
@@ -139,8 +139,8 @@ def open_bounds(
         peks: the PEK of each entry.
 
     Raises:
-        DecryptionRefused: another PEK or table, or bounds that do not open, are malformed, or are of a column
-            that their key does not cover.
+        DecryptionRefused: another PEK or table, or bounds that do not open, are malformed, or belong to a
+            column that their key does not cover.
     """
     found: dict[int, ColumnBounds] = {}
     if metadata.bounds:
@@ -174,8 +174,8 @@ def rewrap_deks(
     Args:
         metadata: the key metadata of a file.
         file: table and file.
-        peks: the PEKs that it is under, and those wanted.
-        targets: the version that is wanted of a PEK, by its id; keys of others, and of later versions, stay.
+        peks: the current PEKs of its keys, and the target PEKs.
+        targets: the target version by PEK id; keys of other PEKs, and of later versions, stay.
 
     Raises:
         DecryptionRefused: a data key does not open, or its PEK is not among `peks`.
@@ -227,9 +227,9 @@ def _reseal(
 def same_deks(
     before: KeyMetadata, after: KeyMetadata, file: FileIdentity, peks: Mapping[PekRef, Pek]
 ) -> bool:
-    """Return whether two forms of a file's key metadata hold the same keys for the same columns and PEKs.
+    """Return whether two forms of a file's key metadata have the same keys for the same columns and PEKs.
 
-    Digests and bounds have to be the same, too.
+    Digests and bounds must be equal too.
 
     Raises:
         DecryptionRefused: a data key or bounds do not open, or their PEK is not among `peks`.

@@ -1,11 +1,12 @@
 """Encrypted statistics: bounds and counts of encrypted columns, sealed into the key metadata of their file.
 
 Rules:
-- What a key covers is described under that key's PEK alone, so that rights to the key are rights to it.
-- A sealed value is bound like the file's wrapped keys, under a name of its own: it does not open in another
+- Statistics of a key's columns are sealed under that key's PEK only, so that permission for the key is
+  permission for its statistics.
+- A sealed value is bound like the file's wrapped keys, under its own purpose: it does not open in another
   table, for another file, key or group of columns, nor in place of a data key.
-- One encoding for one meaning, padded to a multiple of 256 bytes: lengths tell next to nothing of values.
-- What does not open, or is not well formed, is `DecryptionRefused`, never "no bounds".
+- Each value has one encoding, padded to a multiple of 256 bytes: lengths reveal almost nothing of values.
+- Statistics that do not open, or are malformed, are `DecryptionRefused`, never "no bounds".
 
 Source: docs/key-metadata.md, "Encrypted statistics".
 """
@@ -21,11 +22,11 @@ from catalog.crypto.aead import OVERHEAD
 from catalog.envelope.key_metadata import BOUNDS_STEP, MAX_BYTES
 from policy.errors import DecryptionRefused
 
-#: A longer bound is left out; writers truncate texts and bytes far below this.
+#: The maximum length of a bound; longer ones are left out. Writers truncate texts and bytes far below this.
 MAX_BOUND_BYTES: Final = 255
 _MAX_COUNT: Final = 2**63 - 1
 _COUNT: Final = struct.Struct(">H")
-#: Of values, nulls and NaN; of the lower and the upper bound.
+#: Flags for the counts of values, nulls and NaN, and for the lower and upper bound.
 COUNT_FLAGS: Final = (0x01, 0x02, 0x04)
 END_FLAGS: Final = (0x08, 0x10)
 _ALL: Final = 0x1F
@@ -53,7 +54,7 @@ class ColumnBounds(NamedTuple):
 
 
 class Directory(NamedTuple):
-    """The common layout of the plaintexts of many files: columns, and what each has.
+    """The common layout of the plaintexts of many files: columns, and the statistics of each.
 
     Attributes:
         columns: field ids with their flags, ascending by field id.
@@ -72,7 +73,7 @@ def encode(columns: Mapping[int, ColumnBounds]) -> bytes:
     """Encode the plaintext of encrypted statistics; columns without statistics are left out.
 
     Args:
-        columns: by field id, each fit to be stored (`storable`).
+        columns: by field id, each in storable form (`storable`).
     """
     known = [(field_id, columns[field_id], _flags(columns[field_id])) for field_id in sorted(columns)]
     known = [each for each in known if each[2]]
@@ -91,7 +92,7 @@ def encode(columns: Mapping[int, ColumnBounds]) -> bytes:
 
 
 def storable(column: ColumnBounds) -> ColumnBounds:
-    """Return the column without what the format cannot hold: long bounds and invalid counts."""
+    """Return the column without values that the format cannot store: long bounds and invalid counts."""
     values, nulls, nans, lower, upper = column
     return ColumnBounds(_count(values), _count(nulls), _count(nans), _bound(lower), _bound(upper))
 
@@ -105,11 +106,11 @@ def fitting(groups: Sequence[Mapping[int, ColumnBounds]], before: int) -> list[d
     """Return as many columns as fit into the key metadata of one file, lowest field ids first.
 
     Args:
-        groups: the columns of each key that covers some.
-        before: how many bytes of key metadata come before the sealed bounds.
+        groups: the columns of each key that covers columns.
+        before: number of bytes of key metadata before the sealed bounds.
 
     Returns:
-        the columns of each key that are stored; nothing at all if none is known or there is no room.
+        the columns of each key that are stored; empty if nothing is known or there is no room.
     """
     sizes = [_COUNT.size] * len(groups)
     left = MAX_BYTES - before - sum(_sealed_length(size) for size in sizes)
@@ -132,7 +133,7 @@ def directory(data: bytes) -> Directory:
     """Parse the layout of a plaintext.
 
     Raises:
-        DecryptionRefused: it is not well formed.
+        DecryptionRefused: it is malformed.
     """
     if not data or len(data) % BOUNDS_STEP:
         raise malformed()
@@ -152,10 +153,10 @@ def directory(data: bytes) -> Directory:
 
 
 def decode(data: bytes) -> dict[int, ColumnBounds]:
-    """Decode what `encode` wrote.
+    """Decode the encoding of `encode`.
 
     Raises:
-        DecryptionRefused: it is not exactly as the format says.
+        DecryptionRefused: it is not exactly in the format.
     """
     found = directory(data)
     lengths = data[found.lengths_at : found.counts_at]
@@ -183,7 +184,7 @@ def counts_in(flags: int) -> int:
 
 
 def malformed() -> DecryptionRefused:
-    """The error for a plaintext that is not as the format says."""
+    """Build the error for a malformed plaintext."""
     return DecryptionRefused(
         "The encrypted statistics of a file are malformed.",
         rule="sealed-bounds",

@@ -1,6 +1,6 @@
-"""Digests of a file in key metadata: of all of its bytes, and of a Parquet file's footer.
+"""Digests of a file in key metadata: of all its bytes, and of a Parquet file's footer.
 
-Both stand in the AAD of the file's keys, so that neither can be changed beside the bytes that it is of.
+Both are in the AAD of the file's keys, so that neither digest can be changed.
 
 Source: docs/key-metadata.md.
 """
@@ -44,7 +44,7 @@ class FileDigest(NamedTuple):
 
     @classmethod
     def of_bytes(cls, data: bytes) -> FileDigest:
-        """The digest in the 40 bytes of a digest section."""
+        """Parse the 40 bytes of a digest section."""
         return cls(*_FILE.unpack(data))
 
 
@@ -52,7 +52,7 @@ class FooterDigest(NamedTuple):
     """The length and SHA-256 of a Parquet file's footer.
 
     Attributes:
-        length: of its footer in bytes, with the length and the magic at its end.
+        length: of the footer in bytes, including the length field and the magic at its end.
         sha256: the SHA-256 of all of them.
     """
 
@@ -71,7 +71,7 @@ class FooterDigest(NamedTuple):
 
     @classmethod
     def of_bytes(cls, data: bytes) -> FooterDigest:
-        """The digest in the 36 bytes of a footer's digest section.
+        """Parse the 36 bytes of a footer's digest section.
 
         Raises:
             DecryptionRefused: it says a length that no footer has.

@@ -1,9 +1,9 @@
 """The id of a data file, which is part of its name.
 
 Rules:
-- A file id is 128 random bits. It stands in the file's base name and is read from the checked path, never
-  from key metadata: what opens a file is bound to where it lies.
-- Table UUID and file id together make the AAD of wrapped data keys and the Parquet AAD prefix.
+- A file id is 128 random bits. It is in the file's base name, and is read from the checked path, never from
+  key metadata: the keys of a file are bound to its location.
+- Table UUID and file id are part of the AAD of wrapped data keys, and of the Parquet AAD prefix.
 
 Source: docs/key-metadata.md, "File ids" and "Parquet AAD prefix".
 """
@@ -46,7 +46,7 @@ class FileIdentity:
 
     @classmethod
     def of(cls, table_uuid: UUID, location: str) -> FileIdentity:
-        """The identity of the file at a checked location.
+        """Return the identity of the file at a checked location.
 
         Raises:
             DecryptionRefused: the name has no file id.
@@ -55,7 +55,7 @@ class FileIdentity:
 
 
 def file_id_of(location: str) -> bytes:
-    """The 16 bytes of the file id in a location or base name.
+    """Parse the 16 bytes of the file id in a location or base name.
 
     Raises:
         DecryptionRefused: the base name is not ``[prefix-]<32 lower-case hexadecimal digits>[.extension…]``.
@@ -70,7 +70,7 @@ def file_ids_of(locations: pa.Array) -> npt.NDArray[np.uint8]:
     """Return the file ids of many locations, as `file_id_of`: one row of 16 bytes each.
 
     Raises:
-        DecryptionRefused: a location has none; names it.
+        DecryptionRefused: a location has none; the error names it.
     """
     found = shown_file_ids(locations)
     if found.null_count:
@@ -88,7 +88,7 @@ def new_file_name(prefix: str, extension: str) -> str:
     """Return a base name with a new file id.
 
     Args:
-        prefix: what stands before the id, without the dash that follows it; may be empty.
+        prefix: text before the id, without the dash that follows it; can be empty.
         extension: such as ``parquet`` or ``zstd.parquet``.
 
     Raises:

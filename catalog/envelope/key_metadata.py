@@ -1,16 +1,16 @@
 """Parses and encodes the key metadata of one encrypted file: ``key_metadata`` in a manifest.
 
 Rules:
-- One encoding for one meaning: the footer key first, column groups ascending by their first field id, field
-  ids ascending and in one group alone, nothing after the last key. Anything else is `DecryptionRefused`.
-- What is parsed here is untrusted until a key in it has been opened: the AAD of each wrapped key covers the
-  header, the table, the file, everything else in the entry, and the digests of the file and of its footer
-  where there are some.
-- The flags say which sections follow the keys; they are authenticated, so that none can be taken away.
-- A digest of the footer stands beside keys of columns alone: where all is under one key, who has the footer's
-  has that of every column.
-- Sealed bounds: one value for each key that covers columns, whether there is anything to say of them or not.
-- Parsing is strict and cheap, since a commit parses it for every file.
+- Each value has one encoding: the footer key first, column groups ascending by their first field id, field
+  ids ascending and in one group only, nothing after the last key. Anything else is `DecryptionRefused`.
+- Parsed values are untrusted until a key in them has been opened: the AAD of each wrapped key covers the
+  header, the table, the file, everything else in the entry, and the digests of the file and its footer if
+  there are any.
+- The flags say which sections follow the keys. They are authenticated, so that no section can be removed.
+- A footer digest exists only beside column keys: if all is under one key, a user with the footer's key has
+  the key of every column.
+- Sealed bounds: one value for each key that covers columns, even if nothing is known of the columns.
+- Parsing is strict and fast, because a commit parses the key metadata of every file.
 
 Source: docs/key-metadata.md, "Key metadata".
 """
@@ -78,7 +78,7 @@ class Binding(NamedTuple):
         """Encode role, PEK id, PEK version, key name with length, and field ids with count.
 
         Raises:
-            DecryptionRefused: a part that the format cannot hold, or field ids out of order.
+            DecryptionRefused: a part that the format cannot store, or field ids out of order.
         """
         pek, ids = self.pek, self.field_ids
         if not is_master_key_id(pek.master_key_id) or not 1 <= pek.version < 2**32:
@@ -94,7 +94,7 @@ class KeyEntry(NamedTuple):
     """One key of a file.
 
     Attributes:
-        binding: the bytes of its `Binding`, as they stand in the key metadata and in the AAD.
+        binding: the bytes of its `Binding`, as in the key metadata and in the AAD.
         wrapped: the data key under the PEK, nonce | ciphertext | tag.
     """
 
@@ -118,9 +118,9 @@ class KeyMetadata(NamedTuple):
     Attributes:
         header: its first three bytes: format, algorithm, flags.
         entries: the footer key first, then the column keys.
-        digest: of the file, where the flags say so.
-        footer_digest: of its footer, where the flags say so.
-        bounds: the sealed bounds of each of the `covering` entries, where the flags say so; see
+        digest: of the file, if the flags say so.
+        footer_digest: of its footer, if the flags say so.
+        bounds: the sealed bounds of each of the `covering` entries, if the flags say so; see
             `encrypted_statistics`.
     """
 
@@ -135,7 +135,7 @@ class KeyMetadata(NamedTuple):
         """Parse key metadata.
 
         Raises:
-            DecryptionRefused: anything that is not exactly as the format says.
+            DecryptionRefused: the bytes are not exactly in the format.
         """
         if not 4 <= len(data) <= MAX_BYTES:
             raise malformed("its length")
@@ -156,7 +156,7 @@ class KeyMetadata(NamedTuple):
         """Encode the key metadata.
 
         Raises:
-            DecryptionRefused: they would not parse to the same.
+            DecryptionRefused: parsing would not return the same values.
         """
         if len(self.entries) > MAX_KEYS:
             raise malformed("the number of keys is not valid")
@@ -173,7 +173,7 @@ class KeyMetadata(NamedTuple):
 
     @property
     def digests(self) -> bytes:
-        """Return the digest sections, which the wrapped keys are bound to."""
+        """Return the digest sections, which are bound into the wrapped keys."""
         return b"".join(each.to_bytes() for each in (self.digest, self.footer_digest) if each is not None)
 
     @property
@@ -190,9 +190,9 @@ class KeyMetadata(NamedTuple):
     def free_ranges(self) -> tuple[tuple[int, int], ...]:
         """Return the byte ranges that the parser does not interpret.
 
-        That is the wrapped keys, the digests, and sealed bounds, in this order. Key metadata of the same
-        length that differs there alone parses, and says the same elsewhere; but for a footer's digest, whose
-        length has to be one.
+        These are the wrapped keys, the digests, and sealed bounds, in this order. Key metadata of the same
+        length that differs only there parses to the same values elsewhere. The exception is a footer's
+        digest, whose length must be valid.
         """
         found, at = [], 4
         for binding, wrapped in self.entries:
@@ -212,12 +212,12 @@ class KeyMetadata(NamedTuple):
 
     @property
     def algorithm(self) -> Algorithm:
-        """The algorithm of the file."""
+        """Return the algorithm of the file."""
         return _ALGORITHMS[self.header[1]]
 
     @property
     def footer(self) -> Footer:
-        """Whether the footer is encrypted."""
+        """Return whether the footer is encrypted."""
         return Footer.PLAINTEXT if self.header[2] & PLAINTEXT_FOOTER_FLAG else Footer.ENCRYPTED
 
     def file_keys(self) -> FileKeys:
@@ -243,9 +243,9 @@ def header(
         algorithm: of the file.
         footer: whether its footer is encrypted.
         digest: whether a digest of the file follows the keys.
-        footer_digest: whether one of its footer follows.
+        footer_digest: whether a digest of its footer follows.
         bounds: whether sealed bounds follow.
-        stock_readers: whether the file also carries what stock Parquet readers need.
+        stock_readers: whether the file also has the key material for standard Parquet readers.
     """
     flags = PLAINTEXT_FOOTER_FLAG if footer is Footer.PLAINTEXT else 0
     flags |= DIGEST_FLAG * digest | FOOTER_DIGEST_FLAG * footer_digest
@@ -349,8 +349,9 @@ def _ascending(ids: tuple[int, ...]) -> bool:
 
 
 def _check_order(entries: list[KeyEntry]) -> None:
-    """Check the order: one footer key first, then groups ascending by first field id, no field id in two
-    groups.
+    """Check the order of entries.
+
+    One footer key is first, then groups ascending by first field id. No field id is in two groups.
     """
     if len(entries) == 1:
         if entries[0].binding[0] != 0:

@@ -1,12 +1,11 @@
 """Parses the key metadata of many files at once.
 
 Rules:
-- The first of its kind is parsed as strictly as ever. What has the same length and the same bytes everywhere
-  but in the free ranges is of the same form: it says the same, so it parses the same.
-- A free range is one whose bytes the parser passes on unread, such as a wrapped key. Nothing else is free,
-  but the length in a footer's digest, which is looked at here for all files at once.
-- What holds for one file of a form and an epoch holds for all of them; what is in the free ranges is each
-  file's own.
+- The first of each form is parsed strictly. Key metadata with the same length, and the same bytes outside of
+  the free ranges, has the same form, so it parses to the same values.
+- A free range is one that the parser does not interpret, such as a wrapped key. Everything else is compared.
+  The length in a footer's digest is checked here for all files at once.
+- A result for one file of a form and an epoch applies to all of them; bytes in the free ranges are per file.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class KeyPosition(NamedTuple):
     Attributes:
         binding: the bytes of the key's `Binding`.
         start: its first byte.
-        end: what comes after its last byte.
+        end: the position after its last byte.
     """
 
     binding: bytes
@@ -97,11 +96,11 @@ def read_forms(column: pa.ChunkedArray, paths: pa.ChunkedArray) -> list[Form]:
     """Parse the key metadata of several files, by form.
 
     Args:
-        column: key metadata of the files; null for those without, which are of no form.
-        paths: where the files are.
+        column: key metadata of the files; null for files without, which have no form.
+        paths: locations of the files.
 
     Raises:
-        DecryptionRefused: one is malformed, see `KeyMetadata.parse`; names the path.
+        DecryptionRefused: one is malformed, see `KeyMetadata.parse`; the error names the path.
     """
     joined = column.cast(pa.large_binary()).combine_chunks()
     present = np.flatnonzero(np.asarray(joined.is_valid()))
@@ -141,7 +140,7 @@ def byte_strings(rows: Bytes) -> list[bytes]:
 
 
 def _bytes_of(column: pa.LargeBinaryArray, rows: Rows, length: int) -> Bytes:
-    """Values of one length, one row of bytes each."""
+    """Convert values of one length to rows of bytes."""
     if length == 0:
         return np.empty((len(rows), 0), np.uint8)
     _, offsets, values = column.buffers()
@@ -160,7 +159,7 @@ def _parsed(data: bytes, paths: pa.ChunkedArray, row: int) -> KeyMetadata:
 
 
 def _alike(form: Form) -> npt.NDArray[np.bool_]:
-    """Return which rows equal the first one outside of the free ranges, and parse there, too."""
+    """Return which rows equal the first one outside of the free ranges, and also parse there."""
     fixed = np.ones(form.data.shape[1], np.bool_)
     for start, end in form.metadata.free_ranges:
         fixed[start:end] = False

@@ -2,9 +2,9 @@
 
 Rules:
 - `envelope` wraps each data key by a PEK into key metadata. `plaintext` has neither keys nor metadata, and
-  refuses a file that brings some: it may belong to a table that is encrypted.
+  refuses a file with metadata, because it can belong to an encrypted table.
 - A mechanism never decides whether a file can use it; `policy.encryption.epochs` does.
-- More mechanisms come by entry point, see `registry`.
+- More mechanisms are loaded by entry point, see `registry`.
 
 Source: docs/architecture.md.
 """
@@ -41,7 +41,7 @@ class OpenedKey(NamedTuple):
 
 
 class Crypto(NamedTuple):
-    """What a reader needs to decrypt one file.
+    """The data that a reader needs to decrypt one file.
 
     Attributes:
         algorithm: the algorithm of the file.
@@ -58,7 +58,7 @@ class Crypto(NamedTuple):
 
 @runtime_checkable
 class EncryptionManager(Protocol):
-    """An encryption mechanism. An implementation must be stateless and safe for many threads."""
+    """An encryption mechanism. An implementation must be stateless and thread-safe."""
 
     @property
     def identifier(self) -> str:
@@ -68,11 +68,11 @@ class EncryptionManager(Protocol):
         """Return the key metadata of a new file; None if the mechanism has none.
 
         Raises:
-            EncryptionPolicyViolation: keys that do not fit the table's specification.
+            EncryptionPolicyViolation: the keys do not comply with the table's specification.
         """
 
     def open(self, key_metadata: bytes | None, file: FileIdentity, peks: PekLookup) -> Crypto | None:
-        """Return what decrypts a file; None if nothing is needed.
+        """Open the keys of a file; None if it needs none.
 
         Raises:
             DecryptionRefused: the key metadata is missing, malformed, unexpected or does not open.

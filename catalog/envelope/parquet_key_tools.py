@@ -1,12 +1,12 @@
 """Keys for Parquet's key tools: data keys under a key-encryption key (KEK), and KEKs under the table's PEK.
 
 Rules:
-- A KEK serves one write and one key of its files: the footer's, or that of a group of columns. Stock readers
-  ask for each KEK once, whatever the number of files (Parquet's key tools call this double wrapping).
-- An engine gets the KEK under the write's transport key. Files carry it *wrapped*: sealed under the PEK with
-  an AAD of its own purpose, so that neither a data key nor a transport key passes for one.
-- The wrapped form says which table, PEK and governed version it belongs to. All of that is authenticated,
-  and means nothing before it has been opened.
+- A KEK is used for one write and one key of its files: the footer's, or that of a group of columns. Standard
+  readers request each KEK once, for any number of files (double wrapping in Parquet's key tools).
+- An engine gets the KEK under the write's transport key. Files store it *wrapped*: sealed under the PEK with
+  an AAD of its own purpose, so that a data key or transport key cannot be used as a KEK.
+- The wrapped form names its table, PEK and governed version. All of that is authenticated, and untrusted
+  until it has been opened.
 
 Source: docs/key-metadata.md, "Keys for standard Parquet readers"; parquet-java, `KeyMaterial`, `KeyToolkit`.
 """
@@ -43,7 +43,7 @@ class KekClaims(NamedTuple):
         table_uuid: the table whose files it opens.
         pek_id: the PEK that seals it.
         pek_version: the version of that PEK.
-        governed_version: what governed the table when the write began.
+        governed_version: the table's governed version when the write began.
         of_group: whether it is for a group of columns, else for the footer or the whole file.
     """
 
@@ -69,10 +69,10 @@ class StockKey(NamedTuple):
     """A KEK in transport to an engine.
 
     Attributes:
-        label: which key of the files it is for.
+        label: identifies the key of the files that it is for.
         kek_id: 16 random bytes.
         kek: the KEK under the write's transport key.
-        wrapped: the KEK as files carry it, in base64.
+        wrapped: the KEK as files store it, in base64.
     """
 
     label: KeyLabel
@@ -93,7 +93,7 @@ def make_stock_keys(
     Args:
         transport: the write's key.
         table_uuid: the table that is written.
-        governed_version: what governs it.
+        governed_version: its governed version.
         labels: the keys of each file.
         peks: the table's PEKs by master key id.
 
@@ -131,7 +131,7 @@ def claims_of(wrapped: str) -> KekClaims:
     """Parse the claims of a wrapped KEK.
 
     Raises:
-        DecryptionRefused: that is no wrapped KEK.
+        DecryptionRefused: the bytes are not a wrapped KEK.
     """
     form, table_uuid, pek_id, pek_version, governed_version, of_group = _HEAD.unpack_from(_bytes_of(wrapped))
     if form != FORMAT_1 or of_group > 1 or pek_version == 0 or governed_version == 0:
@@ -145,11 +145,11 @@ def open_kek(wrapped: str, pek: Pek) -> SecretBytes:
     """Unwrap a KEK.
 
     Args:
-        wrapped: as files carry it.
+        wrapped: as files store it.
         pek: the PEK that it claims.
 
     Raises:
-        DecryptionRefused: changed, or of another table or PEK.
+        DecryptionRefused: it was changed, or belongs to another table or PEK.
     """
     claims, data = claims_of(wrapped), _bytes_of(wrapped)
     named = (pek.table_uuid, pek.ref.pek_id, pek.ref.version)

@@ -1,16 +1,17 @@
 """Key-encryption keys of tables (PEKs): records, and a cache that saves KMS calls.
 
 Rules:
-- One unwrap a PEK and TTL, whatever the number of files, threads or engines: callers that come while one is
-  under way wait for it and share its outcome. A failure is shared with those who waited, and never kept.
-- The TTL counts from before the KMS was asked. A revocation takes effect within it; after it, an outage fails
+- One unwrap per PEK and TTL, for any number of files, threads and engines: callers that need the same PEK
+  during an unwrap wait for it and share its outcome. A failure is shared with the waiting callers, and never
+  cached.
+- The TTL counts from before the KMS call. A revocation takes effect within it. After it, an outage fails
   closed.
-- Nobody waits longer than a bound for keys that others ask for; a call itself is bounded by `resilient`.
-- The state of a record is the caller's and is obeyed at once, cached or not.
-- A record carries a check value of its PEK. A KMS that answers with another key is noticed before a data key
-  is wrapped by it, which nobody could open again; its answer is not kept. A record of old without one gets it
-  from the first scan whose data keys the PEK has opened (`catalog.keyring.keyring`).
-- Each encryption with a PEK is counted before (`catalog.state.invocations`); opening is not.
+- The wait for another caller's unwrap is bounded; `resilient` bounds the call itself.
+- The caller passes the state of a record, and it applies at once, cached or not.
+- A record has a check value of its PEK. If a KMS returns another key, this is detected before it wraps a data
+  key that could never be opened again; the returned key is not cached. An old record without a check value
+  gets it from the first scan whose data keys the PEK has opened (`catalog.keyring.keyring`).
+- Each encryption with a PEK is counted in advance (`catalog.state.invocations`); decryption is not.
 - A PEK never leaves the catalog.
 
 Source: docs/architecture.md.
@@ -64,9 +65,9 @@ class PekRecord:
         version: its version, 1 or more.
         wrapped: the PEK as the KMS wrapped it.
         kms: identifier of the KMS back end.
-        state: what it may be used for.
-        destroy_after_ms: when it is going to be destroyed, in milliseconds since 1970; None if it is not.
-        check: the check value of the PEK, see `key_check`; None for a PEK made before there were any.
+        state: determines its allowed uses.
+        destroy_after_ms: time of its destruction, in milliseconds since 1970; None if it is not scheduled.
+        check: the check value of the PEK, see `key_check`; None for a PEK from before check values existed.
     """
 
     id: UUID
@@ -91,11 +92,9 @@ class Pek:
     """A plaintext PEK, ready to wrap and unwrap data keys of its table.
 
     Attributes:
-        ref: its name.
-        table_uuid: its table.
-        aead: the key itself.
-        unrecorded_check: its check value where the record has none, to be recorded once it has opened a data
-            key and so is known to be the right one.
+        ref: its name. table_uuid: its table. aead: the key itself. unrecorded_check: its check value if the
+        record has none; it is recorded once the PEK has opened a data key, which proves that it is the right
+        one.
     """
 
     ref: PekRef
@@ -117,12 +116,12 @@ def create_pek(
     """Create a PEK of 32 bytes for a table and one of its master keys.
 
     Args:
-        kms: where its master key is.
+        kms: the KMS of its master key.
         catalog: name of the catalog.
         table_id: internal id of the table.
         table_uuid: the table's immutable UUID.
         master_key_id: the master key that wraps it.
-        pek_id: the PEK that gets a new version; by default a new PEK is made.
+        pek_id: the PEK that gets a new version; by default a new PEK is created.
         version: its version.
 
     Raises:
@@ -150,7 +149,7 @@ def key_check(key: SecretBytes, table_uuid: UUID, ref: PekRef) -> bytes:
     """Return the check value of a PEK: 16 bytes that reveal nothing of the key.
 
     HKDF-SHA256 without salt; the info is ASCII ``lakewarden/pek-check/1`` NUL, table UUID, PEK id, version as
-    u32, big endian. The master key is not in it: a PEK that is rewrapped stays the same.
+    u32, big endian. The master key is not part of it, because rewrapping does not change the PEK.
     """
     info = _CHECK_INFO + table_uuid.bytes + ref.pek_id.bytes + ref.version.to_bytes(4, "big")
     return derived(key, KEY_CHECK_LENGTH, info)
@@ -166,15 +165,15 @@ _Slot = tuple[UUID, int, UUID, str, str, bytes, bytes | None]
 
 
 class PekCache:
-    """Caches unwrapped PEKs, each for a limited time; safe for many threads.
+    """Caches unwrapped PEKs, each for a limited time; thread-safe.
 
     Args:
         clients: KMS clients by identifier.
         catalog: name of the catalog, part of the context that PEKs are bound to.
-        ttl: how long an unwrapped PEK may be used, in seconds.
+        ttl: how long an unwrapped PEK can be used, in seconds.
         wait_timeout_s: how long to wait for the unwrap of another caller, in seconds.
         clock: monotonic seconds.
-        counting: what is to be called before each encryption with a PEK; it refuses one too many.
+        counting: returns the function to call before each encryption with a PEK; it refuses beyond the limit.
     """
 
     def __init__(
@@ -201,12 +200,12 @@ class PekCache:
         """Return the PEK of a record, from the cache or from the KMS.
 
         Args:
-            record: as stored, with its state of now.
+            record: as stored, with its current state.
             for_writing: whether new data keys will be wrapped with it.
 
         Raises:
             KeyNotUsable: its state or its master key forbids the use, or its back end is not configured.
-            DecryptionRefused: the record was changed, or is of another table or catalog.
+            DecryptionRefused: the record was changed, or belongs to another table or catalog.
             KmsUnavailable: the KMS does not answer.
         """
         return self._get(record, for_writing, self._clock() + self._wait_timeout_s)
@@ -215,7 +214,7 @@ class PekCache:
         """Return the PEKs of several records; one time-out covers all of them.
 
         Raises:
-            KeyNotUsable, DecryptionRefused, KmsUnavailable: one cannot be had.
+            KeyNotUsable, DecryptionRefused, KmsUnavailable: a PEK is not available.
         """
         until = self._clock() + self._wait_timeout_s
         return {record.ref: self._get(record, for_writing, until) for record in records}
@@ -239,9 +238,7 @@ class PekCache:
         return self._fly(record, slot, flight) if mine else _published(flight, left)
 
     def forget(self, pek_id: UUID) -> None:
-        """Remove every version of a PEK from the cache; the result of an unwrap in progress is not cached
-        either.
-        """
+        """Remove every version of a PEK from the cache; a running unwrap is not cached either."""
         with self._lock:
             for slot in [slot for slot in self._cached if slot[0] == pek_id]:
                 del self._cached[slot]
@@ -257,7 +254,7 @@ class PekCache:
             flight.set_exception(failure)
             raise
         except BaseException:
-            # An interrupt of this thread must not end the wait of others.
+            # An interrupt of this thread must not end the wait of other threads.
             self._publish(slot, flight, None)
             flight.set_exception(_timed_out())
             raise
@@ -332,8 +329,9 @@ def _require_length(key: SecretBytes, ref: PekRef) -> None:
 
 
 def _slot(record: PekRecord) -> _Slot:
-    """Return everything that the unwrapped PEK depends on, so that a changed record never gets another
-    record's key.
+    """Return everything that the unwrapped PEK depends on.
+
+    It is the cache key, so a changed record never gets the key of another record.
     """
     return (
         record.id,

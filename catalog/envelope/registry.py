@@ -1,7 +1,7 @@
 """Loads encryption mechanisms by name: built-in ones, and others by entry point.
 
 Entry point group ``lakewarden.encryption_managers``: a callable without arguments that returns an
-`EncryptionManager`. What holds of KMS back ends (`catalog.kms.registry`) holds of mechanisms too.
+`EncryptionManager`. The rules for KMS back ends (`catalog.kms.registry`) apply to mechanisms too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MANAGER_GROUP: Final = "lakewarden.encryption_managers"
 
 
 def load_encryption_manager(name: str) -> EncryptionManager:
-    """An encryption mechanism.
+    """Load an encryption mechanism.
 
     Args:
         name: ``envelope``, ``plaintext``, or the name of an entry point.

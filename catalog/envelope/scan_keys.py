@@ -1,12 +1,12 @@
 """Rewraps data keys for a scan: from the table's PEKs to the scan's transport key.
 
 Rules:
-- One wrapper alone uses the scan's key, with a counter as nonce, so that no nonce comes twice. It stops after
+- Only one wrapper uses the scan's key, with a counter as nonce, so that no nonce repeats. It stops after
   2**32 keys.
-- The file id comes from the path that was checked and planned, never from key metadata.
-- One key that does not open fails the whole scan.
-- Files of one form have the same AADs but for the file ids, which are put together for many files at once;
-  each data key is opened and sealed by itself.
+- The file id is taken from the checked and planned path, never from key metadata.
+- If one key does not open, the whole scan fails.
+- AADs of files of one form differ only in the file ids, so they are assembled for many files at once. Each
+  data key is opened and sealed by itself.
 
 Source: docs/key-metadata.md, "Transport keys".
 """
@@ -33,7 +33,7 @@ from policy.encryption.epochs import PekRef
 from policy.errors import DecryptionRefused, KeyNotUsable
 
 MAX_WRAPS: Final = 2**32
-#: This many keys at once fit into the processor's cache.
+#: Keys per batch; a batch fits into the processor's cache.
 _BATCH: Final = 8192
 
 
@@ -42,7 +42,7 @@ class FormKeys(NamedTuple):
 
     Attributes:
         form: the files.
-        entries: which of the entries of their key metadata to release, ascending.
+        entries: indexes of the entries of their key metadata to release, ascending.
     """
 
     form: Form
@@ -54,8 +54,8 @@ class WrappedKeys:
     """Released data keys under a scan's transport key, file by file.
 
     Attributes:
-        offsets: where the keys of each file begin in what follows; one more than there are files.
-        labels: which keys there are.
+        offsets: start of each file's keys in `label` and `wrapped`; one more than the number of files.
+        labels: the distinct labels.
         label: for each key, its index in `labels`.
         wrapped: for each key, nonce, ciphertext and tag.
     """
@@ -75,9 +75,9 @@ class _Part(NamedTuple):
 
 
 class ScanWrapper:
-    """Wraps the data keys of one scan; safe for many threads.
+    """Wraps the data keys of one scan; thread-safe.
 
-    It makes the scan's key itself and shares it with no other wrapper, since the counter that serves as
+    It creates the scan's key itself and shares it with no other wrapper, because the counter that is the
     nonce must never start twice for one key.
 
     Args:
@@ -101,11 +101,11 @@ class ScanWrapper:
 
         Args:
             paths: the checked locations of all planned files.
-            released: those of them that are encrypted, by form, with the keys to release.
+            released: the encrypted files, by form, with the keys to release.
 
         Raises:
-            DecryptionRefused: a key does not open, or its PEK was not given; names the path.
-            KeyNotUsable: the scan has more keys than one transport key may wrap.
+            DecryptionRefused: a key does not open, or its PEK was not given; the error names the path.
+            KeyNotUsable: the scan has more keys than one transport key can wrap.
         """
         counts = np.zeros(len(paths), np.int64)
         for form, entries in released:
@@ -180,13 +180,10 @@ def _resealings(
     """Return what to open and how to seal it again.
 
     Args:
-        data: key metadata of the files.
-        position: where the wrapped key is.
-        file_ids: of the files.
-        digests: the digest sections of the files and of their footers, or nothing.
-        nonces: to seal with.
-        common: what the AADs have in common: before the file id as it is sealed; before and after the file id
-            as it will be sealed.
+        data: key metadata of the files. position: of the wrapped key. file_ids: of the files. digests: the
+        digest sections of the files and of their footers, or nothing. nonces: for sealing. common: the common
+        parts of the AADs: of the existing seal before the file id; of the new seal before and after the file
+        id.
     """
     before, new_before, label = common
     count, key_at = len(data), position.start + NONCE_LENGTH
@@ -201,7 +198,7 @@ def _resealings(
 
 
 def _nonces(counters: Rows) -> Bytes:
-    """Eight zero bytes and the counter, u32 big endian."""
+    """Return nonces: eight zero bytes and the counter, u32 big endian."""
     nonces = np.zeros((len(counters), NONCE_LENGTH), np.uint8)
     nonces[:, 8:] = counters.astype(">u4").view(np.uint8).reshape(-1, 4)
     return nonces

@@ -1,9 +1,9 @@
 """Decrypts the encrypted statistics that a scan filters by, for all files of one form at once.
 
 Rules:
-- One AES-GCM operation a file, and only for keys that cover a column of the filter.
-- The file id comes from the path that was checked, never from key metadata.
-- One value that does not open fails the whole scan; what was opened is kept for nobody else.
+- One AES-GCM operation per file, and only for keys that cover a column of the filter.
+- The file id is taken from the checked path, never from key metadata.
+- If one value does not open, the whole scan fails. Decrypted statistics are not cached.
 
 Source: docs/key-metadata.md, "Encrypted statistics".
 """
@@ -53,12 +53,12 @@ def open_bounds_of(
     Args:
         form: files of one form.
         position: one of `Form.bounds`.
-        paths: the checked locations that the form's rows count in.
+        paths: the checked locations; the form's rows are positions in it.
         table_uuid: their table.
-        pek: the PEK that the position's binding names, which is the table's.
+        pek: the table's PEK that the position's binding names.
 
     Raises:
-        DecryptionRefused: one does not open; names the path.
+        DecryptionRefused: one does not open; the error names the path.
     """
     located = paths.take(pa.array(form.rows)).combine_chunks()
     aads = side_by_side(
@@ -85,11 +85,11 @@ def open_bounds_of(
 def columns_of(plaintexts: Sequence[bytes], wanted: Collection[int]) -> dict[int, ColumnOfFiles]:
     """Parse statistics of one length for some columns.
 
-    They were written by the catalog alone and checked when they were committed, so that no more is checked
-    here than is needed to take them apart.
+    The catalog itself wrote them, and checked them when they were committed. So only the checks that parsing
+    needs are made here.
 
     Raises:
-        DecryptionRefused: one cannot be taken apart.
+        DecryptionRefused: one cannot be parsed.
     """
     found = {field_id: ColumnOfFiles.unknown(len(plaintexts)) for field_id in wanted}
     matrix = np.frombuffer(b"".join(plaintexts), np.uint8).reshape(len(plaintexts), -1)

@@ -1,13 +1,14 @@
 """Data keys in transport: to an engine under a key for one scan, and back under a key for one write.
 
 Rules:
-- PEKs stay in the catalog. A plan carries the data keys of the files planned, wrapped under the scan's own
-  key; a write's data keys come back wrapped under the write's own key, and are rewrapped under the PEK.
+- PEKs stay in the catalog. A plan has the data keys of the planned files, wrapped under the scan's transport
+  key. A commit has the write's data keys, wrapped under the write's transport key; they are rewrapped under
+  the PEK.
 - A transport key serves one purpose, and each wrapped key is bound to the transport key, table, file, master
   key name and columns.
 - `scan_keys` wraps for a scan, with a counter as nonce.
-- Write: executors are many and share no counter, so that nonces are random. One write key wraps at most 2**32
-  keys (NIST SP 800-38D, section 8.3); a write session ends long before. `write_keys` takes them back.
+- Write: many executors share no counter, so nonces are random. One write key wraps at most 2**32 keys (NIST
+  SP 800-38D, section 8.3); a write session ends long before. `write_keys` rewraps the keys of a commit.
 
 Source: docs/key-metadata.md, "Transport keys".
 """
@@ -78,10 +79,10 @@ class KeyLabel(NamedTuple):
     field_ids: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """Role, key name with length, field ids with count.
+        """Encode role, key name with length, and field ids with count.
 
         Raises:
-            DecryptionRefused: a label that no key can have.
+            DecryptionRefused: no key can have this label.
         """
         ids = self.field_ids
         if not is_master_key_id(self.key_name) or len(ids) > 0xFFFF or not all(0 <= i < 2**31 for i in ids):
@@ -112,7 +113,7 @@ def open_transported(
     """Unwrap a data key from a plan (on the engine) or from a commit (in the catalog).
 
     Raises:
-        DecryptionRefused: changed, or of another transport key, table, file, key or column.
+        DecryptionRefused: it was changed, or belongs to another transport key, table, file, key or column.
     """
     dek = Aead(transport.key).open_key(wrapped, transport_aad(transport, file, label))
     if len(dek) not in KEY_LENGTHS:
@@ -131,17 +132,15 @@ def wrap_for_write(transport: TransportKey, dek: SecretBytes, file: FileIdentity
 
 
 def seal_transport_key(transport: TransportKey, pek: Pek) -> bytes:
-    """Wrap a write's transport key under one of the table's PEKs, as the catalog stores it between begin and
-    commit.
-    """
+    """Seal a write's transport key under one of the table's PEKs, for storage until the commit."""
     return pek.aead.seal_key(transport.key, _stored_aad(transport.id, transport.purpose, pek))
 
 
 def open_transport_key(sealed: bytes, transport_id: bytes, purpose: Purpose, pek: Pek) -> TransportKey:
-    """Unwrap what `seal_transport_key` wrapped.
+    """Open a transport key that `seal_transport_key` sealed.
 
     Raises:
-        DecryptionRefused: changed, or of another id, purpose, table or PEK.
+        DecryptionRefused: it was changed, or has another id, purpose, table or PEK.
     """
     key = pek.aead.open_key(sealed, _stored_aad(transport_id, purpose, pek))
     return TransportKey(transport_id, purpose, key)
@@ -157,7 +156,7 @@ def require_purpose(transport: TransportKey, purpose: Purpose) -> None:
     """Refuse a transport key that was made for another purpose.
 
     Raises:
-        DecryptionRefused: it was.
+        DecryptionRefused: it has another purpose.
     """
     if transport.purpose is not purpose:
         raise DecryptionRefused(

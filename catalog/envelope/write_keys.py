@@ -1,12 +1,12 @@
 """Rewraps the data keys of a write: from the write's transport key to the table's PEKs.
 
 Rules:
-- The file id comes from the path that was checked, never from the client.
-- What a client says of its keys is checked like foreign key metadata; files whose keys are labelled alike
-  share the check.
-- One key that does not open fails the whole commit.
-- Bounds and counts of columns that the file encrypts are sealed beside the keys that cover them, as many as
-  there is room for.
+- The file id is taken from the checked path, never from the client.
+- A client's labels of its keys are checked like key metadata of unknown origin; files with equal labels share
+  the check.
+- If one key does not open, the whole commit fails.
+- Bounds and counts of encrypted columns are sealed beside the keys that cover them, as many as there is room
+  for.
 
 Source: docs/key-metadata.md, "Transport keys", "Wrapped data keys" and "Encrypted statistics".
 """
@@ -30,7 +30,7 @@ from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, require_
 from policy.encryption.specification import Algorithm, Footer
 from policy.errors import DecryptionRefused
 
-#: Header, number of keys, and both digests.
+#: Bytes of header, number of keys, and both digests.
 _LEAST: Final = 4 + FILE_DIGEST_BYTES + FOOTER_DIGEST_BYTES
 
 
@@ -42,7 +42,7 @@ class WrittenKey(NamedTuple):
 
 
 class _Route(NamedTuple):
-    """Where the key at one position of a file's keys goes."""
+    """The target of the key at one position of a file's keys."""
 
     place: int
     label: bytes
@@ -60,7 +60,7 @@ class WriteRewrapper:
         algorithm: the algorithm of the files.
         footer: whether their footers are encrypted.
         peks: the table's current PEKs by master key id.
-        stock_readers: whether the files also carry what stock Parquet readers need.
+        stock_readers: whether the files also have the key material for standard Parquet readers.
 
     Raises:
         DecryptionRefused: the transport key is not a write's, or a PEK is another table's.
@@ -100,13 +100,13 @@ class WriteRewrapper:
         Args:
             path: the checked location.
             keys: the footer key and the column keys, in any order.
-            columns: what is known of its columns, by field id; those that no key covers are passed over.
-            digest: of the file's bytes, if it is kept.
-            footer_digest: of its footer's bytes, if it is kept.
+            columns: statistics of its columns, by field id; columns that no key covers are ignored.
+            digest: of the file's bytes, if digests are stored.
+            footer_digest: of its footer's bytes, if it is stored.
 
         Raises:
-            DecryptionRefused: a key does not open, its master key is not the table's, or the labels are not
-                those of one file; names the path.
+            DecryptionRefused: a key does not open, its master key is not the table's, or the labels do not
+                fit one file; the error names the path.
         """
         try:
             file = FileIdentity.of(self._table, path)
@@ -124,7 +124,7 @@ class WriteRewrapper:
         digest: FileDigest | None,
         footer_digest: FooterDigest | None,
     ) -> KeyMetadata:
-        """Does the work of `rewrap` for a checked location; the errors name no path."""
+        """Rewrap the keys of a file at a checked location; errors name no path."""
         labels = tuple(key.label for key in keys)
         routes = self._routes.get(labels) or self._route(labels)
         before = _LEAST + sum(len(route.binding) + 1 + len(keys[route.place].wrapped) for route in routes)
@@ -147,7 +147,7 @@ class WriteRewrapper:
         return bare._replace(entries=tuple(entries), bounds=bounds)
 
     def _route(self, labels: tuple[KeyLabel, ...]) -> tuple[_Route, ...]:
-        """Return the route of each key in the order of key metadata, once it is well formed."""
+        """Check the labels, and return the route of each key in the order of key metadata."""
         routes = []
         for place, label in sorted(enumerate(labels), key=lambda item: item[1].field_ids):
             pek = self._peks.get(label.key_name)
