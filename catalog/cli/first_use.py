@@ -3,6 +3,7 @@
 - Existing parts stay as they are; a second run creates only what is missing.
 - It creates everything or nothing: settings that name no key of the audit trail, or policies that leave the
   administrator of a new catalog without permissions, are refused before anything is made.
+- A catalog without policies gets the document `ranger/admin`, unless the settings name files of policies.
 - The administrator's policy grants what the catalog itself decides, and storage below the warehouse: that a
   table may be read from elsewhere has to be written into a policy.
 - Secrets lie in files of mode 0600 in a data directory of mode 0700.
@@ -21,33 +22,32 @@ from typing import Final, TypeAlias
 from catalog.audit.checkpoints import Checkpointer, Signer
 from catalog.authorization.tokens import TokenStore
 from catalog.cli.arguments import DEFAULT_DATA_DIR
-from catalog.cli.session import open_local_kms, open_state
+from catalog.cli.policy_store import Store
+from catalog.cli.session import calling, open_local_kms, open_state
 from catalog.crypto.secret import SecretBytes
 from catalog.db import migrate
 from catalog.db.engine import open_database
 from catalog.kms.local import LocalKms
 from catalog.kms.root_key import KeyFile, Passphrase, RootKeySource
-from catalog.policy_store.files import PolicyFiles
-from catalog.policy_store.in_force import PolicyStore
+from catalog.policy_store.documents import EMPTY, DocumentId, Edit, Kind, PolicyDocuments, StoredSet
+from catalog.policy_store.files import PolicyFiles, read_documents
 from catalog.settings.catalog import Settings
 from catalog.settings.kms import local_kms_options
 from catalog.settings.kms_options import LocalKmsOptions
 from policy.errors import LakewardenError, RequestInvalid, StateUnavailable
 from policy.principal import Principal
 from policy.privileges.operations import On, required
+from policy.ranger import PolicySet
 
 #: Takes one sentence about what was made or kept.
 Say: TypeAlias = Callable[[str], None]
 
-_POLICIES: Final = "policies"
 _AUDIT_KEY: Final = "audit.key"
-_ADMIN_POLICY: Final = "admin.json"
 
 _SETTINGS: Final = """\
 # Settings of a Lakewarden catalog. An environment variable such as LAKEWARDEN_HTTP__PORT wins over this file.
 
 data_dir = {data_dir}
-policies = [{policies}]
 
 # Where new tables get their default location; by default a directory in data_dir.
 # warehouse = "s3://bucket/warehouse"
@@ -71,7 +71,7 @@ def make_catalog(
         file: the settings file; one that is there is kept.
         environ: environment variables, which win over the file.
         admin: whom a new policy makes administrator.
-        data_dir: where database, keystore and policies lie; by default where the settings say.
+        data_dir: where database and keystore lie; by default where the settings say.
         say: takes a sentence about each part.
 
     Returns:
@@ -141,29 +141,30 @@ def _missing_key(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def _missing_permissions(settings: Settings, admin: Principal) -> Iterator[tuple[str, str]]:
     """What is wrong if the administrator of a new catalog has no permissions, and what to do."""
-    directory, is_to_be_made = settings.data_dir / _POLICIES, _is_to_be_made(settings)
-    there = [path for path in settings.policies if not (is_to_be_made and path == directory)]
-    policies = PolicyStore(PolicyFiles(there, settings.encryption_rules)).current()
+    stored, is_used = _there(settings)
+    if is_used or (stored.version == EMPTY.version and not settings.policies):
+        return
+    documents = read_documents(settings.policies) if settings.policies else stored.contents(Kind.RANGER)
     (request,) = required("admin.policies.change", On.service(admin, settings.catalog.name))
-    if not (is_to_be_made or _is_used(settings) or policies.decide(request, datetime.now(UTC))):
-        listed = ", ".join(map(_quoted, (*settings.policies, directory)))
+    if not PolicySet.parse(documents).decide(request, datetime.now(UTC)):
         yield (
             f"no policy grants {admin.name} the admin permission on service:{settings.catalog.name}",
-            f"Grant it in a policy document, or set policies = [{listed}] and let init write one."
-            if not directory.exists()
-            else f"Grant it in a policy document that `policies` names, such as one in {directory}.",
+            "Grant it in the files that `policies` names, or leave `policies` out: init then adds a policy."
+            if settings.policies
+            else "Grant it with `lakewarden policy put`.",
         )
 
 
-def _is_used(settings: Settings) -> bool:
-    """Whether users have tokens already, so that init gives nobody any permission."""
+def _there(settings: Settings) -> tuple[StoredSet, bool]:
+    """The policies in the database, and whether users have tokens, so that init gives nobody a permission."""
     engine = open_database(settings.database.url)
     try:
         migrate.check(engine)
     except StateUnavailable:
-        return False
+        return EMPTY, False
     else:
-        return any(info.kind == "user" for info in TokenStore(engine).list())
+        stored = PolicyDocuments(engine, settings.catalog.name).current()
+        return stored, any(info.kind == "user" for info in TokenStore(engine).list())
     finally:
         engine.dispose()
 
@@ -176,7 +177,6 @@ def _settings_text(data_dir: Path) -> str:
     # A JSON string is a TOML string as long as it has no surrogate pairs.
     return _SETTINGS.format(
         data_dir=_quoted(data_dir),
-        policies=_quoted(data_dir / _POLICIES),
         audit_key=_quoted(data_dir / _AUDIT_KEY),
     )
 
@@ -238,21 +238,18 @@ def _make_trail(settings: Settings, say: Say) -> None:
 
 
 def _make_policies(settings: Settings, admin: Principal, say: Say) -> None:
-    """The administrator's policy; a directory that is there is the administrator's own business."""
-    if not _is_to_be_made(settings):
-        say(f"Kept the policies: {', '.join(map(str, settings.policies)) or 'none, so nothing is granted'}.")
-        return
-    directory = settings.data_dir / _POLICIES
-    _make_directory(directory, 0o755)
-    document = {"policies": _admin_policies(settings, admin.name)}
-    _create(directory / _ADMIN_POLICY, json.dumps(document, indent=2) + "\n", 0o644)
-    say(f"Wrote a policy for the administrator {admin.name} to {directory / _ADMIN_POLICY}.")
-
-
-def _is_to_be_made(settings: Settings) -> bool:
-    """Whether the directory of policies is missing, and the settings let it count."""
-    directory = settings.data_dir / _POLICIES
-    return directory in settings.policies and not directory.exists()
+    """The policies that the settings name; without them, the administrator's, if there never was one."""
+    with open_state(settings) as engine:
+        documents = PolicyDocuments(engine, settings.catalog.name)
+        stored = documents.current()
+        edits = PolicyFiles(settings.policies, settings.encryption_rules).edits(stored)
+        if stored.version == EMPTY.version and not settings.policies:
+            content = json.dumps({"policies": _admin_policies(settings, admin.name)}, indent=2)
+            edits += (Edit(DocumentId(Kind.RANGER, "admin"), content.encode("utf-8"), None),)
+        if edits:
+            Store(documents, engine, settings, calling(None)).make(edits, dry_run=False, force=False)
+    said = ", ".join(str(each.id) for each in edits)
+    say(f"Changed the policy documents: {said}." if edits else "Kept the policies.")
 
 
 def _admin_policies(settings: Settings, admin: str) -> list[dict[str, object]]:

@@ -24,6 +24,7 @@ from catalog.cli import (
     kms_endpoint,
     output,
     policy,
+    policy_apply,
     policy_check,
     policy_lint,
     policy_report,
@@ -132,6 +133,7 @@ policy.app.command("get", epilog="Example: lakewarden policy get sales")(policy_
 policy.app.command("put", epilog="Example: lakewarden policy put sales sales.json --revision 7")(
     policy_store.put
 )
+policy.app.command("apply", epilog="Example: lakewarden policy apply policies/ --watch")(policy_apply.apply)
 policy.app.command("remove", epilog="Example: lakewarden policy remove sales --revision 7")(
     policy_store.remove
 )

@@ -1,7 +1,6 @@
 """`lakewarden policy`: shows which policies are in force, and their sources.
 
-It reads the policy files and the catalog's own policies, as the service would. It needs its database, and
-neither KMS nor storage.
+On the catalog's host it needs the database, and neither KMS nor storage.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import typer
 
 from catalog.cli import output
 from catalog.cli.arguments import AsJson
-from catalog.cli.session import policies_in_force, remote_of, settings_of
+from catalog.cli.session import policies_in_force, remote_of
 
 app = typer.Typer(help="Show, check, test and change policies.", no_args_is_help=True)
 
@@ -37,4 +36,4 @@ def show(ctx: typer.Context, as_json: AsJson = False) -> None:
 def _state(ctx: typer.Context) -> dict[str, Any]:
     from catalog.http.admin_models import PolicyState
 
-    return PolicyState.of(policies_in_force(ctx), settings_of(ctx), None).model_dump(mode="json")
+    return PolicyState.of(policies_in_force(ctx), None).model_dump(mode="json")

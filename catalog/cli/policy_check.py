@@ -1,6 +1,6 @@
 """`lakewarden policy check`: explains one decision: its reasons, and what would change it.
 
-It reads the policy files and the catalog's own policies, as the service would. For that it needs the
+It reads the policies in the catalog's database, as the service would. For that it needs the
 database, and neither KMS nor storage. With `--live` it looks up the table: owner, columns, keys and masks.
 """
 
@@ -103,13 +103,14 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Explain whether a user is allowed an access. Exits with 0 if allowed, with 3 if denied."""
+    from catalog.policy_store.kinds import Kind
     from policy.explain import Book, explain
     from policy.ranger.parse import parse_documents
 
     if live and not _is_of_table(resource):
         raise typer.BadParameter("--live needs a table or a column. Leave it out for other resources.")
     principal = Principal(as_user, frozenset(groups or ()), frozenset(roles or ()))
-    book = Book(parse_documents(policies_in_force(ctx).policy_documents()))
+    book = Book(parse_documents(policies_in_force(ctx).stored.contents(Kind.RANGER)))
     with lookup(ctx, live=live) as known:
         facts = _facts(resource, known)
     request = AccessRequest(principal, resource, access, facts.owner if owner is None else owner)

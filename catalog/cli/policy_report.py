@@ -75,10 +75,10 @@ def with_progress(
 
 
 def _rules_in(paths: Sequence[Path]) -> EncryptionRules:
-    from catalog.policy_store.files import PolicyFiles
+    from catalog.policy_store.files import read_documents
     from policy.encryption_rules import EncryptionRules
 
-    return EncryptionRules.parse(PolicyFiles((), paths).read().encryption)
+    return EncryptionRules.parse(read_documents(paths))
 
 
 def _show(found: Sequence[TableStanding]) -> None:

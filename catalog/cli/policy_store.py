@@ -8,8 +8,9 @@ seconds.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -25,8 +26,9 @@ from policy.errors import RequestInvalid
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from catalog.authorization.authorizer import Caller
     from catalog.policy_store.changes import Prepared
-    from catalog.policy_store.documents import PolicyDocuments
+    from catalog.policy_store.documents import Edit, PolicyDocuments
     from catalog.settings.catalog import Settings
 
 _ACTION: Final = "policy.change"
@@ -45,13 +47,42 @@ _Revision = Annotated[
 _SeenRevision = Annotated[
     int | None, typer.Option("--revision", min=1, max=_LATEST, help="Revision that you have seen. Required.")
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the effect without changing anything.")]
-_Force = Annotated[
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the effect without changing anything.")]
+Force = Annotated[
     bool,
     typer.Option(
         "--force", help="Change it even if no user with a token could administer the catalog afterwards."
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The policies in the database, for a command on the host."""
+
+    documents: PolicyDocuments
+    engine: Engine
+    settings: Settings
+    caller: Caller
+
+    def make(self, edits: Sequence[Edit], *, dry_run: bool, force: bool) -> Prepared:
+        """Make a change and record it; a dry run only checks it."""
+        from catalog.authorization.tokens import TokenStore
+        from catalog.policy_store.changes import PolicyChanges, about, reasons_of
+
+        name = self.settings.catalog.name
+        changes = PolicyChanges(
+            self.documents, None, TokenStore(self.engine), name, lambda: datetime.now(UTC)
+        )
+        if dry_run:
+            return changes.prepare(edits, self.caller, by_policy=False)
+        with operating(self.engine, self.caller) as begin:
+
+            def record(prepared: Prepared) -> None:
+                for reasons in reasons_of(prepared, force=force):
+                    begin(_ACTION, about(edits), *reasons)
+
+            return changes.make(edits, self.caller, record, by_policy=False, force=force)
 
 
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
@@ -90,8 +121,8 @@ def put(
     ],
     kind: _Kind = Kind.RANGER,
     revision: _Revision = None,
-    dry_run: _DryRun = False,
-    force: _Force = False,
+    dry_run: DryRun = False,
+    force: Force = False,
     as_user: AsUser = None,
     as_json: AsJson = False,
 ) -> None:
@@ -104,8 +135,8 @@ def remove(
     name: _Name,
     kind: _Kind = Kind.RANGER,
     revision: _SeenRevision = None,
-    dry_run: _DryRun = False,
-    force: _Force = False,
+    dry_run: DryRun = False,
+    force: Force = False,
     as_user: AsUser = None,
     as_json: AsJson = False,
 ) -> None:
@@ -220,36 +251,23 @@ def _change(
         answer = remote.ask("POST", ("policies", "changes"), body)
     else:
         answer = _changed(settings_of(ctx), body, as_user)
-    _show(answer, as_json)
+    show(answer, as_json)
 
 
 def _changed(settings: Settings, wanted: dict[str, Any], as_user: str | None) -> dict[str, Any]:
     """Make a change without a policy, or with `dry-run` find out what it would do."""
-    from catalog.authorization.tokens import TokenStore
     from catalog.http.policy_models import ChangeBody, ChangedAnswer
-    from catalog.policy_store.changes import PolicyChanges, reasons_of
-    from catalog.policy_store.files import PolicyFiles
 
     body, caller = ChangeBody.model_validate(wanted), calling(as_user)
-    (edit,) = (each.to_edit() for each in body.changes)
+    edits = [each.to_edit() for each in body.changes]
     with _open(settings) as (engine, documents):
-        files = PolicyFiles(settings.policies, settings.encryption_rules)
-        tokens, name = TokenStore(engine), settings.catalog.name
-        changes = PolicyChanges(documents, files.read, None, tokens, name, lambda: datetime.now(UTC))
-
-        if body.dry_run:
-            prepared = changes.prepare([edit], caller, by_policy=False)
-        else:
-            with operating(engine, caller) as begin:
-
-                def record(prepared: Prepared) -> None:
-                    begin(_ACTION, f"policy {edit.id}", *reasons_of(prepared, force=body.force))
-
-                prepared = changes.make([edit], caller, record, by_policy=False, force=body.force)
+        store = Store(documents, engine, settings, caller)
+        prepared = store.make(edits, dry_run=body.dry_run, force=body.force)
     return ChangedAnswer.of(prepared, dry_run=body.dry_run).model_dump(mode="json")
 
 
-def _show(answer: dict[str, Any], as_json: bool) -> None:
+def show(answer: dict[str, Any], as_json: bool) -> None:
+    """Show what a change did, or would do."""
     if as_json:
         output.document(answer)
         return

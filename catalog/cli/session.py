@@ -254,13 +254,11 @@ def policies_in_force(ctx: typer.Context) -> InForce:
         StateUnavailable: the database does not answer.
     """
     from catalog.policy_store.documents import PolicyDocuments
-    from catalog.policy_store.files import PolicyFiles
-    from catalog.policy_store.in_force import PolicyStore
+    from catalog.policy_store.in_force import InForce
 
     settings = settings_of(ctx)
     with open_state(settings) as engine:
-        documents = PolicyDocuments(engine, settings.catalog.name)
-        return PolicyStore(PolicyFiles(settings.policies, settings.encryption_rules), documents).in_force()
+        return InForce.of(PolicyDocuments(engine, settings.catalog.name).current())
 
 
 @contextmanager

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from catalog.authorization.tokens import IssuedToken, TokenInfo
     from catalog.maintenance.garbage import Garbage
     from catalog.policy_store.in_force import InForce
-    from catalog.settings.catalog import Settings
 
 Names = Annotated[list[str], Field(max_length=1_000)]
 
@@ -106,13 +105,13 @@ class PolicyState(Answer):
     problem: str | None
 
     @classmethod
-    def of(cls, found: InForce, settings: Settings, problem: str | None) -> PolicyState:
+    def of(cls, found: InForce, problem: str | None) -> PolicyState:
         """Convert policies to an answer."""
         return cls(
             version=found.policies.version,
             encryption_version=found.encryption.version,
             revision=found.stored.version.revision,
-            sources=[str(path) for path in (*settings.policies, *settings.encryption_rules)],
+            sources=list(map(str, found.stored.documents)),
             problem=problem,
         )
 

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response, Security
 
-from catalog.audit.records import MAX_REASONS
 from catalog.authorization.authorizer import Caller
 from catalog.http.admin_access import may_change_policies, require_service
 from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
@@ -30,7 +29,7 @@ from catalog.http.policy_models import (
 )
 from catalog.http.routing import GuardedRoute
 from catalog.http.screening import policies, screened
-from catalog.policy_store.changes import Prepared, reasons_of
+from catalog.policy_store.changes import Prepared, about, reasons_of
 from catalog.policy_store.delegation import Delegation
 from catalog.policy_store.documents import DocumentId, Edit, Kind, StoredDocument
 from catalog.service.services import Services
@@ -183,11 +182,11 @@ def change_documents(body: ChangeBody, caller: CallerOf, services: ServicesOf) -
 def _change(
     services: Services, caller: Caller, edits: Sequence[Edit], *, dry_run: bool, force: bool
 ) -> ChangedAnswer:
-    about = ", ".join(_about(each.id) for each in edits)
+    resource = about(edits)
     is_admin = may_change_policies(services, caller)
 
     def allow(delegation: Delegation, there: Mapping[DocumentId, StoredDocument]) -> None:
-        _require(services, caller, _CHANGE, about, delegation.may_change(edits, there))
+        _require(services, caller, _CHANGE, resource, delegation.may_change(edits, there))
 
     def allow_again(prepared: Prepared) -> None:
         """Authorize by the policies that the change replaces: those loaded here can be older."""
@@ -197,13 +196,11 @@ def _change(
 
     def record(prepared: Prepared) -> None:
         allow_again(prepared)
-        reasons = reasons_of(prepared, force=force)
-        for at in range(0, len(reasons), MAX_REASONS):
-            part = Decision.allow(*reasons[at : at + MAX_REASONS])
-            services.authorizer.record(caller, _CHANGE, about, part)
+        for reasons in reasons_of(prepared, force=force):
+            services.authorizer.record(caller, _CHANGE, resource, Decision.allow(*reasons))
 
     if is_admin:
-        require_service(services, caller, _CHANGE, about)
+        require_service(services, caller, _CHANGE, resource)
     else:
         found = (services.policy_documents.find(each.id) for each in edits)
         there = {each.id: each for each in found if each is not None and each.content is not None}

@@ -179,7 +179,7 @@ def clean_up(caller: CallerOf, services: ServicesOf) -> models.CleanUpDone:
 
 def _policy_state(services: Services) -> models.PolicyState:
     policies = services.policies
-    return models.PolicyState.of(policies.in_force(), services.settings, policies.problem)
+    return models.PolicyState.of(policies.in_force(), policies.problem)
 
 
 def _audit_entry(stored: audit_reading.StoredRecord) -> models.AuditEntry:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from catalog.http.base_models import Answer, OwnBody
-from catalog.policy_store.changes import MAX_EDITS, Effect, Prepared
+from catalog.policy_store.changes import Effect, Prepared
 from catalog.policy_store.documents import Change, DocumentId, Edit, Kind, StoredDocument, StoredSet
+
+#: The maximum number of documents in one request.
+MAX_EDITS: Final = 100
 
 
 class DocumentAnswer(Answer):

@@ -1,9 +1,9 @@
 """Changes the policies in the catalog's database.
 
-- A change is accepted if the whole set that would be in force, files and catalog together, can be evaluated;
-  else all of it is refused, with document, line and field.
-- Documents that make no set any more (files changed since, or this release reads them more strictly) can be
-  mended: what counts is the set after the change.
+- A change is accepted if the whole set that would be in force can be evaluated; else all of it is refused,
+  with document, line and field.
+- Documents that make no set any more (this release reads them more strictly) can be mended: what counts is
+  the set after the change.
 - Who replaces or removes a document says which revision of it he has seen; what is to be new must not exist.
 - A change that takes the right to administer the catalog away from the one who makes it, or from everybody
   who holds a token, is refused unless it is forced. The command line needs no policy: a way back is left.
@@ -12,16 +12,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from catalog.audit.records import MAX_REASONS
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.tokens import TokenStore
 from catalog.base.errors import CommitConflict
-from catalog.policy_store.documents import Edit, PolicyDocuments, StoredDocument, StoredSet, following
-from catalog.policy_store.files import FileDocuments
+from catalog.policy_store.documents import (
+    Edit,
+    Kind,
+    PolicyDocuments,
+    StoredDocument,
+    StoredSet,
+    following,
+    title_of,
+)
 from catalog.policy_store.in_force import NOTHING, InForce, PolicyStore
 from policy.decision import Reason
 from policy.errors import PolicyInvalid, RequestInvalid
@@ -31,10 +40,10 @@ from policy.ranger import PolicySet
 from policy.ranger.model import PolicyType
 from policy.ranger.parse import parse_documents
 
-#: The maximum number of documents in one change.
-MAX_EDITS: Final = 100
-
 _ATTEMPTS: Final = 3
+_TITLE: Final = re.compile(r"catalog:[a-z]+/[A-Za-z0-9._-]+")
+#: Of a record; one more says that it is an operator's.
+_REASONS: Final = MAX_REASONS - 1
 _TYPES: Final = {
     PolicyType.ACCESS: "policy",
     PolicyType.MASK: "masking policy",
@@ -83,7 +92,6 @@ class PolicyChanges:
 
     Args:
         documents: the documents in the database.
-        files: the documents in files that count.
         policies: the policies that this process decides by, if it does.
         tokens: who could ask for administration.
         catalog: the catalog's name, which is that of the service in policies.
@@ -93,14 +101,12 @@ class PolicyChanges:
     def __init__(
         self,
         documents: PolicyDocuments,
-        files: Callable[[], FileDocuments],
         policies: PolicyStore | None,
         tokens: TokenStore,
         catalog: str,
         now: Callable[[], datetime],
     ) -> None:
         self._documents = documents
-        self._files = files
         self._policies = policies
         self._tokens = tokens
         self._catalog = catalog
@@ -121,10 +127,10 @@ class PolicyChanges:
             StateUnavailable: the database does not answer.
         """
         _check_edits(edits)
-        base, files = self._documents.current(), self._files()
+        base = self._documents.current()
         changed = self._changed(base, edits, caller)
-        after = InForce.of(files, following(base, changed) if changed else base)
-        before = self._before(files, base)
+        after = _after(following(base, changed) if changed else base, edits)
+        before = self._before(base)
         lockout = self._lockout(before.policies, after.policies, caller.principal if by_policy else None)
         return Prepared(base, before, changed, after, _effect(before, after), lockout)
 
@@ -186,13 +192,13 @@ class PolicyChanges:
             )
         return tuple(changed)
 
-    def _before(self, files: FileDocuments, base: StoredSet) -> InForce:
+    def _before(self, base: StoredSet) -> InForce:
         """Return the current set; one without policies, if the documents are not valid."""
         known = self._policies.in_force() if self._policies else None
-        if known is not None and (known.files, known.stored.version) == (files, base.version):
+        if known is not None and known.stored.version == base.version:
             return known
         try:
-            return InForce.of(files, base)
+            return InForce.of(base)
         except PolicyInvalid:
             return NOTHING
 
@@ -222,8 +228,17 @@ class PolicyChanges:
         )
 
 
-def reasons_of(prepared: Prepared, *, force: bool = False) -> tuple[Reason, ...]:
-    """Return the reasons for the audit log: effect, and each document with its revisions and digests."""
+def about(edits: Sequence[Edit]) -> str:
+    """Return the resource of a change in the audit log."""
+    return ", ".join(f"policy {each.id}" for each in edits)
+
+
+def reasons_of(prepared: Prepared, *, force: bool = False) -> Sequence[Sequence[Reason]]:
+    """Return the reasons for the audit log: effect, and each document with its revisions and digests.
+
+    Returns:
+        The reasons of each record, since a record has room for some.
+    """
     effect = prepared.effect
     parts = {"added": effect.added, "removed": effect.removed, "changed": effect.changed}
     said = "; ".join(f"{name}: {', '.join(titles)}" for name, titles in parts.items() if titles)
@@ -231,7 +246,7 @@ def reasons_of(prepared: Prepared, *, force: bool = False) -> tuple[Reason, ...]
     reasons += [_document_reason(prepared.base, each) for each in prepared.changed]
     if force and prepared.lockout is not None:
         reasons.append(Reason("policy-lockout", f"Forced, although {prepared.lockout}."))
-    return tuple(reasons)
+    return [reasons[at : at + _REASONS] for at in range(0, len(reasons), _REASONS)]
 
 
 def _document_reason(base: StoredSet, document: StoredDocument) -> Reason:
@@ -241,11 +256,19 @@ def _document_reason(base: StoredSet, document: StoredDocument) -> Reason:
     return Reason("policy-change", f"{change.id}, {old}: {new} by revision {change.revision}.")
 
 
+def _after(stored: StoredSet, edits: Sequence[Edit]) -> InForce:
+    """Return the set after a change; a mistake is named by where the content is from."""
+    try:
+        return InForce.of(stored)
+    except PolicyInvalid as error:
+        origins = {title_of(each.id): each.origin for each in edits if each.origin is not None}
+        message = _TITLE.sub(lambda title: origins.get(title[0], title[0]), error.message)
+        raise PolicyInvalid(message, rule=error.rule, hint=error.hint) from error
+
+
 def _check_edits(edits: Sequence[Edit]) -> None:
-    if not 1 <= len(edits) <= MAX_EDITS:
-        raise RequestInvalid(
-            f"A change must contain 1 to {MAX_EDITS} documents, not {len(edits)}.", rule="policy-change"
-        )
+    if not edits:
+        raise RequestInvalid("The change contains no document.", rule="policy-change")
     if len({edit.id for edit in edits}) != len(edits):
         raise RequestInvalid("The change contains a document twice.", rule="policy-change")
 
@@ -286,7 +309,7 @@ def _effect(before: InForce, after: InForce) -> Effect:
 
 def _titled(found: InForce) -> Mapping[str, Sequence[object]]:
     """Return everything that decides, by its title."""
-    contents = parse_documents(found.policy_documents())
+    contents = parse_documents(found.stored.contents(Kind.RANGER))
     titled: dict[str, list[object]] = {}
     for policy in contents.policies:
         titled.setdefault(f"{_TYPES[policy.type]} {policy.name!r}", []).append(policy)

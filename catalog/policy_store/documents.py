@@ -134,6 +134,8 @@ class Edit:
         content: what it is to say; None to remove it.
         expected: the revision that it has now, so that nobody's change is overwritten unseen; None if there
             is to be none yet.
+        origin: what messages call the content, such as the file that it is from; by default the document's
+            title.
 
     Raises:
         RequestInvalid: the content is too large.
@@ -142,6 +144,7 @@ class Edit:
     id: DocumentId
     content: bytes | None = field(repr=False)
     expected: int | None
+    origin: str | None = None
 
     def __post_init__(self) -> None:
         if self.content is not None and len(self.content) > MAX_STORED_SIZE:
@@ -153,7 +156,7 @@ class Edit:
 
 
 def title_of(document: DocumentId) -> str:
-    """Return the title of a stored document in messages; file names are paths, and never look like it."""
+    """Return the title of a stored document in messages."""
     return f"catalog:{document}"
 
 

@@ -1,6 +1,8 @@
-"""Reads policy documents from files.
+"""Reads the files whose policy documents are applied to the catalog's database.
 
 - A path is a JSON document, or a directory whose `*.json` files are read, in the order of their names.
+- The file `sales.json` becomes the document `files.sales`. A document of that form whose file is gone is
+  removed. Documents of other names, and a kind for which no path is given, are left alone.
 - Another content is recognized without reading: by a file's size, times and identity, and by the names in a
   directory.
 - Only regular files are read; nothing is waited for.
@@ -11,35 +13,18 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from policy.errors import PolicyInvalid
-from policy.ranger.parse import MAX_DOCUMENT_SIZE
+from catalog.policy_store.documents import DocumentId, Edit, StoredSet
+from catalog.policy_store.kinds import MAX_STORED_SIZE, Kind
+from policy.errors import PolicyInvalid, RequestInvalid
 
 #: The identity of a file version: device, inode, size, time of change of content and of inode.
 Fingerprint: TypeAlias = tuple[int, int, int, int, int]
 
-#: By file name.
-Fingerprints: TypeAlias = Mapping[str, Fingerprint]
-
+_PREFIX: Final = "files."
 _ENDING: Final = ".json"
-
-
-@dataclass(frozen=True, slots=True)
-class FileDocuments:
-    """Documents as read, by file name, and the identity of each file.
-
-    Attributes:
-        policies: policies and roles.
-        encryption: rules for encryption.
-        fingerprints: of all files.
-    """
-
-    policies: Mapping[str, bytes]
-    encryption: Mapping[str, bytes]
-    fingerprints: Fingerprints
 
 
 class PolicyFiles:
@@ -51,40 +36,78 @@ class PolicyFiles:
     """
 
     def __init__(self, policies: Sequence[Path], encryption: Sequence[Path] = ()) -> None:
-        self._policies = tuple(policies)
-        self._encryption = tuple(encryption)
+        given = {Kind.RANGER: tuple(policies), Kind.ENCRYPTION: tuple(encryption)}
+        self._paths = {kind: paths for kind, paths in given.items() if paths}
 
-    def read(self) -> FileDocuments:
-        """Read all documents.
+    def edits(self, stored: StoredSet) -> tuple[Edit, ...]:
+        """Return the changes after which the database says what the files say.
+
+        Args:
+            stored: the documents in the database.
 
         Raises:
-            PolicyInvalid: one cannot be read.
+            PolicyInvalid: a file cannot be read, or its name is not that of a document.
         """
-        policies, of_policies = _read_all(self._policies)
-        encryption, of_encryption = _read_all(self._encryption)
-        return FileDocuments(policies, encryption, of_policies | of_encryption)
+        wanted = {document: path for kind in self._paths for document, path in self._named(kind)}
+        edits = [Edit(each, _read(path), _revision(stored, each), str(path)) for each, path in wanted.items()]
+        edits += [
+            Edit(each, None, _revision(stored, each))
+            for each in stored.documents
+            if each.kind in self._paths and each.name.startswith(_PREFIX) and each not in wanted
+        ]
+        return tuple(each for each in edits if not _is_there(stored, each))
 
-    def fingerprints(self) -> Fingerprints:
+    def fingerprints(self) -> Mapping[Path, Fingerprint]:
         """Return the current identities of the files.
 
         Raises:
             PolicyInvalid: one cannot be looked at.
         """
-        found: dict[str, Fingerprint] = {}
-        for path in _files((*self._policies, *self._encryption)):
+        found: dict[Path, Fingerprint] = {}
+        for path in _files([path for paths in self._paths.values() for path in paths]):
             try:
-                found[str(path)] = _fingerprint(path.stat())
+                status = path.stat()
             except OSError as error:
                 raise _unreadable(path, error) from error
+            found[path] = (
+                status.st_dev,
+                status.st_ino,
+                status.st_size,
+                status.st_mtime_ns,
+                status.st_ctime_ns,
+            )
         return found
 
+    def _named(self, kind: Kind) -> Iterator[tuple[DocumentId, Path]]:
+        seen: dict[DocumentId, Path] = {}
+        for path in _files(self._paths[kind]):
+            try:
+                document = DocumentId(kind, _PREFIX + path.name.removesuffix(_ENDING))
+            except RequestInvalid as error:
+                raise _invalid(path, f"The file name cannot name a document. {error.message}") from error
+            if document in seen:
+                raise _invalid(path, f"{seen[document]} is a file of the same name.")
+            seen[document] = path
+            yield document, path
 
-def _read_all(paths: Sequence[Path]) -> tuple[dict[str, bytes], dict[str, Fingerprint]]:
-    documents: dict[str, bytes] = {}
-    fingerprints: dict[str, Fingerprint] = {}
-    for path in _files(paths):
-        documents[str(path)], fingerprints[str(path)] = _read(path)
-    return documents, fingerprints
+
+def read_documents(paths: Sequence[Path]) -> dict[str, bytes]:
+    """Return the documents at some paths, by file name.
+
+    Raises:
+        PolicyInvalid: one cannot be read.
+    """
+    return {str(path): _read(path) for path in _files(paths)}
+
+
+def _revision(stored: StoredSet, document: DocumentId) -> int | None:
+    there = stored.documents.get(document)
+    return None if there is None else there.change.revision
+
+
+def _is_there(stored: StoredSet, edit: Edit) -> bool:
+    there = stored.documents.get(edit.id)
+    return edit.content == (None if there is None else there.content)
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -100,29 +123,29 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
             yield path
 
 
-def _read(path: Path) -> tuple[bytes, Fingerprint]:
-    """Read a document, and the identity of the opened file."""
+def _read(path: Path) -> bytes:
     try:
         # Opening a named pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            # One byte more than the limit, so that the parser detects a larger file.
-            content = file.read(MAX_DOCUMENT_SIZE + 1) if stat.S_ISREG(status.st_mode) else None
+            is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            content = file.read(MAX_STORED_SIZE + 1) if is_regular else b""
     except OSError as error:
         raise _unreadable(path, error) from error
-    if content is None:
-        raise PolicyInvalid(
-            "The policy document is not a regular file.",
-            path=str(path),
-            rule="policy-file",
-            hint="Give paths of documents, or of directories that contain them.",
-        )
-    return content, _fingerprint(status)
+    if not is_regular:
+        raise _invalid(path, "The policy document is not a regular file.")
+    if len(content) > MAX_STORED_SIZE:
+        raise _invalid(path, f"The policy document is larger than {MAX_STORED_SIZE} bytes.")
+    return content
 
 
-def _fingerprint(status: os.stat_result) -> Fingerprint:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+def _invalid(path: Path, problem: str) -> PolicyInvalid:
+    return PolicyInvalid(
+        problem,
+        path=str(path),
+        rule="policy-file",
+        hint="Give paths of documents of different names, or of directories that contain them.",
+    )
 
 
 def _unreadable(path: Path, error: OSError) -> PolicyInvalid:
@@ -130,6 +153,5 @@ def _unreadable(path: Path, error: OSError) -> PolicyInvalid:
         f"The policy document cannot be read: {error.strerror}.",
         path=str(path),
         rule="policy-file",
-        hint="Check the path (`policies` and `encryption_rules` in the settings, or `--rules`), and "
-        "its permissions.",
+        hint="Check the path and its permissions.",
     )

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Final
 
-#: The maximum size of a stored document, in bytes. Files can be larger.
+#: The maximum size of a document, in bytes.
 MAX_STORED_SIZE: Final = 16 * 1024 * 1024
 
 

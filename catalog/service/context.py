@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy import Engine
 
 from catalog.audit.checkpoints import Checkpointer, Signer
 from catalog.audit.trail import AuditTrail
-from catalog.authorization.authorizer import Authorizer
+from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.authorization.standard_clients import StandardClients
 from catalog.authorization.tokens import TokenStore
+from catalog.closing import closed
 from catalog.context import ServiceContext
 from catalog.db import migrate
 from catalog.db.clock import DatabaseClock
@@ -21,6 +23,7 @@ from catalog.iceberg.manifests import DecodeLimits, ManifestCache
 from catalog.keyring.keyring import Keyring
 from catalog.kms.interface import KmsClient
 from catalog.kms.resilient import guarded
+from catalog.policy_store.changes import PolicyChanges, Prepared, about, reasons_of
 from catalog.policy_store.documents import PolicyDocuments
 from catalog.policy_store.files import PolicyFiles
 from catalog.policy_store.in_force import PolicyStore
@@ -36,7 +39,13 @@ from catalog.state.pointers import SqlPointerStore
 from catalog.storage.base import Storage, StorageRouter
 from catalog.storage.local import LocalStorage
 from catalog.storage.s3 import S3Options, S3Storage
+from policy.decision import Decision
 from policy.location.location import Location
+from policy.principal import Principal
+from policy.ranger import PolicySet
+
+#: Applies the files of an embedded catalog.
+_CATALOG: Final = Caller(Principal("lakewarden"), None, "policy-files")
 
 
 def open_context(
@@ -56,9 +65,11 @@ def open_context(
     documents = PolicyDocuments(engine, name)
     clock = DatabaseClock(engine, now, seconds)
     unsealed = settings.unsealed_metadata or unsealed_default(engine)
-    policies = _policies(settings, documents, seconds)
     signer = None if settings.audit.key_file is None else Signer(settings.audit.key_file)
     audit = _audit(settings, engine, signer, now_ms)
+    tokens = TokenStore(engine, now, clock.require)
+    _apply_files(settings, documents, Authorizer(PolicySet.empty, audit, now), tokens, now)
+    policies = PolicyStore(documents, poll_s=settings.policies_poll_s, clock=seconds)
     pointers, storage = SqlPointerStore(engine, name), _storage(settings)
     reader = SnapshotReader(engine, storage, _cache(settings), _limits(settings))
     calls, invocations = guarded(kms, settings.kms.calls), Invocations(engine)
@@ -78,7 +89,7 @@ def open_context(
         policy_documents=documents,
         policies=policies,
         encryption=EncryptionPolicy(policies.encryption),
-        tokens=TokenStore(engine, now, clock.require),
+        tokens=tokens,
         clock=clock,
         audit=audit,
         audit_signer=signer,
@@ -97,15 +108,32 @@ def open_context(
     )
 
 
-def _policies(settings: Settings, documents: PolicyDocuments, seconds: Callable[[], float]) -> PolicyStore:
-    files = PolicyFiles(settings.policies, settings.encryption_rules)
-    return PolicyStore(
-        files,
-        documents,
-        poll_s=settings.policies_poll_s,
-        outdated_s=settings.policies_outdated_s,
-        clock=seconds,
-    )
+def _apply_files(
+    settings: Settings,
+    documents: PolicyDocuments,
+    recorder: Authorizer,
+    tokens: TokenStore,
+    now: Callable[[], datetime],
+) -> None:
+    """Make the policies in the database of an embedded catalog those in its files.
+
+    Raises:
+        PolicyInvalid: a file has a mistake; nothing was changed.
+        RequestInvalid: nobody could administer the catalog afterwards.
+    """
+    if not (settings.policies or settings.encryption_rules):
+        return
+    edits = PolicyFiles(settings.policies, settings.encryption_rules).edits(documents.current())
+    if not edits:
+        return
+
+    def record(prepared: Prepared) -> None:
+        for reasons in reasons_of(prepared):
+            recorder.record(_CATALOG, "policy.change", about(edits), Decision.allow(*reasons))
+
+    with closed(recorder, _CATALOG, "policies", changes=True):
+        changes = PolicyChanges(documents, None, tokens, settings.catalog.name, now)
+        changes.make(edits, _CATALOG, record, by_policy=False)
 
 
 def _audit(

@@ -1,7 +1,7 @@
-"""Finds replicas of the service whose settings or policies are different.
+"""Finds replicas of the service whose settings are different.
 
-Replicas share a database and must have the same settings and policies, or a request is decided by where it
-happens to arrive. Each process that serves writes digests of what it has into the database and compares them
+Replicas share a database and must have the same settings, or a request is decided by where it happens to
+arrive. Each process that serves writes digests of what it has into the database and compares them
 with those of the others. It says which setting differs, by name; values are never written.
 
 What belongs to a host (addresses, directories, files, caches) and credentials are not compared.
@@ -21,7 +21,6 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_replica, lw_setting
-from catalog.policy_store.files import FileDocuments
 from catalog.settings.catalog import Settings
 from policy.errors import CommitStateUnknown, StateUnavailable
 
@@ -61,13 +60,12 @@ def unsealed_default(engine: Engine) -> str:
     return "allow" if found == "allow" else "forbid"
 
 
-def digests_of(settings: Settings, unsealed: str, files: FileDocuments) -> dict[str, str]:
+def digests_of(settings: Settings, unsealed: str) -> dict[str, str]:
     """What replicas compare, by name.
 
     Args:
         settings: the settings of this process.
         unsealed: what unsealed metadata is by default.
-        files: the policy documents of this process that lie in files.
     """
     shared: dict[str, object] = {
         name: value
@@ -75,8 +73,6 @@ def digests_of(settings: Settings, unsealed: str, files: FileDocuments) -> dict[
         if not name.startswith(_OF_HOST)
     }
     shared[_UNSEALED] = unsealed
-    shared["policies"] = _contents(files.policies)
-    shared["encryption_rules"] = _contents(files.encryption)
     return {name: _digest(json.dumps(value).encode()) for name, value in sorted(shared.items())}
 
 
@@ -176,11 +172,6 @@ def _leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, obj
             yield from _leaves(value, f"{above}{name}.")
         else:
             yield f"{above}{name}", value
-
-
-def _contents(documents: Mapping[str, bytes]) -> list[str]:
-    """The documents by content alone: their files can have other names on another host."""
-    return sorted(_digest(content) for content in documents.values())
 
 
 def _digest(content: bytes) -> str:

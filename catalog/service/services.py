@@ -170,11 +170,9 @@ class Services(ServiceContext):
 
 
 def _policy_changes(context: ServiceContext) -> PolicyChanges:
-    policies = context.policies
     return PolicyChanges(
         context.policy_documents,
-        lambda: policies.in_force().files,
-        policies,
+        context.policies,
         context.tokens,
         context.catalog,
         context.now,
@@ -183,6 +181,6 @@ def _policy_changes(context: ServiceContext) -> PolicyChanges:
 
 def _replicas(context: ServiceContext, seconds: Callable[[], float]) -> Replicas:
     def digests() -> dict[str, str]:
-        return digests_of(context.settings, context.loader.unsealed_default, context.policies.last.files)
+        return digests_of(context.settings, context.loader.unsealed_default)
 
     return Replicas(context.engine, context.catalog, digests, context.now_ms, seconds)

@@ -13,7 +13,6 @@ A file with everything that is usually set::
 
     data_dir = "/var/lib/lakewarden"
     warehouse = "s3://lake/warehouse"
-    policies = ["/etc/lakewarden/policies"]
     unsealed_metadata = "forbid"
 
     [catalog]
@@ -238,11 +237,10 @@ class Settings(BaseSettings):
         warehouse: below which new tables get their default location; a directory in `data_dir` by default.
         catalog: the catalog as clients see it.
         database: the governed state.
-        policies: Ranger policy documents, and directories of them.
-        encryption_rules: documents of rules for encryption, and directories of them.
-        policies_poll_s: seconds between two looks whether the policies changed, in files or database.
-        policies_outdated_s: seconds for which policies stay in force although newer ones are refused or
-            unreadable.
+        policies: Ranger policy documents, and directories of them, that are applied to the embedded database
+            when the catalog is opened.
+        encryption_rules: the same for documents of rules for encryption.
+        policies_poll_s: seconds between two looks whether the policies changed.
         kms: the key management service; what it takes depends on its kind.
         s3: access to S3.
         http: the service.
@@ -270,7 +268,6 @@ class Settings(BaseSettings):
     policies: Annotated[tuple[AbsolutePath, ...], BeforeValidator(_listed)] = ()
     encryption_rules: Annotated[tuple[AbsolutePath, ...], BeforeValidator(_listed)] = ()
     policies_poll_s: Annotated[float, Field(gt=0, le=30)] = 5.0
-    policies_outdated_s: PositiveFloat = 900.0
     kms: KmsSettings
     s3: S3Settings = S3Settings()
     http: HttpSettings = HttpSettings()
@@ -290,6 +287,17 @@ class Settings(BaseSettings):
     def _names_are_believed_on_loopback(self) -> Self:
         if self.kms_endpoint.pseudo and not is_this_machine(self.http.host):
             raise ValueError("kms_endpoint.pseudo needs http.host to be a loopback address")
+        return self
+
+    @model_validator(mode="after")
+    def _files_are_applied_to_the_embedded_database(self) -> Self:
+        # A replica that starts with older files would put policies back in force that were replaced.
+        embedded = self.database.url.get_secret_value().startswith("sqlite")
+        if (self.policies or self.encryption_rules) and not embedded:
+            raise ValueError(
+                "policies and encryption_rules are for the embedded database; "
+                "leave them out and run `lakewarden policy apply`"
+            )
         return self
 
     @classmethod

@@ -167,11 +167,7 @@ def _overrides(root: Path) -> dict[str, str]:
 
 
 def _environment(root: Path) -> dict[str, str]:
-    named = {
-        "DATA_DIR": str(root),
-        "WAREHOUSE": f"file://{root}/warehouse",
-        "POLICIES": str(root / "policies"),
-    }
+    named = {"DATA_DIR": str(root), "WAREHOUSE": f"file://{root}/warehouse"}
     return {f"LAKEWARDEN_{name}": value for name, value in (named | _overrides(root)).items()}
 
 

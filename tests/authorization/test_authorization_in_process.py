@@ -261,6 +261,7 @@ OPERATORS: Final = frozenset(
         "policy test",
         "policy list",
         "policy get",
+        "policy apply",
         "policy put",
         "policy remove",
         "policy history",
@@ -336,7 +337,6 @@ def _environment(world: World) -> dict[str, str | None]:
     return {
         "LAKEWARDEN_DATA_DIR": str(world.root),
         "LAKEWARDEN_WAREHOUSE": f"file://{world.root}/warehouse",
-        "LAKEWARDEN_POLICIES": str(world.root / "policies"),
     }
 
 

@@ -52,7 +52,6 @@ def test_the_example_of_the_documentation_is_valid(tmp_path: Path) -> None:
     settings = Settings.load(_file(tmp_path, example), {})
     assert settings.warehouse == "s3://lake/warehouse"
     assert settings.catalog.name == "prod"
-    assert settings.policies == (Path("/etc/lakewarden/policies"),)
     assert settings.kms.options.key_file == Path("/etc/lakewarden/keystore.key")
     assert settings.http.host == "0.0.0.0"
 

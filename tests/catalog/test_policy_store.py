@@ -1,4 +1,4 @@
-"""Policies in the database: one set with the files, in force in every process within a minute."""
+"""Policies in the database: one set, in force in every process within a minute."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -28,7 +27,6 @@ from catalog.policy_store.documents import (
     StoredDocument,
     StoredSet,
 )
-from catalog.policy_store.files import PolicyFiles
 from catalog.policy_store.in_force import MAX_AGE_S, InForce, PolicyStore
 from policy.errors import PolicyInvalid, StateUnavailable
 from policy.principal import Principal
@@ -50,8 +48,8 @@ def documents(engine: Engine, catalog_name: str) -> PolicyDocuments:
 
 @pytest.fixture
 def store(documents: PolicyDocuments, clock: Clock) -> PolicyStore:
-    """What a process decides by, without files."""
-    return PolicyStore(PolicyFiles([]), documents, clock=clock)
+    """What a process decides by."""
+    return PolicyStore(documents, clock=clock)
 
 
 def _granting(user: str, name: str = "grant") -> bytes:
@@ -179,7 +177,7 @@ def test_rows_edited_behind_the_catalogs_back_are_not_taken_for_policies(
     engine: Engine, documents: PolicyDocuments, catalog_name: str, clock: Clock, change: object
 ) -> None:
     _write(documents, _granting("bob"))
-    store = PolicyStore(PolicyFiles([]), documents, clock=clock)
+    store = PolicyStore(documents, clock=clock)
     with write(engine) as connection:
         assert not isinstance(change, str)
         table = change.table  # type: ignore[attr-defined]
@@ -187,7 +185,7 @@ def test_rows_edited_behind_the_catalogs_back_are_not_taken_for_policies(
     with pytest.raises(PolicyInvalid, match="do not match their recorded digest"):
         documents.current()
     with pytest.raises(PolicyInvalid):
-        PolicyStore(PolicyFiles([]), documents, clock=clock)
+        PolicyStore(documents, clock=clock)
     clock.now += 10
     assert _may(store, "bob") and not _may(store, "mallory")
 
@@ -217,7 +215,7 @@ def test_when_nothing_changed_a_look_is_one_query_and_nothing_is_read(
     engine: Engine, documents: PolicyDocuments, clock: Clock
 ) -> None:
     _write(documents, _granting("bob"))
-    store = PolicyStore(PolicyFiles([]), documents, clock=clock)
+    store = PolicyStore(documents, clock=clock)
     first, queries = store.current(), []
 
     def count(*arguments: object) -> None:
@@ -247,7 +245,7 @@ def test_without_the_database_a_set_answers_for_a_minute_and_then_nothing_does(
     documents: PolicyDocuments, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _write(documents, _granting("bob"))
-    store = PolicyStore(PolicyFiles([]), documents, clock=clock)
+    store = PolicyStore(documents, clock=clock)
     with monkeypatch.context() as outage:
         _fail(outage, documents)
         clock.now += MAX_AGE_S - 0.1
@@ -280,64 +278,58 @@ def test_a_database_that_is_lost_is_asked_once_a_look_and_not_by_each_request(
     assert len(asked) == 1
 
 
-def test_a_set_that_is_bad_here_keeps_the_good_one_in_force_and_says_so(
+def test_a_set_that_is_bad_here_keeps_the_good_one_in_force_until_it_is_too_old(
     documents: PolicyDocuments, store: PolicyStore, clock: Clock
 ) -> None:
+    """What is refused could take a permission away."""
     _write(documents, _granting("bob"))
     clock.now += 5
     assert _may(store, "bob")
     _write(documents, b'{"policies": [\n{"nam": 1}]}')
-    for _ in range(3):
-        clock.now += MAX_AGE_S
-        assert _may(store, "bob")
-        assert store.problem is not None and "catalog:ranger/main, line 2" in store.problem
+    clock.now += MAX_AGE_S - 0.1
+    assert _may(store, "bob") and not store.is_closed
+    assert store.problem is not None and "catalog:ranger/main, line 2" in store.problem
     with pytest.raises(PolicyInvalid):
         store.reload()
+    clock.now += 0.1
+    for mistake in (b"{", b"[["):
+        with pytest.raises(StateUnavailable, match="40 seconds") as refusal:
+            store.current()
+        assert refusal.value.rule == "policy-age" and store.is_closed
+        _write(documents, mistake)
+        clock.now += 10
     _write(documents, _granting("carol"))
     clock.now += 5
     assert _may(store, "carol") and not _may(store, "bob")
-    assert store.problem is None
+    assert not store.is_closed and store.problem is None
 
 
-def test_files_and_documents_are_one_set(tmp_path: Path, documents: PolicyDocuments, clock: Clock) -> None:
-    (tmp_path / "a.json").write_bytes(_granting("ann", "by file"))
-    store = PolicyStore(PolicyFiles([tmp_path]), documents, clock=clock)
-    _write(documents, _granting("bob", "by document"))
-    clock.now += 5
-    assert _may(store, "ann") and _may(store, "bob")
-    _write(documents, _granting("bob", "by file"))
-    clock.now += 5
-    assert _may(store, "ann")
-    assert store.problem is not None and "by file" in store.problem
+def test_many_threads_see_one_whole_set_or_the_other(documents: PolicyDocuments, clock: Clock) -> None:
+    def both(number: int) -> bytes:
+        granted = [policy(f"{name} {number}", tables(name), {"ann": ["select"]}) for name in ("a", "b")]
+        return json.dumps({"policies": granted}).encode()
 
+    _write(documents, both(0))
+    store = PolicyStore(documents, poll_s=0, clock=clock)
+    torn: list[object] = []
+    stop = threading.Event()
 
-@pytest.mark.parametrize("broken", ["{", None])
-def test_a_broken_file_delays_no_change_in_the_database(
-    tmp_path: Path, documents: PolicyDocuments, clock: Clock, broken: str | None
-) -> None:
-    directory = tmp_path / "d"
-    directory.mkdir()
-    (directory / "a.json").write_bytes(_granting("ann", "by file"))
-    _write(documents, _granting("bob"))
-    store = PolicyStore(PolicyFiles([directory]), documents, clock=clock)
-    if broken is None:
-        directory.rename(tmp_path / "lost")
-    else:
-        (directory / "a.json").write_text(broken)
-    clock.now += 5
-    assert _may(store, "bob") and store.problem is not None
-    _write(documents, None)
-    for _ in range(3):
-        clock.now += 5
-        assert not _may(store, "bob") and _may(store, "ann")
-        assert store.problem is not None
-    if broken is None:
-        (tmp_path / "lost").rename(directory)
-    else:
-        (directory / "a.json").write_bytes(_granting("cy", "by file"))
-    clock.now += 5
-    assert _may(store, "cy") is (broken is not None)
-    assert store.problem is None
+    def look() -> None:
+        while not stop.is_set():
+            found = store.current()
+            requests = [AccessRequest(Principal("ann"), Resource.table(name, "t"), "select") for name in "ab"]
+            if not all(found.decide(each, NOW).allowed for each in requests):
+                torn.append(found)
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for number in range(1, 20):
+        _write(documents, both(number))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert torn == []
 
 
 def test_a_long_reading_keeps_no_request_waiting_and_no_old_set_in_force_beyond_a_minute(
@@ -439,57 +431,10 @@ def test_a_database_restored_from_a_backup_is_noticed(
 ) -> None:
     """The number of the last change may be that of before, with other documents."""
     first = _write(documents, _granting("bob"))
-    store = PolicyStore(PolicyFiles([]), documents, clock=clock)
+    store = PolicyStore(documents, clock=clock)
     with write(engine) as connection:
         for table in (lw_policy_document, lw_policy_set):
             connection.execute(delete(table).where(table.c.catalog == catalog_name))
     assert _write(documents, _granting("carol")).version.revision == first.version.revision
     clock.now += 5
     assert _may(store, "carol") and not _may(store, "bob")
-
-
-@pytest.mark.parametrize("broken", ["{", None])
-def test_policies_that_cannot_be_read_close_after_their_time(
-    tmp_path: Path, clock: Clock, broken: str | None
-) -> None:
-    """The file that cannot be read could take a permission away."""
-    directory = tmp_path / "d"
-    directory.mkdir()
-    file = directory / "a.json"
-    file.write_bytes(_granting("ann"))
-    store = PolicyStore(PolicyFiles([directory]), outdated_s=100, clock=clock)
-    assert _may(store, "ann") and store.outdated_for_s == 0
-    if broken is None:
-        directory.rename(tmp_path / "lost")
-    else:
-        file.write_text(broken)
-    clock.now += 10
-    assert _may(store, "ann") and store.problem is not None
-    clock.now += 99
-    assert _may(store, "ann") and not store.is_closed
-    clock.now += 1
-    for _ in range(3):
-        with pytest.raises(StateUnavailable, match="100 seconds") as refusal:
-            store.current()
-        assert refusal.value.rule == "policy-outdated" and store.is_closed
-        clock.now += 10
-    if broken is None:
-        (tmp_path / "lost").rename(directory)
-    file.write_bytes(_granting("cy"))
-    clock.now += 5
-    assert _may(store, "cy") and not _may(store, "ann")
-    assert not store.is_closed and store.problem is None
-
-
-def test_another_mistake_does_not_restart_the_time(tmp_path: Path, clock: Clock) -> None:
-    file = tmp_path / "a.json"
-    file.write_bytes(_granting("ann"))
-    store = PolicyStore(PolicyFiles([file]), outdated_s=100, clock=clock)
-    for mistake in range(1, 11):
-        file.write_text("{" * mistake)
-        clock.now += 10
-        assert _may(store, "ann")
-    file.write_text("[")
-    clock.now += 10
-    with pytest.raises(StateUnavailable, match="100 seconds"):
-        store.current()

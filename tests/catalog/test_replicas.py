@@ -20,7 +20,6 @@ from catalog.db.clock import CHECK_S, DatabaseClock
 from catalog.db.engine import open_database, read, write
 from catalog.db.schema import lw_replica, lw_table
 from catalog.db.sqlite import create_file
-from catalog.policy_store.files import FileDocuments
 from catalog.service import replicas
 from catalog.service.replicas import LOOK_S, Replicas, digests_of, unsealed_default
 from policy.errors import StateUnavailable
@@ -29,8 +28,6 @@ from tests.support.http_calls import refused
 from tests.support.lake import ALICE, Lake, lake_settings, open_lake
 from tests.support.postgres import PostgresServer
 from tests.support.service import running
-
-NO_FILES = FileDocuments({}, {}, {})
 
 
 class World:
@@ -43,14 +40,12 @@ class World:
         migrate.upgrade(self.engine)
         self.seconds = 0.0
 
-    def replica(
-        self, files: FileDocuments = NO_FILES, unsealed: str = "forbid", **settings: object
-    ) -> Replicas:
+    def replica(self, unsealed: str = "forbid", **settings: object) -> Replicas:
         own = lake_settings(self.root, **{"DATABASE__URL": self.url, **settings})
         return Replicas(
             self.engine,
             "lake",
-            lambda: digests_of(own, unsealed, files),
+            lambda: digests_of(own, unsealed),
             lambda: int(self.seconds * 1000),
             lambda: self.seconds,
         )
@@ -72,18 +67,12 @@ def _named(database: str) -> TableName:
     return table_name((database,), "t")
 
 
-def files(content: bytes, name: str = "a.json") -> FileDocuments:
-    return FileDocuments({name: content}, {}, {})
-
-
 @pytest.mark.parametrize(
     ("one", "other", "names"),
     [
         ({}, {}, ()),
         ({}, {"WAREHOUSE": "s3://elsewhere/w"}, ("warehouse",)),
         ({}, {"LIMITS__MANIFEST_BYTES": 5, "PLAN_VALID_S": 3}, ("limits.manifest_bytes", "plan_valid_s")),
-        ({"files": files(b"[]")}, {"files": files(b"{}")}, ("policies",)),
-        ({"files": files(b"[]")}, {"files": files(b"[]", "b.json")}, ()),
         ({}, {"unsealed": "allow"}, ("unsealed_metadata",)),
         ({}, {"HTTP__PORT": 1, "DATA_DIR": "/elsewhere", "WAREHOUSE": None, "CACHE__DIRECTORY": "/c"}, ()),
     ],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from policy.errors import LakewardenError
@@ -48,7 +46,7 @@ def test_groups_and_roles_count(host: Host) -> None:
         "resources": {"database": {"values": ["sales"]}},
         "policyItems": [{**item, "groups": ["staff"]}, {**item, "roles": ["reader"]}],
     }
-    (host.data / "policies" / "more.json").write_text(json.dumps({"policies": [policy]}))
+    host.put_policies(policy)
     question = ("policy", "check", "--as", "bob", "database:sales", "select")
     host.run(*question, code=3)
     host.run(*question, "--group", "staff")
@@ -76,10 +74,9 @@ def test_the_policies_can_be_asked_without_keystore_but_not_without_database(hos
     (host.data / "keystore.json").unlink()
     host.run("policy", "check", "--as", ADMIN, "table:sales.orders", "alter")
     shown = host.json("policy", "show")
-    assert shown["sources"] == [str(host.data / "policies")]
-    assert (shown["revision"], len(shown["version"]), len(shown["encryption-version"])) == (0, 64, 64)
+    assert shown["sources"] == ["ranger/admin"]
+    assert (shown["revision"], len(shown["version"]), len(shown["encryption-version"])) == (1, 64, 64)
     assert shown["version"] in host.run("policy", "show").stdout
-    # The catalog's own policies may deny what the files grant.
     (host.data / "lakewarden.db").unlink()
     host.run("policy", "check", "--as", ADMIN, "table:sales.orders", "alter", code=1)
 

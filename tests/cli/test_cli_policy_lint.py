@@ -55,7 +55,7 @@ def test_groups_and_roles_count(host: Host, script: Path) -> None:
         "resources": {"database": {"values": ["sales"]}, "table": {"values": ["*"]}},
         "policyItems": [{**item, "groups": ["staff"]}, {**item, "roles": ["dropper"]}],
     }
-    (host.data / "policies" / "more.json").write_text(json.dumps({"policies": [policy]}))
+    host.put_policies(policy)
     script.write_text("DROP TABLE sales.t")
     _lint(host, script, user="bob", code=3)
     _lint(host, script, "--group", "staff", user="bob")

@@ -297,7 +297,7 @@ def question(host: Host, *more: str, column: str = "email", code: int = 0) -> An
 @pytest.fixture
 def explaining(host: Host) -> Host:
     """A catalog with the policies of the example."""
-    shutil.copy(EXAMPLE / "policies" / "sales.json", host.data / "policies" / "sales.json")
+    host.run("policy", "put", "sales", EXAMPLE / "policies" / "sales.json")
     return host
 
 
@@ -377,7 +377,7 @@ def test_check_says_that_rows_are_filtered_and_what_a_mask_computes(host: Host) 
             ],
         },
     ]
-    (host.data / "policies" / "more.json").write_text(json.dumps({"policies": policies}), "utf-8")
+    host.put_policies(*policies)
     text = host.run("policy", "check", "--as", ADMIN, "column:s.t/c", "select", code=3).stdout
     assert "A policy filters the table's rows." in text and "masked by 'mask': CUSTOM, f({col})." in text
     assert (

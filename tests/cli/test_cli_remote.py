@@ -131,15 +131,15 @@ def test_policies_are_kept_byte_for_byte(laptop: Laptop, tmp_path: Path) -> None
     file.write_text(json.dumps({"policies": [granted]}, ensure_ascii=False, indent=1), "utf-8")
     put = ("policy", "put", "readers", str(file))
     assert laptop.json(*put, "--dry-run")["effect"]["added"] == ["policy 'readers'"]
-    assert "revision 1" in laptop.run(*put).stderr
+    assert "revision 2" in laptop.run(*put).stderr
     assert laptop.host.run("policy", "get", "readers").stdout_bytes == file.read_bytes()
     found = laptop.run("policy", "get", "readers")
-    assert (found.stdout_bytes, found.stderr) == (file.read_bytes(), "Revision 1.\n")
+    assert (found.stdout_bytes, found.stderr) == (file.read_bytes(), "Revision 2.\n")
     (change,) = laptop.json("policy", "history", "readers")["changes"]
-    assert (change["author"], change["revision"]) == (ADMIN, 1)
+    assert (change["author"], change["revision"]) == (ADMIN, 2)
     assert laptop.json("policy", "list") == laptop.host.json("policy", "list")
-    assert "revision 1" in laptop.run("policy", "remove", "readers", code=1).stderr
-    laptop.run("policy", "remove", "readers", "--revision", "1")
+    assert "revision 2" in laptop.run("policy", "remove", "readers", code=1).stderr
+    laptop.run("policy", "remove", "readers", "--revision", "2")
     assert "removed" in laptop.run("policy", "history", "--limit", "1").stdout
     laptop.run("policy", "get", "readers", code=1)
     for command in (("list",), ("get", "readers"), ("history",), ("put", "readers", str(file)), ("show",)):
@@ -213,11 +213,16 @@ def test_a_service_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
 
 #: Sends a command to a service that does not answer, and tells which libraries of the service were loaded.
 _LOADED = """
-import sys from typer.testing import CliRunner from catalog.cli.main import app service = ["--url",
-"http://127.0.0.1:1", "--token-file", sys.argv[1]] commands = "key list db.t, key masters, table show db.t,
-token issue bob, token list, policy show, policy list" for words in commands.split(", "): said =
-CliRunner().invoke(app, [*service, *words.split()]).stderr assert "cannot be reached" in said or "might have
-taken effect" in said, said heavy = "alembic fastapi sqlalchemy starlette uvicorn pyarrow pyspark yaml"
+import sys
+from typer.testing import CliRunner
+from catalog.cli.main import app
+service = ["--url", "http://127.0.0.1:1", "--token-file", sys.argv[1]]
+commands = "key list db.t, key masters, table show db.t, token issue bob, token list"
+commands += ", policy show, policy list"
+for words in commands.split(", "):
+    said = CliRunner().invoke(app, [*service, *words.split()]).stderr
+    assert "cannot be reached" in said or "might have taken effect" in said, said
+heavy = "alembic fastapi sqlalchemy starlette uvicorn pyarrow pyspark yaml"
 print(*sorted(set(heavy.split()) & set(sys.modules)))
 """
 

@@ -14,7 +14,7 @@ from sqlalchemy import update
 from catalog.db.engine import write
 from catalog.db.schema import iceberg_tables, lw_audit
 from tests.support.http_calls import new_table, refused
-from tests.support.lake import ALLOWS_UNSEALED, standard_policies
+from tests.support.lake import ALLOWS_UNSEALED, standard_policies, write_unchecked
 from tests.support.service import Service, open_service
 
 
@@ -221,7 +221,7 @@ def test_register_and_keys(served: Service, alice: httpx.Client, namespace: str,
 def test_policies_are_shown_reloaded_and_asked(service: Service) -> None:
     with service.client() as alice:
         first = alice.get("/admin/v1/policies").json()
-        assert first["problem"] is None and first["sources"] == [str(service.lake.root / "policies")]
+        assert first["problem"] is None and first["sources"] == ["ranger/files.lake"]
         question = {
             "user": "bob",
             "resource": {"database": "bobs", "table": "t", "column": "c"},
@@ -231,10 +231,10 @@ def test_policies_are_shown_reloaded_and_asked(service: Service) -> None:
         assert granted["allowed"] is True and granted["reasons"][0]["policy"] == "bob-tables"
         storage = {**question, "resource": {"storage-url": "s3a://b/x"}, "access": "rwstorage"}
         assert alice.post("/admin/v1/policies/check", json=storage).json()["allowed"] is False
-        (service.lake.root / "policies" / "zz.json").write_text('{"policies": [{"name": 7}]}')
+        write_unchecked(service.lake.services.policy_documents, "zz", b'{"policies": [{"name": 7}]}')
         refused(alice.post("/admin/v1/policies/reload"), 400, "PolicyInvalid")
         after = alice.get("/admin/v1/policies").json()
-        assert after["version"] == first["version"] and "zz.json" in after["problem"]
+        assert after["version"] == first["version"] and "ranger/zz" in after["problem"]
 
 
 @pytest.mark.parametrize(

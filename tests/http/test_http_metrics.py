@@ -11,9 +11,11 @@ from catalog.db.clock import DatabaseClock
 from catalog.db.engine import open_database
 from catalog.http.metrics import Metrics
 from catalog.policy_store import in_force
-from catalog.policy_store.files import PolicyFiles
+from catalog.policy_store.documents import PolicyDocuments
 from catalog.policy_store.in_force import PolicyStore
 from catalog.service.replicas import Replicas
+from tests.support import databases
+from tests.support.lake import write_unchecked
 
 
 @pytest.mark.parametrize("rule", ["", "a b", 'x"}', "x" * 65, "s3://a/b", "line\nbreak"])
@@ -34,21 +36,22 @@ def test_number_of_series_is_bounded() -> None:
 
 def test_policies_that_are_not_the_newest_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_force, "_RELOAD_WAIT_S", 60.0)
-    path, seconds = tmp_path / "a.json", [0.0]
+    seconds = [0.0]
     engine = open_database(f"sqlite:///{tmp_path}/lake.db")
-    path.write_text("[]")
-    policies = PolicyStore(PolicyFiles([path]), clock=lambda: seconds[0])
+    databases.upgrade(engine)
+    documents = PolicyDocuments(engine, "lake")
+    policies = PolicyStore(documents, clock=lambda: seconds[0])
     clock = DatabaseClock(engine, lambda: datetime.now(UTC), lambda: 0.0)
     others = Replicas(engine, "lake", dict, lambda: 0, lambda: 0.0)
     text = Metrics.render_states(policies, clock, others)
     assert "# TYPE lakewarden_policies_outdated gauge\nlakewarden_policies_outdated 0\n" in text
     assert "lakewarden_policies_revision 0\n" in text
-    path.write_text("{")
+    write_unchecked(documents, "a", b"{")
     seconds[0] = 7.0
     assert "lakewarden_policies_age_seconds 7\n" in Metrics.render_states(policies, clock, others)
     policies.current()
     text = Metrics.render_states(policies, clock, others)
-    assert "lakewarden_policies_outdated 1\n" in text and "lakewarden_policies_age_seconds 0\n" in text
+    assert "lakewarden_policies_outdated 1\n" in text and "lakewarden_policies_age_seconds 7\n" in text
 
 
 def test_counts_add_up() -> None:

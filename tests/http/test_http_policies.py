@@ -204,7 +204,7 @@ def test_nobody_locks_himself_out_by_mistake(service: Service, path: str) -> Non
         tried = _put(alice, path, denial, query="?dry-run=true").json()
         assert tried["lockout"] == "alice would lose the permission to administer the catalog"
         refused(_put(alice, path, denial), 400, "RequestInvalid", "policy-lockout")
-        assert _revision(alice) == 0
+        assert _revision(alice) == 1
         assert _put(alice, path, denial, query="?force=true").status_code == 200
         refused(alice.get(DOCUMENTS), 403, "NotAuthorized")
 

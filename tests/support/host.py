@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from catalog.service.pyiceberg_catalog import GuardedCatalog
 from catalog.service.services import Services
 from catalog.settings.catalog import Settings
 from tests.support.command_line import CliRunner, Result
+from tests.support.lake import write_unchecked
 
 ADMIN = "ann"
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
@@ -62,6 +63,17 @@ class Host:
         """The catalog, open; close it."""
         settings = self.settings()
         return Services.open(settings, open_kms(settings.kms))
+
+    def put_policies(self, *policies: Mapping[str, Any]) -> None:
+        """Put a document of policies into force."""
+        path = self.root / "more.json"
+        path.write_text(json.dumps({"policies": policies}), "utf-8")
+        self.run("policy", "put", "more", path)
+
+    def break_policies(self) -> None:
+        """Have policies that this release refuses."""
+        with self.services() as services:
+            write_unchecked(services.policy_documents, "newer", b"{")
 
     @contextmanager
     def catalog(self) -> Iterator[GuardedCatalog]:

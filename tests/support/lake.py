@@ -6,16 +6,22 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from pydantic import SecretStr
+from sqlalchemy import Engine
 
 from catalog.authorization.authorizer import Caller
+from catalog.authorization.tokens import TokenStore
 from catalog.db.engine import open_database
 from catalog.kms.local import LocalKms
 from catalog.kms.root_key import KeyFile
+from catalog.policy_store.changes import PolicyChanges
+from catalog.policy_store.documents import DocumentId, Edit, Kind, PolicyDocuments, StoredDocument
+from catalog.policy_store.files import PolicyFiles
 from catalog.service.pyiceberg_catalog import GuardedCatalog
 from catalog.service.services import Services
 from catalog.settings.catalog import Settings
@@ -97,19 +103,40 @@ class Lake:
     def set_policies(self, policies: Sequence[Mapping[str, Any]]) -> None:
         """Put other policies in force."""
         write_policies(self.root, policies)
+        apply_policies(self.root, self.services.engine, self.settings.catalog.name)
         self.services.policies.reload()
 
 
 def write_policies(root: Path, policies: Sequence[Mapping[str, Any]]) -> None:
-    """Write a policy document."""
+    """Write a policy document, which is applied when the catalog is opened."""
     directory = root / "policies"
     directory.mkdir(exist_ok=True)
     (directory / "lake.json").write_text(json.dumps({"policies": list(policies)}))
 
 
+def apply_policies(root: Path, engine: Engine, catalog: str) -> None:
+    """Put the policies that were written into the database, without a record."""
+    documents = PolicyDocuments(engine, catalog)
+    changes = PolicyChanges(documents, None, TokenStore(engine), catalog, lambda: datetime.now(UTC))
+    edits = PolicyFiles([root / "policies"]).edits(documents.current())
+    if edits:
+        caller = Caller(Principal("fixture"), None, "fixture")
+        changes.make(edits, caller, lambda _: None, by_policy=False, force=True)
+
+
+def write_unchecked(documents: PolicyDocuments, name: str, content: bytes) -> None:
+    """Write a policy document that no check has seen, as a newer release could."""
+    base, edit = documents.current(), Edit(DocumentId(Kind.RANGER, name), content, None)
+    number = base.version.revision + 1
+    changed = StoredDocument.of(edit, number, author=ALICE, request_id="r", changed_at=datetime.now(UTC))
+    documents.replace(base, [changed])
+
+
 def lake_settings(root: Path, **overrides: Any) -> Settings:
     """Settings for a catalog in `root`; overrides are environment variables without the prefix."""
-    environ = {"DATA_DIR": root, "WAREHOUSE": f"file://{root}/warehouse", "POLICIES": root / "policies"}
+    environ = {"DATA_DIR": root, "WAREHOUSE": f"file://{root}/warehouse"}
+    if "DATABASE__URL" not in overrides:
+        environ["POLICIES"] = root / "policies"
     return Settings.load(
         None, {f"LAKEWARDEN_{name}": str(value) for name, value in (environ | overrides).items()}
     )
@@ -131,7 +158,12 @@ def open_lake(
     options = settings.kms.options
     kms = LocalKms.create(options.keystore, KeyFile.create(options.key_file))
     kms.create_master_key(MASTER_KEY)
-    upgrade(settings.database.url)
+    engine = open_database(settings.database.url)
+    try:
+        databases.upgrade(engine)
+        apply_policies(root, engine, settings.catalog.name)
+    finally:
+        engine.dispose()
     lake = Lake(root, settings, Services.open(settings, kms), kms)
     try:
         yield lake
