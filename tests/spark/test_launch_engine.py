@@ -26,7 +26,6 @@ CREDENTIALS = (
     f"{_REST}.EngineKey",
     f"{_REST}.EngineKeys",
     f"{_REST}.Credentials",
-    f"{_REST}.HttpCatalogClient",
     f"{_REST}.CatalogClient",
     f"{_OURS}.SessionUserRule",
     f"{_OURS}.HeldTokens",

@@ -53,7 +53,7 @@ final class EngineLaunch(environment: Map[String, String]) {
 
   private def bootstrap(address: CatalogAddress, token: String): CatalogClient = {
     val credentials = new Credentials(token, None)
-    new HttpCatalogClient(address, () => credentials)
+    new CatalogClient(address, () => credentials)
   }
 
   /** A pipe is read to its end. */

@@ -21,7 +21,7 @@ final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
   /** Asks the catalog with the token that a session has at that time, as the engine if this is one. */
   def client(session: () => Option[SparkSession], engine: EngineKeys): CatalogClient = {
     val key = engine.at(address)
-    new HttpCatalogClient(address, () => new Credentials(token(session()), key))
+    new CatalogClient(address, () => new Credentials(token(session()), key))
   }
 
   /** Whose token a session has now. */

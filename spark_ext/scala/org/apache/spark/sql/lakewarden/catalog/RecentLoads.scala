@@ -5,7 +5,7 @@ import java.time.Duration
 import org.apache.spark.SparkContext
 import org.apache.spark.sql.connector.catalog.Identifier
 import org.apache.spark.sql.execution.SQLExecution
-import org.apache.spark.sql.lakewarden.rest.{HttpCatalogClient, TokenDigest}
+import org.apache.spark.sql.lakewarden.rest.{CatalogClient, TokenDigest}
 
 /** Tables as they were loaded a moment ago, in one session.
   *
@@ -21,7 +21,7 @@ private[catalog] final class RecentLoads {
 
   /** The table that was loaded a moment ago for the query that begins to run, or else what `load` answers. */
   def reuse(ident: Identifier, user: TokenDigest)(load: => GuardedTable): GuardedTable = {
-    val now = Moment(System.nanoTime, HttpCatalogClient.changes, user)
+    val now = Moment(System.nanoTime, CatalogClient.changes, user)
     val found = synchronized(known.get(ident)).filter(each => isRunning && each.moment.serves(now))
     found.map(_.table).getOrElse {
       val table = load

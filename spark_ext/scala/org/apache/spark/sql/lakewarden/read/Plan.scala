@@ -128,28 +128,23 @@ private[read] final class PlanRequest(
   private def judge(header: JsonNode): Unit = {
     if (header.path("table-uuid").asText != table.uuid.toString) throw changed("It was dropped and created again.")
     if (header.path("principal").asText != table.principal) throw changed("The session's user changed.")
-    agree(wanted, IcebergSchema.toSpark(header.required("schema")), Nil)
+    val planned = IcebergSchema.toSpark(header.required("schema"))
+    wanted.find(field => !agree(StructType(Seq(field)), planned)).foreach { field =>
+      throw changed(s"The column ${field.name}, or a part of it, was replaced by another one.")
+    }
   }
 
-  private def agree(ours: StructType, planned: StructType, above: Seq[String]): Unit = ours.foreach { field =>
-    val path = above :+ field.name
-    val found = planned.find(_.name == field.name).filter(FieldIds.of(_) == FieldIds.of(field))
-    agree(field.dataType, found.getOrElse(throw moved(path)).dataType, path)
+  /** Whether all that is wanted has the same ids in the plan. */
+  private def agree(ours: DataType, planned: DataType): Boolean = (ours, planned) match {
+    case (struct: StructType, other: StructType) => struct.forall { field =>
+        other.exists { found =>
+          found.name == field.name && FieldIds.of(found) == FieldIds.of(field) && agree(field.dataType, found.dataType)
+        }
+      }
+    case (ArrayType(element, _), other: ArrayType) => agree(element, other.elementType)
+    case (MapType(key, value, _), other: MapType) => agree(key, other.keyType) && agree(value, other.valueType)
+    case (primitive, other) => Seq(primitive, other).forall(_.isInstanceOf[AtomicType])
   }
-
-  private def agree(ours: DataType, planned: DataType, path: Seq[String]): Unit = (ours, planned) match {
-    case (struct: StructType, other: StructType)   => agree(struct, other, path)
-    case (ArrayType(element, _), other: ArrayType) => agree(element, other.elementType, path)
-    case (MapType(key, value, _), other: MapType) =>
-      agree(key, other.keyType, path)
-      agree(value, other.valueType, path)
-    case (_: StructType | _: ArrayType | _: MapType, _) | (_, _: StructType | _: ArrayType | _: MapType) =>
-      throw moved(path)
-    case _ =>
-  }
-
-  private def moved(path: Seq[String]): LakewardenException =
-    changed(s"The column ${path.mkString(".")} was replaced by another one.")
 
   private def changed(what: String): LakewardenException = new LakewardenException(
     "TableChanged", s"The table ${table.fullName} was changed while the query was planned. $what",
