@@ -14,7 +14,7 @@ What keys a scan needs depends on its files. The service reads that in their key
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Protocol
 
@@ -150,10 +150,13 @@ def seen(view: View, table: KnownTable, paths: Collection[str], through: Through
 
 
 def _unseen(view: View) -> Reason | None:
-    """Why the user gets no plan of the table, whatever is read of it: a policy on the table denies it."""
-    on = On(view.principal, Resource.table(*view.table), view.owner)
-    refused = (answer for answer in map(view.decide, required("table.plan", on)) if not answer.allowed)
-    return next((each.reasons[0] for each in refused), None)
+    """Why nothing of the table is shown, whatever is read of it: a policy on the table denies it."""
+    answers = map(view.decide, required("table.plan", _on(view)))
+    return next((each.reasons[0] for each in answers if not each.allowed), None)
+
+
+def _on(view: View) -> On:
+    return On(view.principal, Resource.table(*view.table), view.owner)
 
 
 def scan_of(table: KnownTable, paths: Collection[str]) -> Scan:
@@ -226,7 +229,11 @@ def _seen_by_standard_client(view: View, table: KnownTable, paths: Iterable[str]
     names = table.everything()
     for path in paths:
         names |= table.inside(path)
-    return Seen(view.reads(names), {}, {}, _refused_client(table.spec))
+    reading = view.reads(names)
+    if not reading.answers:
+        request = _on(view).request("select")
+        reading = replace(reading, answers=((request, view.decide(request)),))
+    return Seen(reading, {}, {}, _refused_client(table.spec) or _unseen(view))
 
 
 def _refused_client(spec: EncryptionSpec | None) -> Reason | None:

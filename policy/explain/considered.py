@@ -123,12 +123,12 @@ class Considered:
         """The answer; to a question about reading, whether the service would show the values."""
         if not reads(self.request):
             return self._policies.decide(self.request, self.now)
-        if self.request.access == "select" and self.request.resource.levels[-1] == "column":
+        # A standard client gets everything in a table, whatever of it the question is about.
+        whole = self.request.resource.levels[-1] == "column" or self.through is Through.STANDARD_CLIENT
+        if self.request.access == "select" and whole:
             return self.seen.decision
         granted = self._policies.decide(self.request, self.now)
         refused = self._view.altered(ColumnNames())
-        # A standard client gets everything in a table, whatever of it the question is about.
-        whole = self.request.resource.levels[-1] == "column" or self.through is Through.STANDARD_CLIENT
         if whole and not self.seen.decision.allowed:
             return Decision.all_of([granted, self.seen.decision])
         return granted if refused is None or not granted.allowed else Decision.deny(refused)

@@ -143,7 +143,8 @@ class Needs:
                     "List the columns, or pass --live to look them up.",
                 )
             paths = {(each,) for each in facts.columns}
-        self._any(loading(self._on(name, facts), sorted({path[0] for path in paths})))
+        named = {path[0] for path in paths}
+        self._any(loading(self._on(name, facts), sorted(named.union(facts.columns or ()))))
         self._selected(name, facts, paths)
 
     def _selected(self, name: TableName, facts: TableFacts, paths: set[tuple[str, ...]]) -> None:

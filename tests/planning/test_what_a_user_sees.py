@@ -217,6 +217,7 @@ ROWS: Final = {
     "rowFilterPolicyItems": [{**SHOWN, "rowFilterInfo": {"filterExpr": "id = 1"}}],
 }
 
+UPDATE: Final = policy("update", {"database": ["db"], "table": ["*"]}, {DAN: ["update"]})
 WHOLE: Final = policy("whole", {"database": ["db"], "table": ["*"]}, {}, denyPolicyItems=[SHOWN])
 
 
@@ -243,6 +244,7 @@ def masking(column: str) -> Json:
 @example("masks", "salary", [ALL, hiding("salary")])
 @example("masks", "salary", [ALL, hiding("salary"), hiding("id")])
 @example("masks under one key", "ssn", [ALL, hiding("salary")])
+@example("masks", "salary", [about(("id", "ssn", "home"), policyItems=[SHOWN])])
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_four_answers_agree(
     lake: Lake, tables: dict[str, Table], kind: str, column: str, policies: list[Json]
@@ -269,6 +271,8 @@ def test_the_four_answers_agree(
 @example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL], [])
 @example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, hiding("ssn")], [])
 @example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, ROWS], [])
+@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, WHOLE], [])
+@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, WHOLE, UPDATE], [])
 @example(Through.STANDARD_CLIENT, "one key", "id", [ALL], [])
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_answers_agree_however_a_table_is_read(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from policy.explain import Book, Explanation, explain
 from policy.explain.considered import labels_of, without
 from policy.principal import Principal
-from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.ranger import PolicySet
 from policy.ranger.model import PolicyType
 from policy.ranger.parse import parse_documents
@@ -378,3 +378,11 @@ def test_taking_away_every_part_leaves_a_policy_that_says_nothing(policies: list
             left = without(left, label)
             assert label not in set(labels_of(left))
         assert not list(labels_of(left)) and left.type in PolicyType
+
+
+@each_row(("granted", "answer"), [(["sales", "orders"], True), (["sales", "orders", "id"], False)])
+def test_a_standard_client_needs_select_on_a_table_whose_columns_are_not_known(granted, answer) -> None:
+    book = Book(parse_documents({"p": json.dumps([access("it", *granted)])}))
+    request = AccessRequest(BOB, ORDERS, "select")
+    considered = book.consider(request, NOW, through=Through.STANDARD_CLIENT)
+    assert considered.decision.allowed is answer
