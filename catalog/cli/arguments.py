@@ -14,7 +14,7 @@ from catalog.base.identifiers import TableName, table_name
 from policy.errors import RequestInvalid
 from policy.identifiers import namespace_of
 
-#: Where a new catalog lies if no one says otherwise, in the working directory.
+#: The default directory of a new catalog, below the working directory.
 DEFAULT_DATA_DIR: Final = "lakewarden-data"
 
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,4})([smhd])", re.ASCII)
@@ -23,7 +23,7 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def table_of(text: str) -> TableName:
-    """The table that a dotted name means.
+    """Parse a dotted table name.
 
     Raises:
         typer.BadParameter: it has no namespace.
@@ -36,10 +36,10 @@ def table_of(text: str) -> TableName:
 
 
 def namespace_named(text: str) -> str:
-    """A namespace, its levels joined by dots.
+    """Parse a namespace, whose levels are joined by dots.
 
     Raises:
-        typer.BadParameter: it is none.
+        typer.BadParameter: it is not a namespace.
     """
     try:
         return ".".join(namespace_of(text.split(".")))
@@ -48,7 +48,7 @@ def namespace_named(text: str) -> str:
 
 
 def duration_of(text: str) -> timedelta:
-    """A time span such as ``90s``, ``30m``, ``12h`` or ``7d``.
+    """Parse a time span such as ``90s``, ``30m``, ``12h`` or ``7d``.
 
     Raises:
         typer.BadParameter: it is not one.
@@ -60,7 +60,7 @@ def duration_of(text: str) -> timedelta:
 
 
 def moment_of(text: str) -> datetime:
-    """A moment: ISO 8601 (UTC unless it names a zone), or a time span before now.
+    """Parse a time: ISO 8601 (UTC unless it names a zone), or a time span before now.
 
     Raises:
         typer.BadParameter: it is neither.
@@ -78,7 +78,7 @@ def moment_of(text: str) -> datetime:
 
 @dataclass(frozen=True)
 class KeysOf:
-    """The table whose keys are meant: a table by its name, or a dropped table by its UUID."""
+    """The table of the keys: a table by its name, or a dropped table by its UUID."""
 
     whose: TableName | UUID
 
@@ -87,7 +87,7 @@ class KeysOf:
 
 
 def keys_of(text: str) -> KeysOf:
-    """The table that a dotted name means, or the dropped table that a UUID means; no dotted name is a UUID.
+    """Parse a dotted table name, or the UUID of a dropped table; no dotted name is a UUID.
 
     Raises:
         as `table_of`.
@@ -96,7 +96,7 @@ def keys_of(text: str) -> KeysOf:
 
 
 def admin_path(table: TableName, *operation: str) -> tuple[str, ...]:
-    """Where an operation on a table is, below `/admin/v1`."""
+    """Return the path of an operation on a table, below `/admin/v1`."""
     return ("tables", "\x1f".join(table.namespace), table.name, *operation)
 
 

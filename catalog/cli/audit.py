@@ -171,7 +171,7 @@ def prune(
 
 @contextmanager
 def _until_interrupted() -> Iterator[None]:
-    """Treats an interrupt, or a closed standard output, as the normal end."""
+    """Treat an interrupt, or a closed standard output, as the normal end."""
     with suppress(KeyboardInterrupt, BrokenPipeError):
         yield
 
@@ -226,7 +226,7 @@ def _full(stored: StoredRecord) -> dict[str, object]:
 
 
 def _time(at_ms: int) -> str | None:
-    """A time as text; None for an edited value that is no time."""
+    """Return a time as text; None for an edited value that is not a time."""
     try:
         return output.moment(datetime.fromtimestamp(at_ms / 1000, UTC))
     except (ValueError, OverflowError, OSError):

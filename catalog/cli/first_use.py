@@ -1,12 +1,12 @@
 """Creates a catalog's settings, keys, database and first administrator (`lakewarden init`).
 
 - Existing parts stay as they are; a second run creates only what is missing.
-- It creates everything or nothing: settings that name no key of the audit trail, or policies that leave the
-  administrator of a new catalog without permissions, are refused before anything is made.
-- A catalog without policies gets the document `ranger/admin`, unless the settings name files of policies.
-- The administrator's policy grants what the catalog itself decides, and storage below the warehouse: that a
-  table may be read from elsewhere has to be written into a policy.
-- Secrets lie in files of mode 0600 in a data directory of mode 0700.
+- It creates everything or nothing. Settings without a key of the audit log, and policies that leave the
+  administrator of a new catalog without permissions, are refused before anything is created.
+- A catalog without policies gets the document `ranger/admin`, unless the settings name policy files.
+- The administrator's policy grants all permissions on the catalog, and on storage below the warehouse.
+  Reading tables from other locations needs another policy.
+- Secrets are in files of mode 0600 in a data directory of mode 0700.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from policy.principal import Principal
 from policy.privileges.operations import On, required
 from policy.ranger import PolicySet
 
-#: Takes one sentence about what was made or kept.
+#: Called with one sentence about a part that was created or kept.
 Say: TypeAlias = Callable[[str], None]
 
 _AUDIT_KEY: Final = "audit.key"
@@ -65,22 +65,22 @@ key_file = {audit_key}
 def make_catalog(
     file: Path, environ: Mapping[str, str], admin: Principal, data_dir: Path | None, say: Say
 ) -> Settings:
-    """Make what is missing of a catalog: settings, keys, database and an administrator's policy.
+    """Create the missing parts of a catalog: settings, keys, database and an administrator's policy.
 
     Args:
-        file: the settings file; one that is there is kept.
-        environ: environment variables, which win over the file.
-        admin: whom a new policy makes administrator.
-        data_dir: where database and keystore lie; by default where the settings say.
-        say: takes a sentence about each part.
+        file: the settings file; an existing file is kept.
+        environ: environment variables, which override the file.
+        admin: the administrator in a new policy.
+        data_dir: directory of database and keystore; by default that of the settings.
+        say: called with a sentence about each part.
 
     Returns:
         The settings in force.
 
     Raises:
         RequestInvalid: the settings name another data directory, are malformed, or lack something.
-        PolicyInvalid: the policies that are there cannot be evaluated.
-        StateUnavailable: something cannot be created.
+        PolicyInvalid: the existing policies cannot be evaluated.
+        StateUnavailable: a part cannot be created.
     """
     settings = _settings(file, environ, admin, data_dir, say)
     _make_directory(settings.data_dir, 0o700)
@@ -94,7 +94,7 @@ def make_catalog(
 def _settings(
     file: Path, environ: Mapping[str, str], admin: Principal, data_dir: Path | None, say: Say
 ) -> Settings:
-    """The settings, from the file that is there or from a new one, which does not outlive a refusal."""
+    """Load the settings from the existing file, or from a new file, which is removed again after an error."""
     if file.exists():
         settings = _checked(file, environ, admin, data_dir)
         say(f"Kept the existing settings in {file}.")
@@ -111,7 +111,7 @@ def _settings(
 
 
 def _checked(file: Path, environ: Mapping[str, str], admin: Principal, data_dir: Path | None) -> Settings:
-    """The settings, if a whole catalog can be made by them."""
+    """Load the settings, and refuse if a complete catalog cannot be created with them."""
     settings = Settings.load(file, environ)
     if data_dir is not None and settings.data_dir != data_dir.absolute():
         raise RequestInvalid(
@@ -131,7 +131,7 @@ def _checked(file: Path, environ: Mapping[str, str], admin: Principal, data_dir:
 
 
 def _missing_key(settings: Settings) -> Iterator[tuple[str, str]]:
-    """What is wrong if nothing signs the audit trail, and what to do."""
+    """Yield the problem and the next step if the settings name no key that signs the audit log."""
     if settings.audit.key_file is None:
         yield (
             "audit.key_file is not set, so nothing signs the audit log",
@@ -140,7 +140,7 @@ def _missing_key(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _missing_permissions(settings: Settings, admin: Principal) -> Iterator[tuple[str, str]]:
-    """What is wrong if the administrator of a new catalog has no permissions, and what to do."""
+    """Yield the problem and the next step if the administrator of a new catalog has no permissions."""
     stored, is_used = _there(settings)
     if is_used or (stored.version == EMPTY.version and not settings.policies):
         return
@@ -156,7 +156,7 @@ def _missing_permissions(settings: Settings, admin: Principal) -> Iterator[tuple
 
 
 def _there(settings: Settings) -> tuple[StoredSet, bool]:
-    """The policies in the database, and whether users have tokens, so that init gives nobody a permission."""
+    """Return the stored policies, and whether users have tokens: then init grants no permission."""
     engine = open_database(settings.database.url)
     try:
         migrate.check(engine)
@@ -174,7 +174,7 @@ def _quoted(path: Path) -> str:
 
 
 def _settings_text(data_dir: Path) -> str:
-    # A JSON string is a TOML string as long as it has no surrogate pairs.
+    # A JSON string without surrogate pairs is a TOML string.
     return _SETTINGS.format(
         data_dir=_quoted(data_dir),
         audit_key=_quoted(data_dir / _AUDIT_KEY),
@@ -182,7 +182,7 @@ def _settings_text(data_dir: Path) -> str:
 
 
 def _make_keys(settings: Settings, say: Say) -> None:
-    """The keystore of the local KMS, what opens it, and the default master key."""
+    """Create the keystore of the local KMS, its root key, and the default master key."""
     if settings.kms.kind != "local":
         wanted = settings.kms.default_master_key_id
         say(f"The master keys are in the KMS {settings.kms.kind!r}. Create the master key {wanted} there.")
@@ -202,7 +202,7 @@ def _make_keys(settings: Settings, say: Say) -> None:
 
 
 def _new_root(options: LocalKmsOptions, say: Say) -> RootKeySource:
-    """What opens a new keystore: the configured passphrase, or else a key file, made if it is missing."""
+    """Return the root key source of a new keystore: the passphrase in the settings, or a key file."""
     key_file = options.key_file
     if key_file is None:
         passphrase = options.passphrase.get_secret_value() if options.passphrase else ""
@@ -225,7 +225,7 @@ def _make_database(settings: Settings, say: Say) -> None:
 
 
 def _make_trail(settings: Settings, say: Say) -> None:
-    """The key of the audit trail and the first checkpoint."""
+    """Create the key of the audit log, and the first checkpoint."""
     key_file = settings.audit.key_file
     if key_file is None:
         raise ValueError("settings without a key of the audit trail were refused before")
@@ -238,7 +238,7 @@ def _make_trail(settings: Settings, say: Say) -> None:
 
 
 def _make_policies(settings: Settings, admin: Principal, say: Say) -> None:
-    """The policies that the settings name; without them, the administrator's, if there never was one."""
+    """Apply the policy files of the settings; without any, add the first administrator's policy."""
     with open_state(settings) as engine:
         documents = PolicyDocuments(engine, settings.catalog.name)
         stored = documents.current()
@@ -286,7 +286,7 @@ def _make_directory(path: Path, mode: int) -> None:
 
 
 def _create(path: Path, text: str, mode: int) -> None:
-    """Write a new file; one that came into being meanwhile is not overwritten."""
+    """Write a new file; a file that was created meanwhile is not overwritten."""
     with _creating(path), path.open("x", encoding="utf-8") as file:
         file.write(text)
         path.chmod(mode)

@@ -45,7 +45,7 @@ def init(
 
 
 def _make_token(settings: Settings, admin: Principal) -> None:
-    """The first user's token; once there was one, further tokens are issued on purpose."""
+    """Issue the first user's token, unless users have tokens already."""
     from catalog.authorization.tokens import TokenStore
 
     with open_state(settings) as state:

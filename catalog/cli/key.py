@@ -238,7 +238,7 @@ def _operate(
     master_key_id: str,
     as_user: str | None,
 ) -> dict[str, Any]:
-    """Do something to a master key, and tell what it is afterwards."""
+    """Run an operation on a master key, and print the key afterwards."""
     from catalog.http.key_models import MasterKeyAnswer
 
     if remote := remote_of(ctx, as_user):
@@ -272,14 +272,14 @@ def _rewrapped(ctx: typer.Context, master_key_id: str, as_user: str | None) -> d
 
 
 def _keys(table: KeysOf) -> tuple[str, ...]:
-    """Where the keys of a table are, below `/admin/v1`."""
+    """Return the path of a table's keys, below `/admin/v1`."""
     if isinstance(table.whose, UUID):
         return "dropped-tables", str(table.whose), "keys"
     return admin_path(table.whose, "keys")
 
 
 def _which(key: UUID | None, version: int | None) -> dict[str, Any]:
-    """The body that names keys: members that are left out mean all."""
+    """Build the body that selects keys; members that are left out select all."""
     given = {"id": None if key is None else str(key), "version": version}
     return {name: value for name, value in given.items() if value is not None}
 

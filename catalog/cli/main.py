@@ -1,8 +1,8 @@
 """The command `lakewarden`: assembles its groups, and turns errors into exit codes.
 
 Exit codes: 0 done; 1 refused or failed, with one sentence on standard error; 2 wrong usage; 3 a check of
-`policy` says no, or `policy report` finds something. Results go to standard output, everything said beside
-them to standard error.
+`policy` says no, or `policy report` finds something. Results are printed to standard output, all other
+messages to standard error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 class _Commands(TyperGroup):
-    """Shows expected errors as a sentence; anything else is a defect and keeps its traceback."""
+    """Shows expected errors as a sentence; other exceptions are defects and keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:

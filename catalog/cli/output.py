@@ -1,8 +1,8 @@
-"""What commands print: results on standard output, everything else on standard error.
+"""Prints results of commands on standard output, and everything else on standard error.
 
-- What comes from elsewhere (names, paths, reasons) is shown with its control characters escaped, so that it
-  cannot drive the terminal, and with tokens and passwords masked.
-- Tables are for people; `--json` is for scripts, and its shape is what stays the same between releases.
+- Text from other sources (names, paths, reasons) is shown with escaped control characters, so that it cannot
+  control the terminal, and with masked tokens and passwords.
+- Tables are for people. `--json` is for scripts, and its format stays the same between releases.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _LONGEST: Final = 8_000
-#: The width of a pipe or file: lines are as long as they need to be.
+#: The width of a pipe or file: lines are not wrapped.
 _UNBOUNDED: Final = 10_000
 
 
 def error(refusal: LakewardenError) -> None:
-    """One red sentence on standard error."""
+    """Print an error as one red sentence on standard error."""
     _print(Text(_shown(refusal), style="red"), stderr=True)
 
 
 def unwritten(failure: OSError) -> None:
-    """Standard output takes no more: what is left in its buffer is given up, so that nothing fails again."""
+    """Discard buffered output after standard output failed, and report the failure."""
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
     note(f"The output cannot be written: {failure.strerror}. Check the disk, and try again.")
 
 
 def note(sentence: str) -> None:
-    """A remark on standard error."""
+    """Print a sentence on standard error."""
     _print(Text(_shown(sentence)), stderr=True)
 
 
 def line(text: str, *, style: str = "") -> None:
-    """One line of a result on standard output; `style` counts on terminals alone."""
+    """Print one line of a result on standard output; `style` applies only to terminals."""
     _print(Text(_shown(text), style=style))
 
 
 def secret(text: str) -> None:
-    """A secret that is shown this once, alone on its line of standard output."""
+    """Print a secret on its own line on standard output."""
     sys.stdout.write(f"{text}\n")
 
 
 def content(data: bytes) -> None:
-    """A text that is kept elsewhere, byte for byte; what could drive a terminal is not sent to one."""
+    """Print a stored text byte for byte; on a terminal, with escaped control characters."""
     if not sys.stdout.isatty():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
@@ -70,30 +70,30 @@ def content(data: bytes) -> None:
 
 
 def document(value: object) -> None:
-    """A JSON document on standard output, in ASCII."""
+    """Print a JSON document on standard output, in ASCII."""
     sys.stdout.write(f"{json.dumps(value, indent=2)}\n")
 
 
 def rows(columns: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
-    """A table with a header."""
+    """Print a table with a header."""
     grid = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     _add(grid, lines)
     _print(grid)
 
 
 def facts(values: Mapping[str, object]) -> None:
-    """Names and values, one pair a line."""
+    """Print names and values, one pair per line."""
     grid = Table.grid(padding=(0, 2))
     _add(grid, values.items())
     _print(grid)
 
 
 def answer(found: Mapping[str, Any], field: str, columns: Sequence[str], *, as_json: bool) -> None:
-    """The answer of an operation: all of it as JSON, or the objects in one field of it as a table.
+    """Print the answer of an operation: all of it as JSON, or the objects in one field as a table.
 
     Args:
         found: the answer.
-        field: holds the objects.
+        field: the field with the objects.
         columns: their members; a time has its suffix, and its column has none.
         as_json: whether it is printed as JSON.
     """
@@ -105,7 +105,7 @@ def answer(found: Mapping[str, Any], field: str, columns: Sequence[str], *, as_j
 
 
 def _cell(name: str, value: Any) -> object:
-    """A member of an answer, for people."""
+    """Format a member of an answer for people."""
     if isinstance(value, bool):
         return "yes" if value else None
     if isinstance(value, list):
@@ -119,7 +119,7 @@ def _cell(name: str, value: Any) -> object:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    """Bars on standard error, if it is a terminal; takes a bar's name, what is done, and of how much."""
+    """Show progress bars on a terminal; yield a function of the bar's name, the amount done and the total."""
     from rich.progress import Progress
 
     bars: dict[str, TaskID] = {}
@@ -139,7 +139,7 @@ def progress() -> Iterator[Callable[[str, int, int | None], None]]:
 
 
 def moment(at: datetime | None) -> str | None:
-    """A time in UTC as ISO 8601, to the second."""
+    """Format a time in UTC as ISO 8601, to the second."""
     return None if at is None else at.astimezone(UTC).isoformat(timespec="seconds")
 
 

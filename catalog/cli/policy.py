@@ -1,6 +1,6 @@
 """`lakewarden policy`: shows which policies are in force, and their sources.
 
-On the catalog's host it needs the database, and neither KMS nor storage.
+On the catalog's host it needs the database, but neither KMS nor storage.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`lakewarden policy check`: explains one decision: its reasons, and what would change it.
+"""`lakewarden policy check`: explains one decision, its reasons, and what would change it.
 
-It reads the policies in the catalog's database, as the service would. For that it needs the
-database, and neither KMS nor storage. With `--live` it looks up the table: owner, columns, keys and masks.
+It reads the policies in the catalog's database, as the service does. It needs the database, but neither KMS
+nor storage. With `--live` it loads the table: owner, columns, keys and masks.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _SEEN_BY: tuple[str, ...] = ("select", "all", "_any")
 
 
 def resource_of(text: str) -> Resource:
-    """The resource that ``KIND:NAME`` means.
+    """Parse a resource from ``KIND:NAME``.
 
     Raises:
-        typer.BadParameter: it means none.
-        LocationInvalid: the name is to be a location and is none.
+        typer.BadParameter: it is not a resource.
+        LocationInvalid: the name is not a valid location.
     """
     try:
         return resource_named(text)
@@ -46,14 +46,14 @@ def resource_of(text: str) -> Resource:
 
 
 def moment_with_zone(text: str) -> datetime:
-    """A moment in ISO 8601 that says its zone.
+    """Parse a time in ISO 8601 with a zone.
 
     Raises:
-        typer.BadParameter: it is none.
+        typer.BadParameter: it is not such a time.
     """
     try:
         moment = datetime.fromisoformat(text)
-        # Time zones reach a day further; beyond the ends of the calendar no zone shows a time.
+        # Times within a day of the calendar's ends cannot be shown in every zone.
         _ = moment - timedelta(days=2), moment + timedelta(days=2)
     except (ValueError, OverflowError):
         moment = None
@@ -129,7 +129,7 @@ def _is_of_table(resource: Resource) -> bool:
 
 
 def _facts(resource: Resource, known: Known) -> TableFacts:
-    """What is known of the table that a resource is, or is a column of."""
+    """Return what is known of a resource's table."""
     from policy.sql_lint.context import TableFacts
 
     if not _is_of_table(resource):
@@ -160,7 +160,7 @@ def _document(considered: Considered, explanation: Explanation) -> dict[str, Any
 
 
 def _seen(considered: Considered) -> dict[str, Any]:
-    """What is seen of the values, where a question about reading them was put."""
+    """Return mask and row filter, if the request is about reading values."""
     if considered.request.access not in _SEEN_BY:
         return {}
     depth = len(considered.request.resource.levels)
@@ -193,7 +193,7 @@ def _row(reason: Reason) -> tuple[str | None, ...]:
 
 
 def _remarks(considered: Considered, explanation: Explanation) -> Iterator[str]:
-    """What holds beside the decision."""
+    """Yield sentences beside the decision."""
     if explanation.held:
         yield f"Roles held: {', '.join(explanation.held)}."
     if considered.request.access in _SEEN_BY:

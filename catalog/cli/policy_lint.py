@@ -101,7 +101,7 @@ def lint_file(
 
 
 def _text_of(file: Path) -> str:
-    """The script.
+    """Read the script.
 
     Raises:
         RequestInvalid: it cannot be read, is too long, or is not in UTF-8.
@@ -132,7 +132,7 @@ def _unreadable(file: Path, why: str) -> RequestInvalid:
 
 @contextmanager
 def lookup(ctx: typer.Context, *, live: bool) -> Iterator[Known]:
-    """What answers what is known of tables: the catalog, or nothing."""
+    """Yield a function that returns known facts of tables: from the catalog, or none."""
     from policy.sql_lint.context import nothing_known
 
     if not live:
@@ -143,7 +143,7 @@ def lookup(ctx: typer.Context, *, live: bool) -> Iterator[Known]:
 
 
 def _known(services: Services, name: TableName) -> TableFacts | None:
-    """What the catalog knows of a table; None where there is none."""
+    """Return the catalog's facts of a table; None if it does not exist."""
     from catalog.base.errors import NoSuchTable
 
     try:
@@ -154,7 +154,7 @@ def _known(services: Services, name: TableName) -> TableFacts | None:
 
 
 def facts_of(table: LoadedTable) -> TableFacts:
-    """A table as lint sees it."""
+    """Convert a table to the facts that lint uses."""
     from pyiceberg.schema import index_by_name
 
     from catalog.authorization.columns import FieldNames

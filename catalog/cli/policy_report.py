@@ -64,7 +64,7 @@ def report(
 def with_progress(
     found: Iterable[TableStanding], total: int, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[TableStanding]:
-    """The same items, with progress notes on standard error."""
+    """Yield the same items, with progress notes on standard error."""
     told = clock()
     for number, each in enumerate(found, start=1):
         yield each

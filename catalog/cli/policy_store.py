@@ -1,7 +1,7 @@
 """`lakewarden policy list|get|put|remove|history`: manages the policies in the catalog's database.
 
 On the catalog's host these commands need no policy, so that an operator can repair policies that are invalid
-or lock every user out. A change is recorded before it is made, and takes effect in a running service within
+or lock out all users. A change is recorded before it is made, and takes effect in a running service within
 seconds.
 """
 
@@ -173,7 +173,7 @@ def _list(settings: Settings) -> dict[str, Any]:
 
 
 def _get(settings: Settings, kind: Kind, name: str, revision: int | None) -> bytes:
-    """What a document says, or said since a revision."""
+    """Return a document's content, currently or at an earlier revision."""
     from catalog.policy_store.documents import DocumentId
 
     document = DocumentId(kind, name)
@@ -207,12 +207,12 @@ def _open(settings: Settings) -> Iterator[tuple[Engine, PolicyDocuments]]:
 
 
 def _edit(kind: Kind, name: str, content: str | None, revision: int | None) -> dict[str, Any]:
-    """One change, as `/admin/v1` takes it."""
+    """Build one change in the format of `/admin/v1`."""
     return {"kind": kind.value, "name": name, "content": content, "expected-revision": revision}
 
 
 def _content(file: Path) -> str:
-    """What a file says.
+    """Read a file.
 
     Raises:
         RequestInvalid: it cannot be read, is too long, or is not in UTF-8.
@@ -255,7 +255,7 @@ def _change(
 
 
 def _changed(settings: Settings, wanted: dict[str, Any], as_user: str | None) -> dict[str, Any]:
-    """Make a change without a policy, or with `dry-run` find out what it would do."""
+    """Make a change without a policy check, or with `dry-run` determine its effect."""
     from catalog.http.policy_models import ChangeBody, ChangedAnswer
 
     body, caller = ChangeBody.model_validate(wanted), calling(as_user)

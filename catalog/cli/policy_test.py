@@ -1,7 +1,7 @@
 """`lakewarden policy test`: runs test cases against policies, before the policies are in force.
 
-It reads files alone: no settings, no database. Exit codes: 0 if every case passed; 1 if one failed, or the
-cases reach too little of the policies; 2 if something could not be run.
+It reads only files: no settings, no database. Exit codes: 0 if every case passed; 1 if one failed, or the
+cases cover too little of the policies; 2 if a file could not be run.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def test(
 
 
 def _runs(paths: list[Path], loader: Loader) -> Iterator[FileRun]:
-    """Each file at these paths once, in order; what cannot be run is among them."""
+    """Run each file at these paths once, in order; files that cannot be run are included."""
     from catalog.cli.policy_test_reports import FileRun
     from catalog.policy_cases.files import case_files
 

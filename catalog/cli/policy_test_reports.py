@@ -1,4 +1,4 @@
-"""What became of policy tests, and reports of it for programs: as JSON, and in JUnit's XML."""
+"""Results of policy tests, and reports of them for programs: as JSON, and in JUnit's XML."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _LONGEST: Final = 8_000
 
 @dataclass
 class FileRun:
-    """What became of a file of cases.
+    """The result of a file of cases.
 
     Attributes:
         name: the file.
-        timed: what became of each case, and the seconds that it took.
-        coverage: what its cases reach; None if it could not be run.
-        error: why it could not be run.
+        timed: the outcome of each case, and its duration in seconds.
+        coverage: the parts of the policies that its cases cover; None if it could not be run.
+        error: the reason why it could not be run.
     """
 
     name: str
@@ -31,23 +31,23 @@ class FileRun:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """What became of each case."""
+        """Return the outcome of each case."""
         return [outcome for outcome, _ in self.timed]
 
     @property
     def seconds(self) -> float:
-        """How long its cases took."""
+        """Return the duration of its cases."""
         return sum(seconds for _, seconds in self.timed)
 
 
 @dataclass(frozen=True)
 class WholeRun:
-    """What became of all files.
+    """The results of all files.
 
     Attributes:
         files: the files.
-        coverage: what all cases reach together.
-        seconds: how long it took, reading included.
+        coverage: the parts of the policies that all cases cover together.
+        seconds: the duration, including reading.
     """
 
     files: list[FileRun]
@@ -55,17 +55,17 @@ class WholeRun:
     seconds: float
 
     def count(self, *, passed: bool) -> int:
-        """How many cases passed, or failed."""
+        """Return how many cases passed, or failed."""
         return sum(outcome.passed is passed for each in self.files for outcome in each.outcomes)
 
     @property
     def broken(self) -> list[FileRun]:
-        """The files that could not be run."""
+        """Return the files that could not be run."""
         return [each for each in self.files if each.error is not None]
 
 
 def as_document(run: WholeRun) -> dict[str, Any]:
-    """The whole run, as it is printed with `--json`."""
+    """Return the whole run as a document, for `--json`."""
     return {
         "passed": run.count(passed=True),
         "failed": run.count(passed=False),
@@ -77,7 +77,7 @@ def as_document(run: WholeRun) -> dict[str, Any]:
 
 
 def as_junit(run: WholeRun) -> bytes:
-    """The run as JUnit writes it: a suite a file, a case a case."""
+    """Return the run in JUnit's format: one suite per file, one case per case."""
     top = ElementTree.Element("testsuites")
     for file in run.files:
         failed = sum(not outcome.passed for outcome in file.outcomes)
@@ -151,5 +151,5 @@ def _coverage(coverage: Coverage) -> dict[str, Any]:
 
 
 def _shown(text: str) -> str:
-    """A text without what XML cannot hold, and without what looks like a secret."""
+    """Return a text without characters that XML does not allow, and without secrets."""
     return clean(text, _LONGEST)

@@ -32,7 +32,7 @@ def serve(ctx: typer.Context) -> None:
 def _log_embedded() -> None:
     from catalog.kms.local import EmbeddedKmsWarning, warn_embedded_default
 
-    # Standard error is the log, so nothing but records goes there.
+    # Standard error is the log, so only records are written to it.
     with warnings.catch_warnings(record=True, category=EmbeddedKmsWarning, action="always") as caught:
         warn_embedded_default()
     for warning in caught:

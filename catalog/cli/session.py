@@ -2,13 +2,14 @@
 
 - On the host, commands work on the database directly: a user who can read the settings and the database is
   the operator. With `--url` they are requests to `/admin/v1` with the user's own token.
-- Policies decide what happens to tables, on the host for the principal that `--as` names. Each decision is
+- Policies authorize operations on tables, on the host for the principal that `--as` names. Each decision is
   audited.
-- What an operator does to tokens and master keys needs no policy: it has to work when policies are broken,
-  and a user with the database and the keystore cannot be prevented from it. Each is audited before
+- Operations of an operator on tokens and master keys need no policy: they have to work when policies are
+  broken, and a user with the database and the keystore cannot be prevented from them. Each is audited before
   and after it happens.
-- A command imports what it needs when it runs: help and completion answer without database, KMS or Arrow.
-- The request id in the audit log names the operating system user who ran the command, whatever `--as` is.
+- A command imports its dependencies when it runs, so that help and completion work without database, KMS or
+  Arrow.
+- The request id in the audit log names the operating system user who ran the command, for any `--as`.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ if TYPE_CHECKING:
 
 _LONGEST_USER: Final = 40
 _LONGEST_TOKEN: Final = 4096
-#: The resource of a command that is refused before it names one.
+#: The resource in the audit log for a command that is refused before its resource is known.
 _COMMAND: Final = "command line"
 _OPERATOR: Final = Reason("operator", "Run by an operator on the catalog's host.")
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Where the catalog is.
+    """The catalog that a command works on.
 
     Attributes:
         config: the settings file that the command line names, or None.
@@ -65,7 +66,7 @@ class Session:
     remote: Remote | None = None
 
     def settings(self) -> Settings:
-        """The settings.
+        """Load the settings.
 
         Raises:
             RequestInvalid: see `Settings.load`.
@@ -82,16 +83,16 @@ class Administration(Protocol):
     """The operations of `/admin/v1`, of a service or in this process."""
 
     def ask(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None = None) -> Any:
-        """The JSON document that an operation answers; `path` are the names below `/admin/v1`."""
+        """Call an operation, and return its JSON document; `path` are the names below `/admin/v1`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A service, as a user with a token reaches it.
+    """A service, and the token of its user.
 
     Attributes:
         url: the address of the service.
-        token_file: the private file that holds the user's token.
+        token_file: the private file with the user's token.
     """
 
     url: str
@@ -108,11 +109,11 @@ class Remote:
         return self.client().ask(method, ("admin", "v1", *path), body, query, again=False)
 
     def client(self) -> CatalogClient:
-        """What sends the requests.
+        """Create the client that sends the requests.
 
         Raises:
-            RequestInvalid: the address is none, or the file cannot be read by its owner alone.
-            NotAuthenticated: the file holds no token.
+            RequestInvalid: the address is not valid, or the file is not private.
+            NotAuthenticated: the file has no token.
         """
         from catalog.client.http import CatalogClient
         from catalog.crypto.private_files import read_private
@@ -128,14 +129,14 @@ class Remote:
 
 @contextmanager
 def administration(ctx: typer.Context, as_user: str | None) -> Iterator[Administration]:
-    """The administration of the catalog that the command line names.
+    """Open the administration API of the catalog that the command line names.
 
     Args:
         ctx: the running command.
         as_user: the user that a command on the catalog's host acts for; see `calling`.
 
     Raises:
-        typer.BadParameter: `as_user` for a service, where the token says who acts.
+        typer.BadParameter: `as_user` for a service, where the token determines the user.
         LakewardenError: as `open_services`.
     """
     remote = remote_of(ctx, as_user)
@@ -149,7 +150,7 @@ def administration(ctx: typer.Context, as_user: str | None) -> Iterator[Administ
 
 
 def remote_of(ctx: typer.Context, as_user: str | None = None) -> Remote | None:
-    """The service that the command line names; None for this host. Errors as in `administration`."""
+    """Return the service that the command line names; None for this host. Errors as in `administration`."""
     session: Session = ctx.obj
     if session.remote is not None and as_user is not None:
         raise typer.BadParameter("--as works on the catalog's host. With --url, the token says who acts.")
@@ -157,20 +158,20 @@ def remote_of(ctx: typer.Context, as_user: str | None = None) -> Remote | None:
 
 
 def on_the_host() -> typer.BadParameter:
-    """The refusal of a command that cannot be sent to a service."""
+    """Build the error for a command that cannot be sent to a service."""
     return typer.BadParameter(
         "This command works on the catalog's host. Run it there, without --url and --token-file."
     )
 
 
 def settings_of(ctx: typer.Context) -> Settings:
-    """The settings of a running command; errors as `Session.settings`."""
+    """Load the settings of a running command; errors as `Session.settings`."""
     session: Session = ctx.obj
     return session.settings()
 
 
 def os_user() -> str:
-    """The operating system's name of the user who runs this process, whatever the environment says."""
+    """Return the operating system's name of this process's user; environment variables are not used."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -178,10 +179,10 @@ def os_user() -> str:
 
 
 def calling(as_user: str | None) -> Caller:
-    """The caller that a command acts for: `as_user`, or the operating system's user.
+    """Return the caller that a command acts for: `as_user`, or the operating system's user.
 
     Raises:
-        RequestInvalid: that cannot be the name of a principal.
+        RequestInvalid: the name is not valid for a principal.
     """
     from catalog.authorization.authorizer import Caller
 
@@ -191,7 +192,7 @@ def calling(as_user: str | None) -> Caller:
 
 
 def open_kms(settings: KmsSettings) -> KmsClient:
-    """The key management service that the settings describe."""
+    """Open the key management service that the settings describe."""
     from catalog.kms.registry import load_kms
     from catalog.settings.kms import kms_options
 
@@ -199,7 +200,7 @@ def open_kms(settings: KmsSettings) -> KmsClient:
 
 
 def open_local_kms(settings: Settings) -> LocalKms:
-    """The local KMS, whose master keys the commands manage.
+    """Open the local KMS, whose master keys the commands manage.
 
     Raises:
         RequestInvalid: the settings name another KMS.
@@ -217,7 +218,7 @@ def open_local_kms(settings: Settings) -> LocalKms:
 
 
 def open_services(ctx: typer.Context) -> Services:
-    """The catalog with all of its parts; use it in a `with` statement.
+    """Open the catalog with all of its parts; use it in a `with` statement.
 
     Raises:
         as `Services.open` and `open_kms`.
@@ -230,7 +231,7 @@ def open_services(ctx: typer.Context) -> Services:
 
 @contextmanager
 def open_state(settings: Settings) -> Iterator[Engine]:
-    """The catalog's database alone: what works although policies, KMS or storage do not.
+    """Open only the catalog's database, without policies, KMS and storage.
 
     Raises:
         StateUnavailable: it does not answer, or has the schema of another release.
@@ -247,7 +248,7 @@ def open_state(settings: Settings) -> Iterator[Engine]:
 
 
 def policies_in_force(ctx: typer.Context) -> InForce:
-    """The policies as the service would have them in force now; neither KMS nor storage is needed.
+    """Load the policies that the service would have in force; neither KMS nor storage is needed.
 
     Raises:
         PolicyInvalid: they cannot be evaluated.
@@ -263,7 +264,7 @@ def policies_in_force(ctx: typer.Context) -> InForce:
 
 @contextmanager
 def acting(services: Services, as_user: str | None, *, changes: bool = True) -> Iterator[Caller]:
-    """The caller that a command acts for (`calling`); the outcome of the block is put on record.
+    """Yield the caller that a command acts for (`calling`), and record the outcome of the block.
 
     Args:
         services: the open catalog.
@@ -271,7 +272,7 @@ def acting(services: Services, as_user: str | None, *, changes: bool = True) -> 
         changes: whether the command changes something.
 
     Raises:
-        StateUnavailable: it could not be recorded.
+        StateUnavailable: the outcome could not be recorded.
     """
     from catalog.closing import closed
 
@@ -281,18 +282,18 @@ def acting(services: Services, as_user: str | None, *, changes: bool = True) -> 
 
 
 class Begin(Protocol):
-    """Puts on record what an operator is about to do; without the record it must not happen."""
+    """Records an operation of an operator before it happens; without the record it must not happen."""
 
     def __call__(self, action: str, resource: str, *more: Reason) -> None: ...
 
 
 @contextmanager
 def operating(engine: Engine, caller: Caller) -> Iterator[Begin]:
-    """For what an operator does without a policy: `Begin` before the effect; the outcome is put on record.
+    """Run an operation that needs no policy: call `Begin` before the effect; the outcome is recorded.
 
     Args:
         engine: the catalog's database.
-        caller: who does it.
+        caller: the operator.
 
     Raises:
         StateUnavailable: it could not be recorded.

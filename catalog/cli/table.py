@@ -17,7 +17,7 @@ from catalog.cli.session import acting, administration, open_services
 
 app = typer.Typer(help="Show, change, register, repair and drop tables.", no_args_is_help=True)
 
-#: The most files that a clean-up lists.
+#: The maximum number of files that a clean-up lists.
 _MOST_FILES: Final = 10_000
 
 _Force = Annotated[

@@ -144,7 +144,7 @@ def _list(settings: Settings) -> dict[str, Any]:
 
 
 def _id(text: str) -> UUID:
-    """The id of a token; a token that is given in its place is not sent, where addresses are logged."""
+    """Parse the id of a token; refuse a token in its place, which would be sent in a logged address."""
     try:
         return UUID(text)
     except ValueError:
@@ -177,10 +177,10 @@ def issue_recorded(
 
 
 def write_credentials(file: Path, issued: dict[str, Any], principal: Principal, service: str) -> None:
-    """Put a new token into a new file that Hadoop's clients find by `HADOOP_TOKEN_FILE_LOCATION`.
+    """Write a new token into a new file for Hadoop's clients (`HADOOP_TOKEN_FILE_LOCATION`).
 
     Raises:
-        RequestInvalid: the file cannot be made.
+        RequestInvalid: the file cannot be created.
     """
     now, ends = datetime.now(UTC), issued["expires-at"]
     expires = None if ends is None else datetime.fromisoformat(ends)
@@ -219,7 +219,7 @@ def _check_file(kind: TokenKind, credentials: Path | None, service: str | None) 
 
 
 def _wanted(principal: Principal, kind: TokenKind, ttl: timedelta | None) -> dict[str, Any]:
-    """The body that asks for a token."""
+    """Build the body that requests a token."""
     wanted = {"principal": principal.name, "kind": kind}
     named = {"groups": sorted(principal.groups), "roles": sorted(principal.roles)}
     return wanted | named | ({} if ttl is None else {"ttl-s": int(ttl.total_seconds())})

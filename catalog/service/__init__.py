@@ -1,1 +1,1 @@
-"""The services of a running catalog, put together, and what all of them share."""
+"""Builds the services of a catalog, and the service context that they share."""

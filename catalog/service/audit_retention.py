@@ -1,9 +1,10 @@
-"""Prunes the audit log: decides who can remove old records, and how old they must be.
+"""Authorizes and limits the pruning of the audit log.
 
-- It needs `admin` on the service, and is on record before it happens.
-- Records younger than the settings say stay for every user: the settings are the host's, not the policies'.
-- A log that `audit verify` finds problems in is not pruned: their evidence would go too, and a new checkpoint
-  would vouch for the rest. Force overrides that, and the record says so.
+- Pruning needs `admin` on the service, and is recorded before it happens.
+- The settings define the minimum age of removed records, for every user: settings belong to the host, and
+  policies cannot change them.
+- A log with problems in `audit verify` is not pruned: the evidence would be removed too, and a new checkpoint
+  would confirm the rest. Force overrides this, and the record says so.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ def prune_as(services: Services, caller: Caller, before_ms: int, *, force: bool)
     Args:
         services: the open catalog.
         caller: the user.
-        before_ms: from when on records stay, in milliseconds since 1970 UTC.
-        force: whether to prune although the log has problems.
+        before_ms: records from this time on stay, in milliseconds since 1970 UTC.
+        force: whether to prune even if the log has problems.
 
     Returns:
-        how many records went.
+        the number of removed records.
 
     Raises:
         NotAuthorized: `admin` on the service is needed.
-        RequestInvalid: some of them are too young, or the log has problems.
+        RequestInvalid: some of the records are too young, or the log has problems.
         StateUnavailable, CommitStateUnknown: the database does not answer.
     """
     now_ms = services.now_ms()

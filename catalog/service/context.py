@@ -1,4 +1,4 @@
-"""Opens the service context, the lower parts first; `catalog.service.services` builds the services on it."""
+"""Opens the service context in order of dependency; `catalog.service.services` builds the services on it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def open_context(
     now: Callable[[], datetime],
     seconds: Callable[[], float],
 ) -> ServiceContext:
-    """Open what `settings` describe; see `catalog.service.services.Services.open`."""
+    """Open the service context that `settings` describe; see `catalog.service.services.Services.open`."""
     name = settings.catalog.name
     engine = open_database(settings.database.url)
     migrate.check(engine)

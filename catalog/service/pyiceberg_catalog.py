@@ -1,9 +1,8 @@
-"""pyiceberg's `Catalog` interface over the services, on behalf of one caller.
+"""pyiceberg's `Catalog` interface over the services, for one caller.
 
-What it hands out reads through a `FileIO` that checks each path against the table's allowed list and each
-metadata file against its seal, so that pyiceberg's own scans and writes are guarded too. It commits through
-the catalog's own commit path; pyiceberg's would read metadata.json again and launder what was edited in
-between.
+Its tables read through a `FileIO` that checks each path by the table's allowed list and each metadata file by
+its seal, so that pyiceberg's own scans and writes are checked too. Commits use the catalog's own commit path:
+pyiceberg's would read metadata.json again, and accept changes that were made to it in between.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _Operation = Callable[Concatenate["GuardedCatalog", _Arguments], _Result]
 
 
 def _closed(*, changes: bool) -> Callable[[_Operation[_Arguments, _Result]], _Operation[_Arguments, _Result]]:
-    """Puts the outcome of an operation on record."""
+    """Wrap an operation, so that its outcome is recorded."""
 
     def marked(operation: _Operation[_Arguments, _Result]) -> _Operation[_Arguments, _Result]:
         route = f"catalog.{operation.__name__}"
@@ -64,7 +63,7 @@ class GuardedCatalog(Catalog):
 
     Args:
         services: the open catalog.
-        caller: on whose behalf everything is asked.
+        caller: the user of every operation.
     """
 
     def __init__(self, services: Services, caller: Caller) -> None:
@@ -111,14 +110,14 @@ class GuardedCatalog(Catalog):
 
     @_closed(changes=False)
     def table_exists(self, identifier: str | Identifier) -> bool:
-        """Whether there is such a table."""
+        """Return whether a table exists."""
         return self._services.access.exists(self._caller, self._name(identifier))
 
     @_closed(changes=True)
     def register_table(
         self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False
     ) -> Table:
-        """Take over a table; see `Registration.register`."""
+        """Register a table; see `Registration.register`."""
         if overwrite:
             _unsupported("Registering over an existing table")
         name = self._name(identifier)
@@ -165,7 +164,7 @@ class GuardedCatalog(Catalog):
 
     @_closed(changes=False)
     def namespace_exists(self, namespace: str | Identifier) -> bool:
-        """Whether there is such a namespace."""
+        """Return whether a namespace exists."""
         return self._services.namespaces.exists(self._caller, _namespace(namespace))
 
     @_closed(changes=True)
@@ -175,19 +174,19 @@ class GuardedCatalog(Catalog):
 
     @_closed(changes=False)
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
-        """The tables that the caller has a right on."""
+        """List the tables that the caller has a permission on."""
         names = self._services.namespaces.tables(self._caller, _namespace(namespace))
         return [(*name.namespace, name.name) for name in names]
 
     @_closed(changes=False)
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
-        """The namespaces that the caller has a right in."""
+        """List the namespaces that the caller has a permission in."""
         parent = Catalog.identifier_to_tuple(namespace)
         return list(self._services.namespaces.children(self._caller, namespace_of(parent) if parent else ()))
 
     @_closed(changes=False)
     def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
-        """The properties of a namespace."""
+        """Return the properties of a namespace."""
         return self._services.namespaces.load(self._caller, _namespace(namespace))
 
     @_closed(changes=True)
@@ -201,31 +200,31 @@ class GuardedCatalog(Catalog):
         return PropertiesUpdateSummary(removed=removed, updated=updated, missing=missing)
 
     def supports_server_side_planning(self) -> bool:
-        """Plans are asked for at the engine interface."""
+        """Return False: plans are available in the engine API."""
         return False
 
     def list_views(self, namespace: str | Identifier) -> list[Identifier]:
-        """There are no views."""
+        """Return no views: they are not supported."""
         return []
 
     def view_exists(self, identifier: str | Identifier) -> bool:
-        """There are no views."""
+        """Return False: views are not supported."""
         return False
 
     def load_view(self, identifier: str | Identifier) -> View:
-        """There are no views."""
+        """Refuse: views are not supported."""
         _unsupported("Views")
 
     def drop_view(self, identifier: str | Identifier) -> None:
-        """There are no views."""
+        """Refuse: views are not supported."""
         _unsupported("Views")
 
     def register_view(self, identifier: str | Identifier, metadata_location: str) -> View:
-        """There are no views."""
+        """Refuse: views are not supported."""
         _unsupported("Views")
 
     def create_view(self, *args: Any, **kwargs: Any) -> View:
-        """There are no views."""
+        """Refuse: views are not supported."""
         _unsupported("Views")
 
     def _new(
@@ -263,7 +262,7 @@ class GuardedCatalog(Catalog):
         )
 
     def _guarded_io(self, table: LoadedTable) -> GuardedFileIO:
-        """Reads inside of the allowed list, metadata as sealed; writes below the table's own directories."""
+        """Return a `FileIO` that reads in the allowed list and writes below the table's own directories."""
         metadata = table.metadata
         own = [metadata.location, *(metadata.properties.get(name) for name in _WRITTEN)]
         return GuardedFileIO(
@@ -276,7 +275,7 @@ class GuardedCatalog(Catalog):
         )
 
     def _verify(self, table: LoadedTable, path: str, data: bytes) -> None:
-        """Hold a metadata file that pyiceberg reads against its seal; what it has just written has none."""
+        """Check a metadata file that pyiceberg reads by its seal. A file that it just wrote has none."""
         sealed = self._services.reader.sealed(table.record.id, _spellings(path))
         if not sealed and not path.endswith(".json"):
             _check_decodable(table, path, data)
@@ -289,10 +288,10 @@ class GuardedCatalog(Catalog):
 
 
 def _check_decodable(table: LoadedTable, path: str, data: bytes) -> None:
-    """Decode what was not sealed within limits first: pyiceberg's compiled decoder trusts every length.
+    """Decode an unsealed file within limits first: pyiceberg's compiled decoder trusts every length.
 
-    It also keeps what a list says of a manifest by the manifest's path, for every table of the process. So a
-    list that names another table's manifests is refused before pyiceberg sees it.
+    pyiceberg caches what a list says of a manifest by the manifest's path, for every table of the process. So
+    a list that names another table's manifests is refused before pyiceberg reads it.
 
     Raises:
         MetadataInvalid: neither a manifest list nor a manifest.
@@ -315,12 +314,12 @@ def _namespace(namespace: str | Identifier) -> Namespace:
 
 
 def _named(metadata: TableMetadata) -> set[str]:
-    """The manifest lists of a table, in canonical form."""
+    """Return the manifest lists of a table, in canonical form."""
     return {Location.parse(each.manifest_list).canonical for each in metadata.snapshots if each.manifest_list}
 
 
 def _spellings(path: str) -> list[str]:
-    """The ways in which a canonical path may be written in metadata."""
+    """Return the ways in which metadata can spell a canonical path."""
     scheme, _, rest = path.partition("://")
     return [path, *(f"{other}://{rest}" for other in ("s3a", "s3n") if scheme == "s3"), f"file:{rest}"]
 

@@ -1,8 +1,9 @@
-"""Answers repeated requests: authorizes the caller anew, and finds what the answer is rebuilt from.
+"""Answers repeated requests: authorizes the caller again, and finds the data to rebuild the answer from.
 
-A repetition needs the privilege that the request itself asks for first. It is judged by today's policies and
-by today's name of the table, and recorded in the audit log like any other request. The answer can show a
-newer state than the first one did (Iceberg REST catalog specification, parameter `idempotency-key`).
+A repetition needs the privilege that the request itself requires first. It is authorized by the current
+policies and the current name of the table, and recorded in the audit log like any other request. The answer
+can show a newer state than the first answer (Iceberg REST catalog specification, parameter
+`idempotency-key`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from policy.privileges.operations import On, loading, renaming, required
 
 
 class Repeats:
-    """Answers requests that were carried out before.
+    """Answers requests that were performed before.
 
     Args:
         context: the parts that services share.
@@ -38,33 +39,34 @@ class Repeats:
     def table(
         self, caller: Caller, action: str, name: TableName, kept: Kept, operation: str | None = None
     ) -> LoadedTable:
-        """The table that a request made or changed, as it is now.
+        """Load the table that a request made or changed, in its current state.
 
         Args:
             caller: who repeats the request.
-            action: what the request is.
+            action: the action of the request.
             name: the table, as the request names it.
             kept: the outcome of the request.
             operation: whose privileges are required; the action itself by default.
 
         Raises:
-            NotAuthorized: none of them is granted any more, or a standard client must not have the table;
-                or the table changed since, and the caller cannot load it.
-            NoSuchTable: the table was dropped since, or has a name that the caller is not to learn.
-            LakewardenError: the refusal that the request ended with.
+            NotAuthorized: the privileges are no longer granted, or standard clients cannot load the table; or
+            the table has changed since then, and the caller cannot load it. NoSuchTable: the table was
+            dropped since then, or has a name that the caller must not see. LakewardenError: the refusal that
+            the request ended with.
         """
         record = self._of_table(caller, action, name, kept, operation or action)
         table = self._context.loader.load_sealed(_still_there(record, name).name)
         self._context.standard_clients.require(caller, action, table)
         if table.metadata_location != kept.detail:
-            # More than the first answer had: what lets a table be loaded is needed, which CREATE is not.
+            # The answer shows more than the first one did. So it needs a privilege to load the table,
+            # unlike CREATE.
             columns = table.metadata.schema().column_names
             ways = loading(caller.on(table.record.name, table.record.owner), columns)
             require_any(self._context.authorizer, caller, action, str(table.record.name), ways)
         return table
 
     def rotated(self, caller: Caller, name: TableName, kept: Kept) -> Rotated:
-        """What a rotation of keys did; errors as in `table`."""
+        """Rebuild the result of a rotation of keys; errors as in `table`."""
         record = _still_there(self._of_table(caller, "key.rotate", name, kept, "key.rotate"), name)
         with read(self._context.engine) as connection:
             after = seals.find(connection, kept.detail or "")
@@ -79,11 +81,11 @@ class Repeats:
         return Rotated(after.governed_version, tuple(zip(old, new, strict=True)))
 
     def dropped(self, caller: Caller, action: str, name: TableName, kept: Kept) -> None:
-        """Nothing is left to do for a drop, or for a write that was given up; errors as in `table`."""
+        """Authorize a repeated drop or abort of a write; nothing is to rebuild. Errors as in `table`."""
         self._of_table(caller, action, name, kept, action)
 
     def renamed(self, caller: Caller, source: TableName, target: TableName, kept: Kept) -> None:
-        """Nothing is left to do for a rename; errors as in `table`."""
+        """Authorize a repeated rename; there is nothing to rebuild. Errors as in `table`."""
         self._context.loader.settle(target)
         record = self._record(kept)
         owner = record.owner if record else self._context.loader.owner(source)
@@ -100,10 +102,10 @@ class Repeats:
         updates: dict[str, str] | None = None,
         removals: Collection[str] = (),
     ) -> None:
-        """Nothing is left to do for a change of a namespace.
+        """Authorize a repeated change of a namespace; there is nothing to rebuild.
 
         Raises:
-            NotAuthorized: what the request asks for is not granted any more.
+            NotAuthorized: the privileges are no longer granted.
             LakewardenError: the refusal that the request ended with.
         """
         on = On.namespace(caller.principal, namespace)
@@ -119,7 +121,7 @@ class Repeats:
         removals: Sequence[str],
         updates: dict[str, str],
     ) -> tuple[list[str], list[str], list[str]]:
-        """What `Namespaces.update` answered; kept are the positions of removed properties."""
+        """Rebuild the answer of `Namespaces.update`; the positions of removed properties are stored."""
         self.namespace(caller, "namespace.update", namespace, kept, updates, removals)
         wanted = list(dict.fromkeys(removals))
         removed = [wanted[int(at)] for at in (kept.detail or "").split()]
@@ -128,9 +130,9 @@ class Repeats:
     def _of_table(
         self, caller: Caller, action: str, name: TableName, kept: Kept, operation: str
     ) -> TableRecord | None:
-        """The table by the location that was kept.
+        """Find the table by the stored location.
 
-        None if the request was refused, or if the table has a name by now that the caller is not to learn.
+        Returns None if the request was refused, or if the table now has a name that the caller must not see.
         """
         self._context.loader.settle(name)
         record = self._record(kept)
@@ -167,7 +169,7 @@ def _still_there(record: TableRecord | None, name: TableName) -> TableRecord:
 
 
 def raise_refusal(kept: Kept) -> None:
-    """Refuse as the first request was refused.
+    """Raise the refusal that the first request ended with.
 
     Raises:
         LakewardenError: the class and rule of that refusal.

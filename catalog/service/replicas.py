@@ -1,10 +1,10 @@
 """Finds replicas of the service whose settings are different.
 
-Replicas share a database and must have the same settings, or a request is decided by where it happens to
-arrive. Each process that serves writes digests of what it has into the database and compares them
-with those of the others. It says which setting differs, by name; values are never written.
+Replicas share a database and must have the same settings. Otherwise the decision on a request depends on the
+replica that gets it. Each process that serves writes digests of its settings into the database, and compares
+them with those of the others. It reports the names of different settings; values are never written.
 
-What belongs to a host (addresses, directories, files, caches) and credentials are not compared.
+Settings of a host (addresses, directories, files, caches) and credentials are not compared.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from catalog.db.schema import lw_replica, lw_setting
 from catalog.settings.catalog import Settings
 from policy.errors import CommitStateUnknown, StateUnavailable
 
-#: Seconds between two looks.
+#: Seconds between two comparisons.
 LOOK_S: Final = 30.0
-#: Milliseconds after which a replica that was not seen is taken for gone, and after which it is forgotten.
+#: Milliseconds after which an unseen replica is no longer compared, and after which it is deleted.
 _GONE_MS: Final = 120_000
 _FORGOTTEN_MS: Final = 24 * 3600 * 1000
 
-#: What belongs to a host or is a credential.
+#: Settings that belong to a host or are credentials.
 _OF_HOST: Final = (
     "audit.checkpoint_file",
     "audit.key_file",
@@ -50,7 +50,9 @@ _log: Final = logging.getLogger("lakewarden.replicas")
 
 
 def unsealed_default(engine: Engine) -> str:
-    """Whether unsealed metadata is allowed where neither namespace nor settings say: ``forbid`` or ``allow``.
+    """Return whether unsealed metadata is allowed by default: ``forbid`` or ``allow``.
+
+    The default applies if neither the namespace nor the settings say otherwise.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -61,11 +63,11 @@ def unsealed_default(engine: Engine) -> str:
 
 
 def digests_of(settings: Settings, unsealed: str) -> dict[str, str]:
-    """What replicas compare, by name.
+    """Compute the digests that replicas compare, by name.
 
     Args:
         settings: the settings of this process.
-        unsealed: what unsealed metadata is by default.
+        unsealed: the default for unsealed metadata.
     """
     shared: dict[str, object] = {
         name: value
@@ -77,14 +79,14 @@ def digests_of(settings: Settings, unsealed: str) -> dict[str, str]:
 
 
 class Replicas:
-    """Compares this process with the others that serve the catalog. Safe for use by many threads.
+    """Compares this process with the other replicas of the catalog; thread-safe.
 
     Args:
         engine: the catalog's database.
         catalog: the catalog's name.
-        digests: what this process has, as `digests_of` says.
+        digests: returns the digests of this process (`digests_of`).
         now_ms: the time in milliseconds.
-        seconds: a clock that only goes forward.
+        seconds: a monotonic clock.
     """
 
     def __init__(
@@ -107,13 +109,13 @@ class Replicas:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """Names of the settings in which some other replica differed at the last look."""
+        """Return the names of the settings in which another replica differed at the last comparison."""
         return self._differences
 
     def look(self) -> None:
-        """Say what this process has, and compare it with the others, if it is time to.
+        """Write the digests of this process, and compare them with the others, if it is time.
 
-        A database that does not answer is left to those who need it.
+        If the database does not answer, a warning is logged; requests report the outage.
         """
         if not self._lock.acquire(blocking=False):
             return
@@ -127,7 +129,7 @@ class Replicas:
             self._lock.release()
 
     def leave(self) -> None:
-        """Take back what this process said, when it ends."""
+        """Delete the digests of this process when it ends."""
         if self._looked_at is None:
             return
         try:

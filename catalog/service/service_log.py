@@ -1,10 +1,10 @@
-"""Formats the log of the service: one line a record, as text or JSON, on standard error.
+"""Formats the log of the service: one line per record, as text or JSON, on standard error.
 
-- A record has time (UTC), level, logger and message, and the fields that its code gives it (`fields`).
+- A record has time (UTC), level, logger and message, and its own fields (`fields`).
 - Tokens, and passwords in URLs, are masked. Control characters are escaped, so that a record is one line.
-- An exception is shown by its type and where it was raised. Its message is left out: it can repeat a secret.
-- Libraries log here from WARNING on, each record by its logger and place. Their messages are left out, since
-  asyncio and others put exceptions, paths and bodies into them. So are those of errors that nothing handles.
+- An exception is shown by its type and place. Its message is left out, because it can repeat a secret.
+- Libraries log from level WARNING on, each record by its logger and place. Their messages are left out,
+  because asyncio and others put exceptions, paths and bodies into them. The same applies to unhandled errors.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from catalog.audit.records import clean
 from catalog.settings.catalog import LogSettings
 from policy.errors import KmsUnavailable, LakewardenError, StateUnavailable, StorageUnavailable
 
-#: The message of a record that is not ours.
+#: The message that replaces those of libraries.
 _FOREIGN: Final = "a library logged this; its message is left out"
-#: Where a record carries its fields.
+#: The attribute of a record with its fields.
 _FIELDS: Final = "lakewarden_fields"
 _OURS: Final = ("lakewarden", "catalog")
 _LENGTH: Final = 4_000
@@ -36,7 +36,7 @@ _PARTS: Final[Mapping[type[LakewardenError], str]] = {
     KmsUnavailable: "KMS",
     StorageUnavailable: "storage",
 }
-#: Rules of `StateUnavailable` that speak of a single request.
+#: Rules of `StateUnavailable` that are about a single request, and not about an outage.
 _NO_OUTAGE: Final = frozenset({"idempotency-key", "idempotency-keys"})
 
 _log: Final = logging.getLogger("lakewarden.service")
@@ -45,40 +45,40 @@ Value = str | int | float | None
 
 
 def fields(**values: Value) -> dict[str, dict[str, Value]]:
-    """The fields of a record, for `extra` of a logging call; those that are None are left out."""
+    """Return the fields of a record, for `extra` of a logging call; fields that are None are left out."""
     return {_FIELDS: {name: value for name, value in values.items() if value is not None}}
 
 
 def places(error: BaseException) -> str:
-    """Where an exception was raised: file, line and function of each frame, outermost first."""
+    """Return where an exception was raised: file, line and function of each frame, outermost first."""
     frames = traceback.extract_tb(error.__traceback__, limit=-_FRAMES)
     return " > ".join(f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames)
 
 
 class JsonLines(logging.Formatter):
-    """Records as JSON objects."""
+    """Formats records as JSON objects."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One JSON object, ASCII only."""
+        """Format a record as one JSON object, ASCII only."""
         return json.dumps(_document(record), ensure_ascii=True)
 
 
 class TextLines(logging.Formatter):
-    """Records as text: time, level, logger, message, then the fields as `name=value`."""
+    """Formats records as text: time, level, logger, message, then the fields as `name=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; values with spaces or quotes are JSON strings."""
+        """Format a record as one line; values with spaces or quotes are JSON strings."""
         document = _document(record)
         head = [str(document.pop(name)) for name in ("time", "level", "logger", "message")]
         return " ".join([*head, *(f"{name}={_shown(value)}" for name, value in document.items())])
 
 
 def configure(settings: LogSettings, stream: TextIO = sys.stderr) -> None:
-    """Log everything of this process in one format; for processes that are the service.
+    """Log everything of this process in one format; for processes that run the service.
 
     Args:
         settings: format and level.
-        stream: where the lines go.
+        stream: the stream to write to.
     """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if settings.format == "json" else TextLines())
@@ -101,13 +101,13 @@ def _ignored(args: sys.UnraisableHookArgs) -> None:
 
 
 class Outages:
-    """Logs when a part that is needed does not answer, and when it answers again.
+    """Logs when a required part does not answer, and when it answers again; thread-safe.
 
-    An outage is one line when it begins and one a minute while it lasts. It ends when an operation succeeds
-    that failed for it. Safe for use by many threads.
+    An outage is one line when it begins, and one line per minute while it lasts. It ends when an operation
+    succeeds that failed because of it.
 
     Args:
-        seconds: a clock that only goes forward.
+        seconds: a monotonic clock.
     """
 
     def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
@@ -118,11 +118,11 @@ class Outages:
         self._count: dict[str, int] = {}
 
     def ended(self, route: str, error: LakewardenError | None, *, succeeded: bool) -> None:
-        """Take note of how a request ended.
+        """Process the end of a request.
 
         Args:
             route: the operation.
-            error: what it was answered with; None for another answer.
+            error: the error in its answer; None for another answer.
             succeeded: whether the answer is a success.
         """
         part = part_of(error)
@@ -153,18 +153,18 @@ class Outages:
 
 
 def part_of(error: LakewardenError | None) -> str | None:
-    """The part that does not answer, if an error says so."""
+    """Return the part that does not answer according to an error; None for other errors."""
     if error is None or error.rule in _NO_OUTAGE:
         return None
     return next((part for kind, part in _PARTS.items() if isinstance(error, kind)), None)
 
 
 class Limit:
-    """Lets a number of lines a minute pass, and counts the others. Safe for use by many threads.
+    """Limits log lines per minute, and counts the dropped ones; thread-safe.
 
     Args:
-        lines: that pass in a minute.
-        seconds: a clock that only goes forward.
+        lines: maximum number of lines in a minute.
+        seconds: a monotonic clock.
     """
 
     def __init__(self, lines: int, seconds: Callable[[], float] = time.monotonic) -> None:
@@ -176,7 +176,7 @@ class Limit:
         self._left_out = 0
 
     def admits(self) -> int | None:
-        """How many lines were left out before this one; None if this one is left out too."""
+        """Return how many lines were dropped before this one; None if this one is dropped too."""
         with self._lock:
             now = self._seconds()
             if now - self._since >= _AGAIN_S:

@@ -55,8 +55,8 @@ from catalog.writes.table_writes import TableWrites
 class Services(ServiceContext):
     """An open catalog: the service context, and the services.
 
-    Attributes are documented at their classes. `kms` is the client as it was given, `kms_calls` the one
-    through which it is called.
+    Attributes are documented at their classes. `kms` is the given client; `kms_calls` wraps it, and all calls
+    use it.
     """
 
     policy_changes: PolicyChanges
@@ -101,11 +101,11 @@ class Services(ServiceContext):
             settings: the configuration.
             kms: the key management service.
             now: the time, with a zone.
-            seconds: a clock that only goes forward, by which policies are looked at again.
+            seconds: a monotonic clock, which determines when policies are loaded again.
 
         Raises:
             StateUnavailable: the database cannot be reached or is of another schema version, or the key of
-                the audit trail is missing.
+                the audit log is missing.
             PolicyInvalid: the policies cannot be evaluated.
         """
         context = open_context(settings, kms, now, seconds)
@@ -154,7 +154,7 @@ class Services(ServiceContext):
         )
 
     def close(self) -> None:
-        """Finish what is being recorded and let go of files, threads and connections."""
+        """Finish recording, and close files, threads and connections."""
         self.reader.close()
         self.added_files.close()
         self.audit.close()
