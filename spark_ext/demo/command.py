@@ -37,5 +37,5 @@ def demo(
     if clean:
         remove(place)
     else:
-        screen.say(f"{place} is kept. To look further:")
+        screen.say(f"{place} is kept. To see the whole audit log, run:")
         screen.command(f"lakewarden --config {shlex.quote(str(place / LAKE / SETTINGS_FILE))} audit show")

@@ -19,12 +19,12 @@ _LIST = "read.allowed.data.paths"
 
 
 def plant(stage: Stage) -> None:
-    """Three ways in, each of them refused."""
+    """Add foreign files in three ways, each of which is refused."""
     stage.screen.chapter("Mallory puts another team's files into her own table")
     stage.screen.say(
-        f"Mallory has no right on {FLIGHTS}. But she can write the directory of her own table, {PICKS}: with "
-        "stock tools she writes a manifest there that names operations' files. She never has to open them: "
-        "the engine, which may read all of storage, would do that for her."
+        f"Mallory has no permission on {FLIGHTS}, but she can write the directory of her own table, {PICKS}. "
+        "With standard tools, she writes a manifest there that names operations' files. She does not open "
+        "them herself: the engine can read all of storage, and would open them for her."
     )
     foreign = stage.foreign_files(FLIGHTS, stage.flights.rows)
     commit_by_standard_client(stage, foreign)
@@ -33,8 +33,8 @@ def plant(stage: Stage) -> None:
 
 
 def commit_by_standard_client(stage: Stage, foreign: Sequence[ForeignFile]) -> None:
-    """The commit comes to the catalog."""
-    stage.screen.say("The first way: she commits the manifest with a standard client, pyiceberg.")
+    """Commit through the catalog."""
+    stage.screen.say("Attempt 1: she commits the manifest with a standard client, pyiceberg.")
     client = stage.lake.standard_client(MALLORY)
     updates = planted(client.load_table(PICKS), foreign)
     with _stock_lake(stage) as catalog:
@@ -55,30 +55,28 @@ def commit_by_standard_client(stage: Stage, foreign: Sequence[ForeignFile]) -> N
 
 
 def commit_to_pointer_store(stage: Stage, foreign: Sequence[ForeignFile]) -> None:
-    """The commit goes past the catalog, into the database that holds the tables' pointers."""
-    stage.screen.say("The second way: she commits straight to the pointer store, behind the catalog's back.")
+    """Commit without the catalog, to the database of the metadata pointers."""
+    stage.screen.say("Attempt 2: she commits directly to the pointer store, without the catalog.")
     with stock.stock_catalog(stage.lake.settings.catalog.name, stage.lake.database_url) as catalog:
         stock.commit(catalog, PICKS, planted(catalog.load_table(PICKS), foreign))
         answer = _foreign_rows(stage, stock.read(catalog.load_table(PICKS)), OWN_ROWS)
     stage.attempt(
-        "The same, committed straight to the pointer store",
+        "The same, committed directly to the pointer store",
         MALLORY,
         answer,
         lambda: _counted(stage),
         refusal="MetadataUnsealed (unsealed)",
     )
     stage.screen.say(
-        "Ann, who looks after the catalog, puts the pointer back on the metadata that was sealed last."
+        "Ann, the catalog's administrator, sets the pointer back to the metadata that was sealed last."
     )
     stage.lake.administer(ANN, f"tables/{PICKS.replace('.', '/')}/restore")
     expect(stage.count(MALLORY, PICKS) == OWN_ROWS, f"{PICKS} has its own rows again")
 
 
 def edit_in_place(stage: Stage, foreign: Sequence[ForeignFile]) -> None:
-    """Nothing is committed; the bytes of a manifest that is in use are written over."""
-    stage.screen.say(
-        "The third way: she commits nothing, and writes over the manifest that her table uses already."
-    )
+    """Overwrite the bytes of a manifest in use, without a commit."""
+    stage.screen.say("Attempt 3: she commits nothing, and overwrites a manifest that her table already uses.")
     mine = stage.lake.table(MALLORY, PICKS)
     with edited_in_place(mine, foreign):
         answer = _foreign_rows(stage, stock.read_at(mine.metadata_location), 0)
@@ -89,13 +87,13 @@ def edit_in_place(stage: Stage, foreign: Sequence[ForeignFile]) -> None:
             lambda: _counted(stage),
             refusal="MetadataTampered (seal)",
         )
-    stage.screen.say("The manifest's bytes are put back.")
+    stage.screen.say("The manifest's bytes are restored.")
     expect(stage.count(MALLORY, PICKS) == OWN_ROWS, f"{PICKS} has its own rows again")
 
 
 def widen(stage: Stage) -> None:
-    """The list of allowed locations is changed by the one whom a policy authorizes, and by nobody else."""
-    stage.screen.chapter("Who may say where a table is read from")
+    """Change the allow-list: only a user whom a policy authorizes can."""
+    stage.screen.chapter("Change the locations that a table can be read from")
     own = stage.lake.table(MALLORY, PICKS).location()
     theirs = stage.foreign_files(FLIGHTS, 0)[0].path.partition("/data/")[0]
     wider = json.dumps([own, theirs])
@@ -108,12 +106,10 @@ def widen(stage: Stage) -> None:
         stage.run(who, statement)
         return "done"
 
-    stage.screen.say(
-        f"Mallory owns {PICKS}, and adds operations' directory to the list of where it is read from."
-    )
+    stage.screen.say(f"Mallory owns {PICKS}, and adds operations' directory to its allow-list.")
     what = f"ALTER TABLE … SET {_LIST}"
     stage.attempt(what, MALLORY, answer, lambda: alter(MALLORY), refusal="NotAuthorized (policy-no-match)")
-    stage.screen.say("Sam is a steward: a policy lets him share what lies in operations' directory.")
+    stage.screen.say("Sam is a data steward: a policy permits sharing files in operations' directory.")
     stage.attempt(what, SAM, answer, lambda: alter(SAM), refusal=None)
     _commit_allowed(stage)
 
@@ -130,7 +126,7 @@ def _commit_allowed(stage: Stage) -> None:
 
 @contextmanager
 def _stock_lake(stage: Stage) -> Iterator[SqlCatalog]:
-    """A stock catalog, in a database of its own, that knows Mallory's table as it is now."""
+    """A standard catalog in a separate database, with the current state of Mallory's table."""
     file = stage.directory / "stock-catalog.db"
     file.unlink(missing_ok=True)
     with stock.stock_catalog("stock", f"sqlite:///{file}") as catalog:
@@ -144,8 +140,8 @@ def _counted(stage: Stage) -> str:
 
 
 def _foreign_rows(stage: Stage, read: stock.StockRows, own: int) -> Answer:
-    """What a stock reader got; among it everything that is not hers."""
-    expect(read.total == own + stage.flights.rows, "a stock reader returns every row of the other team")
+    """Describe the rows that a standard reader returns, with those of the other team."""
+    expect(read.total == own + stage.flights.rows, "a standard reader returns every row of the other team")
     sample = ", ".join(str(value) for value in list(read.sample.values())[:6])
-    stage.screen.say(f"A stock reader returns {read.total - own:,} rows of {FLIGHTS}; one of them: {sample}.")
+    stage.screen.say(f"A standard reader returns {read.total - own:,} rows of {FLIGHTS}, such as {sample}.")
     return Answer(f"{read.total - own:,} rows of {FLIGHTS}")

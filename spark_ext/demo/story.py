@@ -32,22 +32,22 @@ _WAREHOUSE: Final = "[warehouse]"
 
 
 def close(stage: Stage) -> None:
-    """What was tried, and what the audit log says of it."""
-    stage.screen.chapter("What was tried, and what was answered")
+    """Show all attempts with their outcomes, and the audit log."""
+    stage.screen.chapter("Attempts and outcomes")
     stage.screen.attempts(stage.ledger.attempts)
-    stage.screen.chapter("What the audit log says")
+    stage.screen.chapter("The audit log")
     trail = [each for each in stage.lake.audit() if each.principal in PEOPLE and not each.begun]
     stage.screen.audit(each for each in trail if not each.allowed or _changes(each))
     problems = verify(stage.lake.services.engine)
-    expect(not problems, "the chains of the audit trail hold")
+    expect(not problems, "the audit log verifies")
     stage.screen.say(
-        f"{len(trail)} records close requests of these people, in chains that hold. What the engine finds in "
-        "a data file is refused there, without asking the catalog, and so is not in the catalog's audit log."
+        f"The audit log verifies. It has {len(trail)} records of these users' requests. The engine refuses a "
+        "changed data file without a request to the catalog, so that the audit log has no record of it."
     )
 
 
 def _changes(record: AuditRecord) -> bool:
-    """Whether it is something that Sam or Ann was allowed to change."""
+    """Return whether it is an authorized change by Sam or Ann."""
     return record.principal in _AUTHORIZED and record.action != "table.load"
 
 
@@ -55,7 +55,7 @@ STORY: Final[Sequence[Step]] = (fill, query, on_disk, plant, widen, tamper, clos
 
 
 def tell(directory: Path, rows: int, screen: Screen) -> None:
-    """Tell the whole story.
+    """Run the whole demonstration.
 
     Args:
         directory: an empty directory, for everything that is made.
@@ -79,7 +79,7 @@ def tell(directory: Path, rows: int, screen: Screen) -> None:
         screen.say(f"The warehouse is {warehouse}; in locations it is shown as {_WAREHOUSE}.")
         screen.abbreviate(warehouse, _WAREHOUSE)
         with screen.working(
-            "Starting a catalog, and Spark with the plugin. Its jar is built first, if need be."
+            "Starting a catalog, and Spark with the plugin. The first time, the plugin is built."
         ):
             engine = open_engine(lake, directory / "spark")
         with engine as spark:

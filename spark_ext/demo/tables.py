@@ -26,12 +26,12 @@ _TAIL_NUMBER: Final = "N14228"
 
 
 def fill(stage: Stage) -> None:
-    """Operations fills a plain and an encrypted table with the same flights; marketing has three rows."""
+    """Fill a plaintext and an encrypted table of operations with the same flights, and one of marketing."""
     screen = stage.screen
     screen.chapter("Two teams fill their tables through Spark SQL")
     screen.say(
-        "Olga's team, operations, keeps all flights. The input is the views flights_2013 and airlines. "
-        "Statements are shown with who runs them."
+        "Olga's team, operations, stores all flights. The input is the views flights_2013 and airlines. "
+        "Each statement is shown with the user who runs it."
     )
     _open_input(stage)
     stage.run(OLGA, "CREATE NAMESPACE lake.operations")
@@ -53,7 +53,7 @@ def fill(stage: Stage) -> None:
 
 
 def query(stage: Stage) -> None:
-    """Both tables give the same answer."""
+    """Query both tables, with the same result."""
     stage.screen.chapter("The worst delays by carrier")
     plain, encrypted = (_worst_delays(stage, table) for table in (FLIGHTS, ENCRYPTED))
     stage.screen.rows(("airline", "flights", "mean delay on arrival, minutes"), encrypted)
@@ -63,14 +63,13 @@ def query(stage: Stage) -> None:
 
 
 def on_disk(stage: Stage) -> None:
-    """The files of the encrypted table are ciphertext."""
-    stage.screen.chapter("What lies on disk")
+    """Show that the files of the encrypted table are ciphertext."""
+    stage.screen.chapter("The files on disk")
     lines = [_on_disk(stage, table) for table in (FLIGHTS, ENCRYPTED)]
-    stage.screen.rows(("table", "files", "bytes", "they begin with", f"{_TAIL_NUMBER} stands in them"), lines)
+    stage.screen.rows(("table", "files", "bytes", "first bytes", f"contains {_TAIL_NUMBER}"), lines)
     stage.screen.say(
-        f"{_TAIL_NUMBER} is the aircraft of the year's first flight. PAR1 is how a plaintext Parquet file "
-        "begins, PARE how an encrypted one does. Neither table is compressed, so that like is compared with "
-        "like."
+        f"{_TAIL_NUMBER} is the aircraft of the first flight. Plaintext Parquet files begin with PAR1, "
+        "encrypted ones with PARE. For this comparison, neither table is compressed."
     )
     expect([line[3:] for line in lines] == [("PAR1", "yes"), ("PARE", "no")], "only one table is ciphertext")
 

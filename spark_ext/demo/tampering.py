@@ -17,12 +17,12 @@ _CHECKSUM: Final = f"SELECT bit_xor(xxhash64(*)) FROM lake.{ENCRYPTED}"
 
 
 def tamper(stage: Stage) -> None:
-    """Files are changed and a key is revoked; each is refused, and everything is put back."""
+    """Change files and revoke a key. Each is refused, and everything is restored."""
     stage.screen.chapter("Eve changes encrypted files, and Ann revokes a key")
     stage.screen.say(
-        "Eve runs the storage, and can write every directory in it. Each time, Olga computes a checksum over "
-        f"all columns of {ENCRYPTED}. The stock stack is Parquet encryption as PyArrow has it, on the same "
-        "flights."
+        "Eve operates the storage, and can write every directory. After each change, Olga computes a "
+        f"checksum over all columns of {ENCRYPTED}. The comparison is PyArrow's Parquet encryption on the "
+        "same flights."
     )
     stock = StockEncryption(stage.directory / "stock-encryption", stage.flights.flights)
     before = _checksum(stage)
@@ -32,7 +32,7 @@ def tamper(stage: Stage) -> None:
 
 
 def change_files(stage: Stage, stock: StockEncryption) -> None:
-    """A data file of the encrypted table gets other bytes, three times, always as many as it had."""
+    """Overwrite a data file of the encrypted table three times, each time with as many bytes as it had."""
     other, target = sorted(stage.data_files(ENCRYPTED), key=lambda path: path.stat().st_size)
     original, plaintext = target.read_bytes(), forged(stage.data_files(FLIGHTS)[0])
     for what, by_stock, content, refusal in (
@@ -43,13 +43,13 @@ def change_files(stage: Stage, stock: StockEncryption) -> None:
             "DecryptionRefused (file-authentic)",
         ),
         (
-            "A bit of a data file flipped",
+            "A data file with one bit flipped",
             stock.flipped(),
             flipped(original),
             "DecryptionRefused (file-authentic)",
         ),
         (
-            "A plaintext file in the place of an encrypted one",
+            "An encrypted file replaced by a plaintext file",
             stock.replaced_by_plaintext(),
             in_place_of(original, plaintext),
             "DecryptionRefused (plaintext-file)",
@@ -61,10 +61,10 @@ def change_files(stage: Stage, stock: StockEncryption) -> None:
 
 
 def revoke(stage: Stage, stock: StockEncryption) -> None:
-    """A master key is disabled."""
+    """Disable a master key."""
     stage.screen.say(
-        f"Ann disables the master key. The catalog of this demonstration keeps keys for {PEK_TTL_S} seconds, "
-        "so that it takes effect while we wait; the default is 60."
+        f"Ann disables the master key. This takes effect within {PEK_TTL_S} seconds in this demonstration, "
+        "and within 60 seconds by default."
     )
     stage.lake.administer(ANN, "master-keys/disable", {"id": MASTER_KEY})
     time.sleep(PEK_TTL_S)
