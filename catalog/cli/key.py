@@ -255,7 +255,7 @@ def _operate(
     }
     with open_state(settings) as engine, operating(engine, calling(as_user)) as begin:
         begin(f"master-key.{operation}", master_key_id)
-        return MasterKeyAnswer.of(operations[operation](master_key_id)).model_dump(mode="json")
+        return MasterKeyAnswer.model_validate(operations[operation](master_key_id)).model_dump(mode="json")
 
 
 def _rewrapped(ctx: typer.Context, master_key_id: str, as_user: str | None) -> dict[str, Any]:

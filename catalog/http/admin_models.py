@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 from uuid import UUID
@@ -11,11 +12,12 @@ from pydantic import Field, model_validator
 
 from catalog.authorization.tokens import TokenKind
 from catalog.http.base_models import Answer, OwnBody
-from policy.decision import Decision
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
 
 if TYPE_CHECKING:
+    from catalog.audit.reading import StoredRecord
+    from catalog.audit.verify import Verdict
     from catalog.authorization.tokens import IssuedToken, TokenInfo
     from catalog.maintenance.garbage import Garbage
     from catalog.policy_store.in_force import InForce
@@ -197,15 +199,6 @@ class DecisionAnswer(Answer):
     allowed: bool
     reasons: list[ReasonAnswer]
 
-    @classmethod
-    def of(cls, decision: Decision) -> DecisionAnswer:
-        """Convert a decision to an answer."""
-        reasons = [
-            ReasonAnswer(rule=each.rule, detail=each.detail, policy=each.policy, item=each.item)
-            for each in decision.reasons
-        ]
-        return cls(allowed=decision.allowed, reasons=reasons)
-
 
 class AuditEntry(Answer):
     """A record of the audit log, and its position."""
@@ -230,6 +223,18 @@ class AuditEntries(Answer):
     records: list[AuditEntry]
     next_page_token: str | None
 
+    @classmethod
+    def of(cls, found: Sequence[StoredRecord], limit: int) -> AuditEntries:
+        """A page of at most `limit` records."""
+        records = [
+            AuditEntry.model_validate(
+                asdict(each.record) | {"writer": each.writer, "sequence": each.sequence}
+            )
+            for each in found
+        ]
+        following = found[-1].position.text() if len(found) == limit else None
+        return cls(records=records, next_page_token=following)
+
 
 class AuditFault(Answer):
     """A position where verification of a chain fails."""
@@ -250,6 +255,11 @@ class AuditVerdict(Answer):
     checkpoints: int
     checkpointed_ms: int | None
     signed_from: int | None
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> AuditVerdict:
+        """Convert a verdict to an answer."""
+        return cls.model_validate(asdict(verdict) | {"intact": not verdict.problems})
 
 
 class IssueToken(OwnBody):

@@ -55,7 +55,7 @@ def check_policies(
 ) -> models.DecisionAnswer:
     """Show the decision of the policies in force on a request, and its reasons."""
     require_service(services, caller, "admin.policies.check")
-    return models.DecisionAnswer.of(services.authorizer.decide([body.to_request()]))
+    return models.DecisionAnswer.model_validate(services.authorizer.decide([body.to_request()]))
 
 
 @router.get("/audit")
@@ -74,8 +74,7 @@ def read_audit(
     found = audit_reading.read(
         services.engine, since_ms=since_ms, principal=principal, table=table, before=before, limit=limit
     )
-    following = found[-1].position.text() if len(found) == limit else None
-    return models.AuditEntries(records=[_audit_entry(each) for each in found], next_page_token=following)
+    return models.AuditEntries.of(found, limit)
 
 
 @router.get("/audit/verify")
@@ -84,20 +83,7 @@ def verify_audit(caller: CallerOf, services: ServicesOf) -> models.AuditVerdict:
     require_service(services, caller, "audit.verify")
     signer = services.audit_signer
     keys = frozenset() if signer is None else frozenset({signer.public_key})
-    verdict = audit_verify.examine(services.engine, public_keys=keys)
-    problems = [
-        models.AuditFault(writer=each.writer, sequence=each.sequence, kind=each.kind, detail=each.detail)
-        for each in verdict.problems
-    ]
-    return models.AuditVerdict(
-        intact=not problems,
-        problems=problems,
-        chains=verdict.chains,
-        records=verdict.records,
-        checkpoints=verdict.checkpoints,
-        checkpointed_ms=verdict.checkpointed_ms,
-        signed_from=verdict.signed_from,
-    )
+    return models.AuditVerdict.of(audit_verify.examine(services.engine, public_keys=keys))
 
 
 @router.post("/tokens")
@@ -136,28 +122,28 @@ def list_master_keys(caller: CallerOf, services: ServicesOf) -> MasterKeyList:
 def create_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
     """Create a master key in the local KMS."""
     require_service(services, caller, "admin.master-key.create", f"key {body.id}")
-    return MasterKeyAnswer.of(_local(services).create_master_key(body.id))
+    return MasterKeyAnswer.model_validate(_local(services).create_master_key(body.id))
 
 
 @router.post("/master-keys/disable")
 def disable_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
     """Disable a master key of the local KMS, and with it every key that it wraps."""
     require_service(services, caller, "admin.master-key.disable", f"key {body.id}")
-    return MasterKeyAnswer.of(_local(services).disable_master_key(body.id))
+    return MasterKeyAnswer.model_validate(_local(services).disable_master_key(body.id))
 
 
 @router.post("/master-keys/enable")
 def enable_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
     """Enable a disabled master key of the local KMS."""
     require_service(services, caller, "admin.master-key.enable", f"key {body.id}")
-    return MasterKeyAnswer.of(_local(services).enable_master_key(body.id))
+    return MasterKeyAnswer.model_validate(_local(services).enable_master_key(body.id))
 
 
 @router.post("/master-keys/rotate")
 def rotate_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterKeyAnswer:
     """Create a new version of a local master key; wrapped keys stay under their version."""
     require_service(services, caller, "admin.master-key.rotate", f"key {body.id}")
-    return MasterKeyAnswer.of(_local(services).rotate_master_key(body.id))
+    return MasterKeyAnswer.model_validate(_local(services).rotate_master_key(body.id))
 
 
 @router.post("/master-keys/rewrap")
@@ -180,28 +166,6 @@ def clean_up(caller: CallerOf, services: ServicesOf) -> models.CleanUpDone:
 def _policy_state(services: Services) -> models.PolicyState:
     policies = services.policies
     return models.PolicyState.of(policies.in_force(), policies.problem)
-
-
-def _audit_entry(stored: audit_reading.StoredRecord) -> models.AuditEntry:
-    record = stored.record
-    reasons = [
-        models.ReasonAnswer(rule=each.rule, detail=each.detail, policy=each.policy, item=each.item)
-        for each in record.reasons
-    ]
-    return models.AuditEntry(
-        writer=stored.writer,
-        sequence=stored.sequence,
-        at_ms=record.at_ms,
-        principal=record.principal,
-        engine=record.engine,
-        action=record.action,
-        resource=record.resource,
-        allowed=record.allowed,
-        reasons=reasons,
-        request_id=record.request_id,
-        decisions=record.decisions,
-        begun=record.begun,
-    )
 
 
 def _local(services: Services) -> LocalKms:

@@ -31,10 +31,14 @@ class OwnBody(BaseModel):
 
 
 class Answer(BaseModel):
-    """An answer; names have dashes, as in Iceberg's."""
+    """An answer; names have dashes, as in Iceberg's. An object with attributes of these names makes one."""
 
     model_config = ConfigDict(
-        frozen=True, alias_generator=_dashed, populate_by_name=True, serialize_by_alias=True
+        frozen=True,
+        alias_generator=_dashed,
+        populate_by_name=True,
+        serialize_by_alias=True,
+        from_attributes=True,
     )
 
 

@@ -75,10 +75,7 @@ class PekUsesList(Answer):
             keys=[
                 PekUses(
                     **_pek(each).model_dump(by_alias=False),
-                    needed_by=[
-                        UseAnswer(snapshot_id=use.snapshot_id, names=list(use.names))
-                        for use in uses.get(each.pek.ref, ())
-                    ],
+                    needed_by=[UseAnswer.model_validate(use) for use in uses.get(each.pek.ref, ())],
                 )
                 for each in keys
             ]
@@ -169,18 +166,7 @@ class RewrappedAnswer(Answer):
     @classmethod
     def of(cls, branches: Iterable[RewrappedBranch]) -> RewrappedAnswer:
         """Convert branches to an answer."""
-        return cls(
-            branches=[
-                BranchAnswer(
-                    branch=each.branch,
-                    snapshot_id=each.snapshot_id,
-                    manifests=each.manifests,
-                    files=each.files,
-                    lost=each.lost,
-                )
-                for each in branches
-            ]
-        )
+        return cls(branches=[BranchAnswer.model_validate(each) for each in branches])
 
 
 class MasterKeyAnswer(Answer):
@@ -189,11 +175,6 @@ class MasterKeyAnswer(Answer):
     id: str
     version: int
     enabled: bool
-
-    @classmethod
-    def of(cls, info: MasterKey) -> MasterKeyAnswer:
-        """Convert a master key to an answer."""
-        return cls(id=info.id, version=info.version, enabled=info.enabled)
 
 
 class MasterKeyList(Answer):
@@ -204,7 +185,7 @@ class MasterKeyList(Answer):
     @classmethod
     def of(cls, found: Iterable[MasterKey]) -> MasterKeyList:
         """Convert master keys to an answer."""
-        return cls(master_keys=[MasterKeyAnswer.of(each) for each in found])
+        return cls(master_keys=[MasterKeyAnswer.model_validate(each) for each in found])
 
 
 class NotRewrappedAnswer(Answer):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Final
 
 from pydantic import Field
 
 from catalog.http.base_models import Answer, OwnBody
-from catalog.policy_store.changes import Effect, Prepared
+from catalog.policy_store.changes import Prepared
 from catalog.policy_store.documents import Change, DocumentId, Edit, Kind, StoredDocument, StoredSet
 
 #: The maximum number of documents in one request.
@@ -69,15 +70,7 @@ class ChangeAnswer(Answer):
     @classmethod
     def of(cls, change: Change) -> ChangeAnswer:
         """Convert a change to an answer."""
-        return cls(
-            kind=change.id.kind,
-            name=change.id.name,
-            revision=change.revision,
-            sha256=change.sha256,
-            author=change.author,
-            request_id=change.request_id,
-            changed_at=change.changed_at,
-        )
+        return cls.model_validate(asdict(change) | {"kind": change.id.kind, "name": change.id.name})
 
 
 class ChangeList(Answer):
@@ -128,11 +121,6 @@ class EffectAnswer(Answer):
     removed: list[str]
     changed: list[str]
 
-    @classmethod
-    def of(cls, effect: Effect) -> EffectAnswer:
-        """Convert an effect to an answer."""
-        return cls(added=list(effect.added), removed=list(effect.removed), changed=list(effect.changed))
-
 
 class ChangedAnswer(Answer):
     """A change that was made, or with `dry-run` a change that is possible.
@@ -158,6 +146,6 @@ class ChangedAnswer(Answer):
             version=prepared.after.policies.version,
             encryption_version=prepared.after.encryption.version,
             changes=[ChangeAnswer.of(each.change) for each in prepared.changed],
-            effect=EffectAnswer.of(prepared.effect),
+            effect=EffectAnswer.model_validate(prepared.effect),
             lockout=prepared.lockout,
         )

@@ -48,18 +48,8 @@ class RewritesAnswer(Answer):
     @classmethod
     def of(cls, found: Rewrites) -> RewritesAnswer:
         """Convert groups to an answer."""
-        groups = [
-            GroupAnswer(
-                branch=each.branch,
-                snapshot_id=each.snapshot_id,
-                paths=list(each.paths),
-                sizes=list(each.sizes),
-                records=each.records,
-            )
-            for each in found.groups
-        ]
         return cls(
-            groups=groups,
+            groups=[GroupAnswer.model_validate(each) for each in found.groups],
             left_files=found.files,
             left_bytes=found.bytes,
             held_files=found.held_files,
