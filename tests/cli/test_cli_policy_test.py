@@ -23,7 +23,7 @@ from tests.support.host import ADMIN, Host
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "docs" / "examples" / "policy-tests"
+EXAMPLE = ROOT / "examples" / "policy-tests"
 CASES = Path("cases", "sales.policy-test.yaml")
 _CONTRACTORS = "resource: table:sales.orders\n    expect: "
 CONTRACTORS = (f"{_CONTRACTORS}deny", f"{_CONTRACTORS}allow")
