@@ -12,7 +12,7 @@ import java.nio.charset.StandardCharsets.UTF_8
 private[lakewarden] final case class Location private (canonical: String) {
 
   /** Whether it has a path: a whole bucket is no object. */
-  def namesObject: Boolean = segments.nonEmpty
+  def namesObject: Boolean = canonical.indexOf('/', canonical.indexOf("://") + 3) > 0
 
   /** Whether it is a file of this machine. */
   def isLocal: Boolean = canonical.startsWith("file:")
@@ -53,11 +53,12 @@ private[lakewarden] object Location {
   private def isPath(path: String, scheme: String, bounds: Bounds): Boolean =
     if (path.isEmpty) bounds.root
     else {
-      val names = path.split("/", -1)
+      val (names, size) = (path.split("/", -1), bytes(path))
       val finalDots = scheme != "abfss" && scheme != "wasbs"
-      names.head.isEmpty && bytes(path) - 1 <= bounds.path && !LocationName.endsBlank(path) &&
+      names.head.isEmpty && size - 1 <= bounds.path && !LocationName.isBlank(path.last) &&
       names.tail.forall { name =>
-        bytes(name) <= bounds.name && LocationName.isFit(name) && (finalDots || !LocationName.hasFinalDot(name))
+        LocationName.isFit(name) && (size <= bounds.name || bytes(name) <= bounds.name) &&
+        (finalDots || !LocationName.hasFinalDot(name))
       }
     }
 

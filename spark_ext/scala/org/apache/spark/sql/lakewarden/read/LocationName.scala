@@ -25,7 +25,6 @@ private[lakewarden] object LocationName {
   private val Separators = "/\\\\\\u2044\\u2215\\u2216\\u29f5\\u29f8\\u29f9"
   private val Absolute = Pattern.compile(s"[$Separators]")
   private val FinalDot = Pattern.compile(s"\\.(?:\\z|[$Separators])")
-  private val FinalBlank = Pattern.compile("(?U)\\s\\z")
   private val DotSegment = dotsBetween("")
   // Globbing readers expand braces, and `{x,..}` has a dot segment among its alternatives.
   private val DotAlternative = dotsBetween(",{}")
@@ -52,8 +51,8 @@ private[lakewarden] object LocationName {
   /** Whether a fit name, or a part of it before a slash, ends in a dot once it is decoded. */
   def hasFinalDot(name: String): Boolean = decoded(name).exists(FinalDot.matcher(_).find())
 
-  /** Whether readers that trim would take the path for another one. */
-  def endsBlank(path: String): Boolean = FinalBlank.matcher(path).find()
+  /** Whether readers that trim would cut the character off. */
+  def isBlank(last: Char): Boolean = Character.isWhitespace(last) || Character.isSpaceChar(last)
 
   /** Whether the text has no control, format or separator character, no surrogate and no noncharacter. */
   def isClean(text: String): Boolean =
