@@ -176,7 +176,7 @@ def _columns(draw: st.DrawFn) -> tuple[list[str], list[str | None]]:
 
 
 @settings(
-    max_examples=max(100, settings.default.max_examples),
+    max_examples=settings.default.max_examples,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

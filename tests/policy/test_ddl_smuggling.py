@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.encryption.governed import is_governed
@@ -126,7 +126,6 @@ def _disguised(draw: st.DrawFn) -> str:
 
 
 @given(_disguised(), st.sampled_from(FORMS))
-@settings(max_examples=200, deadline=None)
 def test_a_disguised_name_is_denied_or_is_another_property(name: str, form: tuple[Dialect, str]) -> None:
     dialect, text = form
     answer = the_answer(text.replace("@K", name).replace("@V", VICTIM), JUDGED_BY, dialect)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.sql_lint import Dialect
@@ -33,7 +33,6 @@ def _repeated(start: str, piece: str, times: int) -> str:
 
 
 @given(st.lists(PIECES, max_size=30).map(" ".join), st.sampled_from(DIALECTS))
-@settings(max_examples=300, deadline=None)
 def test_whatever_a_script_says_is_answered(text: str, dialect: Dialect) -> None:
     for answer in answers(text, dialect=dialect):
         assert answer.decision.reasons
@@ -42,7 +41,6 @@ def test_whatever_a_script_says_is_answered(text: str, dialect: Dialect) -> None
 
 
 @given(st.text(max_size=40), st.sampled_from(DIALECTS))
-@settings(max_examples=200, deadline=None)
 def test_nothing_but_blanks_and_comments_is_passed_over(text: str, dialect: Dialect) -> None:
     try:
         tokens = list(tokens_of(text, hive=dialect == "hive"))
@@ -57,7 +55,6 @@ def test_nothing_but_blanks_and_comments_is_passed_over(text: str, dialect: Dial
 
 
 @given(STRINGS, STRINGS)
-@settings(max_examples=100, deadline=None)
 def test_a_string_holds_whatever_is_in_it(value: str, other: str) -> None:
     sql = "SELECT a AS x FROM lake.s.t WHERE b = 'VALUE'; DROP TABLE lake.s.t -- '"
     first, second = answers(sql.replace("VALUE", value))
@@ -88,7 +85,6 @@ def test_places_are_lines_and_columns(lines: int, blanks: int, end: str, comment
         max_size=12,
     )
 )
-@settings(max_examples=100, deadline=None)
 def test_a_name_in_backticks_is_literal(name: str) -> None:
     if any(mark in name for mark in ("${", "{{", "{%", "{#")):
         assert rule(the_answer(f"DROP TABLE lake.s.`{name}`")) == "filled-in"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.encryption.encrypted_columns import (
@@ -158,7 +158,6 @@ optional = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(optional)
 def test_properties_in_force_parse_to_the_same_specification(properties):
     spec = EncryptionSpec.parse(properties, catalog_master_key_id="default")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.confusables import equal_but_foreign, skeleton_of
@@ -257,7 +257,6 @@ def test_names_of_real_systems_can_be_keys_and_columns():
     }
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.text(max_size=30), st.text(max_size=10), max_size=4))
 def test_split_loses_nothing_or_refuses(properties):
     try:
@@ -269,7 +268,6 @@ def test_split_loses_nothing_or_refuses(properties):
     assert bool(governed) == (len(rest) < len(properties))
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(sorted(SPELLINGS)), st.integers(0, 40), st.sampled_from("\u200b\u00ad\u2060 \t\x00"))
 def test_invisible_character_anywhere_in_a_name_is_refused(name, place, character):
     changed = name[:place] + character + name[place:]

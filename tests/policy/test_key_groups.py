@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policy import key_groups
@@ -204,7 +204,6 @@ RULES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(rules=RULES, clerks=st.lists(st.sampled_from(USERS), unique=True))
 def test_who_and_what_is_alike_is_answered_as_each_would_be(rules: list[Any], clerks: list[str]) -> None:
     """Against one question for each of them and each column."""

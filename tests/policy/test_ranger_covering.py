@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.privileges.requests import Resource
@@ -127,7 +127,6 @@ TABLE_RESOURCES = st.one_of(
 NAMES = ("a", "b", "ab", "ann", "bob", "abb")
 
 
-@settings(max_examples=150, deadline=None)
 @given(TABLE_RESOURCES, TABLE_RESOURCES)
 def test_what_is_covered_matches_nothing_outside_and_what_is_apart_nothing_common(
     one: Json, other: Json
@@ -157,7 +156,6 @@ PATHS = st.sampled_from(["", "/a", "/a/b", "/a*", "/*/b", "/?", "/ab"]).map(lamb
 PLACES = [f"s3://lake{path}" for path in ("", "/a", "/b", "/ab", "/a/b", "/b/b", "/a/a", "/a/b/b", "/ab/b")]
 
 
-@settings(max_examples=150, deadline=None)
 @given(PATHS, PATHS, st.booleans(), st.booleans())
 def test_covering_of_locations_is_sound(one: str, other: str, deep: bool, also: bool) -> None:
     wide, narrow = url(one, recursive=deep), url(other, recursive=also)

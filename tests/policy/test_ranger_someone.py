@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.principal import Principal
@@ -63,7 +63,6 @@ ITEMS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(NAMES, ITEMS, ITEMS), max_size=3), st.sampled_from(["ann", "spark", "sp", "ark"]))
 def test_whoever_is_granted_it_is_someone(drawn: list[tuple[str, Any, Any]], user: str) -> None:
     documents = [
