@@ -24,7 +24,7 @@ CATALOG = "lake"
 #: Seconds; in these tests plans grow old sooner than by default, so that a test can wait for it.
 PLAN_VALID_S = 1.0
 
-# The first compiler alone has room for 48 MB of code by default: some 60 tests fill it, then it compiles again.
+# The first compiler alone has room for 48 MB of code by default: some 60 tests fill it, and it starts over.
 _JAVA_OPTIONS = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m"
 )
