@@ -1,1 +1,1 @@
-"""The audit log: signed chains of records, bounded, searchable, copied and pruned."""
+"""The audit log: signed chains of records, of bounded size, with search, export and pruning."""

@@ -1,16 +1,16 @@
 """Checkpoints: signed heads of all chains, in a separate chain.
 
-- A checkpoint names each chain that went on since the checkpoint before it, with number and hash of its last
-  record; it holds the number and hash of the checkpoint before it. Any process may make the next one.
-- So each record is vouched for twice: by its own chain, and by a chain that other processes go on with.
-  Whoever takes away a chain's end or a whole chain has to make all later checkpoints anew.
-- With a key that lies outside of the database, checkpoints are signed (Ed25519, RFC 8032). Who can write the
-  database and does not have the key can then make none anew. What he can do is put back an older copy of the
-  whole database: that is what copies of checkpoints elsewhere are for (`catalog.audit.verify`).
-- Where there is a key there is always a checkpoint: the first one is made with the catalog.
-- A process that finds that the last checkpoint it saw is gone says so in the next one (`lost`).
-- When old records are pruned, the checkpoints before are, too. The one that begins anew (`start`) names all
-  chains there are, and for each the last record that was pruned.
+- A checkpoint names each chain that grew since the checkpoint before it, with number and hash of the last
+  record. It has the number and hash of the checkpoint before it. Any process can make the next one.
+- So two chains protect each record: its own, and one that other processes continue. To remove the end of a
+  chain or a whole chain, an attacker has to make all later checkpoints again.
+- With a key outside of the database, checkpoints are signed (Ed25519, RFC 8032). Users who can write the
+  database, but do not have the key, cannot make checkpoints. They can only restore an older copy of the whole
+  database. Copies of checkpoints elsewhere detect this (`catalog.audit.verify`).
+- With a key there is always a checkpoint: the first one is made with the catalog.
+- If the last checkpoint that a process saw is gone, the process says so in the next one (`lost`).
+- Pruning old records removes the earlier checkpoints. The new first checkpoint (`start`) names all chains,
+  and for each chain the last pruned record.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Head:
     Attributes:
         sequence: its number.
         hash: its hash.
-        at_ms: of the end of a chain, the latest time in it, in milliseconds since 1970 UTC; else 0.
+        at_ms: for the end of a chain, the latest time in it, in milliseconds since 1970 UTC; else 0.
     """
 
     sequence: int
@@ -60,7 +60,7 @@ class Head:
 
     @property
     def fields(self) -> list[object]:
-        """As JSON."""
+        """Return the head as JSON."""
         return [self.sequence, self.hash, self.at_ms]
 
 
@@ -69,11 +69,10 @@ class Content:
     """The content of a checkpoint.
 
     Attributes:
-        heads: by writer, the last record of each chain that went on since the checkpoint before.
+        heads: by writer, the last record of each chain that grew since the checkpoint before.
         pruned: by writer, the last record that was pruned.
-        before_ms: from when on records were kept when it was pruned, in milliseconds since 1970 UTC.
-        start: whether nothing before this checkpoint is needed: it names all chains, in as many checkpoints
-            as that takes.
+        before_ms: the pruning kept records from this time on, in milliseconds since 1970 UTC.
+        start: whether no checkpoint before this one is needed. From this one on, checkpoints name all chains.
         lost: the last checkpoint that its maker had seen, if that is gone.
     """
 
@@ -142,7 +141,7 @@ class Signer:
                 rule="audit-key",
                 hint="Restore the file of `audit.key_file`, or remove the setting.",
             ) from error
-        # A separate key, whatever else the file is used for.
+        # A separate key is derived, in case the file is used for other purposes.
         self._key = Ed25519PrivateKey.from_private_bytes(subkey(root, "audit-checkpoints").reveal())
         public = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         self.public_key: Final = public.hex()
@@ -153,8 +152,9 @@ class Signer:
 
 
 def is_signed(checkpoint: Row) -> bool:
-    """Return whether a checkpoint has a valid signature by the public key that it names; the caller decides
-    whose key that is.
+    """Return whether a checkpoint has a valid signature by the public key that it names.
+
+    The caller decides whether the key is trusted.
     """
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(str(checkpoint["public_key"])))
@@ -170,13 +170,13 @@ def checkpoint_hash(checkpoint: Row) -> str:
 
 
 class Checkpointer:
-    """Makes the next checkpoint when it is due. For one thread.
+    """Makes the next checkpoint when it is due; not thread-safe.
 
     Args:
         engine: the catalog's database, upgraded.
-        signer: signs them; without it they are not signed.
+        signer: signs checkpoints; without it they are not signed.
         now_ms: the time, in milliseconds since 1970 UTC.
-        every_s: seconds from one to the next.
+        every_s: seconds between checkpoints.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class Checkpointer:
         """Make the first checkpoint, or the next one if a chain has grown since the last one.
 
         Returns:
-            its number; or None if there was nothing to write down, or another process was faster.
+            its number; or None if nothing has changed, or another process was faster.
 
         Raises:
             StateUnavailable, CommitStateUnknown: the database does not answer.

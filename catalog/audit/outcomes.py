@@ -1,11 +1,11 @@
-"""The outcome of a request: the grants on the way, and what is recorded at its end.
+"""The outcome of a request: the grants during it, and the records at its end.
 
-- A request that only reads collects its grants. They become `allowed` records when it has succeeded, before a
-  byte is answered.
-- A request that changes something puts each grant on record as *begun* before the effect. The record that
-  closes the request says whether it succeeded.
-- So `allowed` records name only those who got something, and nothing happens or is answered without a record.
-- What is to be told of a success beside the grants (snapshot, files, rows) is noted with `note`.
+- A request that only reads collects its grants. They become `allowed` records when it has succeeded, before
+  the answer begins.
+- A request that changes something records each grant as *begun* before the effect. The record that closes the
+  request says whether it succeeded.
+- So `allowed` records name only requests that succeeded, and no effect or answer is without a record.
+- More facts of a success (snapshot, files, rows) are added with `note`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Granted:
     """The grants for one action on one resource.
 
     Attributes:
-        columns: the reasons of granted columns, of which a record leaves out what has no room.
+        columns: the reasons of granted columns; a record leaves out those for which it has no room.
         others: all other reasons.
     """
 
@@ -37,13 +37,10 @@ class Outcome:
     """The outcome of one request.
 
     Attributes:
-        route: what is called, by method and route; the resource of a request that is refused before it
-            names one.
-        changes: whether it changes something.
-        grants: what was granted so far, by action and resource; the first is what the request is about.
-        facts: what is to be told of a success.
-        refused: action and resource of a refusal that is on record.
-        screened: action and resource by which the request was let on to be read.
+        route: method and route; the resource in the record of a request that is refused before its resource
+        is known. changes: whether the request changes something. grants: the grants so far, by action and
+        resource; the first is the subject of the request. facts: notes for the record of a success. refused:
+        action and resource of a recorded refusal. screened: action and resource of the first authorization.
     """
 
     route: str
@@ -69,7 +66,7 @@ _current: Final[ContextVar[Outcome | None]] = ContextVar("lakewarden_outcome", d
 
 
 def current() -> Outcome | None:
-    """Return the current request; None outside of `following`, where nothing ends it."""
+    """Return the current request; None outside of `following`."""
     return _current.get()
 
 
@@ -87,7 +84,7 @@ def note(rule: str, detail: object) -> None:
     """Add a note for the record of a success.
 
     Args:
-        rule: what it is, such as ``snapshot``.
+        rule: kind of note, such as ``snapshot``.
         detail: its value.
     """
     outcome = _current.get()

@@ -1,15 +1,16 @@
 """Removes old audit records so that the remaining ones can still be verified.
 
-- Pruned is the beginning of each chain: the records before its first one that is to stay. Records in the
-  middle never go.
-- First a checkpoint begins anew: it names the end of each chain and the last record that goes, with its hash.
-  What stays has to follow that record. The checkpoints before it go in the same transaction.
-- Then the records go, in batches, so that nobody waits long. If that is interrupted, what was said stays
-  true; the next time finishes it.
-- Of a chain whose writer has ended and whose records all went, nothing is kept but its last hash in that
-  checkpoint.
-- Permission, the record of the pruning, and verification of the log are up to the caller: what does not
-  hold must not be signed anew.
+- Pruning removes the beginning of each chain: the records before the first one that stays. Records in the
+  middle are never removed.
+- First, a new first checkpoint is made: it names the end of each chain, and the last removed record with its
+  hash. The remaining records have to follow that record. Earlier checkpoints are removed in the same
+  transaction.
+- Then the records are removed in batches, so that other writers wait only briefly. An interrupted pruning
+  leaves a log that can be verified, and the next pruning completes it.
+- If a chain's writer has ended and all its records are removed, only its last hash in that checkpoint
+  remains.
+- Permission, the record of the pruning, and verification of the log are up to the caller: a log with problems
+  must not get a new first checkpoint.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ def prune(engine: Engine, before_ms: int, signer: Signer | None, writer: str, no
     """Remove records from before a time.
 
     Args:
-        engine: the catalog's database, upgraded, with a trail that holds.
-        before_ms: from when on records stay, in milliseconds since 1970 UTC.
+        engine: the catalog's database, upgraded, with a verified audit log.
+        before_ms: records from this time on stay, in milliseconds since 1970 UTC.
         signer: signs the checkpoint.
-        writer: who makes the checkpoint.
+        writer: the writer id of the checkpoint.
         now_ms: the time, in milliseconds since 1970 UTC.
 
     Returns:
-        how many records went.
+        the number of removed records.
 
     Raises:
         StateUnavailable, CommitStateUnknown: the database does not answer.
-        sqlalchemy.exc.IntegrityError: other processes made checkpoints at the same moment, again and again.
+        sqlalchemy.exc.IntegrityError: other processes made checkpoints first in every attempt.
     """
     pruned = _goes(engine, before_ms)
     for left in reversed(range(_ATTEMPTS)):
@@ -136,7 +137,7 @@ def _begin_anew(
 
 
 def _batches(engine: Engine, pruned: Mapping[str, Head]) -> Iterator[list[_Range]]:
-    """Return the records to remove, in batches that block nobody for long."""
+    """Yield the records to remove, in batches that block other writers only briefly."""
     batch: list[_Range] = []
     size = 0
     for each in _ranges(engine, pruned):

@@ -1,10 +1,9 @@
 """Reads and searches the audit log.
 
-- Reading is by pages, so that a long trail neither fills memory nor holds a transaction open.
-- A page follows another by time, writer and number, so that records which are written meanwhile neither
-  shift nor repeat what was read.
-- Whoever follows the trail keeps, for each chain, the number of the last record that he has. So nothing is
-  missed and nothing comes twice, whatever the clocks of the writers say.
+- Reading is by pages, so that a long log does not fill memory or hold a transaction open.
+- Pages are ordered by time, writer and number, so that new records neither shift nor repeat earlier results.
+- A reader that follows the log keeps the number of the last record of each chain. So it gets each record
+  exactly once, even if the clocks of the writers differ.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class RecordPosition(NamedTuple):
         """Parse a page token that `text` returned.
 
         Raises:
-            RequestInvalid: it is something else.
+            RequestInvalid: it is not a page token.
         """
         matched = _PLACE.fullmatch(text)
         if matched is None:
@@ -85,8 +84,8 @@ def read(
         since_ms: only records from this time on, in milliseconds since 1970 UTC.
         principal: only records of this user.
         table: only records whose resource is this dotted table name.
-        before: only records older than the one at this place.
-        limit: at most so many.
+        before: only records before this position.
+        limit: maximum number of records.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -100,7 +99,7 @@ def read(
     if table is not None:
         query = query.where(column.resource == resource_column(table))
     if before is not None:
-        # The first half is for the index.
+        # The first condition lets the database use the index.
         place = tuple_(column.at_ms, column.writer, column.sequence)
         query = query.where(column.at_ms <= before.at_ms, place < before)
     with read_transaction(engine) as connection:
@@ -142,8 +141,8 @@ def rows_up_to(engine: Engine, numbers: Mapping[str, int], since_ms: int) -> Ite
 
     Args:
         engine: the catalog's database.
-        numbers: as `ends` said it.
-        since_ms: from this time on, in milliseconds since 1970 UTC.
+        numbers: the result of `ends`.
+        since_ms: only records from this time on, in milliseconds since 1970 UTC.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -165,10 +164,10 @@ def rows_after(engine: Engine, numbers: Mapping[str, int]) -> list[Row]:
 
     Args:
         engine: the catalog's database.
-        numbers: of the last record that is known, by chain.
+        numbers: number of the last known record, by chain.
 
     Returns:
-        at most a page of them; none when there are no more.
+        at most one page of records; empty if there are no more.
 
     Raises:
         StateUnavailable: the database does not answer.

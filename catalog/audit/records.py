@@ -1,11 +1,11 @@
 """Audit records as values: bounded, masked, in canonical form, and chained.
 
-- A value that is too long is cut and says so.
-- Our bearer tokens, and passwords inside URLs, are masked wherever they stand: a confused client puts them
-  into names and locations.
+- A value that is too long is cut, and marked as cut.
+- Our bearer tokens, and passwords in URLs, are masked in all values: clients can put them into names and
+  locations by mistake.
 - Canonical form: JSON with sorted names, no spaces, ASCII only (RFC 8259).
-- A record that stands for one decision, as nearly all do, is hashed without the number 1, and one that closes
-  its request without `begun`: so the records of releases that had no such fields keep their hashes.
+- The fields `decisions` and `begun` are hashed only if they differ from 1 and false. So records of releases
+  without these fields keep their hashes.
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ class AuditRecord:
     """A decision, or the outcome of one request.
 
     Attributes:
-        principal: name of the user on whose behalf was asked.
-        engine: name of the engine that asked for the user, or None for the user's own process.
-        action: what was asked, such as ``table-load``.
-        resource: the dotted name of the table, or what else was asked for.
-        allowed: whether the user got what was asked for.
-        reasons: why, the decisive reason first.
-        request_id: what ties the records of one request together.
-        at_ms: when it was decided, in milliseconds since 1970 UTC.
-        decisions: for how many decisions the record stands; more than one for refusals that were counted.
+        principal: name of the user.
+        engine: name of the engine that acts for the user, or None for the user's own process.
+        action: the requested action, such as ``table-load``.
+        resource: the dotted name of the table, or another resource.
+        allowed: whether the request was allowed.
+        reasons: the reasons, the decisive one first.
+        request_id: the id that all records of one request share.
+        at_ms: time of the decision, in milliseconds since 1970 UTC.
+        decisions: number of decisions that the record counts; more than one for counted refusals.
         begun: whether the record was made before the effect of a granted change. It is neither a grant nor a
-            refusal; the record that closes the request says what became of it.
+            refusal; the record that closes the request has the outcome.
     """
 
     principal: str
@@ -201,7 +201,7 @@ def canonical(value: object) -> str:
 def clean(text: str, limit: int) -> str:
     """Return a text without secrets, on one line, and of at most `limit` characters."""
     masked = _USER_INFO.sub("://***@", _TOKEN.sub("lw_***", text))
-    # Escaping only lengthens a text, so nothing after the limit can come back.
+    # Escaping only lengthens a text, so characters after the limit are never needed.
     escaped = _escaped(masked[: limit + 1])
     return escaped if len(escaped) <= limit else escaped[: limit - len(_CUT)] + _CUT
 

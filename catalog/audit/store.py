@@ -1,12 +1,12 @@
-"""One writer's chain in the database, and the space of the audit log there.
+"""Writes one chain of the audit log to the database, and measures the log's space there.
 
-- A batch of records, the chain's new head and the space that they take change in one transaction.
-- A batch whose commit was in doubt is looked up before the next one is written: nothing is written twice, and
-  nothing that took effect is forgotten.
-- A chain goes on only where it ended for its writer. If the database holds another end (records were removed
-  or edited, or the database was replaced by an older copy), what is there stays as it is, and the writer
+- A batch of records, the chain's new head and the used space change in one transaction.
+- If the commit of a batch was in doubt, the writer looks it up before the next batch. So no record is written
+  twice, and no durable record is forgotten.
+- A chain continues only at the end that its writer knows. If the database has another end (records were
+  removed or edited, or the database was replaced by an older copy), its records stay as they are. The writer
   begins a new chain whose first record says so.
-- Sizes are reckoned, not measured: characters of the texts and a fixed sum a record.
+- Sizes are estimated, not measured: characters of the texts, and a fixed amount per record.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from catalog.db.schema import lw_audit, lw_audit_chain
 from policy.decision import Reason
 from policy.errors import CommitStateUnknown
 
-#: Every request waits for these statements, so they are built once.
+#: Built once, because every request waits for these statements.
 _APPEND: Final = insert(lw_audit)
 _BEGIN: Final = insert(lw_audit_chain)
 _MOVE: Final = (
@@ -77,11 +77,11 @@ class Space:
 
 
 class ChainWriter:
-    """Appends to one chain. For one thread.
+    """Appends to one chain; not thread-safe.
 
     Args:
         engine: the catalog's database, upgraded.
-        writer: the id of the chain, which was never used before.
+        writer: the id of the chain; it must be new.
     """
 
     def __init__(self, engine: Engine, writer: str) -> None:
@@ -99,7 +99,7 @@ class ChainWriter:
 
         Raises:
             StateUnavailable: the database does not answer; nothing was written.
-            CommitStateUnknown: they may or may not have been written.
+            CommitStateUnknown: it is not known whether they were written.
             sqlalchemy.exc.IntegrityError: the writer's id was used before.
         """
         end: Position | None = None
@@ -153,7 +153,7 @@ def space(engine: Engine) -> Space:
 
 
 def size_column() -> ColumnElement[int]:
-    """`size_of` in SQL."""
+    """Return `size_of` as an SQL expression."""
     texts = (
         lw_audit.c.principal,
         func.coalesce(lw_audit.c.engine, ""),
@@ -169,7 +169,7 @@ def _continue(connection: Connection, end: Position, rows: Sequence[Row]) -> Pos
     """Append to a chain if it ends at this position.
 
     Returns:
-        the new end, or None if the database holds another one; nothing was written then.
+        the new end, or None if the database has another one; then nothing was written.
     """
     chain = chained(rows, end.writer, end.sequence, end.hash)
     last = Position(end.writer, end.sequence + len(chain), str(chain[-1]["hash"]))

@@ -1,14 +1,14 @@
-"""The audit log as lines of JSON, for other systems and as evidence.
+"""Writes the audit log as lines of JSON, for other systems and as evidence.
 
-- A line of a record holds its fields under the names by which they are hashed; a line of a checkpoint, those
-  of a checkpoint. Lines are ASCII: no name can break a line or drive a terminal.
-- Files are appended to by a thread of their own, after the database has the records. Whatever happens to them
-  (a full disk, a directory that is gone, a pipe that nobody reads), the database has the record, no grant
-  waits, and what was not written is read from the database and written when it can be.
-- A file that was moved away or removed is made again, so that other programs may rotate it. A line that was
-  torn by a full disk is ended, and comes again whole.
-- A file holds what all processes wrote from the moment on when this one began; what is older is had with
-  `lakewarden audit export`.
+- A line has the fields of a record by the names that are hashed, or those of a checkpoint. Lines are ASCII,
+  so that a name cannot break a line or control a terminal.
+- A separate thread appends to files after the database has the records. If a file fails (a full disk, a
+  missing directory, a pipe without a reader), the database has the records, no grant waits, and the missing
+  lines are written later from the database.
+- A file that was moved or removed is created again, so that other programs can rotate it. A line that was cut
+  by a full disk is ended, and written again as a whole.
+- A file has the records of all processes since this process began. For older records, run `lakewarden audit
+  export`.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ def last_checkpoint_row(engine: Engine) -> dict[str, object]:
 
 
 class NewRecords:
-    """New records of all chains, from now on or from given numbers on, each once.
+    """New records of all chains, from now on or from given numbers on, each exactly once.
 
     Args:
         engine: the catalog's database.
-        numbers: of the last record that is known, by chain; by default the last one there is.
+        numbers: number of the last known record, by chain; by default the last existing one.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -157,7 +157,7 @@ class LineFile:
         """Append all lines, or raise; a failed append ends with a torn line.
 
         Raises:
-            OSError: they could not be written whole.
+            OSError: not all of them could be written.
         """
         text = "".join(f"{line}\n" for line in lines)
         descriptor = self._open()
@@ -213,7 +213,7 @@ class Exports:
             self._thread.start()
 
     def close(self) -> None:
-        """Write what is left, then stop."""
+        """Write the remaining lines, then stop."""
         self._ended.set()
         if self._files:
             self._thread.join(_CLOSING_S)

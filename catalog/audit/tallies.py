@@ -1,17 +1,17 @@
-"""Counts refusals, so that a flood can neither fill the audit log nor stop grants.
+"""Counts refusals, so that a flood of them can neither fill the audit log nor delay grants.
 
-- The first refusals of a user within a window are on record before they are answered, each with its own
-  record: up to `DISTINCT` that differ in engine, action, resource or reasons.
-- One that repeats another is counted. So is what comes after `DISTINCT` different ones, by action and rule:
-  the first of each such kind is on record and says that counting begins; `KINDS` kinds at most, and what
-  comes after them is one more kind.
-- A refusal that is counted is answered when the record that it is counted under is durable.
-- When the window ends, each count becomes one record, which says how many decisions it stands for. So a user
-  costs at most ``2 * (DISTINCT + KINDS + 1)`` records a window and process, and no other user loses by it.
-- Two things are counted for everybody together, by action and rule, in one record a window: refusals while
+- The first refusals of a user in a window are recorded before they are answered, each with its own record: up
+  to `DISTINCT` that differ in engine, action, resource or reasons.
+- A refusal that repeats another is counted. Beyond `DISTINCT` different ones, refusals are counted by action
+  and rule (a kind). The first of each kind is recorded, and says that counting begins. There are at most
+  `KINDS` kinds; all others share one more kind.
+- A counted refusal is answered when the record that it is counted under is durable.
+- When the window ends, each count becomes one record with its number of decisions. So a user causes at most
+  ``2 * (DISTINCT + KINDS + 1)`` records per window and process, and does not affect other users.
+- Some refusals of all users are counted together, by action and rule, in one record per window: those while
   the space for refusals is used up, and those of users beyond `USERS` in one window.
-- Memory is bounded: beyond `ENTRIES` open counts, a user has one of his own, and the kinds.
-- Of a process that is killed, the counts of its open windows are lost, never a record.
+- Memory is bounded: beyond `ENTRIES` open counts, a user has one refusal of their own, and the kinds.
+- If a process is killed, the counts of its open windows are lost, but no record.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ _SAMPLE_LENGTH: Final = 120
 
 #: Action and rule.
 _Kind: TypeAlias = tuple[str, str]
-#: Or the digest of what equal refusals have in common.
+#: A kind, or the digest of the fields in which equal refusals agree.
 _Key: TypeAlias = str | _Kind
 
 
 @dataclass(slots=True)
 class Count:
-    """The refusals after one that is recorded, or is about to be.
+    """The refusals after one that is recorded or being recorded.
 
     Attributes:
-        first: the refusal, as it goes on record.
+        first: the recorded refusal.
         on_record: done when it is durable; failed when it is not.
     """
 
@@ -87,7 +87,7 @@ class Count:
 
 
 class Admitted(NamedTuple):
-    """Where a refusal is counted; `leads`: it is recorded, and the count depends on it."""
+    """The count of a refusal; `leads` says that this refusal is recorded, and the count depends on it."""
 
     tally: Count
     leads: bool
@@ -141,7 +141,7 @@ class _Crowd:
 
 
 class Tallies:
-    """The open windows. Safe for use by many threads.
+    """The open windows; thread-safe.
 
     Args:
         window_s: how long refusals are counted before the counts are written, in seconds.
@@ -161,7 +161,7 @@ class Tallies:
         """Find where a refusal is counted, and count it unless it is the first one there.
 
         Returns:
-            None if it is counted for everybody together, or will not be counted any more: see `is_closed`.
+            None if it is counted for all users together, or counting has ended: see `is_closed`.
         """
         with self._lock:
             if self._closed:
@@ -227,7 +227,7 @@ class Tallies:
             if done.cancelled() or done.exception() is not None:
                 self._forget(counts, key)
             else:
-                # The state of a window is small, however large the record is.
+                # The state of a window is small, even if the record is large.
                 count.first = decisive_only(count.first)
 
         count.on_record.add_done_callback(settled)

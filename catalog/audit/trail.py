@@ -1,20 +1,21 @@
 """Appends to the audit log: decisions, users, and reasons.
 
-- `append` returns only when its records are durable; what `submit` answers, too. Without a record there is no
-  grant.
-- Refusals that repeat each other, or are many, are counted, and the counts are written later
-  (`catalog.audit.tallies`). They have a share of the space alone; once it is used up, they are only counted.
-- One thread writes; it takes whatever waits into one transaction, so that concurrent requests share a flush
-  to disk. Queue and waits are bounded.
-- If the database fails, every append that waits fails, and the chain goes on from the last durable record
+- `append` returns only when its records are durable; so does the function that `submit` returns. Without a
+  record there is no grant.
+- Repeated or frequent refusals are counted, and the counts are written later (`catalog.audit.tallies`).
+  Refusals have a limited share of the space. Once it is used up, they are only counted.
+- One thread writes. It takes all waiting records into one transaction, so that concurrent requests share a
+  flush to disk. Queue and waits are bounded.
+- If the database fails, every waiting append fails, and the chain continues after the last durable record
   (`catalog.audit.store`).
-- Each process is a writer with an id and a hash chain of its own: sequence numbers 1, 2, 3, …; `hash` is the
-  SHA-256 of a canonical JSON of all other fields of the record, the previous record's hash among them. The
-  first record's previous hash is 64 zeros (`GENESIS`).
-- The chain shows what was edited, deleted from the middle or reordered. That a chain's last records or a
-  whole chain are missing, or were computed again, is shown by checkpoints (`catalog.audit.checkpoints`).
-- Values are bounded, tokens and passwords in them are masked, and control characters, line breaks among them,
-  are stored as JSON escapes, so that a record is one line wherever it is shown.
+- Each process is a writer with its own id and hash chain: sequence numbers 1, 2, 3, …; `hash` is the SHA-256
+  of a canonical JSON of all other fields of the record, including the previous record's hash. The first
+  record's previous hash is 64 zeros (`GENESIS`).
+- The chain shows whether records were edited, reordered, or deleted from the middle. Checkpoints
+  (`catalog.audit.checkpoints`) show whether the end of a chain or a whole chain is missing or was computed
+  again.
+- Values are bounded, and tokens and passwords in them are masked. Control characters, including line breaks,
+  are stored as JSON escapes, so that a record is always one line.
 """
 
 from __future__ import annotations
@@ -63,22 +64,20 @@ _log: Final = logging.getLogger("lakewarden.audit")
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """One append: its records are written together or not at all."""
+    """One append; its records are written all or none."""
 
     rows: tuple[Row, ...]
     done: Future[None]
 
 
 class AuditTrail:
-    """Appends the decisions of this process to the audit log. Safe for use by many threads.
+    """Appends the decisions of this process to the audit log; thread-safe.
 
     Args:
-        engine: the catalog's database, upgraded.
-        writer_id: the id of this writer, a UUID; a new one by default. An id is never used a second time.
-        checkpointer: writes down the heads of all chains from time to time; without it, this process leaves
-            that to others.
-        refusal_bytes: what refusals of all processes together may take of the database, in bytes; those that
-            come when it is used up are only counted.
+        engine: the catalog's database, upgraded. writer_id: the id of this writer, a UUID; a new one by
+        default. An id is used only once. checkpointer: makes checkpoints from time to time; without it, this
+        process makes none. refusal_bytes: maximum space for refusals of all processes in the database, in
+        bytes; beyond it, refusals are only counted.
     """
 
     def __init__(
@@ -118,20 +117,19 @@ class AuditTrail:
     def submit(self, records: Iterable[AuditRecord]) -> Callable[[], None]:
         """Begin to write records, all or none.
 
-        A refusal alone may be counted instead, on top of one that is durable; see `catalog.audit.tallies`.
-        That is waited for here.
+        A single refusal can be counted instead, under a durable record; see `catalog.audit.tallies`. Then
+        this function waits for that record.
 
-        Must not be called inside a `catalog.db.engine.write` block: the two would wait for each other.
+        Must not be called inside a `catalog.db.engine.write` block: that would deadlock.
 
         Returns:
-            what waits until the records are durable, and raises if they are not. What they allow must not
-            happen before it has returned.
+            a function that waits until the records are durable, and raises if they are not. An effect that
+            they allow must not happen before it has returned.
 
         Raises:
-            StateUnavailable: the records are not known to be durable after ten seconds at the most; what they
-                would have allowed must not happen.
-            ValueError: there are no records.
-            RuntimeError: called inside a write transaction.
+            StateUnavailable: after at most ten seconds, the records are not known to be durable; an effect
+            that they would allow must not happen. ValueError: there are no records. RuntimeError: called
+            inside a write transaction.
         """
         rows = tuple(to_columns(record) for record in records)
         if not rows:
@@ -173,7 +171,7 @@ class AuditTrail:
         return wait
 
     def close(self) -> None:
-        """Write what is queued and counted, then stop. Later appends are refused."""
+        """Write queued and counted records, then stop. Later appends are refused."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -246,7 +244,7 @@ class AuditTrail:
             self._checkpointer.written(len(rows))
 
     def _look(self, *, closing: bool) -> None:
-        """Do the work that is due besides appends. Nobody waits for it, and what fails is tried again."""
+        """Do due work besides appends. No request waits for it, and failed work is retried."""
         try:
             self._write_counts(closing=closing)
             self._measure_space()
@@ -255,14 +253,14 @@ class AuditTrail:
             if closing:
                 self._chain.close()
         except (LakewardenError, SQLAlchemyError) as error:
-            # The message of a foreign error can contain what was to be written.
+            # The message of another library's error can contain the record.
             _log.warning("maintenance of the audit log failed: %s", type(error).__name__)
         if closing and self._counted:
             left = sum(int(str(row["decisions"])) for row in self._counted)
             _log.error("%d counted refusals could not be recorded", left)
 
     def _write_counts(self, *, closing: bool) -> None:
-        """Write the counts of windows that are over, in batches, so that grants come in between.
+        """Write the counts of windows that are over, in batches, so that grants are written in between.
 
         Until all are written, no other window ends.
         """
@@ -302,7 +300,7 @@ class AuditTrail:
 
 
 def _nothing_to_wait_for() -> None:
-    """For records that are durable already."""
+    """Do nothing: the records are durable already."""
 
 
 def _wait_for(done: Future[None], seconds: float) -> None:

@@ -1,16 +1,16 @@
 """Verifies the audit log: chains, checkpoints, and copies elsewhere.
 
-- Checking trusts no stored hash: each is computed again.
-- Each chain has to be whole from its first record, or from the last one that was pruned, to its end.
-- Each checkpoint has to follow the one before it. Each record that one names has to be there with that hash,
+- Stored hashes are not trusted: each is computed again.
+- Each chain has to be complete from its first record, or from the last pruned one, to its end.
+- Each checkpoint has to follow the one before it. Each record that it names has to exist with that hash,
   unless a later checkpoint says that it was pruned.
 - With public keys: each checkpoint from the first signed one on has to be signed with one of them, and the
   last one has to be signed.
-- Evidence is what lies elsewhere: lines of checkpoints or of records that were written to files. Each record
-  and checkpoint that it names has to be there too. Without it, an older copy of the whole database cannot be
-  told from the newest state.
-- Records that came after the last checkpoint are held by their own chain alone.
-- What is checked while the catalog runs is the state at the beginning, and whatever came since.
+- Evidence is a copy outside of the database: lines of checkpoints or records in files. Each record and
+  checkpoint in it has to exist too. Without evidence, an older copy of the whole database cannot be
+  distinguished from the newest state.
+- Only their own chain protects records after the last checkpoint.
+- While the catalog runs, the state at the beginning is verified, and records that are added meanwhile.
 """
 
 from __future__ import annotations
@@ -46,14 +46,12 @@ class AuditProblem:
     """A record or checkpoint that fails verification.
 
     Attributes:
-        writer: whose chain; empty for a checkpoint.
-        sequence: number of the first record, or of the checkpoint, that does not fit.
-        kind: `edited`: the record is not what its hash says; `missing`: records before it are gone;
-            `unlinked`: the record itself is whole, but it does not follow the record before it;
-            `truncated`: a record that is known to have been there is gone or another one, or the whole chain
-            is; `checkpoint`: a checkpoint is edited, missing, not signed, or says that one was lost;
-            `rollback`: the checkpoints are older than what was copied elsewhere.
-        detail: one sentence for people.
+        writer: writer of the chain; empty for a checkpoint. sequence: number of the first wrong record, or of
+        the checkpoint. kind: `edited`: the record does not match its hash; `missing`: records before it are
+        gone; `unlinked`: the record matches its hash, but does not follow the record before it; `truncated`:
+        a known record, or the whole chain, is gone or different; `checkpoint`: a checkpoint is edited,
+        missing, not signed, or says that one was lost; `rollback`: the checkpoints are older than the
+        evidence. detail: one sentence for people.
     """
 
     writer: str
@@ -67,8 +65,8 @@ class Known:
     """A record that a checkpoint or a copy names.
 
     Attributes:
-        writer: whose chain.
-        head: number and hash, and a time: no record of the chain up to this one is later.
+        writer: writer of the chain.
+        head: number and hash, and the latest time of the chain's records up to this one.
     """
 
     writer: str
@@ -88,14 +86,14 @@ class Verdict:
     """What was verified, and the problems.
 
     Attributes:
-        problems: empty if the trail holds; not more than `MAX_PROBLEMS`.
+        problems: empty if verification succeeded; at most `MAX_PROBLEMS`.
         chains: chains that have records.
         records: records that were checked.
         checkpoints: checkpoints that were checked.
         signed_from: number of the first signed checkpoint, or None.
-        checkpointed_ms: time of the last checkpoint, or None: what is younger is held by its chain alone.
-        evidence: lines elsewhere that were compared.
-        unreadable: lines elsewhere that are neither checkpoint nor record, such as one that was torn.
+        checkpointed_ms: time of the last checkpoint, or None; only their own chain protects later records.
+        evidence: lines of evidence that were compared.
+        unreadable: lines of evidence that are neither checkpoint nor record, such as an incomplete line.
     """
 
     problems: list[AuditProblem] = field(default_factory=list)
@@ -128,7 +126,7 @@ class _Pruned:
         """Return whether a missing record was pruned."""
         last = self.heads.get(known.writer)
         if last is None:
-            # Nothing is kept of an ended chain that was pruned whole.
+            # An ended chain that was pruned completely leaves no rows.
             return known.writer not in chains and known.head.at_ms < self.before_ms
         end = (known.head.sequence, known.head.hash)
         return known.head.sequence < last.sequence or end == (last.sequence, last.hash)
@@ -149,10 +147,8 @@ def examine(
     """Verify the audit log.
 
     Args:
-        engine: the catalog's database.
-        public_keys: of those who may sign checkpoints, in hexadecimal digits; without any, nothing is said of
-            signatures.
-        evidence: lines that were copied elsewhere.
+        engine: the catalog's database. public_keys: trusted keys for checkpoints, in hexadecimal digits;
+        without any, signatures are not verified. evidence: lines of copies elsewhere.
 
     Raises:
         StateUnavailable: the database does not answer.
