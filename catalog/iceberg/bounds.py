@@ -1,10 +1,10 @@
-"""Column bounds in a form that compares many of them with a value at once.
+"""Column bounds in a form that can be compared with a value for many files at once.
 
-Bounds stand in manifests in single-value form (Iceberg table specification, "Appendix D"). Numbers become
-NumPy arrays. Text and bytes are compared byte by byte, which for UTF-8 is the order of code points.
-Decimals become bytes of one width, the sign bit turned round, which sort as the numbers do.
+Manifests contain bounds in single-value form (Iceberg table specification, "Appendix D"). Numbers become
+NumPy arrays. Text and bytes are compared byte by byte, which for UTF-8 is the order of code points. Decimals
+become bytes of one width with the sign bit inverted, which sort like the numbers.
 
-A bound that is not of its type (a wrong length) counts as missing: it then spares no file from being read.
+A bound that does not have its type (a wrong length) counts as missing, so its file is not skipped.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def bounds_of(kind: IcebergType, raw: pa.Array) -> Bounds | None:
 
     Args:
         kind: the column's type.
-        raw: bounds in single-value form, null where there is none.
+        raw: bounds in single-value form, null for a missing bound.
     """
     if isinstance(kind, DecimalType):
         return _decimal_bounds(raw, kind.scale)

@@ -1,8 +1,8 @@
 """Converts days and microseconds since 1970 to ISO 8601 dates and times, in integer arithmetic.
 
-Python's `datetime` ends at the years 1 and 9999, Iceberg's dates and timestamps do not. A usual "open end",
-`9999-12-31 23:59:59`, lies in the year 10000 where a session's time zone is west of UTC. Years outside 0 to
-9999 are written as Java writes them, with a sign: `+10000-01-01`, `-0044-03-15`.
+Python's `datetime` is limited to the years 1 to 9999; Iceberg's dates and timestamps are not. A common "open
+end", `9999-12-31 23:59:59`, is in the year 10000 if a session's time zone is west of UTC. Years outside 0 to
+9999 are written as in Java, with a sign: `+10000-01-01`, `-0044-03-15`.
 
 Source: Iceberg table specification, "Primitive Types" (proleptic Gregorian calendar) and "JSON single-value
 serialization"; ISO 8601, "expanded representation".
@@ -30,14 +30,14 @@ def year_and_month(days: int) -> tuple[int, int]:
 
 
 def date_text(days: int) -> str:
-    """A number of days since 1970-01-01 as a date."""
+    """Format a number of days since 1970-01-01 as a date."""
     year, month, day = _civil(days)
     sign = "-" if year < 0 else "+" if year > 9999 else ""
     return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
 
 
 def time_text(micros: int) -> str:
-    """A number of microseconds since 1970-01-01T00:00:00 as a date and time without a zone."""
+    """Format a number of microseconds since 1970-01-01T00:00:00 as a date and time without a zone."""
     days, rest = divmod(micros, MICROS_PER_DAY)
     seconds, fraction = divmod(rest, MICROS_PER_SECOND)
     clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
@@ -45,7 +45,7 @@ def time_text(micros: int) -> str:
 
 
 def parse_date(text: str) -> int:
-    """The days since 1970-01-01 of a date.
+    """Parse a date into the number of days since 1970-01-01.
 
     Raises:
         ValueError: it is not a date.
@@ -61,10 +61,10 @@ def parse_date(text: str) -> int:
 
 
 def parse_time(text: str) -> int:
-    """The microseconds since 1970-01-01T00:00:00 of a date and time without a zone.
+    """Parse a date and time without a zone into microseconds since 1970-01-01T00:00:00.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: it is not a date and time.
     """
     date, separator, clock = text.partition("T")
     found = _TIME.fullmatch(clock)

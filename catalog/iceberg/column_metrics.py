@@ -1,12 +1,11 @@
-"""Decides by column statistics which files of a manifest can have rows that match a filter, all files at
-once.
+"""Finds the files of a manifest that can match a filter, by column statistics, for all files at once.
 
-The rules, and the answers, are those of pyiceberg's inclusive metrics evaluator:
+The rules and results are those of pyiceberg's inclusive metrics evaluator:
 
-- A file is skipped only if its statistics prove that no row can match. What is missing proves nothing.
+- A file is skipped only if its statistics prove that no row can match. Missing statistics prove nothing.
 - A bound that is NaN proves nothing.
-- A column of nulls alone, or of NaN alone, matches no comparison.
-- Bounds may be cut short, so they never prove that a value is in the file.
+- A column with only nulls, or only NaN, matches no comparison.
+- Bounds can be truncated, so they never prove that a value is in the file.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _MAX_LITERALS: Final = 200
 
 
 def may_match(expression: BooleanExpression, statistics: Mapping[int, FieldStatistics], rows: int) -> Mask:
-    """Return where rows of a file can match a bound expression without negations.
+    """Return which files can have rows that match a bound expression without negations.
 
     Args:
         expression: the filter, bound to the table's schema.
-        statistics: by column id; columns that are not in it count as having none.
-        rows: how many files there are.
+        statistics: by column id; missing columns have no statistics.
+        rows: number of files.
     """
     return visit(expression, _Evaluator(statistics, rows))
 

@@ -1,7 +1,7 @@
-"""Checks that the column types of a filter can hold its values.
+"""Checks that the columns of a filter can store its values exactly.
 
-pyiceberg rounds it: `id > 1.5` would be `id > 2` where ids are whole numbers, and leave rows out. Columns of
-floating-point numbers are compared with the nearest number that there is.
+pyiceberg rounds values: for an integer column, `id > 1.5` would become `id > 2` and omit rows. Floating-point
+columns are compared with the nearest representable number.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def require_exact(
     """Check the values in a filter against the types of their columns.
 
     Args:
-        expression: as it was asked, bound to no schema.
+        expression: the filter, not bound to a schema.
         schema: the columns.
-        case_sensitive: whether names are.
+        case_sensitive: whether column names are case-sensitive.
         table: its dotted name, for errors.
 
     Raises:
-        RequestInvalid: a value that the type of its column does not have.
-        ValueError: a column that is not there.
+        RequestInvalid: the type of a column cannot store its value.
+        ValueError: a column does not exist.
     """
     for name, literal in _compared(expression):
         column = schema.find_field(name, case_sensitive)
@@ -72,7 +72,7 @@ def _compared(expression: BooleanExpression) -> Iterator[tuple[str, values.Liter
 
 
 def _holds(kind: IcebergType, literal: values.Literal[Any]) -> bool:
-    """Return whether a type can hold the value where binding would round it; otherwise binding decides."""
+    """Return whether a type can store the value, if binding would round it; otherwise binding decides."""
     if isinstance(kind, DateType):
         given = literal.value
         return not (

@@ -1,7 +1,7 @@
 """Checks that Iceberg engines can open a schema, partition spec or sort order.
 
-pyiceberg's models take more than other readers do: a transform without a meaning, a field id used twice, or
-a partition field with the name of another column makes metadata that Iceberg Java does not open.
+pyiceberg's models accept more than other readers do. Iceberg Java does not open metadata with an unknown
+transform, a field id used twice, or a partition field with the name of another column.
 
 Source: Iceberg table specification, "Schemas", "Default values", "Partitioning" and "Sorting"; Apache
 Iceberg's `PartitionSpec.Builder` and `BaseUpdatePartitionSpec`.
@@ -101,8 +101,8 @@ def check_spec(spec: PartitionSpec, schema: Schema, table: str) -> None:
     """Check a table's new partition spec.
 
     Raises:
-        RequestInvalid: a transform that does not exist or that its source's type does not have, a source that
-            is missing or lies in a list or map, or a field id or name used twice.
+        RequestInvalid: a transform that does not exist or that its source's type does not support, a source
+        that is missing or inside of a list or map, or a field id or name used twice.
     """
     twice = [
         *_repeated(field.field_id for field in spec.fields),
@@ -126,7 +126,7 @@ def check_names(spec: PartitionSpec, schema: Schema, table: str) -> None:
     """Check that no partition field has the name of a column other than its source.
 
     Raises:
-        RequestInvalid: one has.
+        RequestInvalid: a field has such a name.
     """
     columns, present = schema._name_to_id, schema._lazy_id_to_field
     for field in spec.fields:
@@ -143,11 +143,11 @@ def check_names(spec: PartitionSpec, schema: Schema, table: str) -> None:
 def check_redundancy(added: Sequence[PartitionField], table: str) -> None:
     """Check that no partition field contains another one of the same column, such as years and months.
 
-    As in Iceberg Java, this is asked of the fields that are added at once: a table that was partitioned by
-    months can be partitioned by days as well, later.
+    As in Iceberg Java, only fields that are added together are checked: a table that is partitioned by months
+    can also be partitioned by days later.
 
     Raises:
-        RequestInvalid: two of them are made from one column, where one says all that the other says.
+        RequestInvalid: two fields have the same source column, and one contains the other.
     """
     seen: dict[Hashable, PartitionField] = {}
     for field in added:
@@ -170,8 +170,8 @@ def check_order(order: SortOrder, schema: Schema, table: str) -> None:
     """Check a table's new sort order.
 
     Raises:
-        RequestInvalid: a transform that does not exist or that its source's type does not have, or a source
-            that is missing.
+        RequestInvalid: a transform that does not exist or that its source's type does not support, or a
+        source that is missing.
     """
     for field in order.fields:
         _check_source(field.transform, field.source_id, schema, "sort", table)
@@ -226,7 +226,7 @@ def _in_structs(schema: Schema, field_id: int) -> bool:
 
 
 def _fields(kind: IcebergType) -> Iterator[NestedField]:
-    """Return every field in a type, on every level."""
+    """Yield every field in a type, at every level."""
     match kind:
         case StructType(fields=fields):
             inner: Iterable[NestedField] = fields

@@ -1,8 +1,8 @@
 """Parses and writes metadata.json as pyiceberg's model.
 
-Storage is not trusted, so a metadata file is read once, bounded, and parsed strictly from those bytes; what
-pyiceberg's model refuses is refused with one typed error. A file is gzip by its name, as for Iceberg's own
-readers; it is sealed as the bytes that are stored, and bounded by those that it unpacks to.
+Storage is not trusted, so a metadata file is read once, with a size limit, and parsed strictly from those
+bytes. Errors of pyiceberg's model become one typed error. The name says whether a file is gzip, as for
+Iceberg's own readers. Seals cover the stored bytes; the size limit applies to the decompressed bytes.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def parse_metadata(data: bytes, *, path: str, table: str, max_bytes: int = MAX_B
     """Parse the bytes of a metadata.json.
 
     Args:
-        data: as it is stored.
-        path: where it is stored; a name that ends as Iceberg's gzip files do says that it is one.
+        data: the stored bytes.
+        path: its location; the name says whether it is gzip, as in Iceberg.
         table: dotted name, for errors.
-        max_bytes: most bytes that it may unpack to.
+        max_bytes: maximum decompressed size in bytes.
 
     Raises:
         MetadataInvalid: not JSON, ambiguous JSON, or not Iceberg table metadata.
@@ -132,7 +132,7 @@ def _parse(data: bytes, path: str, table: str) -> TableMetadata:
         ) from error
 
 
-#: Small files are parsed once: equal bytes are equal metadata, and nobody changes it in place.
+#: Small files are parsed once: equal bytes are equal metadata, and it is never changed in place.
 _parse_once: Final = lru_cache(maxsize=128)(_parse)
 
 
@@ -145,13 +145,13 @@ def stored_metadata(metadata: TableMetadata, path: str, *, table: str, max_bytes
     """Return the bytes of a metadata.json as stored, which `parse_metadata` reads back.
 
     Args:
-        metadata: what is stored.
-        path: where; see `new_metadata_location`.
+        metadata: the metadata to store.
+        path: its location; see `new_metadata_location`.
         table: dotted name, for errors.
-        max_bytes: most bytes that are read, unpacked.
+        max_bytes: maximum decompressed size in bytes.
 
     Raises:
-        RequestInvalid: it would not be read back.
+        RequestInvalid: `parse_metadata` could not read it.
     """
     plain = dump_metadata(metadata)
     is_gzip = path.endswith(_GZIP_SUFFIXES)

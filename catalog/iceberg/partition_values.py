@@ -1,7 +1,8 @@
 """Converts partition values between Iceberg's JSON single-value form and the form in manifests.
 
-- Dates, times and timestamps are numbers; decimals have the scale of their type, whatever was written.
-- A value that is not of its type, or does not fit it, is refused: a reader would prune by another value.
+- Dates, times and timestamps are numbers; decimals are rescaled to their type.
+- A value that does not have its type, or is out of its range, is refused: a reader would prune by another
+  value.
 
 Source: Iceberg table specification, "Appendix D: Single-value serialization".
 """
@@ -44,7 +45,7 @@ from catalog.iceberg.single_values import value_from_json, value_to_json
 from policy.errors import MetadataInvalid
 
 _BITS: Final = {IntegerType: 32, LongType: 64}
-#: Types that engines read as 32 bits; they fail on a value stored in more.
+#: Types that engines read as 32 bits; they fail on larger values.
 _NARROW: Final = (IntegerType, DateType, FloatType)
 _NARROW_BITS: Final = 32
 #: Python's default context would round values to 28 digits.
@@ -76,7 +77,7 @@ def stored_value(kind: PrimitiveType, value: object) -> object:
         value: the value in JSON form; None for null.
 
     Raises:
-        ValueError: the value is not of that type, or does not fit it.
+        ValueError: the value does not have that type, or is out of its range.
     """
     if value is None:
         return None
@@ -123,8 +124,8 @@ class ShownPartitions:
 
     Args:
         specs: the table's partition specs by id.
-        schema: the schema that is read with; partition values are of its types.
-        field_ids: the fields of it that the scan may read.
+        schema: the schema of the scan; partition values have its types.
+        field_ids: the fields that the scan can read.
     """
 
     def __init__(self, specs: Mapping[int, PartitionSpec], schema: Schema, field_ids: frozenset[int]) -> None:
@@ -140,7 +141,7 @@ class ShownPartitions:
             listed: the manifest.
 
         Raises:
-            MetadataInvalid: the values are not those of the manifest's spec.
+            MetadataInvalid: the values do not match the manifest's spec.
         """
         fields = self._fields(listed)
         if len(partitions):
@@ -205,13 +206,13 @@ def _texts(fields: Sequence[NestedField], rows: Iterable[tuple[Any, ...]]) -> li
 
 
 def _json(kind: IcebergType, value: object) -> Any:
-    """A partition value in Iceberg's single-value form ("Appendix D, JSON single-value serialization")."""
+    """Encode a partition value in single-value form ("Appendix D, JSON single-value serialization")."""
     if value is None:
         return None
     if type(value) is not _HELD_AS.get(type(kind), int):
         raise TypeError("a partition value is not of its field's type")
     if isinstance(value, float) and not math.isfinite(value):
-        # JSON has no such numbers; Iceberg's own writers use a text.
+        # JSON cannot represent these numbers; Iceberg's own writers use a string.
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     held = UUID(bytes=cast(bytes, value)) if isinstance(kind, UUIDType) else value
     return value_to_json(cast(PrimitiveType, kind), held)

@@ -1,4 +1,4 @@
-"""Partition values in Iceberg's JSON single-value form, for every value of a column type.
+"""Converts partition values to and from Iceberg's JSON single-value form, for all values of a column type.
 
 Source: Iceberg table specification, "Appendix D: JSON single-value serialization".
 """
@@ -21,7 +21,7 @@ def value_to_json(kind: PrimitiveType, value: Any) -> Any:
     """Convert a value to JSON; dates and timestamps are integers since 1970.
 
     Raises:
-        ValueError, TypeError: it is not of its type.
+        ValueError, TypeError: it does not have its type.
     """
     if isinstance(value, int) and isinstance(kind, DateType):
         return date_text(value)
@@ -36,7 +36,7 @@ def value_from_json(kind: PrimitiveType, value: Any) -> Any:
     """Parse a value from JSON; dates and timestamps with a signed year give integers since 1970.
 
     Raises:
-        ValueError: it is not of its type; and what `pyiceberg.conversions.from_json` raises.
+        ValueError: it does not have its type. Also raises the errors of `pyiceberg.conversions.from_json`.
     """
     if isinstance(value, str) and value.startswith(("+", "-", "0000")):
         if isinstance(kind, DateType):

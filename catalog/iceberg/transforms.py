@@ -1,12 +1,13 @@
-"""Partition transforms in integer arithmetic, for every value of a column type.
+"""Partition transforms in integer arithmetic, for all values of a column type.
 
-pyiceberg's go through Python's `datetime`, which ends at the years 1 and 9999, and its truncation leaves the
-range of the column's type at the smallest numbers. `exact` puts others in their place, which are equal to
-them in every other respect.
+pyiceberg's transforms use Python's `datetime`, which is limited to the years 1 to 9999. Their truncation of
+the smallest numbers leaves the range of the column's type. `exact` replaces them by transforms that are equal
+in every other respect.
 
 Truncating the smallest integers wraps around, as in Iceberg Java: `truncate[10]` of the smallest int,
--2147483648, is 2147483646. Such a partition value is greater than its row's value, so filters that these rows
-pass keep partitions within one width of the largest number.
+-2147483648, is
+2147483646. Such a partition value is greater than its row's value. So filters that match these rows keep
+   partitions within one width of the largest number.
 
 Source: Iceberg table specification, "Partition Transforms"; Apache Iceberg's `TruncateUtil`.
 """
@@ -84,7 +85,7 @@ def exact_spec(spec: PartitionSpec) -> PartitionSpec:
 
 
 def _of_days(source: IcebergType, result: Callable[[int], int]) -> Function:
-    """`result` of a value's day."""
+    """Return a function that applies `result` to a value's day."""
     unit = _DAY[type(source)]
     return lambda value: None if value is None else result(value // unit)
 
@@ -128,8 +129,9 @@ class _Hour(HourTransform[Any]):
         return lambda value: None if value is None else value // unit
 
     def project(self, name: str, pred: BoundPredicate) -> Any:
-        """Return nothing for a value whose hour no partition can hold: the result has 32 bits, a timestamp
-        64.
+        """Project a predicate; return None if the hour of its value does not fit into a partition value.
+
+        Hours have 32 bits, timestamps 64.
         """
         hour = self.transform(pred.term.ref().field.field_type)
         values = getattr(pred, "literals", None) or [getattr(pred, "literal", None)]

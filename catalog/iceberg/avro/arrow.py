@@ -1,8 +1,8 @@
 """Converts decoded columns to Arrow arrays.
 
-Numbers are checked against the range of their Arrow type, text against UTF-8. Bytes are copied once, by
-Arrow, out of the chunk: an array that is laid over the whole chunk, with the gaps between the values as
-values of their own, of which only the wanted ones are taken.
+Numbers are checked by the range of their Arrow type, and text is checked to be UTF-8. Arrow copies bytes once
+from the chunk: one array covers the whole chunk, with the gaps between values as extra values, and only the
+needed values are taken from it.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class ArrowMaker:
         return (pa.array(typed) if valid is None else _masked(typed, valid)).cast(kind)
 
     def binary(self, column: Column) -> pa.Array:
-        """Bytes of varying length."""
+        """Convert bytes of varying length."""
         valid, inner = _split(column)
         if not isinstance(inner, Spans):
             raise TypeError("not a column of bytes")
         return self._slices(inner.starts, inner.stops, valid)
 
     def text(self, column: Column) -> pa.Array:
-        """Text.
+        """Convert text.
 
         Raises:
-            Malformed: it is not UTF-8.
+            Malformed: the text is not UTF-8.
         """
         try:
             return self.binary(column).cast(pa.string())
@@ -68,7 +68,7 @@ class ArrowMaker:
             raise Malformed("utf-8", "a text in it is not UTF-8") from problem
 
     def list_of(self, column: Column, kind: pa.DataType) -> pa.Array:
-        """Lists of numbers."""
+        """Convert lists of numbers."""
         valid, inner = _split(column)
         if not isinstance(inner, Items):
             raise TypeError("not a column of arrays")
@@ -76,10 +76,10 @@ class ArrowMaker:
         return pa.ListArray.from_arrays(offsets, self.numbers(inner.inner, kind), mask=mask)
 
     def map_of(self, column: Column, value: str) -> pa.Array:
-        """Maps of numbers to numbers, or of numbers to bytes.
+        """Convert maps of numbers to numbers, or of numbers to bytes.
 
         Raises:
-            Malformed: a key stands twice in a map.
+            Malformed: a map contains a key twice.
         """
         valid, inner = _split(column)
         if not isinstance(inner, Items) or not isinstance(inner.inner, Parts):
@@ -91,10 +91,10 @@ class ArrowMaker:
         return pa.MapArray.from_arrays(offsets, self.numbers(keys, pa.int32()), made, mask=mask)
 
     def partition(self, fields: tuple[Field, ...], column: Column, cursors: int) -> pa.Array:
-        """Partition values as a struct of typed fields, each with its field id in its metadata.
+        """Convert partition values to a struct of typed fields, each with its field id in its metadata.
 
         Raises:
-            Malformed: a field has a type that no partition value has.
+            Malformed: the type of a field is not possible for partition values.
         """
         valid, inner = _split(column)
         if valid is not None or not isinstance(inner, Parts):
@@ -109,7 +109,7 @@ class ArrowMaker:
         return pa.StructArray.from_buffers(pa.struct(kinds), cursors, [None], children=arrays)
 
     def _partition_value(self, node: object, column: Column) -> pa.Array:
-        """Partition values of one field (Iceberg specification, "Appendix A, Avro")."""
+        """Convert partition values of one field (Iceberg specification, "Appendix A, Avro")."""
         scalar = node.inner if isinstance(node, Option) else node
         if not isinstance(scalar, Scalar):
             raise Malformed("partition", "a partition field has a type that is not primitive")
@@ -143,7 +143,7 @@ class ArrowMaker:
         return np.ascontiguousarray(self._data[inner.starts[:, None] + np.arange(inner.size)])
 
     def _decimals(self, scalar: Scalar, inner: Column, valid: Flags | None) -> pa.Array:
-        """Big-endian two's complement, of at most 16 bytes."""
+        """Convert big-endian two's complement numbers of at most 16 bytes."""
         if isinstance(inner, Spans):
             pieces = [self._data[a:b].tobytes() for a, b in zip(inner.starts, inner.stops, strict=True)]
         else:
@@ -210,7 +210,7 @@ def _offsets(items: Items, valid: Flags | None) -> tuple[pa.Array, pa.Array | No
 
 
 def _refuse_repeated(keys: Index, counts: Index) -> None:
-    """Refuse a map that contains a key twice. Writers mostly write keys in order, which is quick to see."""
+    """Refuse a map that contains a key twice. Keys are mostly in order, which is fast to check."""
     if len(keys) < 2:
         return
     owners = np.repeat(np.arange(len(counts), dtype=np.int64), counts)

@@ -4,9 +4,9 @@ Rules:
 
 - Only the codecs that Iceberg writers use: null, deflate, zstandard, snappy (Avro specification, "Required
   Codecs" and "Optional Codecs").
-- No more than the bound is ever produced; a size that a block announces is believed only to refuse it.
-- A block is one compressed stream with nothing behind it. pyiceberg leaves up to four bytes of a zlib
-  checksum behind deflate streams; those alone are passed over.
+- The output never exceeds the limit. A size that a block states is used only to refuse the block.
+- A block is one compressed stream without trailing bytes. The exception is up to four bytes of a zlib
+  checksum that pyiceberg leaves after deflate streams.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _zstandard(block: bytes, limit: int) -> bytes:
 
 
 def _zstandard_stream(block: bytes, limit: int) -> bytes:
-    """Decompress a frame without a stated size step by step."""
+    """Decompress a frame that does not state its size, step by step."""
     pieces: list[bytes] = []
     total = 0
     with zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).stream_reader(
@@ -78,7 +78,7 @@ def _zstandard_stream(block: bytes, limit: int) -> bytes:
 
 
 def _snappy(block: bytes, limit: int) -> bytes:
-    """Avro's snappy blocks end with the big-endian CRC-32 of the data."""
+    """Decompress a snappy block, which ends with the big-endian CRC-32 of the data in Avro."""
     body, crc = block[:-_CRC_BYTES], block[-_CRC_BYTES:]
     size = _snappy_size(body)
     if size > limit:

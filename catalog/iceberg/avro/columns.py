@@ -1,4 +1,4 @@
-"""Decoded values of many records in columns: the result of `vectorized`, before Arrow.
+"""Columns of decoded values of many records: the result of `vectorized`, before Arrow.
 
 A column has one value for each cursor (one record, or one item of an array) in the order of the file.
 """

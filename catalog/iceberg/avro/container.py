@@ -3,11 +3,11 @@
 Rules:
 
 - Magic, metadata, blocks and sync markers must account for every byte of the file.
-- A length or count is compared with the bytes that are left before anything is read or made of it.
-- A block has at least one entry, and one byte for each, or is empty altogether (pyiceberg writes such a block
-  for a snapshot without manifests).
-- A file cut off exactly behind a sync marker is a well-formed shorter file: only its length and digest, kept
-  elsewhere, tell it from the whole one.
+- A length or count is compared with the remaining bytes before it is used.
+- A block has at least one entry with at least one byte each, or is completely empty (pyiceberg writes an
+  empty block for a snapshot without manifests).
+- A file that was cut off exactly after a sync marker is a well-formed shorter file. Only its length and
+  digest, which are stored elsewhere, reveal this.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read_long(data: bytes, position: int) -> tuple[int, int]:
     """Read a zigzag number; return it and the next position.
 
     Raises:
-        Malformed: it is cut off, or has more than 64 bits.
+        Malformed: the number is cut off, or has more than 64 bits.
     """
     value = shift = 0
     try:
@@ -83,7 +83,7 @@ def read_header(data: bytes, limits: DecodeLimits) -> Header:
     """Read the header of a container.
 
     Raises:
-        Malformed: it is not one, or breaks a limit.
+        Malformed: the bytes are not a header, or exceed a limit.
     """
     if len(data) > limits.max_file_bytes:
         raise Malformed("file-size", f"it is larger than {limits.max_file_bytes} bytes")
@@ -126,7 +126,7 @@ def read_blocks(data: bytes, header: Header, limits: DecodeLimits) -> Iterator[B
     """Read and decompress the blocks after the header, in order.
 
     Raises:
-        Malformed: the framing is wrong, a block does not decompress, or a limit is broken.
+        Malformed: the framing is wrong, a block does not decompress, or a limit is exceeded.
     """
     position, sync, decompress = header.size, header.sync, header.decompress
     entries, budget = limits.max_entries, limits.max_decompressed_bytes

@@ -1,7 +1,7 @@
 """Limits for decoding untrusted metadata.
 
-Every bound is checked before the memory that it bounds is taken. A manifest of a busy table has some 8 MiB
-and 20,000 entries; the defaults leave two orders of magnitude above that.
+Every limit is checked before the memory that it bounds is allocated. A manifest of a busy table has about 8
+MiB and 20,000 entries. The defaults are two orders of magnitude above that.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class DecodeLimits:
     Attributes:
         max_file_bytes: size of the file as stored.
         max_decompressed_bytes: sum of its blocks after decompression.
-        max_block_bytes: one block after decompression; decoding takes some 60 times that for a while.
-        max_decoded_bytes: the Arrow columns made of it.
+        max_block_bytes: one block after decompression; decoding temporarily needs about 60 times that.
+        max_decoded_bytes: the decoded Arrow columns.
         max_entries: entries of the file.
         max_header_bytes: the container's header, table schema included.
         max_schema_bytes: the Avro schema in the header.

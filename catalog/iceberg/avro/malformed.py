@@ -1,7 +1,7 @@
 """The decoder's error for malformed bytes, and its translation for users.
 
-Inside this package every check raises `Malformed`, which knows the rule but not the file. The public
-functions run under `naming`, the one place where it becomes `MetadataInvalid` with the path.
+Checks inside this package raise `Malformed`, which has the rule but not the file. The public functions run
+inside of `naming`, the only place that converts it to `MetadataInvalid` with the path.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Decodes the records of a container into columns, one chunk of blocks at a time.
 
-Why own code: a manifest comes from any user who can write the table's directory. Measured on manifests of ten
-columns with all statistics (one core, 20,000 entries, as pyiceberg writes them / with blocks of 64 kB as
-Java does): fastavro decodes 10,000 / 15,000 entries a second, 26,000 / 29,000 without statistics; pyiceberg
-25,000 / 32,000; polars 8,000 / 121,000; DataFusion 100,000 / 410,000. pyiceberg's compiled decoder does not
-check lengths against its buffer, polars panics on them, DataFusion never returns from some damaged blocks.
-This package decodes 65,000 / 60,000 entries a second, 110,000 where nothing is compressed and each has its
-own block.
+Own code is needed because any user who can write the table's directory can write a manifest. Measured on
+manifests of ten columns with all statistics (one core, 20,000 entries, as pyiceberg writes them / with blocks
+of 64 kB as Java does): fastavro decodes 10,000 / 15,000 entries a second, 26,000 / 29,000 without statistics;
+pyiceberg 25,000 / 32,000; polars 8,000 / 121,000; DataFusion 100,000 / 410,000. pyiceberg's compiled decoder
+does not check lengths against its buffer, polars panics on them, DataFusion never returns from some damaged
+blocks. This package decodes 65,000 / 60,000 entries a second, and 110,000 if nothing is compressed and each
+entry has its own block.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from catalog.iceberg.avro.malformed import Malformed
 from catalog.iceberg.avro.schema import Record, parse_schema
 from catalog.iceberg.avro.vectorized import Chunk, record_cursors
 
-#: Blocks are decoded together up to this many bytes: enough cursors to be fast, few enough to stay in the
-#: cache.
+#: Blocks are decoded together up to this number of bytes: enough cursors to be fast, few enough for the
+#: processor's cache.
 _CHUNK_BYTES: Final = 2 << 20
 
 
@@ -36,7 +36,7 @@ class DecodedRecord:
         arrow: makes Arrow arrays of the columns.
         schema: the type of the records.
         parts: their columns.
-        count: how many records there are.
+        count: number of records.
     """
 
     arrow: ArrowMaker

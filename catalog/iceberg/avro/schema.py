@@ -2,13 +2,12 @@
 
 Rules:
 
-- Bounded in bytes, depth and number of types. A type may not refer to itself.
-- A union is a type or nothing: ``[null, T]`` or ``[T, null]``, as Iceberg writes it (Iceberg specification,
+- Bytes, depth and number of types are bounded. A type cannot refer to itself.
+- A union is a nullable type: ``[null, T]`` or ``[T, null]``, as Iceberg writes it (Iceberg specification,
   "Appendix A: Format-specific Requirements, Avro").
 - An item of an array or a map takes at least one byte, so that a count can be checked against the bytes left.
   An array of nothing could announce 2^60 items in nine bytes.
-- A field of a record has an Iceberg field id, and no two fields of a record have the same. Names mean
-  nothing.
+- A field of a record has an Iceberg field id, and field ids are unique in a record. Names have no meaning.
 """
 
 from __future__ import annotations
@@ -220,7 +219,7 @@ class _Parser:
         return Array(items)
 
     def _define(self, schema: Mapping[str, object], made: Scalar | tuple[Record, int]) -> Node:
-        """Record a named type. Writers repeat equal definitions; other ones are ambiguous."""
+        """Record a named type. A repeated definition must be equal to the first one."""
         node, nodes = (made, 0) if isinstance(made, Scalar) else made
         name = schema.get("name")
         if not isinstance(name, str):

@@ -1,11 +1,11 @@
 """Finds where values end, one at a time: records in a block, items in a long array.
 
-Avro does not say how long a record is, so the records of a block can only be found one behind the other. A
-function that walks over one value is put together from the schema once. Runs of numbers, which most of a
-manifest's statistics are, are passed in one step with the help of the positions where numbers end.
+Avro does not store the length of a record, so the records of a block can only be found one after the other. A
+function that skips one value is built once from the schema. Runs of numbers, which are most of a manifest's
+statistics, are skipped in one step by the positions where numbers end.
 
-What is found here is only a claim: `vectorized` decodes from these starts, and refuses if a value does not
-end where the next one starts.
+The result is not trusted: `vectorized` decodes from these starts, and refuses if a value does not end where
+the next one starts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from catalog.iceberg.avro.container import read_long
 from catalog.iceberg.avro.malformed import Malformed
 from catalog.iceberg.avro.schema import Array, Field, Node, Option, Record, Scalar, min_bytes
 
-#: Walks over one value: chunk bytes, end and rank of numbers (see `vectorized.Chunk`), position → position.
+#: Skips one value: chunk bytes, end and rank of numbers (see `vectorized.Chunk`), position → position.
 Walk = Callable[[bytes, memoryview, memoryview, int], int]
 
 #: A count in one byte; `read_long` reads larger ones.
@@ -34,7 +34,7 @@ def varints_per_value(node: Node) -> int | None:
 
 
 def walker(node: Node) -> Walk:
-    """Return the function that walks over one value of the type."""
+    """Return the function that skips one value of the type."""
     numbers = varints_per_value(node)
     if numbers is not None:
         return _numbers(numbers)
@@ -120,7 +120,7 @@ def _array(items: Node) -> Walk:
 
 
 def _number_array(numbers: int) -> Walk:
-    """Arrays of numbers, such as counts; nearly all have one block with fewer than 64 items."""
+    """Skip arrays of numbers, such as counts; nearly all have one block with fewer than 64 items."""
 
     def walk(data: bytes, ends: memoryview, rank: memoryview, position: int) -> int:
         while True:
@@ -147,7 +147,7 @@ def _numbers_before_bytes(items: Node) -> int | None:
 
 
 def _keyed_bytes(keys: int) -> Walk:
-    """Arrays of numbers with bytes, such as bounds: the same as `_array`, without a call for each item."""
+    """Skip arrays of numbers with bytes, such as bounds; like `_array`, but without a call per item."""
     skip = keys - 1
 
     def walk(data: bytes, ends: memoryview, rank: memoryview, position: int) -> int:

@@ -2,14 +2,14 @@
 
 Each record has a cursor: a position in the chunk, and the stop where it must end. A step decodes the same
 field at every cursor. A chunk has one cursor for each record (`value_ends` finds where they start), so a step
-costs a few array operations, whatever the number of records.
+costs a few array operations for any number of records.
 
 Rules:
 
-- No cursor reads behind its stop, and each must end exactly there.
-- A count or length is compared with the bytes left at its cursor before memory is allocated. So memory is at
-  most proportional to the chunk.
-- Encodings that another reader may take for something else are refused: numbers of more than 64 bits,
+- No cursor reads beyond its stop, and each must end exactly there.
+- A count or length is compared with the remaining bytes of its cursor before memory is allocated. So memory
+  is at most proportional to the chunk.
+- Encodings that another reader can interpret differently are refused: numbers of more than 64 bits, and
   unions and booleans other than one byte of 0 or 1 (zigzag 0 or 2 for a union).
 """
 
@@ -26,8 +26,7 @@ from catalog.iceberg.avro.malformed import Malformed
 from catalog.iceberg.avro.schema import Array, Node, Option, Record, Scalar, min_bytes
 from catalog.iceberg.avro.value_ends import Walk, varints_per_value, walker
 
-#: Writers put an array into one block; an array in more blocks than this is refused, because it only costs
-#: time.
+#: The maximum number of blocks of an array. Writers use one block; more blocks only cost time.
 _MAX_ARRAY_BLOCKS: Final = 64
 #: From this number of arrays on, their items are decoded in parallel; fewer arrays are decoded one by one.
 _ABREAST: Final = 64
@@ -44,7 +43,7 @@ class Chunk:
         payload: the bytes.
         data: the same bytes, for NumPy.
         ends: positions of the bytes below 0x80, which would end a number; then the length of the data.
-        rank: for each position how many of `ends` lie before it.
+        rank: for each position, how many of `ends` are before it.
     """
 
     def __init__(self, payload: bytes) -> None:
@@ -77,7 +76,7 @@ class Cursors:
         """Decode one value of the type in every cursor.
 
         Raises:
-            Malformed: a cursor does not hold one.
+            Malformed: a cursor has no valid value.
         """
         match node:
             case Scalar():
@@ -313,7 +312,7 @@ def record_cursors(chunk: Chunk, blocks: list[tuple[int, int, int]], node: Recor
         node: the type of the records.
 
     Raises:
-        Malformed: a block does not hold its records exactly.
+        Malformed: a block does not contain exactly its records.
     """
     walk = walker(node)
     ends, rank = chunk.ends.data, chunk.rank.data

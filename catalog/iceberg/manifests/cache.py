@@ -2,15 +2,15 @@
 
 Rules:
 
-- A manifest never changes, so what was decoded from bytes of a digest holds for that digest for ever. The
-  caller reads the bytes and takes the digest each time; a path alone finds nothing here.
-- Bounded by bytes in memory, the least recently used first to go. A directory, if there is one, is bounded
+- The key is the digest of the manifest's bytes, so an entry is valid forever. The caller reads the bytes and
+  computes the digest each time; the path is not a key.
+- Memory is bounded; the least recently used entry is evicted first. A directory, if there is one, is bounded
   too.
-- Threads that ask for the same digest at once wait for one decoding. A failure is not kept.
-- A file in the directory carries the digest of its own content. One that does not match is passed over and
-  rewritten. The directory belongs to the catalog alone: that digest finds damage, not forgery.
-- The directory only saves time: where it cannot be written or read, the manifest is decoded, with a warning.
-- The index of a manifest (hashes of what it lists) is kept in the same way, in a quarter of the memory.
+- Threads that need the same digest at once wait for one decoding. A failure is not cached.
+- A file in the directory contains the digest of its own content. A file that does not match is ignored and
+  rewritten. Only the catalog must have access to the directory: that digest detects damage, not forgery.
+- The directory only saves time: if it cannot be written or read, the manifest is decoded, with a warning.
+- The index of a manifest (hashes of its files) is cached in the same way, in a quarter of the memory.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class ManifestCache:
     """A cache of decoded manifests.
 
     Args:
-        max_bytes: how much Arrow memory is kept; 0 keeps nothing in memory.
-        directory: where decoded manifests are kept on disk too; made if missing, readable by its owner alone.
-        max_directory_bytes: how much is kept there.
-        limits: bounds on decoding.
+        max_bytes: maximum Arrow memory; 0 caches nothing in memory.
+        directory: caches decoded manifests on disk too; created if missing, readable only by its owner.
+        max_directory_bytes: maximum size of the directory.
+        limits: limits for decoding.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ManifestCache:
         """Return the decoded form of `data`.
 
         Args:
-            sha256: the SHA-256 of `data` in lower-case hex, taken by the caller.
+            sha256: the SHA-256 of `data` in lower-case hex, computed by the caller.
             data: the whole manifest.
             path: its location, for the error.
 

@@ -1,8 +1,9 @@
 """The on-disk cache of decoded manifests and their indexes: one file per digest.
 
-A file is the SHA-256 of all that follows. Of a decoded manifest that is the length of the first stream, the
-entries as an Arrow IPC stream with the manifest's header in the schema metadata, then the statistics as
-another. Of an index it is its 64-bit hashes. A file is written under another name, and renamed when whole.
+A file begins with the SHA-256 of the rest. For a decoded manifest, the rest is the length of the first
+stream, the entries as an Arrow IPC stream with the manifest's header in the schema metadata, and the
+statistics as another stream. For an index, it is its 64-bit hashes. A file is written under another name, and
+renamed when complete.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class CacheFiles:
     """The files of decoded manifests.
 
     Args:
-        directory: made if missing.
-        max_bytes: the oldest files go when there is more.
+        directory: created if missing.
+        max_bytes: maximum total size; the oldest files are deleted first.
     """
 
     def __init__(self, directory: Path, max_bytes: int) -> None:

@@ -58,7 +58,7 @@ def check_statistics(statistics: pa.Table) -> None:
     """Check that no column count or size is negative.
 
     Raises:
-        Malformed: one is.
+        Malformed: a number is negative.
     """
     for name in _COUNTS:
         for chunk in statistics[name].chunks:

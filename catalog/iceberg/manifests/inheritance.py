@@ -2,10 +2,10 @@
 
 Rules:
 
-- A null snapshot id is that of the manifest's snapshot.
-- A null sequence number of an added file is the manifest's. Other files must have theirs, except in
-  manifests of version 1, which the list gives the sequence number 0: there every number is 0.
-- A manifest lists what its list says: data or deletes, under the same partition spec.
+- A null snapshot id becomes that of the manifest's snapshot.
+- A null sequence number of an added file becomes the manifest's. Other files must have their own, except in
+  manifests of version 1, whose sequence number in the list is 0: there every number is 0.
+- A manifest agrees with its list: data or deletes, under the same partition spec.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def inherit(decoded: DecodedManifest, entry: ManifestListEntry) -> pa.Table:
     """Return the entries of a manifest with values inherited from its entry in the manifest list.
 
     Raises:
-        MetadataInvalid: manifest and list contradict each other, or a number that must be there is not.
+        MetadataInvalid: manifest and list contradict each other, or a required number is missing.
     """
     check_agreement(decoded, entry)
     with naming(entry.manifest_path, "The manifest"):
@@ -43,11 +43,11 @@ def inherit_each(entries: pa.Table, listed: Sequence[tuple[ManifestListEntry, in
     """Return the entries of several manifests at once with inherited values.
 
     Args:
-        entries: those of one manifest after those of the other.
-        listed: what the list says of each manifest, and how many entries it has. They agree.
+        entries: the entries of all manifests, one manifest after the other. listed: the list's record of each
+        manifest, and its number of entries; each manifest agrees with its record.
 
     Raises:
-        MetadataInvalid: a number that must be there is not, in one of them; the first is named.
+        MetadataInvalid: a required number is missing; the error names the first manifest.
     """
     counts = [count for _, count in listed]
     sequence_numbers, snapshot_ids = (
@@ -66,7 +66,7 @@ def _numbered(
     """Fill in missing numbers from the manifest, or from each row's own manifest.
 
     Raises:
-        Malformed: a number that must be there is not.
+        Malformed: a required number is missing.
     """
     may_inherit = pc.or_(pc.equal(entries["status"], _ADDED), pc.equal(sequence_number, 0))
     changed = {

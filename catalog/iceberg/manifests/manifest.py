@@ -2,11 +2,10 @@
 
 Rules:
 
-- The answer is what the file says, before anything is inherited from the manifest list (see `inheritance`).
-- Status, content and file format are ones that the specification knows; counts and sizes are not negative;
-  a data manifest lists data files alone, a delete manifest delete files alone.
-- Statistics name a column once. They are only claims of the writer: they may spare a file from being read,
-  nothing else.
+- The result has the values of the file; nothing is inherited from the manifest list yet (see `inheritance`).
+- Status, content and file format are values of the specification; counts and sizes are not negative; a data
+  manifest lists only data files, a delete manifest only delete files.
+- Statistics name a column once. They are claims of the writer, and are used only to skip files.
 """
 
 from __future__ import annotations
@@ -79,10 +78,9 @@ class DecodedManifest:
     """A decoded manifest in Arrow.
 
     Attributes:
-        header: what it says of itself.
-        entries: one row an entry; columns as in `ENTRY_TYPES`, and `partition`, a struct whose fields carry
-            their partition field id in the metadata key ``field-id``.
-        statistics: of the same rows, as maps by column id; columns as in `STATISTICS_TYPES`.
+        header: its header. entries: one row per entry; columns as in `ENTRY_TYPES`, and `partition`, a struct
+        whose fields have their partition field id in the metadata key ``field-id``. statistics: of the same
+        rows, as maps by column id; columns as in `STATISTICS_TYPES`.
     """
 
     header: ManifestHeader

@@ -2,11 +2,11 @@
 
 Rules:
 
-- What version 2 requires must be there in version 2 and later; in version 1 a list knows neither sequence
-  numbers (they are 0) nor delete manifests.
-- A table that was upgraded keeps its lists of version 1: one whose schema has none of the fields of sequence
-  numbers and content is read as such (Appendix E, "Reading v1 metadata for v2").
-- Numbers that count something are not negative.
+- Fields that version 2 requires must be present in version 2 and later. In version 1, a list has neither
+  sequence numbers (they are 0) nor delete manifests.
+- An upgraded table keeps its lists of version 1. A list whose schema has none of the fields for sequence
+  numbers and content is read as version 1 (Appendix E, "Reading v1 metadata for v2").
+- Counts are not negative.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ARROW: Final = {
 
 
 class ManifestContent(IntEnum):
-    """What kind of files a manifest lists."""
+    """The kind of files in a manifest."""
 
     DATA = 0
     DELETES = 1
@@ -67,7 +67,7 @@ class PartitionSummary:
 
 @dataclass(frozen=True, slots=True)
 class ManifestListEntry:
-    """One manifest, as its list describes it. Counts may be unknown in version 1."""
+    """One manifest, as its list describes it. In version 1, counts can be unknown."""
 
     manifest_path: str
     manifest_length: int

@@ -1,8 +1,7 @@
-"""Manifest entries as pyiceberg's objects, for delete files and for rewriting.
+"""Converts manifest entries to pyiceberg's objects, for delete files and for rewriting.
 
-They are made of what this package decoded, never by pyiceberg's reader: its compiled decoder takes lengths
-out of the file without looking whether the file is that long, and so reads memory of the process that is
-not the file.
+They are made from this package's decoded manifests, never by pyiceberg's reader: its compiled decoder does
+not compare lengths with the size of the file, and so reads memory of the process outside of the file.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def manifest_entries(
 
     Args:
         decoded: the manifest.
-        numbered: all of its entries, with what they inherit from the manifest list.
+        numbered: all of its entries, with values inherited from the manifest list.
         rows: row numbers.
         spec_id: id of the partition spec of the manifest.
     """

@@ -2,9 +2,9 @@
 
 Rules:
 
-- Fields are known by id, never by name or position.
-- A known field has one of the types given here; a field that must be there is there.
-- A field that is not known is decoded, so that its bytes are checked, and dropped.
+- Fields are identified by id, never by name or position.
+- A known field has one of the types given here, and required fields are present.
+- An unknown field is decoded, so that its bytes are checked, and dropped.
 """
 
 from __future__ import annotations

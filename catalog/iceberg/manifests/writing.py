@@ -35,7 +35,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from catalog.iceberg.manifests.manifest_list import ManifestContent, ManifestListEntry, PartitionSummary
 from catalog.iceberg.metadata import ROW_IDS_VERSION, WRITTEN_FORMAT_VERSION
 
-#: Entries of one block.
+#: Maximum number of entries in a block.
 _BLOCK: Final = 1_000
 _LISTED: Final = MANIFEST_LIST_FILE_SCHEMAS[WRITTEN_FORMAT_VERSION]
 #: Ids of `first_row_id`, `content_offset` and `content_size_in_bytes`, which version 2 does not have.
@@ -43,7 +43,7 @@ _SINCE_3: Final = frozenset({142, 144, 145})
 
 
 def encode_manifest(metadata: TableMetadata, entries: Sequence[ManifestEntry]) -> bytes:
-    """Return a manifest.
+    """Encode a manifest.
 
     Args:
         metadata: of the table.
@@ -51,7 +51,7 @@ def encode_manifest(metadata: TableMetadata, entries: Sequence[ManifestEntry]) -
             version 3 has.
 
     Raises:
-        ValueError, TypeError, KeyError, AttributeError: a value is not of the type of its field.
+        ValueError, TypeError, KeyError, AttributeError: a value does not have the type of its field.
     """
     content, spec = _common(metadata, entries)
     schema = schema_of(spec, metadata)
@@ -78,7 +78,7 @@ def describe_manifest(
     snapshot_id: int,
     sequence_number: int,
 ) -> ManifestListEntry:
-    """Return the record of a manifest in the manifest list of the snapshot that brings it."""
+    """Return the record of a manifest in the manifest list of the snapshot that adds it."""
     content, spec = _common(metadata, entries)
     counts: dict[str, int] = {}
     for status in ManifestEntryStatus:
@@ -107,10 +107,10 @@ def describe_manifest(
 def encode_manifest_list(
     listed: Sequence[ManifestListEntry], snapshot_id: int, parent_id: int | None, sequence_number: int
 ) -> bytes:
-    """Return the manifest list of a snapshot.
+    """Encode the manifest list of a snapshot.
 
     Raises:
-        TypeError: a record lacks a count, as those of version 1 can.
+        TypeError: a record has no count, which is possible in version 1.
     """
     header = {
         "snapshot-id": str(snapshot_id),
@@ -121,7 +121,7 @@ def encode_manifest_list(
 
 
 def schema_of(spec: PartitionSpec, metadata: TableMetadata) -> Schema:
-    """Return the current schema; if it lacks a source column of the spec, the last one that has them all."""
+    """Return the current schema, or the last one that has all source columns of the spec if it lacks one."""
     sources = {each.source_id for each in spec.fields}
     known = (metadata.schema(), *reversed(metadata.schemas))
     return next((each for each in known if sources <= set(each.field_ids)), metadata.schema())
@@ -149,7 +149,7 @@ def _values(summary: Any) -> tuple[Any, ...]:
 def _encoded(
     schema: Schema, name: str, header: Mapping[str, str], records: Sequence[Any], held: Schema | None = None
 ) -> bytes:
-    """Return an Avro file; `held` is the schema of the records in memory, if it is another one."""
+    """Encode an Avro file; `held` is the schema of the records in memory, if it differs."""
     avro = AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name)
     own = {"format-version": str(WRITTEN_FORMAT_VERSION), "avro.schema": json.dumps(avro)}
     writer = construct_writer(schema) if held is None else resolve_writer(held, schema)
