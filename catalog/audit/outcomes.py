@@ -38,9 +38,12 @@ class Outcome:
 
     Attributes:
         route: method and route; the resource in the record of a request that is refused before its resource
-        is known. changes: whether the request changes something. grants: the grants so far, by action and
-        resource; the first is the subject of the request. facts: notes for the record of a success. refused:
-        action and resource of a recorded refusal. screened: action and resource of the first authorization.
+            is known.
+        changes: whether the request changes something.
+        grants: the grants so far, by action and resource; the first is the subject of the request.
+        facts: notes for the record of a success.
+        refused: action and resource of a recorded refusal.
+        screened: action and resource of the first authorization.
     """
 
     route: str

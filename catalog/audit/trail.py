@@ -74,10 +74,11 @@ class AuditTrail:
     """Appends the decisions of this process to the audit log; thread-safe.
 
     Args:
-        engine: the catalog's database, upgraded. writer_id: the id of this writer, a UUID; a new one by
-        default. An id is used only once. checkpointer: makes checkpoints from time to time; without it, this
-        process makes none. refusal_bytes: maximum space for refusals of all processes in the database, in
-        bytes; beyond it, refusals are only counted.
+        engine: the catalog's database, upgraded.
+        writer_id: the id of this writer, a UUID; a new one by default. An id is used only once.
+        checkpointer: makes checkpoints from time to time; without it, this process makes none.
+        refusal_bytes: maximum space for refusals of all processes in the database, in bytes; beyond it,
+            refusals are only counted.
     """
 
     def __init__(
@@ -128,8 +129,9 @@ class AuditTrail:
 
         Raises:
             StateUnavailable: after at most ten seconds, the records are not known to be durable; an effect
-            that they would allow must not happen. ValueError: there are no records. RuntimeError: called
-            inside a write transaction.
+                that they would allow must not happen.
+            ValueError: there are no records.
+            RuntimeError: called inside a write transaction.
         """
         rows = tuple(to_columns(record) for record in records)
         if not rows:

@@ -46,12 +46,13 @@ class AuditProblem:
     """A record or checkpoint that fails verification.
 
     Attributes:
-        writer: writer of the chain; empty for a checkpoint. sequence: number of the first wrong record, or of
-        the checkpoint. kind: `edited`: the record does not match its hash; `missing`: records before it are
-        gone; `unlinked`: the record matches its hash, but does not follow the record before it; `truncated`:
-        a known record, or the whole chain, is gone or different; `checkpoint`: a checkpoint is edited,
-        missing, not signed, or says that one was lost; `rollback`: the checkpoints are older than the
-        evidence. detail: one sentence for people.
+        writer: writer of the chain; empty for a checkpoint.
+        sequence: number of the first wrong record, or of the checkpoint.
+        kind: `edited`: the record does not match its hash; `missing`: records before it are gone; `unlinked`:
+            the record matches its hash, but does not follow the record before it; `truncated`: a known
+            record, or the whole chain, is gone or different; `checkpoint`: a checkpoint is edited, missing,
+            not signed, or says that one was lost; `rollback`: the checkpoints are older than the evidence.
+        detail: one sentence for people.
     """
 
     writer: str
@@ -147,8 +148,10 @@ def examine(
     """Verify the audit log.
 
     Args:
-        engine: the catalog's database. public_keys: trusted keys for checkpoints, in hexadecimal digits;
-        without any, signatures are not verified. evidence: lines of copies elsewhere.
+        engine: the catalog's database.
+        public_keys: trusted keys for checkpoints, in hexadecimal digits; without any, signatures are not
+            verified.
+        evidence: lines of copies elsewhere.
 
     Raises:
         StateUnavailable: the database does not answer.

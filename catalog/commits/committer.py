@@ -73,12 +73,15 @@ class Committer:
         """Commit updates to a table.
 
         Args:
-            caller: who commits. name: the table. requirements: conditions that the current metadata must
-            meet. updates: the changes. force: narrow the allowed list even if live snapshots become
-            unreadable. origin: who made the snapshots. Summaries of clients cannot contain entries reserved
-            to the catalog. written: digests of what the catalog wrote for this commit; see
-            `Inspector.commit`. under: the governed version that the commit was built under; None if that does
-            not matter.
+            caller: who commits.
+            name: the table.
+            requirements: conditions that the current metadata must meet.
+            updates: the changes.
+            force: narrow the allowed list even if live snapshots become unreadable.
+            origin: who made the snapshots. Summaries of clients cannot contain entries that are reserved for
+                the catalog.
+            written: digests of the files that the catalog wrote for this commit; see `Inspector.commit`.
+            under: the governed version that the commit was built under; None if that does not matter.
 
         Raises:
             CommitConflict: a requirement is not met, or another commit came first.

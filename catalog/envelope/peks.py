@@ -92,9 +92,11 @@ class Pek:
     """A plaintext PEK, ready to wrap and unwrap data keys of its table.
 
     Attributes:
-        ref: its name. table_uuid: its table. aead: the key itself. unrecorded_check: its check value if the
-        record has none; it is recorded once the PEK has opened a data key, which proves that it is the right
-        one.
+        ref: its name.
+        table_uuid: its table.
+        aead: the key itself.
+        unrecorded_check: its check value if the record has none; it is recorded once the PEK has opened a
+            data key, which proves that it is the right one.
     """
 
     ref: PekRef

@@ -180,10 +180,13 @@ def _resealings(
     """Return what to open and how to seal it again.
 
     Args:
-        data: key metadata of the files. position: of the wrapped key. file_ids: of the files. digests: the
-        digest sections of the files and of their footers, or nothing. nonces: for sealing. common: the common
-        parts of the AADs: of the existing seal before the file id; of the new seal before and after the file
-        id.
+        data: key metadata of the files.
+        position: of the wrapped key.
+        file_ids: of the files.
+        digests: the digest sections of the files and of their footers, or nothing.
+        nonces: for sealing.
+        common: the common parts of the AADs: of the existing seal before the file id; of the new seal before
+            and after the file id.
     """
     before, new_before, label = common
     count, key_at = len(data), position.start + NONCE_LENGTH

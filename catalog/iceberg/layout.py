@@ -102,7 +102,7 @@ def check_spec(spec: PartitionSpec, schema: Schema, table: str) -> None:
 
     Raises:
         RequestInvalid: a transform that does not exist or that its source's type does not support, a source
-        that is missing or inside of a list or map, or a field id or name used twice.
+            that is missing or inside of a list or map, or a field id or name used twice.
     """
     twice = [
         *_repeated(field.field_id for field in spec.fields),
@@ -171,7 +171,7 @@ def check_order(order: SortOrder, schema: Schema, table: str) -> None:
 
     Raises:
         RequestInvalid: a transform that does not exist or that its source's type does not support, or a
-        source that is missing.
+            source that is missing.
     """
     for field in order.fields:
         _check_source(field.transform, field.source_id, schema, "sort", table)

@@ -61,7 +61,7 @@ class KeyEnds:
 
         Raises:
             CommitConflict: another commit was made, or is prepared; or a write was begun under one of the
-            keys.
+                keys.
         """
         writes = [self._log.open_under(connection, pek.id, pek.version) for pek in peks]
         if any(writes) or not seals.is_settled(connection, table.record.id, table.metadata_location):

@@ -130,8 +130,8 @@ class ManifestRewriter:
             targets: the latest version of each PEK.
 
         Raises:
-            DecryptionRefused, KeyNotUsable, KmsUnavailable: a key is not available. MetadataTampered,
-            EncryptionPolicyViolation: the manifest that was read back is not the expected one.
+            DecryptionRefused, KeyNotUsable, KmsUnavailable: a key is not available.
+            MetadataTampered, EncryptionPolicyViolation: the manifest that was read back is not as expected.
             LocationNotAllowed, StorageUnavailable: the manifest cannot be written.
         """
         if all(targets.get(ref.pek_id, ref).version <= ref.version for ref in used):

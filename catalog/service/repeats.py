@@ -49,10 +49,10 @@ class Repeats:
             operation: whose privileges are required; the action itself by default.
 
         Raises:
-            NotAuthorized: the privileges are no longer granted, or standard clients cannot load the table; or
-            the table has changed since then, and the caller cannot load it. NoSuchTable: the table was
-            dropped since then, or has a name that the caller must not see. LakewardenError: the refusal that
-            the request ended with.
+            NotAuthorized: the privileges are no longer granted, or standard clients cannot load the table;
+                or the table has changed since then, and the caller cannot load it.
+            NoSuchTable: the table was dropped since then, or has a name that the caller must not see.
+            LakewardenError: the refusal that the request ended with.
         """
         record = self._of_table(caller, action, name, kept, operation or action)
         table = self._context.loader.load_sealed(_still_there(record, name).name)

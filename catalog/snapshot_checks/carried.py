@@ -84,7 +84,7 @@ def check_carried(
 
     Raises:
         MetadataTampered: an entry that is carried over or deleted has no equal dropped entry, or a dropped
-        file has no such entry; the error names the path.
+            file has no such entry; the error names the path.
     """
     for spec_id in sorted({each.listed.partition_spec_id for each in (*dropped, *fresh)}):
         before = _joined(_of_spec(dropped, spec_id), carried=False)

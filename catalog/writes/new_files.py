@@ -44,12 +44,17 @@ class NewFile:
     """A data file that an engine wrote, with Iceberg's statistics (specification, "Manifests").
 
     Attributes:
-        path: its location. file_format: ``parquet``, ``orc`` or ``avro``. record_count: rows.
-        file_size_in_bytes: as stored. partition: value by partition field name, in Iceberg's JSON
-        single-value form. spec_id: the partition spec it was written with. keys: its data keys under the
-        write's transport key; none for plaintext. sha256: of all its bytes; required if the table keeps
-        digests. footer_bytes: length of its footer, including the length field and the magic at the end;
-        required for a Parquet file with column keys. footer_sha256: of the footer's bytes.
+        path: its location.
+        file_format: ``parquet``, ``orc`` or ``avro``.
+        record_count: rows.
+        file_size_in_bytes: as stored.
+        partition: value by partition field name, in Iceberg's JSON single-value form.
+        spec_id: the partition spec it was written with.
+        keys: its data keys under the write's transport key; none for plaintext.
+        sha256: of all its bytes; required if the table keeps digests.
+        footer_bytes: length of its footer, including the length field and the magic at the end; required for
+            a Parquet file with column keys.
+        footer_sha256: of the footer's bytes.
     """
 
     path: str

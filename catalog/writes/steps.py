@@ -104,8 +104,9 @@ class Writes:
 
         Raises:
             NotAuthorized: the required privileges for creating the table, and `release` on its keys unless
-            the caller is an engine. LocationNotAllowed: the table's own directories are not in its allowed
-            list. as `Creator.create` otherwise.
+                the caller is an engine.
+            LocationNotAllowed: the table's own directories are not in its allowed list.
+            as `Creator.create` otherwise.
         """
         return self._staged.begin(caller, new)
 

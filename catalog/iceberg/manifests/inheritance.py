@@ -43,8 +43,9 @@ def inherit_each(entries: pa.Table, listed: Sequence[tuple[ManifestListEntry, in
     """Return the entries of several manifests at once with inherited values.
 
     Args:
-        entries: the entries of all manifests, one manifest after the other. listed: the list's record of each
-        manifest, and its number of entries; each manifest agrees with its record.
+        entries: the entries of all manifests, one manifest after the other.
+        listed: the list's record of each manifest, and its number of entries; each manifest agrees with its
+            record.
 
     Raises:
         MetadataInvalid: a required number is missing; the error names the first manifest.

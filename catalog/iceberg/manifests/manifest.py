@@ -78,9 +78,10 @@ class DecodedManifest:
     """A decoded manifest in Arrow.
 
     Attributes:
-        header: its header. entries: one row per entry; columns as in `ENTRY_TYPES`, and `partition`, a struct
-        whose fields have their partition field id in the metadata key ``field-id``. statistics: of the same
-        rows, as maps by column id; columns as in `STATISTICS_TYPES`.
+        header: its header.
+        entries: one row per entry; columns as in `ENTRY_TYPES`, and `partition`, a struct whose fields have
+            their partition field id in the metadata key ``field-id``.
+        statistics: of the same rows, as maps by column id; columns as in `STATISTICS_TYPES`.
     """
 
     header: ManifestHeader
