@@ -72,7 +72,7 @@ def apply(
 
 
 def _apply(store: Store, files: PolicyFiles, *, dry_run: bool, force: bool) -> bool:
-    """Make the database say what the files say, and print each change; tells whether there was one."""
+    """Apply the files to the database, and print each change; return whether there was one."""
     from catalog.http.policy_models import ChangedAnswer
 
     edits = files.edits(store.documents.current())
@@ -90,7 +90,7 @@ def _apply(store: Store, files: PolicyFiles, *, dry_run: bool, force: bool) -> b
 
 
 class _Watch:
-    """Keeps the database as the files say; what is refused is told once, and leaves in force what is."""
+    """Applies the files when they or the database change; reports each refusal once, without a change."""
 
     def __init__(self, store: Store, files: PolicyFiles, *, force: bool) -> None:
         self._store = store

@@ -225,7 +225,7 @@ class AuditEntries(Answer):
 
     @classmethod
     def of(cls, found: Sequence[StoredRecord], limit: int) -> AuditEntries:
-        """A page of at most `limit` records."""
+        """Build a page of at most `limit` records."""
         records = [
             AuditEntry.model_validate(
                 asdict(each.record) | {"writer": each.writer, "sequence": each.sequence}

@@ -44,7 +44,7 @@ from policy.location.location import Location
 from policy.principal import Principal
 from policy.ranger import PolicySet
 
-#: Applies the files of an embedded catalog.
+#: The principal that applies the policy files of an embedded catalog.
 _CATALOG: Final = Caller(Principal("lakewarden"), None, "policy-files")
 
 
@@ -115,11 +115,11 @@ def _apply_files(
     tokens: TokenStore,
     now: Callable[[], datetime],
 ) -> None:
-    """Make the policies in the database of an embedded catalog those in its files.
+    """Apply the policy files of an embedded catalog to its database.
 
     Raises:
-        PolicyInvalid: a file has a mistake; nothing was changed.
-        RequestInvalid: nobody could administer the catalog afterwards.
+        PolicyInvalid: a file is not valid; nothing was changed.
+        RequestInvalid: no user could administer the catalog afterwards.
     """
     if not (settings.policies or settings.encryption_rules):
         return

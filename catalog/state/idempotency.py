@@ -99,7 +99,7 @@ class Attempt:
         """Record success in the transaction that takes effect.
 
         Raises:
-            StateUnavailable: another attempt has taken over; the transaction must not take effect.
+            StateUnavailable: another attempt holds the record; the transaction must not take effect.
         """
         values = {"detail": detail, "status": self.request.status}
         if connection.execute(update(lw_idempotency).where(*self.mine()).values(**values)).rowcount != 1:

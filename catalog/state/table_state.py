@@ -66,7 +66,7 @@ class Governed:
 
     Attributes:
         version: its number; each change increments it.
-        allowed: the list of locations that the table may be read from.
+        allowed: the list of locations that the table can be read from.
         spec: the encryption of new files.
         epochs: the encryption of every file, by sequence number.
     """

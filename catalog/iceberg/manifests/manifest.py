@@ -194,6 +194,6 @@ def _map(data_file: DecodedRecord, field_id: int, kind: pa.DataType) -> pa.Array
 
 
 def _empty() -> tuple[pa.Table, pa.Table]:
-    """The tables of a manifest without entries; its partition has no typed fields."""
+    """Return the tables of a manifest without entries; its partition has no typed fields."""
     entries = pa.schema([*ENTRY_TYPES.items(), ("partition", pa.struct([]))])
     return entries.empty_table(), pa.schema(list(STATISTICS_TYPES.items())).empty_table()
