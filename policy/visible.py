@@ -13,7 +13,7 @@ What keys a scan needs depends on its files. The service reads that in their key
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Protocol
@@ -33,8 +33,8 @@ class FieldNames(Protocol):
         """The names in the current schema of a field in any letter case, of what it is nested in, and of what
         is nested in it; None if the schema does not have it."""
 
-    def ever(self, path: str | None) -> ColumnNames:
-        """The same names in every schema of the table; of all fields if `path` is None."""
+    def ever(self, paths: Iterable[str] | None) -> ColumnNames:
+        """The same names of some fields in every schema of the table; of all fields if `paths` is None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,10 @@ class KnownTable:
         below = (each for each in self.nested if each.lower().startswith(f"{path.lower()}."))
         return ColumnNames(frozenset({outer}), frozenset({*around, *below} - {outer}))
 
-    def ever(self, path: str) -> ColumnNames:
-        """The names that `inside` finds, and those that these fields had."""
-        return self.inside(path) | (ColumnNames() if self.fields is None else self.fields.ever(path))
+    def ever(self, paths: Collection[str]) -> ColumnNames:
+        """The names that `inside` finds of some columns and fields, and those that they had."""
+        names = _inside(self, paths)
+        return names if self.fields is None else names | self.fields.ever(paths)
 
     def column(self, path: str) -> str:
         """The top-level column that a path is, or is nested in."""
@@ -188,11 +189,8 @@ def _keys(
     spec = table.spec
     if spec is None or not spec.encrypts:
         return
-    opened = {
-        group.key_id: group.columns
-        for group in spec.columns
-        if any(_overlap(table, path, column) for path in read for column in group.columns)
-    }
+    keyed = _with_fields_of(table, read)
+    opened = {group.key_id: group.columns for group in spec.columns if any(map(keyed, group.columns))}
     if through is Through.PROCESS:
         needed = {*opened, *([] if spec.master_key_id is None else [spec.master_key_id])}
         for request in key_requests(view.principal, needed, "release"):
@@ -202,10 +200,7 @@ def _keys(
         if not spec.columns and spec.master_key_id is not None:
             yield from _refused_key(view, spec.master_key_id, table.everything())
     for key_id, columns in opened.items():
-        names = ColumnNames()
-        for column in columns:
-            names |= table.ever(column)
-        yield from _refused_key(view, key_id, names)
+        yield from _refused_key(view, key_id, table.ever(columns))
 
 
 def _refused_key(view: View, key_id: str, names: ColumnNames) -> Iterator[tuple[str, Reason]]:
@@ -216,13 +211,28 @@ def _refused_key(view: View, key_id: str, names: ColumnNames) -> Iterator[tuple[
         yield key_id, reading.altered
 
 
-def _overlap(table: KnownTable, path: str, column: str) -> bool:
-    """Whether what is read has a field in common with a column or field that has a key."""
-    names = table.inside(path)
-    if column.lower() in {each.lower() for each in names.columns | names.nested}:
-        return True
-    # A field of which the table's names are not known.
-    return table.column(column) in names.columns and column.lower().startswith(f"{path.lower()}.")
+def _with_fields_of(table: KnownTable, read: Collection[str]) -> Callable[[str], bool]:
+    """Tells whether a column or field that has a key has a field in common with what is read."""
+    names = _inside(table, read)
+    lower = {each.lower() for each in names.columns | names.nested}
+    paths = set(map(str.lower, read))
+
+    def keyed(column: str) -> bool:
+        if column.lower() in lower:
+            return True
+        # A field of which the table's names are not known.
+        around = accumulate(column.lower().split("."), "{}.{}".format)
+        return table.column(column) in names.columns and not paths.isdisjoint(around)
+
+    return keyed
+
+
+def _inside(table: KnownTable, paths: Collection[str]) -> ColumnNames:
+    found = [table.inside(each) for each in paths]
+    return ColumnNames(
+        frozenset().union(*(each.columns for each in found)),
+        frozenset().union(*(each.nested for each in found)),
+    )
 
 
 def _seen_by_standard_client(view: View, table: KnownTable, paths: Iterable[str]) -> Seen:

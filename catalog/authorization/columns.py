@@ -16,9 +16,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from pyiceberg.expressions import BooleanExpression
@@ -172,23 +174,50 @@ class FieldNames:
 
     def __init__(self, table: LoadedTable) -> None:
         self._table = table
+        self._schema = table.metadata.schema()
 
     def today(self, path: str) -> ColumnNames | None:
         """See `policy.visible.FieldNames`."""
-        read = self._read(path)
-        return names_of(self._table.metadata.schema(), read) if read else None
+        field_id = self._id(path)
+        return None if field_id is None else self._names[field_id]
 
-    def ever(self, path: str | None) -> ColumnNames:
+    def ever(self, paths: Iterable[str] | None) -> ColumnNames:
         """See `policy.visible.FieldNames`."""
-        return every_name(self._table, None if path is None else self._read(path))
+        if paths is None:
+            return every_name(self._table)
+        found = (self._id(each) for each in paths)
+        return every_name(self._table, frozenset().union(*(self._inside[each] for each in found if each)))
 
-    def _read(self, path: str) -> frozenset[int]:
-        """The ids of a field and of all that is nested in it."""
-        schema = self._table.metadata.schema()
+    def _id(self, path: str) -> int | None:
         for case_sensitive in (True, False):
             with suppress(ValueError):
-                return nested_in(schema, schema.find_field(path, case_sensitive).field_id)
-        return frozenset()
+                return self._schema.find_field(path, case_sensitive).field_id
+        return None
+
+    @cached_property
+    def _inside(self) -> dict[int, set[int]]:
+        """By id each field with all that is nested in it."""
+        inside: dict[int, set[int]] = defaultdict(set)
+        for chain in _chains(self._schema):
+            for each in chain:
+                inside[each].add(chain[-1])
+        return inside
+
+    @cached_property
+    def _names(self) -> dict[int, ColumnNames]:
+        """By id the names of each field, of what it is nested in and of what is nested in it."""
+        named: dict[int, set[str]] = defaultdict(set)
+        for name, field_id in index_by_name(self._schema).items():
+            named[field_id].add(name)
+        columns = {each.field_id: each.name for each in self._schema.fields}
+        found = {}
+        for chain in _chains(self._schema):
+            fields = self._inside[chain[-1]].union(chain)
+            names = set().union(*(named[each] for each in fields))
+            found[chain[-1]] = ColumnNames(
+                frozenset({columns[chain[0]]}), frozenset(names - {columns[chain[0]]})
+            )
+        return found
 
 
 def _chains(schema: Schema) -> Iterator[tuple[int, ...]]:

@@ -203,8 +203,7 @@ def _looked_at(request: AccessRequest, table: KnownTable) -> Iterator[Resource]:
     for each in path:
         names |= table.inside(each)
     for group in table.spec.columns if table.spec else ():
-        for column in group.columns:
-            names |= table.ever(column)
+        names |= table.ever(group.columns)
     for each in sorted(names.columns | names.nested):
         yield Resource.column(database, name, each)
     yield from (Resource.key(key_id) for key_id in (table.spec.key_ids() if table.spec else ()))
