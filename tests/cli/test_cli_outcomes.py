@@ -24,6 +24,11 @@ def test_commands_are_begun_and_closed(host: Host) -> None:
     host.make_table()
     host.run("table", "drop", "sales.orders", "--as", ADMIN)
     assert shown(host, "table.drop") == [(True, False), (False, True)]
+    host.make_table("sales.kept", **{"encryption.mechanism": "envelope"})
+    host.run("key", "disable", "sales.kept", "--as", ADMIN)
+    assert shown(host, "key.disable") == [(True, False), (False, True)]
+    host.run("key", "list", "sales.kept", "--as", ADMIN)
+    assert shown(host, "key.list") == [(False, True)]
     host.run("key", "create-master", "more")
     assert shown(host, "master-key.create") == [(True, False), (False, True)]
     host.run("key", "create-master", "more", code=1)
