@@ -67,37 +67,37 @@ def base(**properties: str) -> TableMetadata:
 
 
 @each_row(
-    ("update", "rights"),
+    ("update", "operations"),
     [
-        (ADD, {"update"}),
-        (MAIN, {"update"}),
-        (RemoveSnapshotsUpdate(snapshot_ids=[1]), {"update"}),
-        (RemoveSnapshotRefUpdate(ref_name="b"), {"update"}),
-        (AddSchemaUpdate(schema=WIDER), {"alter"}),
-        (SetCurrentSchemaUpdate(schema_id=0), {"alter"}),
-        (AddPartitionSpecUpdate(spec=PartitionSpec()), {"alter"}),
-        (SetDefaultSpecUpdate(spec_id=0), {"alter"}),
-        (AddSortOrderUpdate(sort_order=SortOrder()), {"alter"}),
-        (SetLocationUpdate(location="s3://b/x"), {"alter"}),
-        (UpgradeFormatVersionUpdate(format_version=2), {"alter"}),
-        (SetPropertiesUpdate(updates={"comment": "x"}), {"alter"}),
-        (RemovePropertiesUpdate(removals=["comment"]), {"alter"}),
-        (SetPropertiesUpdate(updates={"encryption.mechanism": "plaintext"}), {"alter"}),
-        (RemovePropertiesUpdate(removals=["read.allowed.data.paths"]), {"alter"}),
-        (AssignUUIDUpdate(uuid="00000000-0000-0000-0000-000000000001"), {"update"}),
+        (ADD, {"table.write"}),
+        (MAIN, {"table.write"}),
+        (RemoveSnapshotsUpdate(snapshot_ids=[1]), {"table.write"}),
+        (RemoveSnapshotRefUpdate(ref_name="b"), {"table.write"}),
+        (AddSchemaUpdate(schema=WIDER), {"table.alter"}),
+        (SetCurrentSchemaUpdate(schema_id=0), {"table.alter"}),
+        (AddPartitionSpecUpdate(spec=PartitionSpec()), {"table.alter"}),
+        (SetDefaultSpecUpdate(spec_id=0), {"table.alter"}),
+        (AddSortOrderUpdate(sort_order=SortOrder()), {"table.alter"}),
+        (SetLocationUpdate(location="s3://b/x"), {"table.alter"}),
+        (UpgradeFormatVersionUpdate(format_version=2), {"table.alter"}),
+        (SetPropertiesUpdate(updates={"comment": "x"}), {"table.alter"}),
+        (RemovePropertiesUpdate(removals=["comment"]), {"table.alter"}),
+        (SetPropertiesUpdate(updates={"encryption.mechanism": "plaintext"}), {"table.alter"}),
+        (RemovePropertiesUpdate(removals=["read.allowed.data.paths"]), {"table.alter"}),
+        (AssignUUIDUpdate(uuid="00000000-0000-0000-0000-000000000001"), {"table.write"}),
     ],
 )
-def test_each_kind_of_update_needs_its_right(update: Any, rights: set[str]) -> None:
-    assert part(update).rights == rights
+def test_each_kind_of_update_needs_its_right(update: Any, operations: set[str]) -> None:
+    assert part(update).operations == operations
 
 
 def test_a_commit_of_data_and_structure_needs_both_rights() -> None:
-    assert part(ADD, MAIN, AddSchemaUpdate(schema=WIDER)).rights == {"update", "alter"}
+    assert part(ADD, MAIN, AddSchemaUpdate(schema=WIDER)).operations == {"table.write", "table.alter"}
 
 
 def test_a_commit_of_nothing_still_needs_a_right() -> None:
-    assert part().rights == {"update"}
-    assert part(SetPropertiesUpdate(updates={})).rights == {"update"}
+    assert part().operations == {"table.write"}
+    assert part(SetPropertiesUpdate(updates={})).operations == {"table.write"}
 
 
 def test_governed_properties_are_parted_from_those_of_the_file() -> None:

@@ -158,7 +158,7 @@ class Hooks:
 
     def _encryption(self, vector: Vector) -> Any:
         errors = self._read.ReadErrors("lake.db.t", "file:///vector.parquet", True)
-        footer = self.jvm.org.apache.spark.sql.lakewarden.crypto.Footer.of(vector.footer)
+        footer = self.jvm.org.apache.spark.sql.lakewarden.crypto.Footer.named(vector.footer).get()
         ids = {path: place for place, path in enumerate(vector.columns, 1)}
         own = {ids[path]: key for path, key in vector.columns.items() if key is not None}
         keys = self._option(None if vector.uniform else self._map(vector, own))
