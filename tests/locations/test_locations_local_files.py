@@ -25,7 +25,7 @@ class LocalFiles:
         self._jvm = gateway.jvm
         package = self._jvm.org.apache.spark.sql.lakewarden.read
         self._errors = package.ReadErrors("db.t", "file:///t/f", False)
-        self._parse = package.Location.parse
+        self._parse = package.Location.of
         self._open = package.LocalFile
 
     def read(self, path: Path, patience: float = 5) -> bytes:
