@@ -100,7 +100,7 @@ def test_deleted_rows_are_left_out_by_their_places(table: lakewarden.Table) -> N
     ]
     gone = [0, 149_992, 149_999, 150_000, 150_009]
     pq.write_table(pa.table([[file.path] * len(gone), gone], schema=pa.schema(fields)), path)
-    plain = replace(file, algorithm=None, keys=(), footer_digest=None)
+    plain = replace(file, algorithm=None, footer=None, keys=(), footer_digest=None)
     deletes = replace(
         plain, path=f"file://{path}", location=f"file://{path}", size=path.stat().st_size, records=len(gone)
     )
