@@ -71,11 +71,13 @@ def test_digests_not_compared(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> 
         planting.edit_in_place(stage, stage.foreign_files(FLIGHTS, stage.flights.rows))
 
 
+@pytest.mark.nightly
 def test_revoked_key_is_refused(encrypted: Stage, stock_encryption: StockEncryption) -> None:
     tampering.revoke(encrypted, stock_encryption)
     assert [each.seen.text for each in encrypted.ledger.attempts] == ["KeyNotUsable (master-key)"]
 
 
+@pytest.mark.nightly
 def test_disabled_keys_not_refused(
     encrypted: Stage, stock_encryption: StockEncryption, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,6 +147,7 @@ def test_nothing_is_removed_while_a_commit_is_about_to_be_published(shared: Shar
     assert table.refresh().scan().to_arrow().num_rows == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("point", CLEANING)
 def test_a_removal_that_is_killed_is_finished_by_the_next(shared: Shared, point: str) -> None:
     lake = shared.lake

@@ -142,6 +142,7 @@ def test_aggregates_are_those_of_the_rows(
     agree(spark_lake, table, "min(id), count(*) + max(i)")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "properties",
     [

@@ -115,6 +115,7 @@ def test_files_for_stock_readers(
     assert [row.asDict(recursive=True) | {"id": row["id"] - 100} for row in appended] == spark
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("properties", [{}, ENCRYPTED, {"encryption.columns": "pii:a,s;hr:b"}])
 def test_columns_that_were_renamed_swapped_widened_and_added_again(
     spark_lake: SparkLake, alice: lakewarden.Connection, properties: dict[str, str]

@@ -59,6 +59,7 @@ def _run(directory: Path, body: str, **environ: str) -> Any:
     return json.loads(ran.stdout.strip().splitlines()[-1])
 
 
+@pytest.mark.nightly
 @pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.timeout(400)

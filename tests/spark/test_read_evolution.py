@@ -44,7 +44,12 @@ NEW = (
 )
 
 
-KINDS = ["iceberg plaintext", "iceberg envelope", "orc plaintext", "orc envelope"]
+KINDS = [
+    "iceberg envelope",
+    "orc envelope",
+    pytest.param("iceberg plaintext", marks=pytest.mark.nightly),
+    pytest.param("orc plaintext", marks=pytest.mark.nightly),
+]
 
 
 @pytest.fixture(scope="module", params=KINDS)
