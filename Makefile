@@ -16,14 +16,17 @@ CHECK_TESTS := tests/test_language.py tests/test_support.py tests/policy tests/c
 # Compiled once, not in each process: the tests start some hundred.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: check test nightly interop test-oldest-spark demo lint format coverage mutation guards bench fuzz java clean
+.PHONY: check test tests nightly interop test-oldest-spark demo lint format coverage mutation guards bench fuzz java clean
 
 # What to run before each commit: lint, types, the decision tests, some of the catalog, and Spark once.
 check: java lint
 	$(PYTEST) -q -m 'not nightly and not slow' $(CHECK_TESTS)
 
-# What to run before each push: everything but the tests that are marked `nightly`.
-test: java lint
+# What to run before each push: everything but the tests that are marked `nightly`, with lint beside them.
+test: java $(INSTALLED)
+	@$(MAKE) --no-print-directory -j 2 lint tests
+
+tests:
 	$(PYTEST) -m 'not nightly'
 
 # Everything: also processes that are killed, long differential tests with more examples, pages that are followed

@@ -5,6 +5,7 @@ What a fixture needs is imported by the fixture, so that a test of one function 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +48,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     others = [item for item in items if item.get_closest_marker("interop") is not None]
     config.hook.pytest_deselected(items=others)
     items[:] = [item for item in items if item.get_closest_marker("interop") is None]
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays, so the garbage collector need not look at it again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

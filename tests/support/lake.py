@@ -15,11 +15,9 @@ from pydantic import SecretStr
 from sqlalchemy import Engine
 
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.tokens import TokenStore
 from catalog.db.engine import open_database
 from catalog.kms.local import LocalKms
 from catalog.kms.root_key import KeyFile
-from catalog.policy_store.changes import PolicyChanges
 from catalog.policy_store.documents import DocumentId, Edit, Kind, PolicyDocuments, StoredDocument
 from catalog.policy_store.files import PolicyFiles
 from catalog.service.pyiceberg_catalog import GuardedCatalog
@@ -115,21 +113,24 @@ def write_policies(root: Path, policies: Sequence[Mapping[str, Any]]) -> None:
 
 
 def apply_policies(root: Path, engine: Engine, catalog: str) -> None:
-    """Put the policies that were written into the database, without a record."""
+    """Put the policies that were written into the database, without a check or a record."""
     documents = PolicyDocuments(engine, catalog)
-    changes = PolicyChanges(documents, None, TokenStore(engine), catalog, lambda: datetime.now(UTC))
-    edits = PolicyFiles([root / "policies"]).edits(documents.current())
-    if edits:
-        caller = Caller(Principal("fixture"), None, "fixture")
-        changes.make(edits, caller, lambda _: None, by_policy=False, force=True)
+    _write(documents, PolicyFiles([root / "policies"]).edits(documents.current()))
 
 
 def write_unchecked(documents: PolicyDocuments, name: str, content: bytes) -> None:
     """Write a policy document that no check has seen, as a newer release could."""
-    base, edit = documents.current(), Edit(DocumentId(Kind.RANGER, name), content, None)
+    _write(documents, [Edit(DocumentId(Kind.RANGER, name), content, None)])
+
+
+def _write(documents: PolicyDocuments, edits: Sequence[Edit]) -> None:
+    base, now = documents.current(), datetime.now(UTC)
     number = base.version.revision + 1
-    changed = StoredDocument.of(edit, number, author=ALICE, request_id="r", changed_at=datetime.now(UTC))
-    documents.replace(base, [changed])
+    changed = [
+        StoredDocument.of(each, number, author=ALICE, request_id="r", changed_at=now) for each in edits
+    ]
+    if changed:
+        documents.replace(base, changed)
 
 
 def lake_settings(root: Path, **overrides: Any) -> Settings:
