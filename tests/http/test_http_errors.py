@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
 import httpx
 import pytest
 from fastapi import FastAPI
 from pyiceberg import exceptions as iceberg
-from sqlalchemy import event
 
 import catalog.kms.keystore
 import catalog.storage.errors
 from catalog.base.errors import CommitConflict, NoSuchTable, TableExists
-from catalog.db.engine import write
+from catalog.db.engine import open_database, write
 from catalog.http import errors
 from catalog.http.boundary import Boundary
 from catalog.http.metrics import Metrics
+from catalog.service import context as opening
 from catalog.service.service_log import TextLines
 from policy.errors import (
     CommitStateUnknown,
@@ -29,7 +31,7 @@ from policy.errors import (
     StateUnavailable,
 )
 from tests.support.http_calls import refused
-from tests.support.service import Service
+from tests.support.service import Service, open_service
 from tests.support.vectors import each_row
 
 assert catalog.storage.errors and catalog.kms.keystore  # their errors belong to the tree
@@ -126,11 +128,14 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def test_locked_database_is_503_in_bounded_time(service: Service) -> None:
-    """Connections wait shorter than usual, so that the test does, too."""
-    engine = service.lake.services.engine
-    event.listen(engine, "checkout", lambda driver, *_: driver.execute("PRAGMA busy_timeout = 100"))
-    with service.client() as client, write(engine):
+def test_locked_database_is_503_in_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers wait shorter than usual, so that the test does, too."""
+    monkeypatch.setattr(opening, "open_database", partial(open_database, busy_timeout_s=1.0))
+    with (
+        open_service(tmp_path) as service,
+        service.client() as client,
+        write(service.lake.services.engine),
+    ):
         answer = client.post(f"{service.prefix}/namespaces", json={"namespace": ["db"]})
     assert refused(answer, 503, "StateUnavailable")["type"] == "ServiceUnavailableException"
     assert answer.headers["retry-after"]
