@@ -14,8 +14,7 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from http.client import HTTPResponse
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,26 +25,26 @@ from starlette.types import Receive, Send
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from catalog.http.connections import MAX_FIELDS, MAX_LEAVING, MAX_TARGET, BoundedProtocol, Connections
+from catalog.http.connections import MAX_LEAVING, BoundedProtocol, Connections
 from catalog.http.metrics import Metrics
 from catalog.http.server import reserve_descriptors
 from catalog.settings.catalog import HttpSettings
 from policy.errors import RequestInvalid
-from tests.support.service import Service, open_service
+from tests.support.plain_http import (
+    HEAD,
+    LEAVING,
+    LONG,
+    PATIENCE_S,
+    answer_to,
+    connected,
+    limited,
+    rest_of,
+    status_of,
+    upload,
+)
+from tests.support.service import Service
 
-SHORT, LONG = 0.3, 600.0
-PATIENCE_S = 30.0
-HEAD = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-LEAVING = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-
-
-@contextmanager
-def limited(root: Path, **limits: float) -> Iterator[Service]:
-    """A service whose other deadlines do not pass."""
-    patient = {f"{each}_timeout_s": LONG for each in ("head", "body", "idle", "answer")}
-    overrides = {f"HTTP__{name.upper()}": value for name, value in {**patient, **limits}.items()}
-    with open_service(root, **overrides) as service:
-        yield service
+SHORT = 0.3
 
 
 @pytest.fixture(scope="module")
@@ -53,37 +52,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service without short deadlines."""
     with limited(tmp_path_factory.mktemp("lake"), max_head_bytes=16 * 1024) as service:
         yield service
-
-
-def connected(service: Service) -> socket.socket:
-    address = urlsplit(service.url)
-    return socket.create_connection((address.hostname, address.port), timeout=PATIENCE_S)
-
-
-def answer_to(service: Service, sent: bytes) -> str:
-    """Everything that is answered until the service closes the connection."""
-    with connected(service) as connection:
-        connection.sendall(sent)
-        return rest_of(connection)
-
-
-def rest_of(connection: socket.socket) -> str:
-    received = bytearray()
-    try:
-        while piece := connection.recv(65_536):
-            received += piece
-    except ConnectionResetError:
-        pass
-    return received.decode()
-
-
-def status_of(connection: socket.socket, sent: bytes) -> int:
-    """The status of one answer, read to its end; the connection stays open."""
-    connection.sendall(sent)
-    answer = HTTPResponse(connection)
-    answer.begin()
-    answer.read()
-    return answer.status
 
 
 def drip(connection: socket.socket) -> str:
@@ -144,16 +112,9 @@ def test_a_kept_connection_is_closed_when_it_is_idle(tmp_path: Path) -> None:
         assert rest_of(kept).count("HTTP/1.1 200 ") == 1
 
 
-def _upload(service: Service, user: str = "alice") -> bytes:
-    return (
-        f"POST {service.prefix}/namespaces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        f"Authorization: Bearer {service.token(user)}\r\nContent-Length: 100000\r\n\r\n"
-    ).encode()
-
-
 def test_a_body_that_drips_in_is_ended(tmp_path: Path) -> None:
     with limited(tmp_path, body_timeout_s=SHORT) as service, connected(service) as slow:
-        slow.sendall(_upload(service))
+        slow.sendall(upload(service))
         answer = drip(slow)
         assert answer.startswith("HTTP/1.1 408 ") and '"body-timeout"' in answer
         with service.client() as others:
@@ -182,7 +143,7 @@ def test_a_body_that_drips_in_after_its_answer_is_ended(tmp_path: Path) -> None:
 def test_the_answer_before_the_body_is_not_lost(served: Service) -> None:
     """A client that sends all before it reads gets the refusal."""
     with connected(served) as client:
-        head = _upload(served).replace(b"Length: 100000", b"Length: 20000000")
+        head = upload(served).replace(b"Length: 100000", b"Length: 20000000")
         client.sendall(head.replace(b"Bearer ", b"Bearer x") + b"a" * 20_000_000)
         answer = rest_of(client)
     assert answer.startswith("HTTP/1.1 401 ") and answer.endswith("}")
@@ -191,7 +152,7 @@ def test_the_answer_before_the_body_is_not_lost(served: Service) -> None:
 def test_the_answer_before_the_body_says_that_the_connection_ends(served: Service) -> None:
     """A client that is not told sends its next request on a connection that is ending."""
     with connected(served) as client:
-        client.sendall(_upload(served).replace(b"Bearer ", b"Bearer x"))
+        client.sendall(upload(served).replace(b"Bearer ", b"Bearer x"))
         head, _, _ = rest_of(client).partition("\r\n\r\n")
         assert head.startswith("HTTP/1.1 401 ")
         assert head.lower().split("\r\n").count("connection: close") == 1
@@ -418,116 +379,3 @@ def test_more_connections_than_files_are_refused_at_the_start(monkeypatch: pytes
     with pytest.raises(RequestInvalid, match="5000 connections") as refusal:
         reserve_descriptors(5000)
     assert refusal.value.rule == "open-files"
-
-
-POST = b"POST /nowhere HTTP/1.1\r\nHost: x\r\n"
-AMBIGUOUS = {
-    "length and transfer encoding": POST
-    + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "transfer encoding and length": POST
-    + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
-    "two lengths": POST + b"Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
-    "two lengths in one field": POST + b"Content-Length: 4, 5\r\n\r\nabcde",
-    "negative length": POST + b"Content-Length: -1\r\n\r\n",
-    "length with a sign": POST + b"Content-Length: +4\r\n\r\nabcd",
-    "chunked twice": POST + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
-    "transfer encoding of HTTP/1.0": b"POST /nowhere HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "absolute target": b"GET http://elsewhere/healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-    "authority as target": b"CONNECT elsewhere:443 HTTP/1.1\r\nHost: x\r\n\r\n",
-    "asterisk as target": b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
-    "no host": b"GET /healthz HTTP/1.1\r\n\r\n",
-    "two hosts": b"GET /healthz HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
-    "another version": b"GET /healthz HTTP/2.0\r\nHost: x\r\n\r\n",
-    "space before the colon": b"GET /healthz HTTP/1.1\r\nHost : x\r\n\r\n",
-    "NUL in a field": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: \0\r\n\r\n",
-    "field behind a bare LF": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: a\nY: b\r\n\r\n",
-    "length behind a bare LF": POST + b"X: a\nContent-Length: 4\r\n\r\nabcd",
-    "end by a bare LF": b"GET /healthz HTTP/1.1\r\nHost: x\r\n\n",
-    "bare LF alone": b"\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-    "folded field": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: a\r\n Y: b\r\n\r\n",
-    "length in a folded field": POST + b"X: a\r\n\tContent-Length: 4\r\n\r\nabcd",
-    "no HTTP": b"hello\r\n\r\n",
-    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
-}
-
-
-@pytest.mark.parametrize("sent", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
-def test_a_head_that_could_be_read_in_two_ways_is_refused(served: Service, sent: bytes) -> None:
-    answer = answer_to(served, sent)
-    assert answer.startswith(("HTTP/1.1 400 ", "HTTP/1.1 501 ")) and answer.count("HTTP/1.1 ") == 1
-    assert '"rule": "http"' in answer
-
-
-def test_the_same_length_twice_counts_once(served: Service) -> None:
-    """RFC 9110, section 8.6."""
-    assert answer_to(served, LEAVING.replace(b"\r\n\r\n", b"\r\nContent-Length: 0, 0\r\n\r\n")).startswith(
-        "HTTP/1.1 200 "
-    )
-
-
-BAD_CHUNKS = {
-    "no number": b"zz\r\nab\r\n0\r\n\r\n",
-    "longer than said": b"2\r\nabc\r\n0\r\n\r\n",
-    "huge number": b"f" * 40 + b"\r\nab\r\n",
-    "endless extension": b"2;" + b"a" * 20_000,
-}
-
-
-@pytest.mark.parametrize("chunks", BAD_CHUNKS.values(), ids=BAD_CHUNKS.keys())
-def test_bad_chunks_are_refused(served: Service, chunks: bytes) -> None:
-    head = _upload(served).replace(b"Content-Length: 100000", b"Transfer-Encoding: chunked")
-    answer = answer_to(served, head + chunks)
-    assert answer.startswith(("HTTP/1.1 400 ", "HTTP/1.1 431 ")) and answer.count("HTTP/1.1 ") == 1
-
-
-def test_a_body_in_tiny_chunks_is_refused(served: Service) -> None:
-    """Attack: each chunk costs the parser a round, whatever its size."""
-    head = _upload(served).replace(b"Content-Length: 100000", b"Transfer-Encoding: chunked")
-    answer = answer_to(served, head + b"1\r\na\r\n" * 5_000)
-    assert answer.startswith("HTTP/1.1 400 ") and "small pieces" in answer
-
-
-@pytest.mark.parametrize(("pieces", "size"), [(3_000, 1), (4_200, 240)])
-def test_bodies_in_pieces_are_read_request_after_request(served: Service, pieces: int, size: int) -> None:
-    """Each request has its free pieces, and larger ones have more."""
-    head = _upload(served).replace(b"Content-Length: 100000", b"Transfer-Encoding: chunked")
-    spaces = (b"%x\r\n" % size + b" " * size + b"\r\n") * pieces
-    name = b'{"namespace": ["pieces_%05d"]}' % pieces
-    body = spaces + b"%x\r\n" % len(name) + name + b"\r\n0\r\n\r\n"
-    with connected(served) as client:
-        assert [status_of(client, head + body) for _ in range(2)] == [200, 409]
-
-
-LARGE_HEADS = {
-    "one field": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 17_000 + b"\r\n\r\n",
-    "a field without an end": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 40_000,
-    "many fields": b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"X: a\r\n" * MAX_FIELDS + b"\r\n",
-    "target": b"GET /" + b"a" * MAX_TARGET + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-}
-
-
-@pytest.mark.parametrize("sent", LARGE_HEADS.values(), ids=LARGE_HEADS.keys())
-def test_a_large_head_is_refused(served: Service, sent: bytes) -> None:
-    answer = answer_to(served, sent)
-    assert answer.startswith("HTTP/1.1 431 ") and '"rule": "head-size"' in answer
-
-
-def test_pipelined_requests_are_answered_in_order(served: Service) -> None:
-    answer = answer_to(served, HEAD + HEAD.replace(b"/healthz", b"/nowhere") + LEAVING)
-    assert [each[:3] for each in answer.split("HTTP/1.1 ")[1:]] == ["200", "404", "200"]
-
-
-def test_http_1_0_is_answered_and_closed(served: Service) -> None:
-    answer = answer_to(served, b"GET /healthz HTTP/1.0\r\n\r\n")
-    assert answer.startswith("HTTP/1.1 200 ") and "connection: close" in answer.lower()
-
-
-def test_no_other_protocol_is_changed_to(served: Service) -> None:
-    sent = LEAVING.replace(b"close\r\n", b"Upgrade, close\r\nUpgrade: websocket\r\n")
-    assert answer_to(served, sent).startswith("HTTP/1.1 200 ")
-
-
-@pytest.mark.parametrize("path", ["/healthz/", "/v1/config/", "//healthz"])
-def test_nothing_is_redirected(served: Service, path: str) -> None:
-    with served.client() as client:
-        assert client.get(f"{served.url}{path}").status_code == 404
