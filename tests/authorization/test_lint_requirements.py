@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import chain, combinations
 from typing import Any, Final, get_args
 
@@ -15,8 +14,6 @@ import pytest
 from pyiceberg.types import LongType
 
 from catalog.authorization.authorizer import Authorizer, Caller
-from catalog.base.errors import NoSuchTable
-from catalog.cli.policy_lint import facts_of
 from catalog.planning.request import ScanRequest
 from catalog.service.services import Services
 from catalog.tables.alter import Change, RemoveProperty, SetProperty
@@ -24,11 +21,11 @@ from catalog.tables.drafts import NewTable
 from catalog.tables.schema_changes import AddColumn, DropColumn, RenameColumn
 from policy.errors import LakewardenError
 from policy.identifiers import TableName
-from policy.principal import Principal
 from policy.privileges.requests import AccessRequest
-from policy.sql_lint import LintContext, StatementDecision, TableFacts, lint
+from policy.sql_lint import StatementDecision, lint
 from policy.sql_lint.parse import parse
 from policy.sql_lint.statements import CreateView, DropView, Explain, NoPrivileges, Statement
+from tests.support.ddl import context_of
 from tests.support.lake import ALICE, MASTER_KEY, Lake, open_lake
 from tests.support.tables import ENCRYPTED, SCHEMA, fresh, make
 from tests.support.vectors import each_row
@@ -135,24 +132,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> set[AccessRequest]:
 
 
 def _linted(lake: Lake, sql: str) -> StatementDecision:
-    services = lake.services
-
-    def known(name: TableName) -> TableFacts | None:
-        try:
-            return facts_of(services.loader.load(name))
-        except NoSuchTable:
-            return None
-
-    context = LintContext(
-        Principal(ALICE),
-        services.policies.current(),
-        services.policies.encryption(),
-        datetime.now(UTC),
-        catalog="lake",
-        master_key_id=MASTER_KEY,
-        known=known,
-    )
-    (answer,) = lint(sql, "spark", context)
+    (answer,) = lint(sql, "spark", context_of(lake.services, ALICE, catalog="lake", master_key_id=MASTER_KEY))
     return answer
 
 

@@ -7,19 +7,15 @@ change something are run by those who may not first.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Final
 
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from catalog.base.errors import NoSuchTable
-from catalog.cli.policy_lint import facts_of
-from policy.identifiers import TableName
 from policy.location.location import Location
-from policy.principal import Principal
-from policy.sql_lint import LintContext, TableFacts, lint
+from policy.sql_lint import lint
+from tests.support.ddl import context_of
 from tests.support.lake import ALICE, BOB, CAROL, MASTER_KEY, policy, standard_policies
 from tests.support.spark import CATALOG, SparkLake
 
@@ -185,23 +181,8 @@ def _in_full(statement: str) -> str:
 def _linted(lake: SparkLake, user: str, sql: str) -> str | None:
     """Why lint denies a statement, or None."""
     services = lake.lake.services
-
-    def known(name: TableName) -> TableFacts | None:
-        try:
-            return facts_of(services.loader.load(name))
-        except NoSuchTable:
-            return None
-
-    context = LintContext(
-        Principal(user),
-        services.policies.current(),
-        services.policies.encryption(),
-        datetime.now(UTC),
-        catalog=CATALOG,
-        master_key_id=MASTER_KEY,
-        warehouse=Location.parse(services.settings.warehouse),
-        known=known,
-    )
+    warehouse = Location.parse(services.settings.warehouse)
+    context = context_of(services, user, catalog=CATALOG, master_key_id=MASTER_KEY, warehouse=warehouse)
     (answer,) = lint(sql, "spark", context)
     return None if answer.decision.allowed else answer.decision.explanation
 

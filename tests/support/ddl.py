@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from catalog.base.errors import NoSuchTable
+from catalog.cli.policy_lint import facts_of
+from catalog.service.services import Services
 from policy.encryption_rules import EncryptionRules
+from policy.identifiers import TableName
 from policy.principal import Principal
 from policy.ranger import PolicySet
-from policy.sql_lint import Dialect, LintContext, StatementDecision, lint
+from policy.sql_lint import Dialect, LintContext, StatementDecision, TableFacts, lint
 from tests.support.lake import policy, tables
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -64,3 +68,18 @@ def rule(answer: StatementDecision) -> str:
     """By what a statement is denied."""
     assert not answer.decision.allowed, needs(answer)
     return answer.decision.reasons[0].rule
+
+
+def context_of(services: Services, user: str, **more: Any) -> LintContext:
+    """A context of the policies in force and the tables of a running catalog."""
+
+    def known(name: TableName) -> TableFacts | None:
+        try:
+            return facts_of(services.loader.load(name))
+        except NoSuchTable:
+            return None
+
+    in_force = services.policies
+    return LintContext(
+        Principal(user), in_force.current(), in_force.encryption(), datetime.now(UTC), known=known, **more
+    )
