@@ -43,7 +43,7 @@ class Encryption:
         columns: the keys of groups of columns; where there are some, other columns are in plaintext.
         data_key_length: bytes.
         digest: whether the commit tells the SHA-256 of each file.
-        stock: what files say to stock readers; None for nothing.
+        stock: the key material that files carry for standard readers, or None.
         transport: the write's key.
     """
 

@@ -195,7 +195,7 @@ class _Column:
         gcm: the cipher of what is under GCM.
         key: the key.
         algorithm: Parquet's.
-        said: what the file says of the key to stock readers; None for nothing.
+        said: the key material that the file carries for standard readers, or None.
         own: whether it is not the footer's.
     """
 

@@ -41,8 +41,8 @@ from policy.errors import LakewardenError, RequestInvalid
 MAX_FIELDS: Final = 100
 #: Maximum bytes of a request target.
 MAX_TARGET: Final = 8 * 1024
-#: Maximum number of pieces of a body: a base number, and one more per so many bytes. The parser runs per
-#: piece.
+#: A body can have `_FREE_PIECES` pieces, and one more for every `_PIECE_BYTES` bytes. The parser runs for
+#: each piece.
 _FREE_PIECES: Final = 4096
 _PIECE_BYTES: Final = 256
 #: Maximum number of refused connections that wait for their client to read the answer; others are closed at

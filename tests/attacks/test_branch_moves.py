@@ -121,7 +121,7 @@ def test_rollback_across_a_rotation_takes_alter_alone(vault: Attacker) -> None:
 
 
 def test_rollback_to_files_under_a_key_that_awaits_destruction(vault: Attacker) -> None:
-    """Whoever may roll back does not make the table unreadable for everybody."""
+    """The permission to roll back does not suffice to make the table unreadable for all users."""
     before = head(vault).snapshot_id
     rewrapped(vault)
     [old] = [each for each in peks(vault.lake, short(vault)) if each.version == 1]
