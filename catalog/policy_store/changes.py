@@ -181,10 +181,9 @@ class PolicyChanges:
         number, now = base.version.revision + 1, self._now()
         changed = []
         for edit in edits:
-            there = base.documents.get(edit.id)
-            if edit.content == (there.content if there else None):
+            if base.says(edit):
                 continue
-            _check_revision(edit, there)
+            _check_revision(edit, base.documents.get(edit.id))
             changed.append(
                 StoredDocument.of(
                     edit, number, author=caller.principal.name, request_id=caller.request_id, changed_at=now

@@ -124,6 +124,11 @@ class StoredSet:
             if each.id.kind is kind and each.content is not None
         }
 
+    def says(self, edit: Edit) -> bool:
+        """Return whether a document already has the content of an edit, or is missing if that removes it."""
+        there = self.documents.get(edit.id)
+        return edit.content == (None if there is None else there.content)
+
 
 @dataclass(frozen=True, slots=True)
 class Edit:

@@ -55,7 +55,7 @@ class PolicyFiles:
             for each in stored.documents
             if each.kind in self._paths and each.name.startswith(_PREFIX) and each not in wanted
         ]
-        return tuple(each for each in edits if not _is_there(stored, each))
+        return tuple(each for each in edits if not stored.says(each))
 
     def fingerprints(self) -> Mapping[Path, Fingerprint]:
         """Return the current identities of the files.
@@ -103,11 +103,6 @@ def read_documents(paths: Sequence[Path]) -> dict[str, bytes]:
 def _revision(stored: StoredSet, document: DocumentId) -> int | None:
     there = stored.documents.get(document)
     return None if there is None else there.change.revision
-
-
-def _is_there(stored: StoredSet, edit: Edit) -> bool:
-    there = stored.documents.get(edit.id)
-    return edit.content == (None if there is None else there.content)
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
