@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -68,7 +68,7 @@ def apply(
         with suppress(KeyboardInterrupt):
             while True:
                 watching.look()
-                time.sleep(store.settings.policies_poll_s)
+                sleep(store.settings.policies_poll_s)
 
 
 def _apply(store: Store, files: PolicyFiles, *, dry_run: bool, force: bool) -> bool:

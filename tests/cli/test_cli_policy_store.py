@@ -210,7 +210,7 @@ def test_watched_files_are_applied_when_they_change_until_it_is_interrupted(
             raise KeyboardInterrupt
         events[len(waits) - 1]()
 
-    monkeypatch.setattr("catalog.cli.policy_apply.time.sleep", wait)
+    monkeypatch.setattr("catalog.cli.policy_apply.sleep", wait)
     done = host.run("policy", "apply", directory, "--watch")
     assert done.stdout.splitlines() == [
         "Added ranger/files.bob, revision 2.",
@@ -241,7 +241,7 @@ def test_watched_files_are_applied_when_the_database_changes(
         except StopIteration:
             raise KeyboardInterrupt from None
 
-    monkeypatch.setattr("catalog.cli.policy_apply.time.sleep", wait)
+    monkeypatch.setattr("catalog.cli.policy_apply.sleep", wait)
     done = host.run("policy", "apply", file, "--watch")
     assert [line for line in done.stdout.splitlines() if "dave" in line] == [
         "Added ranger/files.dave, revision 4.",
