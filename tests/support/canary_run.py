@@ -97,7 +97,7 @@ wrong_token, typed_token = told()
 sessions = {user: session(user) for user in ("bob", "carol")}
 sessions["carol"].conf.set(given["token_setting"], wrong_token)
 statement = f"SET {given['token_setting']}={typed_token}"
-assert "A token is not set in SQL" in show("a token in SQL", lambda: spark.sql(statement))
+assert "A token cannot be set in SQL" in show("a token in SQL", lambda: spark.sql(statement))
 work()
 answer("worked")
 while (order := told()) is not None:
