@@ -114,6 +114,23 @@ def describe(request: Request) -> JSONResponse:
     return JSONResponse(request.app.openapi())
 
 
+_ROUTERS: Final = (
+    iceberg_namespaces.config_router,
+    *_ICEBERG,
+    engine_routes.bootstrap_router,
+    engine_routes.router,
+    admin_tables.router,
+    admin_keys.router,
+    admin_kms_endpoint.router,
+    admin_service.router,
+    admin_policies.router,
+    admin_report.router,
+    service_router,
+    open_router,
+)
+_KMS_ROUTERS: Final = (kms_routes.router, kms_routes.handshake_router)
+
+
 def create_app(services: Services) -> FastAPI:
     """Create the service for an open catalog.
 
@@ -137,24 +154,9 @@ def create_app(services: Services) -> FastAPI:
     http = services.settings.http
     app.state.bodies = Bodies(http.max_bodies_bytes, max(http.max_bodies_bytes // 2, http.max_body_bytes))
     app.state.endpoints = tuple(sorted(served_endpoints()))
-    for router in (
-        iceberg_namespaces.config_router,
-        *_ICEBERG,
-        engine_routes.bootstrap_router,
-        engine_routes.router,
-        admin_tables.router,
-        admin_keys.router,
-        admin_kms_endpoint.router,
-        admin_service.router,
-        admin_policies.router,
-        admin_report.router,
-        service_router,
-        open_router,
-    ):
-        app.include_router(router)
-    if services.settings.kms_endpoint.enabled:
-        app.include_router(kms_routes.router)
-        app.include_router(kms_routes.handshake_router)
+    for router in (*_ROUTERS, *(_KMS_ROUTERS if services.settings.kms_endpoint.enabled else ())):
+        # `include_router` would build every operation once more, at the first request of each service.
+        app.router.routes.extend(router.routes)
     errors.install(app, metrics)
     app.add_middleware(Boundary, metrics=metrics)
     return app
