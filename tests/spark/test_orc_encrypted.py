@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pytest
 
-from tests.support.reads import data_files, refused, replaced
+from tests.support.reads import data_files, refused, refused_again, replaced
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import master_keys
 
@@ -42,13 +42,41 @@ def keyed(spark_lake: SparkLake, namespace: str) -> str:
     return namespace
 
 
+@pytest.fixture(scope="module")
+def whole(spark_lake: SparkLake) -> tuple[str, Path]:
+    """A table of one file, encrypted as it is by default."""
+    table = f"{spark_lake.namespace()}.t"
+    return table, made(spark_lake, table)
+
+
+PairOfTables = tuple[str, Path, list[Path]]
+
+
+@pytest.fixture(scope="module", params=[(BY_KEYS,), (BY_KEYS, KEYED)], ids=["one key", "column keys"])
+def pair(spark_lake: SparkLake, request: pytest.FixtureRequest) -> PairOfTables:
+    """A table and its one file, and the two files of another one with the same columns and master keys."""
+    master_keys(spark_lake, "pii")
+    namespace = spark_lake.namespace()
+    here, there = (
+        made(spark_lake, f"{namespace}.{name}", *request.param, SAME_LENGTHS) for name in ("a", "b")
+    )
+    spark_lake.rows(f"INSERT INTO {namespace}.b {ROWS}")
+    (other,) = {*data_files(spark_lake, f"{namespace}.b")} - {there}
+    assert here.stat().st_size == there.stat().st_size == other.stat().st_size
+    return namespace, here, [there, other]
+
+
 @pytest.mark.parametrize("length", ["16", "32"])
 def test_all_columns_are_encrypted_with_their_statistics(
-    spark_lake: SparkLake, namespace: str, length: str
+    spark_lake: SparkLake, namespace: str, whole: tuple[str, Path], length: str
 ) -> None:
-    path = made(spark_lake, f"{namespace}.t", f"'encryption.data-key-length' = '{length}'")
-    assert spark_lake.rows(SUM.format(f"{namespace}.t")) == HONEST
-    assert spark_lake.rows(f"SELECT ssn FROM {namespace}.t WHERE id = 42") == [("needle-42",)]
+    """By default a key has 32 bytes."""
+    table, path = whole
+    if length != "32":
+        table = f"{namespace}.t"
+        path = made(spark_lake, table, f"'encryption.data-key-length' = '{length}'")
+    assert spark_lake.rows(SUM.format(table)) == HONEST
+    assert spark_lake.rows(f"SELECT ssn FROM {table} WHERE id = 42") == [("needle-42",)]
     data = path.read_bytes()
     assert b"needle" not in data and b"clear" not in data
     shown = orc.ORCFile(str(path)).read().to_pydict()
@@ -78,30 +106,21 @@ def test_a_key_for_a_part_of_a_struct_is_refused_with_the_reason(spark_lake: Spa
         refused(spark_lake, f"{sql} ('{name}' = '{value}')", "PROPERTY_INVALID", rule)
 
 
-@pytest.mark.parametrize("properties", [(BY_KEYS,), (BY_KEYS, KEYED)])
-def test_a_file_in_anothers_place_is_refused_by_its_keys(
-    spark_lake: SparkLake, keyed: str, properties: tuple[str, ...]
-) -> None:
+def test_a_file_in_anothers_place_is_refused_by_its_keys(spark_lake: SparkLake, pair: PairOfTables) -> None:
     """Another table's, with the same columns and master keys."""
-    here = made(spark_lake, f"{keyed}.a", *properties, SAME_LENGTHS)
-    there = made(spark_lake, f"{keyed}.b", *properties, SAME_LENGTHS)
-    assert here.stat().st_size == there.stat().st_size
+    namespace, here, (there, _) = pair
     with replaced(here, there.read_bytes()):
-        message = refused(spark_lake, SUM.format(f"{keyed}.a"), "DECRYPTION_REFUSED", "data-key")
-    assert f"{keyed}.a" in message
-    assert spark_lake.rows(SUM.format(f"{keyed}.a")) == HONEST
+        message = refused(spark_lake, SUM.format(f"{namespace}.a"), "DECRYPTION_REFUSED", "data-key")
+    assert f"{namespace}.a" in message
+    assert spark_lake.rows(SUM.format(f"{namespace}.a")) == HONEST
 
 
 def test_a_file_of_the_same_table_under_anothers_name_is_refused(
-    spark_lake: SparkLake, namespace: str
+    spark_lake: SparkLake, pair: PairOfTables
 ) -> None:
-    table = f"{namespace}.t"
-    made(spark_lake, table, BY_KEYS, SAME_LENGTHS)
-    spark_lake.rows(f"INSERT INTO {table} {ROWS}")
-    first, second = data_files(spark_lake, table)
-    assert first.stat().st_size == second.stat().st_size
+    namespace, _, (first, second) = pair
     with replaced(first, second.read_bytes()):
-        refused(spark_lake, SUM.format(table), "DECRYPTION_REFUSED", "data-key")
+        refused(spark_lake, SUM.format(f"{namespace}.b"), "DECRYPTION_REFUSED", "data-key")
 
 
 def plaintext_of(size: int) -> bytes:
@@ -126,25 +145,24 @@ def plaintext_of(size: int) -> bytes:
     return data[:3] + bytes(max(0, size - len(data))) + data[3:]
 
 
-@pytest.mark.parametrize("properties", [(BY_KEYS,), (BY_KEYS, KEYED)])
 def test_a_plaintext_file_in_the_place_of_an_encrypted_one_is_refused(
-    spark_lake: SparkLake, keyed: str, properties: tuple[str, ...]
+    spark_lake: SparkLake, pair: PairOfTables
 ) -> None:
-    path = made(spark_lake, f"{keyed}.t", *properties)
+    namespace, path, _ = pair
     with replaced(path, plaintext_of(path.stat().st_size)):
-        refused(spark_lake, SUM.format(f"{keyed}.t"), "DECRYPTION_REFUSED", "plaintext-file")
+        refused(spark_lake, SUM.format(f"{namespace}.a"), "DECRYPTION_REFUSED", "plaintext-file")
 
 
 def test_a_flipped_bit_is_refused_by_the_digest_each_time_or_at_the_first_read(
-    spark_lake: SparkLake, namespace: str
+    spark_lake: SparkLake, namespace: str, whole: tuple[str, Path]
 ) -> None:
-    always = f"{namespace}.always"
-    path = made(spark_lake, always)  # the default
-    assert spark_lake.rows(SUM.format(always)) == HONEST
+    always, path = whole  # the default
+    frame = spark_lake.session().table(always)
+    assert len(frame.collect()) == 100
     data = path.read_bytes()
     for offset in range(3, len(data), len(data) // 10):
         with replaced(path, data[:offset] + bytes([data[offset] ^ 1]) + data[offset + 1 :]):
-            refused(spark_lake, SUM.format(always), "DECRYPTION_REFUSED", "file-digest")
+            refused_again(frame, "DECRYPTION_REFUSED", "file-digest")
     first = f"{namespace}.first"
     path = made(spark_lake, first, "'encryption.verify-digest' = 'first-read'")
     data = path.read_bytes()
@@ -153,10 +171,10 @@ def test_a_flipped_bit_is_refused_by_the_digest_each_time_or_at_the_first_read(
     assert spark_lake.rows(SUM.format(first)) == HONEST
 
 
-def test_a_truncated_file_is_refused(spark_lake: SparkLake, namespace: str) -> None:
-    path = made(spark_lake, f"{namespace}.t")
+def test_a_truncated_file_is_refused(spark_lake: SparkLake, whole: tuple[str, Path]) -> None:
+    table, path = whole
     with replaced(path, path.read_bytes()[:-9]):
-        refused(spark_lake, SUM.format(f"{namespace}.t"), "DECRYPTION_REFUSED", "file-size")
+        refused(spark_lake, SUM.format(table), "DECRYPTION_REFUSED", "file-size")
 
 
 def test_parquet_keeps_digests_where_the_table_asks(spark_lake: SparkLake, namespace: str) -> None:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.parquet.encryption import create_encryption_properties
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 from catalog.base.identifiers import TableName, table_name
 from catalog.envelope.data_keys import new_dek
@@ -63,8 +64,23 @@ def refused(spark_lake: SparkLake, statement: str, kind: str, rule: str, user: s
         rule: the rule that the message names.
         user: whose session.
     """
+    return _refused(lambda: spark_lake.rows(statement, user), kind, rule)
+
+
+def refused_again(frame: DataFrame, kind: str, rule: str) -> str:
+    """Like `refused`, of a DataFrame that runs anew: Spark does not plan it again.
+
+    Args:
+        frame: a scan without a shuffle, whose result Spark would keep.
+        kind: the class of the error.
+        rule: the rule that the message names.
+    """
+    return _refused(frame.collect, kind, rule)
+
+
+def _refused(run: Callable[[], object], kind: str, rule: str) -> str:
     with pytest.raises(PySparkException) as caught:
-        spark_lake.rows(statement, user)
+        run()
     assert caught.value.getCondition() == f"LAKEWARDEN.{kind}", str(caught.value)
     message = str(caught.value)
     assert f"rule={rule}" in message
