@@ -7,12 +7,14 @@ its own, see `tests.support.spark_process`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
+from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 from pyspark.sql import Row, SparkSession
 
 from spark_ext.configuration import configure, engine_credential, token_setting
@@ -39,6 +41,22 @@ FRUGAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+
+
+def _remembered(ask: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    def get(holder: Any, name: str) -> Any:
+        found = ask(holder, name)
+        # A capital that is no class yet may become one by an import.
+        if isinstance(found, JavaClass) or (isinstance(found, JavaPackage) and name.islower()):
+            vars(holder)[name] = found
+        return found
+
+    return get
+
+
+# Py4J asks the JVM at each use of a name what it is, and the JVM looks for a class into all jars of Spark.
+for _kind in (JVMView, JavaPackage):
+    _kind.__getattr__ = _remembered(_kind.__getattr__)
 
 
 @dataclass
