@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from spark_ext.configuration import ENGINE_CREDENTIAL, engine_token_file
+from spark_ext.configuration import (
+    ENGINE_CREDENTIAL,
+    engine_token_file,
+    launch_settings,
+    shared_engine_settings,
+)
 from spark_ext.jar import spark_jar
 from tests.support.class_files import Declared, declared_in
 from tests.support.lake import policies_without_code, standard_policies
@@ -218,22 +224,57 @@ def test_a_file_that_is_not_there_is_an_error(spark_lake: SparkLake, tmp_path: P
         _launch(spark_lake, tmp_path / "gone")
 
 
-@pytest.mark.slow
-def test_an_engine_does_not_start_without_the_catalog_and_keeps_its_token(spark_lake: SparkLake) -> None:
+@dataclass(frozen=True)
+class Launches:
+    """How two launches ended, one after the other in one process.
+
+    Attributes:
+        without_extension: what a query said in a Spark that was launched without the extension.
+        without_catalog: what the launch said at an address where no catalog answers.
+        token: the file with the engine's token.
+    """
+
+    without_extension: str
+    without_catalog: str
+    token: Path
+
+
+_LAUNCHES = """
+def outcome(action):
+    try:
+        return f"answered {action()}"
+    except Exception as error:
+        return str(error)
+
+
+answer(outcome(lambda: spark.sql("SHOW NAMESPACES IN lake").collect()))
+spark.stop()
+for name, value in told().items():
+    builder = builder.config(name, value)
+answer(outcome(builder.getOrCreate))
+"""
+
+
+@pytest.fixture(scope="module")
+def launches(spark_lake: SparkLake) -> Launches:
     service = spark_lake.service
     file = engine_token_file(service.engine_token())
-    nowhere, environ = (
-        {f"spark.sql.catalog.{CATALOG}.uri": "http://127.0.0.1:1"},
-        {ENGINE_CREDENTIAL: str(file)},
-    )
-    script = "answer('started')"
-    with (
-        spark_process(service, script, engine=None, settings=nowhere, environ=environ) as process,
-        pytest.raises(AssertionError, match=r"(?s)without an answer.*CatalogUnavailable"),
-    ):
-        process.answer()
-    _launch(spark_lake, file)
-    assert not file.exists()
+    nowhere = launch_settings(CATALOG, "http://127.0.0.1:1", spark_jar())
+    environ = {ENGINE_CREDENTIAL: str(file)}
+    unguarded = {**shared_engine_settings(), "spark.sql.extensions": ""}
+    with spark_process(service, _LAUNCHES, engine=None, settings=unguarded, environ=environ) as process:
+        process.tell({name: value for name, value in nowhere.items() if name != "spark.jars"})
+        without_extension, without_catalog = process.finish()
+    return Launches(without_extension, without_catalog, file)
+
+
+@pytest.mark.slow
+def test_an_engine_does_not_start_without_the_catalog_and_keeps_its_token(
+    spark_lake: SparkLake, launches: Launches
+) -> None:
+    assert "CatalogUnavailable" in launches.without_catalog
+    _launch(spark_lake, launches.token)
+    assert not launches.token.exists()
 
 
 def test_a_further_launch_of_the_extension_uses_the_key_that_there_is(spark_lake: SparkLake) -> None:
@@ -256,17 +297,8 @@ def test_a_driver_whose_clock_is_off_follows_the_catalogs(spark_lake: SparkLake,
     assert not key.follow(int(time.time()) + 3600)
 
 
-def test_extension_that_is_not_in_force(spark_lake: SparkLake) -> None:
-    script = """
-try:
-    spark.sql("SHOW NAMESPACES IN lake").collect()
-    answer("answered")
-except Exception as error:
-    answer(str(error))
-"""
-    with spark_process(spark_lake.service, script, settings={"spark.sql.extensions": ""}) as process:
-        assert "CatalogNotTrusted: Spark was launched without" in process.answer()
-        process.finish()
+def test_extension_that_is_not_in_force(launches: Launches) -> None:
+    assert "CatalogNotTrusted: Spark was launched without" in launches.without_extension
 
 
 def test_the_engine_acts_by_its_key(spark_lake: SparkLake, namespace: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import struct
 import zipfile
@@ -12,8 +11,13 @@ from pathlib import Path
 
 _PUBLIC, _STATIC, _ABSTRACT = 0x0001, 0x0008, 0x0400
 _TYPE = re.compile(r"\[*(?:[BCDFIJSZV]|L[^;]+;)")
-#: Bytes of constants by their tag, beside text and those that take two places.
-_CONSTANTS = {3: 4, 4: 4, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
+#: Bytes of constants by their tag, beside texts, which have a length of their own.
+_CONSTANTS = {
+    **{3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4},
+    **{15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2},
+}
+#: Texts, and what takes two numbers.
+_TEXT, _LARGE = 1, {5, 6}
 
 
 @dataclass(frozen=True)
@@ -53,44 +57,60 @@ class ClassHead:
 def declared_in(jar: Path) -> Iterator[Declared]:
     """All fields and methods of all classes of a jar."""
     for file in _files(jar):
-        head, constants = _head(file)
-        yield from _declared(file, head.name, constants)
+        yield from _declared(file)
 
 
 def heads_in(jar: Path) -> Iterator[ClassHead]:
     """All classes of a jar."""
     for file in _files(jar):
-        yield _head(file)[0]
+        yield file.head
 
 
-def _files(jar: Path) -> Iterator[io.BytesIO]:
+class _ClassFile:
+    """The content of a class file; constants are read when they are asked for."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._places, at = _places(data)
+        flags, this, above, count = struct.unpack_from(">HHHH", data, at)
+        parents = (above, *struct.unpack_from(f">{count}H", data, at + 8))
+        names = tuple(self._class(each) for each in parents if each)
+        self.head = ClassHead(self._class(this), names, bool(flags & _ABSTRACT))
+        #: Where the fields begin.
+        self.members = at + 8 + 2 * count
+
+    def text(self, number: int) -> str:
+        """A constant that is a text."""
+        at = self._places[number]
+        size = int.from_bytes(self.data[at + 1 : at + 3], "big")
+        return self.data[at + 3 : at + 3 + size].decode("utf-8", "replace")
+
+    def _class(self, number: int) -> str:
+        at = self._places[number]
+        return self.text(int.from_bytes(self.data[at + 1 : at + 3], "big")).replace("/", ".")
+
+
+def _files(jar: Path) -> Iterator[_ClassFile]:
     with zipfile.ZipFile(jar) as archive:
         for name in archive.namelist():
             if name.endswith(".class"):
-                yield io.BytesIO(archive.read(name))
+                yield _ClassFile(archive.read(name))
 
 
-def _head(file: io.BytesIO) -> tuple[ClassHead, dict[int, str]]:
-    file.read(8)
-    constants = _constants(file)
-    flags, this, above, count = _unpack(file, ">HHHH")
-    interfaces = _unpack(file, f">{count}H")
-    name, *parents = (_class(constants, each) for each in (this, above, *interfaces) if each)
-    return ClassHead(name, tuple(parents), bool(flags & _ABSTRACT)), constants
-
-
-def _declared(file: io.BytesIO, owner: str, constants: dict[int, str]) -> Iterator[Declared]:
+def _declared(file: _ClassFile) -> Iterator[Declared]:
+    at = file.members
     for is_method in (False, True):
-        (count,) = _unpack(file, ">H")
+        (count,) = struct.unpack_from(">H", file.data, at)
+        at += 2
         for _ in range(count):
-            flags, name, descriptor, attributes = _unpack(file, ">HHHH")
+            flags, name, descriptor, attributes = struct.unpack_from(">HHHH", file.data, at)
+            at += 8
             for _ in range(attributes):
-                _, length = _unpack(file, ">HI")
-                file.read(length)
-            types = _TYPE.findall(constants[descriptor])
+                at += 6 + struct.unpack_from(">I", file.data, at + 2)[0]
+            types = _TYPE.findall(file.text(descriptor))
             yield Declared(
-                owner,
-                constants[name],
+                file.head.name,
+                file.text(name),
                 tuple(types[:-1]),
                 types[-1],
                 is_method,
@@ -99,29 +119,17 @@ def _declared(file: io.BytesIO, owner: str, constants: dict[int, str]) -> Iterat
             )
 
 
-def _constants(file: io.BytesIO) -> dict[int, str]:
-    """Texts by their number; a class's number leads to that of its name, in decimal."""
-    found: dict[int, str] = {}
-    (count,) = _unpack(file, ">H")
-    number = 1
-    while number < count:
-        (tag,) = _unpack(file, ">B")
-        if tag == 1:
-            found[number] = file.read(_unpack(file, ">H")[0]).decode("utf-8", "replace")
-        elif tag in (5, 6):
-            file.read(8)
-            number += 1
+def _places(data: bytes) -> tuple[list[int], int]:
+    """Where each constant begins, by its number, and where they end."""
+    places, at = [0], 10
+    count = int.from_bytes(data[8:10], "big")
+    while len(places) < count:
+        tag = data[at]
+        places.append(at)
+        if tag == _TEXT:
+            at += 3 + (data[at + 1] << 8 | data[at + 2])
         else:
-            content = file.read(_CONSTANTS[tag])
-            if tag == 7:
-                found[number] = str(int.from_bytes(content, "big"))
-        number += 1
-    return found
-
-
-def _class(constants: dict[int, str], number: int) -> str:
-    return constants[int(constants[number])].replace("/", ".")
-
-
-def _unpack(file: io.BytesIO, form: str) -> tuple[int, ...]:
-    return struct.unpack(form, file.read(struct.calcsize(form)))
+            at += 1 + _CONSTANTS[tag]
+            if tag in _LARGE:
+                places.append(0)
+    return places, at
