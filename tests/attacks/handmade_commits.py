@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import SetSnapshotRefUpdate, TableUpdate
 
 from tests.support.attacker import Attacker, relisted
-from tests.support.lake import Lake, policy, standard_policies, tables
+from tests.support.lake import ALLOWS_UNSEALED, Lake, open_lake, policy, standard_policies, tables
 from tests.support.table_keys import encrypted, rewrap, rotate
 from tests.support.tables import make, name_of, named, rows
 
@@ -19,13 +20,14 @@ from tests.support.tables import make, name_of, named, rows
 WALT, ALMA = "walt", "alma"
 
 
-@pytest.fixture
-def users(lake: Lake) -> Lake:
-    """The lake, where Walt and Alma have their permissions."""
-    lake.catalog().create_namespace("db")
+@pytest.fixture(scope="module")
+def users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A lake for all tests of a module, where Walt and Alma have their permissions."""
     grants = {WALT: ["select", "update"], ALMA: ["select", "update", "alter"]}
-    lake.set_policies([*standard_policies(), policy("writers", tables("db"), grants)])
-    return lake
+    policies = [*standard_policies(), policy("writers", tables("db"), grants)]
+    with open_lake(tmp_path_factory.mktemp("lake"), policies=policies) as lake:
+        lake.catalog().create_namespace("db", ALLOWS_UNSEALED)
+        yield lake
 
 
 @pytest.fixture

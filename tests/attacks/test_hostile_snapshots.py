@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from typing import Any
 
@@ -48,6 +49,7 @@ from tests.support.lake import Lake
 from tests.support.snapshot_files import Writer
 from tests.support.snapshot_model import File, Row
 from tests.support.tables import Engine, append_files, make, name_of, rows
+from tests.support.vectors import each_row
 
 __all__ = ["plain", "users", "vault"]
 
@@ -68,8 +70,13 @@ def test_the_id_that_says_that_a_table_has_no_snapshot(plain: Attacker) -> None:
     refused(plain, RequestInvalid, "snapshot", *of_id(plain, -1))
 
 
-@pytest.mark.parametrize("name", ["total-records", "total-position-deletes", "added-data-files"])
-@pytest.mark.parametrize("said", ["many", "-1", "9" * 19, "٣", ""])
+@each_row(
+    ("name", "said"),
+    itertools.product(
+        ("total-records", "total-position-deletes", "added-data-files"),
+        ("many", "-1", "9" * 19, "٣", ""),
+    ),
+)
 def test_totals_that_the_next_commit_cannot_count_on_with(plain: Attacker, name: str, said: str) -> None:
     summary = Summary(Operation.APPEND, **{name: said})
     refused(plain, RequestInvalid, "snapshot", *plain.appending(new_file(plain), summary=summary))
@@ -84,7 +91,7 @@ def test_totals_that_leave_no_room_for_the_next_commit(plain: Attacker, name: st
     assert name not in head(plain).summary.additional_properties  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("number", [{"first_row_id": -1}, {"first_row_id": 0}, {"added_rows": 1}])
+@each_row("number", [{"first_row_id": -1}, {"first_row_id": 0}, {"added_rows": 1}])
 def test_row_ids_that_the_format_version_does_not_have(plain: Attacker, number: dict[str, int]) -> None:
     """Iceberg Java refuses metadata with a negative one, or with one of both."""
     refused(plain, RequestInvalid, "snapshot", *plain.appending(new_file(plain), **number))
@@ -152,7 +159,7 @@ def test_parents_that_lead_back_to_a_snapshot(plain: Attacker) -> None:
     assert refusal.value.rule == "snapshot"
 
 
-@pytest.mark.parametrize(("schema_id", "field_id"), [(1 << 40, 3), (-(1 << 40), 3), (7, 1 << 40)])
+@each_row(("schema_id", "field_id"), [(1 << 40, 3), (-(1 << 40), 3), (7, 1 << 40)])
 def test_ids_that_engines_do_not_read(plain: Attacker, schema_id: int, field_id: int) -> None:
     plain.user = ALMA
     fields = [*plain.metadata.schema().fields, NestedField(field_id, "more", LongType())]
@@ -160,8 +167,10 @@ def test_ids_that_engines_do_not_read(plain: Attacker, schema_id: int, field_id:
     refused(plain, RequestInvalid, "id-range", AddSchemaUpdate(schema_=schema))
 
 
-@pytest.mark.parametrize("wrong", [1 << 31, -(1 << 31) - 1])
-@pytest.mark.parametrize("of", ["spec", "partition field", "sort order"])
+@each_row(
+    ("of", "wrong"),
+    itertools.product(("spec", "partition field", "sort order"), (1 << 31, -(1 << 31) - 1)),
+)
 def test_ids_of_layouts_that_engines_do_not_read(plain: Attacker, of: str, wrong: int) -> None:
     plain.user = ALMA
     field = PartitionField(1, wrong if of == "partition field" else 1000, IdentityTransform(), "part")

@@ -33,10 +33,11 @@ from tests.support.attacker import (
     refused,
     updates,
 )
-from tests.support.lake import ALICE, ALLOWS_UNSEALED, Lake
+from tests.support.lake import ALICE, Lake
 from tests.support.rewrites import ask, migrating, rewrite
 from tests.support.table_keys import encrypted, rotate
 from tests.support.tables import Engine, append_files, make, name_of
+from tests.support.vectors import each_row
 
 __all__ = ["plain", "users", "vault"]
 
@@ -107,7 +108,7 @@ def test_plaintext_manifests_do_not_come_back_after_migration(users: Lake) -> No
 # What a carried entry says.
 
 
-@pytest.mark.parametrize(
+@each_row(
     "forged",
     [
         {"record_count": 1},
@@ -121,7 +122,6 @@ def test_plaintext_manifests_do_not_come_back_after_migration(users: Lake) -> No
         {"split_offsets": [4, 5]},
         {"sort_order_id": 7},
     ],
-    ids=str,
 )
 def test_carried_file_described_otherwise(plain: Attacker, forged: dict[str, Any]) -> None:
     one, *others = plain.entries()
@@ -167,7 +167,7 @@ def test_carried_file_without_statistics(plain: Attacker) -> None:
     assert plain.scan() == before
 
 
-@pytest.mark.parametrize("status", [EXISTING, DELETED])
+@each_row("status", [EXISTING, DELETED])
 def test_carried_file_of_another_snapshot(plain: Attacker, status: Any) -> None:
     one, *others = plain.entries()
     planted = plain.replacing(again(one, status, snapshot_id=99), *(again(each, EXISTING) for each in others))
@@ -177,7 +177,7 @@ def test_carried_file_of_another_snapshot(plain: Attacker, status: Any) -> None:
 # What a list says of a new manifest.
 
 
-@pytest.mark.parametrize(
+@each_row(
     "count",
     [f"{kind}_{what}_count" for kind in ("added", "existing", "deleted") for what in ("files", "rows")],
 )
@@ -211,7 +211,7 @@ def _bounds(low: int, high: int) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "summary", "sound"),
     [
         ([1, 5, None], {"contains_null": True, **_bounds(1, 5)}, True),
@@ -223,7 +223,6 @@ def _bounds(low: int, high: int) -> dict[str, bytes]:
         ([1], {"contains_null": False}, False),
         ([1], {"contains_null": False, "lower_bound": b"\1", "upper_bound": b"\1"}, False),
     ],
-    ids=str,
 )
 def test_partition_summary_of_a_new_manifest(
     users: Lake, values: list[int | None], summary: dict[str, Any], sound: bool
@@ -401,7 +400,6 @@ def test_a_plan_refuses_unsealed_metadata_that_a_load_refuses(plain: Attacker) -
     snapshot_id = new_id()
     file = data_file(f"{plain.location}/data/new.parquet")
     manifest = listed(plain.manifest([entry(file)], snapshot_id), added_rows_count=99)
-    plain.lake.catalog().update_namespace_properties("db", updates=ALLOWS_UNSEALED)
     plain.commit_behind(*updates(plain.snapshot([*plain.manifests(), manifest], snapshot_id)))
     for read in (plain.plan, plain.scan):
         with pytest.raises(MetadataInvalid) as refusal:

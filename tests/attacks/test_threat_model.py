@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import cache
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+_DEFINED = re.compile(r"^ *def (test_\w+)\(", re.MULTILINE)
 
 
 def _promises() -> list[str]:
@@ -20,8 +20,7 @@ def _promises() -> list[str]:
 
 @cache
 def _functions(path: str) -> set[str]:
-    tree = ast.parse((_ROOT / path).read_text())
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return set(_DEFINED.findall((_ROOT / path).read_text()))
 
 
 def test_every_promise_names_a_test() -> None:

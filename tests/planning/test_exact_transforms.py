@@ -55,6 +55,8 @@ TIMES: list[tuple[Transform[Any, Any], list[PrimitiveType]]] = [
     (DayTransform(), [DateType(), TimestampType(), TimestamptzType()]),
     (HourTransform(), [TimestampType(), TimestamptzType()]),
 ]
+#: Each type and transform has examples of its own.
+_FEW = settings(max_examples=settings.default.max_examples * 2 // 5)
 _TYPED = [(transform, kind) for transform, kinds in TIMES for kind in kinds]
 
 
@@ -73,7 +75,7 @@ def numbers(kind: PrimitiveType) -> st.SearchStrategy[int]:
 
 
 @pytest.mark.parametrize(("transform", "kind"), _TYPED, ids=str)
-@settings(deadline=None)
+@_FEW
 @given(data=st.data())
 def test_times_are_pyicebergs_in_pythons_calendar(
     transform: Transform[Any, Any], kind: PrimitiveType, data: st.DataObject
@@ -90,7 +92,7 @@ def test_times_are_pyicebergs_in_pythons_calendar(
 
 
 @pytest.mark.parametrize("kind", [DateType(), TimestampType(), TimestamptzType()], ids=str)
-@settings(deadline=None)
+@_FEW
 @given(data=st.data())
 def test_single_values_are_pyicebergs_in_pythons_calendar(kind: PrimitiveType, data: st.DataObject) -> None:
     moment = data.draw(st.datetimes())
@@ -100,7 +102,7 @@ def test_single_values_are_pyicebergs_in_pythons_calendar(kind: PrimitiveType, d
 
 
 @pytest.mark.parametrize("kind", [DateType(), TimestampType(), TimestamptzType()], ids=str)
-@settings(deadline=None)
+@_FEW
 @given(data=st.data())
 def test_every_single_value_goes_there_and_back(kind: PrimitiveType, data: st.DataObject) -> None:
     value = data.draw(numbers(kind))
@@ -129,7 +131,7 @@ def test_what_is_no_date_or_time_is_refused(kind: PrimitiveType, text: str) -> N
 
 
 @pytest.mark.parametrize("kind", [IntegerType(), LongType()], ids=str)
-@settings(deadline=None)
+@_FEW
 @given(data=st.data())
 def test_truncation_stays_within_its_type(kind: PrimitiveType, data: st.DataObject) -> None:
     """As Iceberg Java's arithmetic, which wraps around."""
@@ -150,7 +152,7 @@ PRUNED: list[tuple[Transform[Any, Any], PrimitiveType]] = [
 
 
 @pytest.mark.parametrize(("transform", "kind"), PRUNED, ids=str)
-@settings(deadline=None)
+@_FEW
 @given(data=st.data())
 def test_no_partition_of_a_matching_row_is_pruned(
     transform: Transform[Any, Any], kind: PrimitiveType, data: st.DataObject

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.conversions import to_bytes
 from pyiceberg.expressions import (
@@ -184,6 +184,7 @@ SPECS = {0: PartitionSpec(spec_id=0)}
 
 
 @pytest.mark.parametrize(("kind", "values"), TYPES, ids=lambda value: str(value).split("(")[0][:12])
+@settings(max_examples=settings.default.max_examples * 2 // 5)
 @given(data=st.data())
 def test_the_same_files_are_kept(
     kind: PrimitiveType, values: st.SearchStrategy[Any], data: st.DataObject
