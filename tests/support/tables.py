@@ -13,15 +13,15 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
-from sqlalchemy import update
+from sqlalchemy import select, update
 
-from catalog.audit.reading import read as read_audit
+from catalog.audit.records import from_columns
 from catalog.audit.trail import AuditRecord
 from catalog.authorization.authorizer import Caller
 from catalog.base.identifiers import TableName, table_name
 from catalog.crypto.secret import SecretBytes
-from catalog.db.engine import write
-from catalog.db.schema import lw_write
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_audit, lw_write
 from catalog.envelope.data_keys import new_dek
 from catalog.envelope.file_ids import FileIdentity, new_file_name
 from catalog.envelope.transport import KeyLabel, wrap_for_write
@@ -71,9 +71,11 @@ def rows(first: int, count: int = 2) -> pa.Table:
 
 def records(lake: Lake, caller: Caller) -> list[AuditRecord]:
     """What the audit trail holds of one request, oldest first."""
-    found = read_audit(lake.services.engine, limit=10_000)
-    mine = [each for each in found if each.record.request_id == caller.request_id]
-    return [each.record for each in sorted(mine, key=lambda each: (each.writer, each.sequence))]
+    column = lw_audit.c
+    mine = select(lw_audit).where(column.request_id == caller.request_id)
+    with read(lake.services.engine) as connection:
+        found = connection.execute(mine.order_by(column.writer, column.sequence)).mappings().all()
+    return [from_columns(dict(each)) for each in found]
 
 
 def footer_of(data: bytes, more: int = 0) -> dict[str, Any]:
