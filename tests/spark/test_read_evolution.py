@@ -112,13 +112,12 @@ def test_a_column_dropped_and_added_again_has_no_old_values(spark_lake, namespac
     spark_lake.rows(f"INSERT INTO {table} VALUES (1, 'one', named_struct('x', 1)), (2, 'two', NULL)")
     for change in ("DROP COLUMN b", "ADD COLUMN b STRING", "ADD COLUMN s.y INT", "DROP COLUMN s.x"):
         spark_lake.rows(f"ALTER TABLE {table} {change}")
-    assert spark_lake.rows(f"SELECT a, b FROM {table} ORDER BY a") == [(1, None), (2, None)]
-    assert spark_lake.rows(f"SELECT count(*) FROM {table} WHERE b IS NULL") == [(2,)]
-    assert spark_lake.rows(f"SELECT count(*) FROM {table} WHERE b = 'one'") == [(0,)]
+    counts = (f"SELECT count(*) FROM {table} WHERE {each}" for each in ("b IS NULL", "b = 'one'"))
+    assert sorted(spark_lake.rows(" UNION ALL ".join(counts))) == [(0,), (2,)]
     # A struct of which the file has no field any more is there all the same; one that was NULL still is.
-    assert spark_lake.rows(f"SELECT a, s, s IS NULL FROM {table} ORDER BY a") == [
-        (1, Row(y=None), False),
-        (2, None, True),
+    assert spark_lake.rows(f"SELECT a, b, s, s IS NULL FROM {table} ORDER BY a") == [
+        (1, None, Row(y=None), False),
+        (2, None, None, True),
     ]
 
 

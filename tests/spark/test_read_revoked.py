@@ -12,11 +12,18 @@ from policy.principal import Principal
 from spark_ext.configuration import token_setting
 from tests.support.lake import CAROL, standard_policies
 from tests.support.reads import denied
-from tests.support.spark import CATALOG, PLAN_VALID_S, SparkLake
+from tests.support.spark import CATALOG, SparkLake
 
 pytestmark = pytest.mark.core
 
 ROWS = [(0,), (1,), (2,)]
+#: Seconds; the plans of these tests grow old sooner than others, so that each test can wait for it.
+VALID_S = 0.1
+
+
+@pytest.fixture(autouse=True)
+def plans_grow_old(spark_lake: SparkLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_lake.lake.services.planner, "_valid_ms", round(VALID_S * 1000))
 
 
 @pytest.fixture
@@ -34,7 +41,7 @@ def run_before(spark_lake: SparkLake) -> DataFrame:
 
 
 def until_the_plan_is_old() -> None:
-    time.sleep(PLAN_VALID_S * 1.2)
+    time.sleep(VALID_S * 1.2)
 
 
 def refusal(rows: DataFrame) -> str:
