@@ -324,7 +324,7 @@ def test_many_threads_see_one_whole_set_or_the_other(documents: PolicyDocuments,
     threads = [threading.Thread(target=look) for _ in range(4)]
     for thread in threads:
         thread.start()
-    for number in range(1, 20):
+    for number in range(1, 8):
         _write(documents, both(number))
     stop.set()
     for thread in threads:
