@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
+SPARK_CLASSES := $(VENV)/spark.jsa
 OLDEST := 4.1.4
 OLDEST_SPARK := $(VENV)/spark-$(OLDEST)
 DECISION_TESTS := tests/policy tests/catalog tests/authorization tests/attacks tests/http
@@ -19,11 +20,11 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: check test tests nightly interop test-oldest-spark demo lint format coverage mutation guards bench fuzz java clean
 
 # What to run before each commit: lint, types, the decision tests, some of the catalog, and Spark once.
-check: java lint
+check: java lint $(SPARK_CLASSES)
 	$(PYTEST) -q -m 'not nightly and not slow' $(CHECK_TESTS)
 
 # What to run before each push: everything but the tests that are marked `nightly`, with lint beside them.
-test: java $(INSTALLED)
+test: java $(SPARK_CLASSES)
 	@$(MAKE) --no-print-directory -j 2 lint tests
 
 tests:
@@ -31,7 +32,7 @@ tests:
 
 # Everything: also processes that are killed, long differential tests with more examples, pages that are followed
 # step by step, and the core of the tests again on the oldest Spark.
-nightly: java lint
+nightly: java lint $(SPARK_CLASSES)
 	$(PYTEST) --hypothesis-profile=nightly
 	$(MAKE) test-oldest-spark
 
@@ -58,6 +59,10 @@ demo: java $(VENV)/.demo
 
 java:
 	@tools/find-java
+
+# Spark's classes as each JVM of the tests maps them: a Spark starts with half of the CPU.
+$(SPARK_CLASSES): constraints.txt tests/support/class_archive.py | java $(INSTALLED)
+	$(BIN)/python -m tests.support.class_archive
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check

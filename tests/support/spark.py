@@ -18,6 +18,7 @@ from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 from pyspark.sql import Row, SparkSession
 
 from spark_ext.configuration import configure, engine_credential, token_setting
+from tests.support.class_archive import java_options
 from tests.support.lake import ALICE, Lake
 from tests.support.service import ENGINE, Service, open_service
 
@@ -26,15 +27,10 @@ CATALOG = "lake"
 #: Seconds; in these tests plans grow old sooner than by default, so that a test can wait for it.
 PLAN_VALID_S = 1.0
 
-# The first compiler alone has room for 48 MB of code by default: some 60 tests fill it, and it starts over.
-_JAVA_OPTIONS = (
-    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m"
-)
-
 #: Small and quick to start; nothing that the plugin's behaviour depends on.
 FRUGAL = {
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+    "spark.driver.extraJavaOptions": java_options(),
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
