@@ -17,6 +17,7 @@ def bare(tmp_path: Path) -> Host:
 
 @pytest.fixture
 def host(bare: Host) -> Host:
-    """A catalog as `lakewarden init` makes it."""
+    """A catalog as `lakewarden init` makes it, with a database that was brought to its schema before."""
+    bare.copy_database()
     bare.init()
     return bare

@@ -11,6 +11,7 @@ from catalog.cli.arguments import duration_of, moment_of
 from catalog.cli.main import app
 from tests.support.command_line import CliRunner
 from tests.support.host import Host
+from tests.support.vectors import each_row
 
 
 def test_a_refusal_is_one_line_on_standard_error(host: Host) -> None:
@@ -52,7 +53,7 @@ def test_control_characters_and_secrets_do_not_reach_the_terminal(host: Host) ->
     assert not {"\x1b", "\r"} & set(absent.stderr + shown.stdout)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "arguments",
     [
         ["table", "show", "orders"],

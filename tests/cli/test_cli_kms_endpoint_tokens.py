@@ -11,6 +11,7 @@ from catalog.authorization.tokens import TokenStore
 from catalog.cli.session import open_state
 from policy.errors import NotAuthenticated
 from tests.support.host import Host
+from tests.support.vectors import each_row
 
 SERVICE = "kms://https@lake.example:9600/kms"
 
@@ -52,7 +53,7 @@ def test_an_existing_file_is_left_alone_and_the_token_can_be_revoked(host: Host,
     assert file.read_bytes() == b"mine" and token["id"] in shown
 
 
-@pytest.mark.parametrize(
+@each_row(
     "words",
     [
         ("--kms", "--engine"),

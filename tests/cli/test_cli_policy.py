@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from policy.errors import LakewardenError
 from tests.support.host import ADMIN, Host
+from tests.support.vectors import each_row
 
 
 def test_an_answer_comes_with_its_reasons(host: Host) -> None:
@@ -16,7 +15,7 @@ def test_an_answer_comes_with_its_reasons(host: Host) -> None:
     assert denied.stdout.startswith("denied") and "policy-no-match" in denied.stdout
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("resource", "access"),
     [
         ("database:sales.eu", "create"),
@@ -31,7 +30,7 @@ def test_each_kind_of_resource_can_be_asked_for(host: Host, resource: str, acces
     host.run("policy", "check", "--as", "bob", resource, access, code=3)
 
 
-@pytest.mark.parametrize(("resource", "access"), [("engine:spark", "code"), ("url:s3://lake/x", "read")])
+@each_row(("resource", "access"), [("engine:spark", "code"), ("url:s3://lake/x", "read")])
 def test_the_administrator_is_not_granted_what_the_catalog_does_not_need(
     host: Host, resource: str, access: str
 ) -> None:
@@ -53,14 +52,12 @@ def test_groups_and_roles_count(host: Host) -> None:
     host.run(*question, "--role", "reader")
 
 
-@pytest.mark.parametrize(
-    "resource", ["orders", "tabel:a.b", "table:orders", "column:sales.orders", "column:a/b"]
-)
+@each_row("resource", ["orders", "tabel:a.b", "table:orders", "column:sales.orders", "column:a/b"])
 def test_a_resource_that_is_not_one_is_wrong_usage(host: Host, resource: str) -> None:
     host.run("policy", "check", "--as", ADMIN, resource, "select", code=2)
 
 
-@pytest.mark.parametrize("resource", ["database:sales", "key:lakewarden", "engine:spark"])
+@each_row("resource", ["database:sales", "key:lakewarden", "engine:spark"])
 def test_only_a_table_or_a_column_is_looked_up(host: Host, resource: str) -> None:
     refused = host.run("policy", "check", "--as", ADMIN, resource, "_any", "--live", code=2)
     assert "--live needs a table or a column" in refused.stderr

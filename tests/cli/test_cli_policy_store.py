@@ -11,6 +11,7 @@ import pytest
 from catalog.cli.session import os_user
 from tests.support.host import ADMIN, Host
 from tests.support.lake import policy, tables
+from tests.support.vectors import each_row
 
 QUESTION = ("policy", "check", "--as", "bob", "table:sales.orders", "select")
 
@@ -178,7 +179,7 @@ def test_files_that_shut_everybody_out_are_refused(host: Host, tmp_path: Path) -
     host.run("policy", "check", "--as", ADMIN, "service:lakewarden", "admin", code=3)
 
 
-@pytest.mark.parametrize("words", [(), ("d", "--watch", "--dry-run"), ("--watch",)])
+@each_row("words", [(), ("d", "--watch", "--dry-run"), ("--watch",)])
 def test_what_is_applied_is_named(host: Host, words: tuple[str, ...]) -> None:
     assert "at least one path" in host.run("policy", "apply", *words, code=1).stderr
 

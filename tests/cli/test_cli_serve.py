@@ -14,6 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
+
+from catalog.cli.main import app
+from tests.support.command_line import CliRunner
+from tests.support.host import Host
 
 LAKEWARDEN = Path(sys.executable).with_name("lakewarden")
 _PATIENCE = 60.0  # seconds for a start; a loaded machine may need many
@@ -84,11 +89,11 @@ def test_a_fresh_catalog_is_served_to_its_administrator_alone(tmp_path: Path) ->
         "INFO lakewarden.http request request_id=" + logged[3].partition("=")[2],
         "INFO lakewarden.service service stopped",
     ]
-    assert _run(tmp_path, "audit", "verify").returncode == 0
+    Host(tmp_path).run("audit", "verify")
 
 
 def test_standard_error_holds_lines_of_json_alone(tmp_path: Path) -> None:
-    assert _run(tmp_path, "init", "--admin", "ann").returncode == 0
+    Host(tmp_path).init()
     with (tmp_path / "lakewarden.toml").open("a") as settings:
         settings.write('\n[log]\nformat = "json"\n')
     with _serving(tmp_path) as (server, url):
@@ -104,7 +109,7 @@ def test_standard_error_holds_lines_of_json_alone(tmp_path: Path) -> None:
     ]
 
 
-def test_serving_without_a_catalog_is_one_sentence(tmp_path: Path) -> None:
-    result = _run(tmp_path, "serve")
-    assert result.returncode == 1
-    assert "Traceback" not in result.stderr and "lakewarden db upgrade" in result.stderr
+def test_serving_without_a_catalog_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["serve"])
+    assert result.exit_code == 1 and "lakewarden db upgrade" in result.stderr

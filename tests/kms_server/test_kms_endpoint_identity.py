@@ -20,7 +20,7 @@ from policy.errors import NotAuthenticated, RequestInvalid
 from tests.support.hadoop_tokens import delegation_token
 from tests.support.kms_endpoint import endpoint_policies
 from tests.support.lake import ALICE, lake_settings
-from tests.support.service import Service, open_service
+from tests.support.service import TLS, Service, open_service
 from tests.support.vectors import each_row
 
 NAMES: Final = "/kms/v1/keys/names"
@@ -37,7 +37,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def ask(service: Service, *, path: str = NAMES, **headers: str) -> httpx.Response:
     """A request with these headers alone, underscores in their names as dashes."""
     given = {name.replace("_", "-"): value for name, value in headers.items()}
-    return httpx.get(f"{service.url}{path}", headers=given, timeout=30)
+    return httpx.get(f"{service.url}{path}", headers=given, timeout=30, verify=TLS)
 
 
 def turned_away(answer: httpx.Response) -> None:
@@ -50,7 +50,7 @@ def turned_away(answer: httpx.Response) -> None:
 def cookie_of(service: Service, user: str, **headers: str) -> str | None:
     """What a handshake sets."""
     answer = httpx.options(
-        f"{service.url}{NAMES}?user.name={quote(user, safe='')}", headers=headers, timeout=30
+        f"{service.url}{NAMES}?user.name={quote(user, safe='')}", headers=headers, timeout=30, verify=TLS
     )
     assert (answer.status_code, answer.content) == (200, b"")
     found = answer.headers.get("Set-Cookie")
@@ -89,7 +89,9 @@ def test_no_two_credentials_no_token_in_the_address_and_nobody_else_to_act_for(s
     turned_away(ask(served, **bearer, Cookie=cookie_of(served, ALICE) or ""))
     two = [cookie_of(served, user) or "" for user in (ALICE, "carol")]
     turned_away(ask(served, Cookie="; ".join(two)))
-    turned_away(httpx.get(f"{served.url}{NAMES}", headers=[("Cookie", each) for each in two], timeout=30))
+    turned_away(
+        httpx.get(f"{served.url}{NAMES}", headers=[("Cookie", each) for each in two], timeout=30, verify=TLS)
+    )
     for more in ("doAs=carol", "DOAS=carol", f"delegation={delegation_token(token)}", f"token={token}"):
         turned_away(ask(served, path=f"{NAMES}?{more}", **bearer))
         turned_away(ask(served, path=f"{NAMES}?user.name=alice&{more}"))
@@ -129,11 +131,13 @@ def test_who_names_himself_is_believed_only_where_the_settings_say_so(
 def test_who_comes_through_a_proxy_or_by_another_name_is_not(
     served: Service, headers: dict[str, str]
 ) -> None:
-    turned_away(httpx.get(f"{served.url}{NAMES}?user.name=alice", headers=headers, timeout=30))
+    turned_away(httpx.get(f"{served.url}{NAMES}?user.name=alice", headers=headers, timeout=30, verify=TLS))
     assert cookie_of(served, ALICE, **headers) is None
     given = cookie_of(served, ALICE)
     assert given is not None
-    turned_away(httpx.get(f"{served.url}{NAMES}", headers={**headers, "Cookie": given}, timeout=30))
+    turned_away(
+        httpx.get(f"{served.url}{NAMES}", headers={**headers, "Cookie": given}, timeout=30, verify=TLS)
+    )
 
 
 def test_who_comes_as_nginx_passes_requests_on_is_not_believed(served: Service) -> None:
@@ -192,7 +196,7 @@ def _pseudo(root: Path, host: str) -> Settings:
 def test_kms_endpoint_is_disabled_by_default(tmp_path: Path) -> None:
     with open_service(tmp_path) as shut:
         for method in ("GET", "OPTIONS"):
-            answer = httpx.request(method, f"{shut.url}{NAMES}", timeout=30)
+            answer = httpx.request(method, f"{shut.url}{NAMES}", timeout=30, verify=TLS)
             assert answer.status_code == 404
 
 

@@ -14,10 +14,12 @@ from pyiceberg.table import Table
 
 from catalog.cli.main import app
 from catalog.cli.session import calling, open_kms
+from catalog.db.engine import open_database
 from catalog.service.pyiceberg_catalog import GuardedCatalog
 from catalog.service.services import Services
 from catalog.settings.catalog import Settings
 from tests.support.command_line import CliRunner, Result
+from tests.support.databases import upgrade
 from tests.support.lake import write_unchecked
 
 ADMIN = "ann"
@@ -54,6 +56,15 @@ class Host:
     def init(self) -> Result:
         """Make the catalog, or what is missing of it."""
         return self.run("init", "--admin", ADMIN, "--data-dir", self.data)
+
+    def copy_database(self) -> None:
+        """Put a database of the present schema there, so that `init` need not take every step."""
+        self.data.mkdir(0o700)
+        engine = open_database(f"sqlite:///{self.data / 'lakewarden.db'}")
+        try:
+            upgrade(engine)
+        finally:
+            engine.dispose()
 
     def settings(self) -> Settings:
         """The settings that commands read."""

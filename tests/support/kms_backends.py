@@ -41,10 +41,20 @@ class Backend:
 
 
 class CheapPassphrase(Passphrase):
-    """At the lowest cost that a keystore may ask for."""
+    """At the lowest cost that a keystore may ask for, and derived once for a description."""
+
+    def __init__(self, passphrase: SecretBytes) -> None:
+        super().__init__(passphrase)
+        self._derived: dict[str, SecretBytes] = {}
 
     def describe(self) -> RootDescription:
         return super().describe().model_copy(update={"log2_n": LEAST_SCRYPT_LOG2_N})
+
+    def derive(self, description: RootDescription) -> SecretBytes:
+        found = self._derived.get(description.salt)
+        if found is None:
+            found = self._derived[description.salt] = super().derive(description)
+        return found
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -85,7 +86,7 @@ def moto_kms() -> Iterator[MotoKms]:
     """Start a server of its own."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     with pytest.MonkeyPatch.context() as patch:
-        server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True)
+        server = make_server("127.0.0.1", 0, _application(), threaded=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
 
@@ -111,6 +112,12 @@ def moto_kms() -> Iterator[MotoKms]:
         finally:
             if thread.is_alive():
                 stop()
+
+
+@cache
+def _application() -> DomainDispatcherApplication:
+    """Its state is moto's, of the whole process."""
+    return DomainDispatcherApplication(create_backend_app)
 
 
 def _answer_as_aws_does(patch: pytest.MonkeyPatch, kms: MotoKms) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tests.support.moto_server import MotoS3
 
 ENGINE = "spark"
+#: A client of httpx without it reads all certificates of the system: 20 ms for each.
+TLS = ssl.create_default_context()
 _PATIENCE_S = 20.0
 
 
@@ -90,7 +93,7 @@ class Service:
         """An HTTP client of a user, or of nobody; with an engine, the engine's on behalf of the user."""
         headers = {} if user is None else {"Authorization": f"Bearer {self.token(user)}"}
         auth = None if engine is None else self.engine_auth(engine)
-        return httpx.Client(base_url=self.url, headers=headers, auth=auth, timeout=60)
+        return httpx.Client(base_url=self.url, headers=headers, auth=auth, timeout=60, verify=TLS)
 
     def iceberg(self, user: str = ALICE, **properties: str) -> RestCatalog:
         """A stock pyiceberg client of a user."""
