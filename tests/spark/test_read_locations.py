@@ -110,7 +110,7 @@ def test_a_path_that_is_not_canonical_is_not_shown(engine, path):
 _PATHS = st.sampled_from(ENTRIES).flatmap(lambda entry: paths(entry) | odd_paths(entry))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     entries=st.lists(st.sampled_from(respelled(ENTRIES)), min_size=3, max_size=12),
     invented=st.lists(_PATHS, min_size=20, max_size=60),
