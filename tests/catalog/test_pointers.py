@@ -217,7 +217,7 @@ def _before_the_first(engine: Engine, verb: str, other: threading.Thread) -> Ite
     def start(*arguments: Any) -> None:
         if arguments[2].startswith(verb) and threading.get_ident() == mine and other.ident is None:
             other.start()
-            other.join(0.3)
+            other.join(0.1)
 
     event.listen(engine, "before_cursor_execute", start)
     try:

@@ -93,7 +93,7 @@ _EDITS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=_EDITS)
 def test_any_changes_leave_what_they_say_and_the_way_back(
     engine: Engine, edits: list[tuple[Kind, str, bytes | None]]

@@ -103,7 +103,7 @@ BODY_SCHEMA = entry_schema(
 )
 
 
-@settings(max_examples=4 * settings.default.max_examples, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(changes=edits)
 def test_damaged_files_cause_no_other_error(
     changes: list[tuple[int, bytes, int]], samples: list[bytes]
@@ -112,7 +112,7 @@ def test_damaged_files_cause_no_other_error(
         decoded_or_refused(damaged(data, changes))
 
 
-@settings(max_examples=4 * settings.default.max_examples, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(changes=edits, count=st.sampled_from([1, 2, 69, 70, 71]))
 def test_damaged_blocks_in_sound_framing_cause_no_other_error(
     changes: list[tuple[int, bytes, int]], count: int

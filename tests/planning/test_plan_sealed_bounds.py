@@ -68,7 +68,7 @@ def kept(lake: Lake, table: Table, row_filter: BooleanExpression, **asked: Any) 
     return sorted(size - LEAST for size in files["file_size_in_bytes"].to_pylist())
 
 
-def agree(lake: Lake, clear: Table, others: list[Table], seed: int, count: int = 25) -> None:
+def agree(lake: Lake, clear: Table, others: list[Table], seed: int, count: int = 12) -> None:
     rng, spared = random.Random(seed), 0
     everything = len(kept(lake, clear, AlwaysTrue()))
     for _ in range(count):
@@ -110,7 +110,7 @@ def test_every_epoch_of_a_table_spares_its_own_files(lake: Lake) -> None:
     for number, step in enumerate([lambda *_: None, *STEPS]):
         step(lake, table)
         append(lake, [clear, table], made_up(rng, clear, 1000 + 100 * number, 4))
-        agree(lake, clear, [table], seed=4 + number, count=6)
+        agree(lake, clear, [table], seed=4 + number, count=4)
     agree(lake, clear, [table], seed=40)
 
 

@@ -87,7 +87,11 @@ def _asked(found: EncryptionRules, facts: TableFacts) -> list[tuple[str, str, in
     return [(each.rule, str(each.requirement), each.field_id) for each in found.violations(facts)]
 
 
-_RUN = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_RUN = settings(
+    max_examples=settings.default.max_examples * 3 // 5,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 _SETS = st.lists(rules(), max_size=3)
 
 
