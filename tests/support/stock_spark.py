@@ -10,9 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.class_archive import java_options
+
 _SETTINGS: Final = {
     "spark.master": "local[1]",
     "spark.ui.enabled": "false",
+    "spark.driver.extraJavaOptions": java_options(),
     "spark.driver.memory": "512m",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
