@@ -99,12 +99,17 @@ def last_name(node: ast.expr | None) -> str:
 
 
 @cache
+def nodes() -> list[ast.AST]:
+    """Every node of every module."""
+    return [node for module in sources().values() for node in ast.walk(module)]
+
+
+@cache
 def error_classes() -> set[str]:
     """The names of all exception classes, found by their bases."""
     classes = {
         node.name: {last_name(base) for base in node.bases}
-        for module in sources().values()
-        for node in ast.walk(module)
+        for node in nodes()
         if isinstance(node, ast.ClassDef)
     }
     found = set(ERROR_BASES)
@@ -119,8 +124,7 @@ def builders() -> set[str]:
     results = error_classes() | REFUSALS
     return results | {
         node.name
-        for module in sources().values()
-        for node in ast.walk(module)
+        for node in nodes()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and last_name(node.returns) in results
     }
 
@@ -154,8 +158,9 @@ def texts(node: ast.AST) -> Iterator[str]:
 
 def messages(module: ast.Module) -> Iterator[str]:
     """Every message that a module can raise or give as a reason."""
+    called = builders()
     for node in ast.walk(module):
-        if isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and last_name(node.func) in builders()):
+        if isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and last_name(node.func) in called):
             yield from texts(node)
             yield from (
                 constants()[each.id]

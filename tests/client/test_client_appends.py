@@ -42,6 +42,7 @@ from catalog.client.columns import arrow_schema
 from policy.errors import NotAuthorized, NotSupportedYet, PropertyInvalid, RequestInvalid
 from tests.support.service import Service
 from tests.support.tables import ENCRYPTED
+from tests.support.vectors import each_row
 
 Make = Callable[..., str]
 
@@ -106,7 +107,13 @@ NESTED = Schema(
 BYTES = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def nested(make: Make) -> str:
+    """A table without rows."""
+    return make(NESTED)
+
+
+@each_row(
     "rows",
     [
         pytest.param({"id": [1], "nope": [1]}, id="a column that is not there"),
@@ -127,13 +134,13 @@ BYTES = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())
     ],
 )
 def test_rows_that_do_not_fit_are_refused_and_leave_nothing(
-    make: Make, alice: lakewarden.Connection, served: Service, rows: dict[str, Any]
+    nested: str, alice: lakewarden.Connection, served: Service, rows: dict[str, Any]
 ) -> None:
-    name, before = make(NESTED), left_over(served)
+    before = left_over(served)
     with pytest.raises(RequestInvalid, match="do not match the table's schema"):
-        alice.table(name).append(pa.table(rows))
+        alice.table(nested).append(pa.table(rows))
     assert left_over(served) == before
-    assert alice.table(name).scan().to_arrow().num_rows == 0
+    assert alice.table(nested).scan().to_arrow().num_rows == 0
 
 
 def test_what_is_required_within_a_struct_that_is_null(make: Make, alice: lakewarden.Connection) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +45,36 @@ MODES: dict[str, dict[str, str]] = {
 UNCOMPRESSED = {"write.parquet.compression-codec": "uncompressed"}
 
 
+@pytest.fixture(scope="module")
+def tables() -> dict[Any, tuple[Scan, Path, bytes]]:
+    """The tables of this module, each with its file as it was written."""
+    return {}
+
+
 @pytest.fixture
-def table(make: Make, alice: lakewarden.Connection) -> Callable[[dict[str, str]], Scan]:
-    """Makes a table with one file and returns its scan."""
+def table(
+    make: Make, alice: lakewarden.Connection, tables: dict[Any, tuple[Scan, Path, bytes]]
+) -> Iterator[Callable[[dict[str, str]], Scan]]:
+    """Gives a table with one file, another one each time in a test, and returns its scan.
+
+    After the test the file is as it was written, for the next test.
+    """
+    used: list[Any] = []
 
     def made(properties: dict[str, str]) -> Scan:
-        found = alice.table(make(SCHEMA, properties=properties | UNCOMPRESSED))
-        found.append(ROWS)
-        return found.scan()
+        key = (len(used), *sorted(properties.items()))
+        used.append(key)
+        if key not in tables:
+            found = alice.table(make(SCHEMA, properties=properties | UNCOMPRESSED))
+            found.append(ROWS)
+            path = planned(found.scan())[2]
+            tables[key] = (found.scan(), path, path.read_bytes())
+        return tables[key][0]
 
-    return made
+    yield made
+    for _, path, good in map(tables.__getitem__, used):
+        path.unlink(missing_ok=True)
+        path.write_bytes(good)
 
 
 def planned(scan: Scan) -> tuple[Plan, PlannedFile, Path]:

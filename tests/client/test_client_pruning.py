@@ -219,7 +219,7 @@ def test_a_row_group_that_is_left_out_is_not_read(make: Make, alice: lakewarden.
 
 
 @pytest.mark.parametrize(
-    "text", ["", "id >", "id = 1 and", "id in ()", "name like '%x'", "id = 1e999", "(" * 5000]
+    "text", ["", "id >", "id = 1 and", "id in ()", "name like '%x'", "id = 1e999", "(" * 1500]
 )
 def test_a_text_that_is_no_filter_is_refused(text: str) -> None:
     with pytest.raises(RequestInvalid, match="cannot be parsed") as refused:

@@ -40,6 +40,7 @@ from catalog.client.scan import _Run
 from policy.errors import RequestInvalid
 from tests.support.service import Service
 from tests.support.tables import ENCRYPTED
+from tests.support.vectors import each_row
 
 INNER = StructType(NestedField(21, "a", IntegerType()), NestedField(22, "b", StringType()))
 WHO = StructType(NestedField(24, "x", DoubleType()), NestedField(25, "y", StringType()))
@@ -134,17 +135,25 @@ MODES = {
 }
 
 
-@pytest.fixture(scope="module", params=MODES)
-def filled(request: pytest.FixtureRequest, served: Service) -> str:
-    """A table with a row of each kind, written here in two files."""
-    name = f"db.filled_{request.param.replace('-', '_')}"
-    served.lake.catalog().create_table(
-        name, SCHEMA, properties=ENCRYPTED if request.param == "encrypted" else {}
-    )
+def filled_with(served: Service, mode: str, name: str) -> str:
+    """Make a table with a row of each kind, written here in two files."""
+    served.lake.catalog().create_table(name, SCHEMA, properties=MODES[mode])
     table = lakewarden.connect(served.url, served.token("alice")).table(name)
     table.append(GIVEN.slice(0, 13))
     table.append(GIVEN.slice(13))
     return name
+
+
+@pytest.fixture(scope="module", params=MODES)
+def filled(request: pytest.FixtureRequest, served: Service) -> str:
+    """A table of each mode."""
+    return filled_with(served, request.param, f"db.filled_{request.param.replace('-', '_')}")
+
+
+@pytest.fixture(scope="module")
+def keyed(served: Service) -> str:
+    """A table for what is decided before a file is opened."""
+    return filled_with(served, "keyed", "db.filled")
 
 
 def ordered(rows: pa.Table) -> list[dict[str, Any]]:
@@ -177,7 +186,7 @@ MIN = datetime.datetime(1, 1, 1, tzinfo=UTC)
 TEN = datetime.datetime(2024, 2, 29, 10, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(("given", "holds"), FILTERS, ids=[str(each) for each, _ in FILTERS])
+@each_row(("given", "holds"), FILTERS, ids=lambda row: str(row[0]))
 def test_a_filter_keeps_the_rows_that_sql_would(
     alice: lakewarden.Connection, filled: str, given: Any, holds: Callable[[dict[str, Any]], bool | None]
 ) -> None:
@@ -197,10 +206,10 @@ def test_a_column_that_is_only_filtered_by_is_not_in_the_answer(
     assert alice.table(filled).scan("who.y = 'y2'", ["name"]).to_arrow().to_pylist() == [{"name": "né€2"}]
 
 
-@pytest.mark.parametrize("given", ["id >", "nope = 1", "id = 'text'"])
-def test_a_filter_that_is_none_is_refused(alice: lakewarden.Connection, filled: str, given: str) -> None:
+@each_row("given", ["id >", "nope = 1", "id = 'text'"])
+def test_a_filter_that_is_none_is_refused(alice: lakewarden.Connection, keyed: str, given: str) -> None:
     with pytest.raises(RequestInvalid):
-        alice.table(filled).scan(given).to_arrow()
+        alice.table(keyed).scan(given).to_arrow()
 
 
 NOON = datetime.datetime(2024, 1, 2, 12)
@@ -215,30 +224,30 @@ INEXACT = [
 ]
 
 
-@pytest.mark.parametrize("given", INEXACT, ids=str)
+@each_row("given", INEXACT, ids=str)
 def test_a_value_that_a_column_cannot_hold_is_refused_and_not_rounded(
-    alice: lakewarden.Connection, filled: str, given: Any
+    alice: lakewarden.Connection, keyed: str, given: Any
 ) -> None:
     with pytest.raises(RequestInvalid, match="rule=filter"):
-        alice.table(filled).scan(given).to_arrow()
+        alice.table(keyed).scan(given).to_arrow()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     ["id = 2.0", "id = '2'", GreaterThan("money", 2.5), EqualTo("day", NOON.replace(hour=0))],
 )
 def test_a_value_that_is_written_otherwise_is_the_same_value(
-    alice: lakewarden.Connection, filled: str, given: Any
+    alice: lakewarden.Connection, keyed: str, given: Any
 ) -> None:
-    assert alice.table(filled).scan(given).to_arrow().num_rows > 0
+    assert alice.table(keyed).scan(given).to_arrow().num_rows > 0
 
 
-@pytest.mark.parametrize("columns", [["nope"], ["who.nope"], []])
+@each_row("columns", [["nope"], ["who.nope"], []])
 def test_columns_that_are_not_there_are_refused(
-    alice: lakewarden.Connection, filled: str, columns: list[str]
+    alice: lakewarden.Connection, keyed: str, columns: list[str]
 ) -> None:
     with pytest.raises(RequestInvalid):
-        alice.table(filled).scan(columns=columns).to_arrow()
+        alice.table(keyed).scan(columns=columns).to_arrow()
 
 
 def test_names_may_be_compared_without_regard_to_case(alice: lakewarden.Connection, filled: str) -> None:

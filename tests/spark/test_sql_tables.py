@@ -178,13 +178,17 @@ def test_options_that_contradict_properties(spark_lake: SparkLake, namespace: st
     assert not [name for name in shown if name.startswith("option.")]
 
 
-@pytest.mark.parametrize("name", ['it\'s "quoted"', "a*b?[c]", "a%20b", "ü 表", "a=b,c;d", "$1", "CON"])
-def test_names_are_literal(spark_lake: SparkLake, namespace: str, name: str) -> None:
-    spark_lake.rows(f"CREATE TABLE {namespace}.`{name}` (`x{name}` INT)")
-    assert [row[1] for row in spark_lake.rows(f"SHOW TABLES IN {namespace}")] == [name]
-    spark_lake.rows(f"INSERT INTO {namespace}.`{name}` VALUES (1)")
-    assert spark_lake.rows(f"SELECT `x{name}` FROM {namespace}.`{name}`") == [(1,)]
-    spark_lake.rows(f"DROP TABLE {namespace}.`{name}`")
+def test_names_are_literal(spark_lake: SparkLake, namespace: str) -> None:
+    names = ['it\'s "quoted"', "a*b?[c]", "a%20b", "ü 表", "a=b,c;d", "$1", "CON"]
+    for number, name in enumerate(names):
+        spark_lake.rows(f"CREATE TABLE {namespace}.`{name}` (`x{name}` INT)")
+        spark_lake.rows(f"INSERT INTO {namespace}.`{name}` VALUES ({number})")
+    assert {row[1] for row in spark_lake.rows(f"SHOW TABLES IN {namespace}")} == set(names)
+    each = (f"SELECT {number}, `x{name}` FROM {namespace}.`{name}`" for number, name in enumerate(names))
+    assert sorted(spark_lake.rows(" UNION ALL ".join(each))) == [(n, n) for n in range(len(names))]
+    for name in names:
+        spark_lake.rows(f"DROP TABLE {namespace}.`{name}`")
+    assert spark_lake.rows(f"SHOW TABLES IN {namespace}") == []
 
 
 @pytest.mark.parametrize("name", ["a.b", "a/b", "a\\\\b", "..", " a"])
