@@ -13,15 +13,21 @@ pytestmark = pytest.mark.core
 
 
 @pytest.fixture
-def table(spark_lake: SparkLake, namespace: str) -> str:
-    """A table with two rows."""
+def empty(spark_lake: SparkLake, namespace: str) -> str:
+    """A table without rows."""
     name = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {name} (id INT NOT NULL, name STRING, s STRUCT<x: INT, y: INT>)")
+    return name
+
+
+@pytest.fixture
+def table(spark_lake: SparkLake, empty: str) -> str:
+    """A table with two rows."""
     spark_lake.rows(
-        f"INSERT INTO {name} VALUES (1, 'a', named_struct('x', 10, 'y', 100)), "
+        f"INSERT INTO {empty} VALUES (1, 'a', named_struct('x', 10, 'y', 100)), "
         "(2, 'b', named_struct('x', 20, 'y', 200))"
     )
-    return name
+    return empty
 
 
 def _columns(spark_lake: SparkLake, table: str) -> list[tuple[str, str]]:
@@ -68,11 +74,11 @@ def test_dropped_column_that_is_added_again_is_empty(spark_lake: SparkLake, tabl
     spark_lake.rows(f"ALTER TABLE {table} DROP COLUMN IF EXISTS absent")
 
 
-def test_columns_are_found_as_spark_compares_names(spark_lake: SparkLake, table: str) -> None:
-    spark_lake.rows(f"ALTER TABLE {table} RENAME COLUMN NAME TO Label")
-    spark_lake.rows(f"ALTER TABLE {table} ADD COLUMN z INT AFTER ID")
-    spark_lake.rows(f"ALTER TABLE {table} DROP COLUMN S.X")
-    assert _columns(spark_lake, table) == [
+def test_columns_are_found_as_spark_compares_names(spark_lake: SparkLake, empty: str) -> None:
+    spark_lake.rows(f"ALTER TABLE {empty} RENAME COLUMN NAME TO Label")
+    spark_lake.rows(f"ALTER TABLE {empty} ADD COLUMN z INT AFTER ID")
+    spark_lake.rows(f"ALTER TABLE {empty} DROP COLUMN S.X")
+    assert _columns(spark_lake, empty) == [
         ("id", "int"),
         ("z", "int"),
         ("Label", "string"),
@@ -98,21 +104,21 @@ def test_not_null_is_dropped_and_not_set(spark_lake: SparkLake, table: str) -> N
     assert len(_columns(spark_lake, table)) == 3
 
 
-def test_changes_of_one_statement_are_one_commit(spark_lake: SparkLake, table: str) -> None:
-    before = stock_table(spark_lake, table).metadata_location
-    alter = f"ALTER TABLE {table} ADD COLUMNS (good INT, bad VARIANT)"
+def test_changes_of_one_statement_are_one_commit(spark_lake: SparkLake, empty: str) -> None:
+    before = stock_table(spark_lake, empty).metadata_location
+    alter = f"ALTER TABLE {empty} ADD COLUMNS (good INT, bad VARIANT)"
     refused_as("NOT_SUPPORTED_YET", spark_lake.spark, alter)
-    assert stock_table(spark_lake, table).metadata_location == before
+    assert stock_table(spark_lake, empty).metadata_location == before
 
 
-def test_properties_are_set_and_unset(spark_lake: SparkLake, table: str) -> None:
-    spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('a' = '1', 'b' = '2')")
-    spark_lake.rows(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('a')")
-    spark_lake.rows(f"COMMENT ON TABLE {table} IS 'mine'")
-    shown = _properties(spark_lake, table)
+def test_properties_are_set_and_unset(spark_lake: SparkLake, empty: str) -> None:
+    spark_lake.rows(f"ALTER TABLE {empty} SET TBLPROPERTIES ('a' = '1', 'b' = '2')")
+    spark_lake.rows(f"ALTER TABLE {empty} UNSET TBLPROPERTIES ('a')")
+    spark_lake.rows(f"COMMENT ON TABLE {empty} IS 'mine'")
+    shown = _properties(spark_lake, empty)
     assert shown["b"] == "2"
     assert "a" not in shown
-    described = {row[0]: row[1] for row in spark_lake.rows(f"DESCRIBE EXTENDED {table}")}
+    described = {row[0]: row[1] for row in spark_lake.rows(f"DESCRIBE EXTENDED {empty}")}
     assert described["Comment"] == "mine"
 
 
@@ -138,10 +144,10 @@ def test_encryption_is_switched_on_for_what_is_written_next(spark_lake: SparkLak
     assert sorted(spark_lake.rows(f"SELECT id, name FROM {table}")) == [(1, "a"), (2, "b"), (3, "c")]
 
 
-def test_location_stays(spark_lake: SparkLake, table: str) -> None:
-    location = stock_table(spark_lake, table).location()
-    refused_as("NOT_SUPPORTED_YET", spark_lake.spark, f"ALTER TABLE {table} SET LOCATION 'file:///tmp/other'")
-    assert stock_table(spark_lake, table).location() == location
+def test_location_stays(spark_lake: SparkLake, empty: str) -> None:
+    location = stock_table(spark_lake, empty).location()
+    refused_as("NOT_SUPPORTED_YET", spark_lake.spark, f"ALTER TABLE {empty} SET LOCATION 'file:///tmp/other'")
+    assert stock_table(spark_lake, empty).location() == location
 
 
 def test_whoever_may_only_read_changes_nothing(spark_lake: SparkLake) -> None:

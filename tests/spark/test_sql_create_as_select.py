@@ -125,7 +125,7 @@ def test_rights_on_both_sides(spark_lake: SparkLake, namespace: str) -> None:
 
 
 def test_data_frames_make_tables(spark_lake: SparkLake, namespace: str) -> None:
-    frame = spark_lake.spark.createDataFrame([(1, "a")], "id INT, name STRING")
+    frame = spark_lake.spark.sql("SELECT 1 AS id, 'a' AS name")
     frame.writeTo(f"{namespace}.t").partitionedBy("name").tableProperty("a", "b").create()
     assert spark_lake.rows(f"SELECT * FROM {namespace}.t") == [(1, "a")]
     assert stock_table(spark_lake, f"{namespace}.t").properties["a"] == "b"

@@ -17,8 +17,7 @@ def table(spark_lake: SparkLake, namespace: str) -> str:
     """An encrypted table with a row, in two files."""
     name = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {name} (id INT) TBLPROPERTIES ('encryption.mechanism' = 'envelope')")
-    for number in (1, 2):
-        spark_lake.rows(f"INSERT INTO {name} VALUES ({number})")
+    spark_lake.rows(f"INSERT INTO {name} SELECT CAST(id AS INT) FROM range(1, 3, 1, 2)")
     return name
 
 

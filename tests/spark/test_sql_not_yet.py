@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 
 from tests.support.spark import SparkLake
 from tests.support.spark_refusals import refusal, refused_as
 from tests.support.spark_tables import stock_table
+from tests.support.vectors import each_row
+
+Check = Callable[[], None]
 
 pytestmark = pytest.mark.core
 
@@ -19,7 +24,21 @@ def table(spark_lake: SparkLake) -> str:
     return name
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def unchanged(spark_lake: SparkLake, table: str) -> Iterator[Check]:
+    """Checks that the namespace has this table alone, in the same state; in the end, that it has its rows."""
+    namespace = table.rpartition(".")[0]
+    before = stock_table(spark_lake, table).metadata_location
+
+    def check() -> None:
+        assert stock_table(spark_lake, table).metadata_location == before
+        assert len(spark_lake.rows(f"SHOW TABLES IN {namespace}")) == 1
+
+    yield check
+    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == [(0,), (1,)]
+
+
+@each_row(
     "statement",
     [
         "INSERT OVERWRITE {} VALUES (1)",
@@ -38,17 +57,16 @@ def table(spark_lake: SparkLake) -> str:
         "CREATE TABLE {}_2 (id INT) CLUSTER BY (id)",
     ],
 )
-def test_statement_is_refused_with_the_typed_error(spark_lake: SparkLake, table: str, statement: str) -> None:
-    before = stock_table(spark_lake, table).metadata_location
+def test_statement_is_refused_with_the_typed_error(
+    spark_lake: SparkLake, table: str, unchanged: Check, statement: str
+) -> None:
     message = refused_as("NOT_SUPPORTED_YET", spark_lake.spark, statement.format(table))
     assert "[rule=" in message
-    assert stock_table(spark_lake, table).metadata_location == before
-    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == [(0,), (1,)]
-    assert len(spark_lake.rows(f"SHOW TABLES IN {table.rpartition('.')[0]}")) == 1
+    unchanged()
 
 
 def test_data_frame_writers_that_replace(spark_lake: SparkLake, table: str) -> None:
-    frame = spark_lake.spark.createDataFrame([(7,)], "id INT")
+    frame = spark_lake.spark.sql("SELECT 7 AS id")
     refusals = [
         refusal(lambda: frame.writeTo(table).overwritePartitions()),
         refusal(lambda: frame.writeTo(table).overwrite(frame.id == 1)),
@@ -61,7 +79,7 @@ def test_data_frame_writers_that_replace(spark_lake: SparkLake, table: str) -> N
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == [(0,), (1,)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "statement",
     [
         "MERGE INTO {} t USING (SELECT 9 AS id) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *",
@@ -75,7 +93,8 @@ def test_data_frame_writers_that_replace(spark_lake: SparkLake, table: str) -> N
         "ANALYZE TABLE {} COMPUTE STATISTICS",
     ],
 )
-def test_what_spark_itself_refuses(spark_lake: SparkLake, table: str, statement: str) -> None:
+def test_what_spark_itself_refuses(
+    spark_lake: SparkLake, table: str, unchanged: Check, statement: str
+) -> None:
     refusal(lambda: spark_lake.rows(statement.format(table)))
-    assert len(spark_lake.rows(f"SHOW TABLES IN {table.rpartition('.')[0]}")) == 1
-    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == [(0,), (1,)]
+    unchanged()

@@ -16,13 +16,29 @@ from tests.support.spark import CATALOG, SparkLake
 NOT_AUTHORIZED = "LAKEWARDEN.NOT_AUTHORIZED"
 
 
-@pytest.fixture
-def shared_table(spark_lake: SparkLake, namespace: str) -> str:
-    """An encrypted table of Alice's, which Carol may read and Bob may not."""
-    database = namespace.removeprefix(f"{CATALOG}.")
-    reading = policy(f"carol-{database}", tables(database), {CAROL: ["select"]})
+@pytest.fixture(scope="module")
+def database(spark_lake: SparkLake) -> str:
+    """A namespace of Alice's, whose tables Carol can read and Bob cannot."""
+    made = spark_lake.namespace()
+    name = made.removeprefix(f"{CATALOG}.")
+    reading = policy(f"carol-{name}", tables(name), {CAROL: ["select"]})
     spark_lake.lake.set_policies([*standard_policies(), reading])
-    table = f"{namespace}.t"
+    return made
+
+
+@pytest.fixture(scope="module")
+def shared_table(spark_lake: SparkLake, database: str) -> str:
+    """An encrypted table that no test changes."""
+    return _made(spark_lake, f"{database}.shared")
+
+
+@pytest.fixture
+def own_table(spark_lake: SparkLake, database: str) -> str:
+    """An encrypted table that a test can change."""
+    return _made(spark_lake, f"{database}.t{uuid4().hex[:10]}")
+
+
+def _made(spark_lake: SparkLake, table: str) -> str:
     properties = "TBLPROPERTIES ('encryption.mechanism' = 'envelope')"
     spark_lake.rows(f"CREATE TABLE {table} {properties} AS SELECT id, id * 10 AS value FROM range(4)")
     return table
@@ -86,17 +102,15 @@ def test_a_view_in_sql_is_read_with_the_rights_of_whoever_reads(
     ],
 )
 def test_what_one_user_cached_is_in_nobodys_way(
-    spark_lake: SparkLake, shared_table: str, change: str, ids: list[int]
+    spark_lake: SparkLake, own_table: str, change: str, ids: list[int]
 ) -> None:
     """Spark would build it anew as whoever made the change, and fail when the change is there already."""
     alice, carol = spark_lake.session(ALICE), spark_lake.session(CAROL)
-    carol.sql(f"CACHE TABLE {shared_table}")
-    carol.sql(
-        f"SELECT sum(value) FROM {shared_table} JOIN {shared_table} USING (id, value)"
-    ).cache().collect()
-    alice.sql(f"CACHE TABLE {shared_table}")
-    alice.sql(change.format(table=shared_table))
-    assert _ids(carol, shared_table) == _ids(alice, shared_table) == ids
+    carol.sql(f"CACHE TABLE {own_table}")
+    carol.sql(f"SELECT sum(value) FROM {own_table} JOIN {own_table} USING (id, value)").cache().collect()
+    alice.sql(f"CACHE TABLE {own_table}")
+    alice.sql(change.format(table=own_table))
+    assert _ids(carol, own_table) == _ids(alice, own_table) == ids
 
 
 def test_an_insert_reads_and_writes_for_its_own_user(spark_lake: SparkLake, shared_table: str) -> None:
@@ -109,22 +123,20 @@ def test_an_insert_reads_and_writes_for_its_own_user(spark_lake: SparkLake, shar
     assert _ids(spark_lake.session(BOB), own) == []
 
 
-def test_users_work_at_the_same_time_each_with_his_own_rights(
-    spark_lake: SparkLake, shared_table: str
-) -> None:
+def test_users_work_at_the_same_time_each_with_his_own_rights(spark_lake: SparkLake, own_table: str) -> None:
     def of_alice(number: int) -> list[int]:
-        spark_lake.rows(f"INSERT INTO {shared_table} VALUES ({100 + number}, 0)", ALICE)
-        return _ids(spark_lake.session(ALICE), shared_table)
+        spark_lake.rows(f"INSERT INTO {own_table} VALUES ({100 + number}, 0)", ALICE)
+        return _ids(spark_lake.session(ALICE), own_table)
 
     def of_carol(_: int) -> list[int]:
-        return _ids(spark_lake.session(CAROL), shared_table)
+        return _ids(spark_lake.session(CAROL), own_table)
 
     def of_bob(_: int) -> list[int]:
-        _assert_refused(spark_lake.session(BOB), shared_table)
+        _assert_refused(spark_lake.session(BOB), own_table)
         return []
 
     work = [(each, number) for number in range(3) for each in (of_alice, of_bob, of_carol)]
     with ThreadPoolExecutor(6) as threads:
         answers = list(threads.map(lambda order: order[0](order[1]), work))
     assert all(answer == [] or answer[:4] == [0, 1, 2, 3] for answer in answers)
-    assert _ids(spark_lake.session(CAROL), shared_table) == [0, 1, 2, 3, 100, 101, 102]
+    assert _ids(spark_lake.session(CAROL), own_table) == [0, 1, 2, 3, 100, 101, 102]

@@ -14,8 +14,8 @@ import pytest
 from tests.support.reads import data_files, refused
 from tests.support.spark import SparkLake
 
-#: Some 40 MB, of which no more than what a socket holds is read ahead of whoever takes the rows slowly.
-COUNT, REPEATED = 20000, 100
+#: Some 20 MB, of which no more than what a socket holds is read ahead of whoever takes the rows slowly.
+COUNT, REPEATED = 10000, 100
 ROWS = f"SELECT id, repeat(lpad(CAST(id AS STRING), 20, '0'), {REPEATED}) AS v FROM range(0, {COUNT}, 1, 1)"
 
 #: Files of many row groups or stripes: as they are, too large for memory; and compressed, where they fit.

@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 from pyspark.errors import AnalysisException
 
 from tests.support.spark import SparkLake
+from tests.support.vectors import each_row
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors/transforms.json").read_text())
 FUNCTIONS = "lake.system"
@@ -99,35 +101,49 @@ def _internal(value: Any) -> Any:
     return date_to_days(value) if isinstance(value, datetime.date) else value
 
 
-@pytest.mark.parametrize("case", VECTORS["hash"], ids=lambda case: case["value"])
-def test_hashes_are_those_of_the_specification(spark_lake: SparkLake, case: dict[str, Any]) -> None:
+def test_hashes_are_those_of_the_specification(spark_lake: SparkLake) -> None:
     """With as many buckets as there are hashes, the bucket is the hash without its sign bit."""
-    expression = f"{FUNCTIONS}.bucket({2**31 - 1}, cast({case['value']} as {case['type']}))"
-    ((bucket,),) = spark_lake.rows(f"SELECT {expression}")
-    assert bucket == (case["hash"] & (2**31 - 1)) % (2**31 - 1)
+    cases = VECTORS["hash"]
+    asked = [f"bucket({2**31 - 1}, cast({case['value']} as {case['type']}))" for case in cases]
+    (found,) = spark_lake.rows(f"SELECT {', '.join(f'{FUNCTIONS}.{each}' for each in asked)}")
+    expected = [(case["hash"] & (2**31 - 1)) % (2**31 - 1) for case in cases]
+    assert [*zip(asked, found, strict=True)] == [*zip(asked, expected, strict=True)]
 
 
-@pytest.mark.parametrize("case", VECTORS["truncate"], ids=lambda case: f"{case['type']} {case['value']}")
-def test_values_are_cut_as_the_specification_says(spark_lake: SparkLake, case: dict[str, Any]) -> None:
-    cut = f"{FUNCTIONS}.truncate({case['width']}, cast({case['value']} as {case['type']}))"
-    shown = f"hex({cut})" if case["type"] == "binary" else f"cast({cut} as string)"
-    assert spark_lake.rows(f"SELECT {shown}") == [(case["result"],)]
+def test_values_are_cut_as_the_specification_says(spark_lake: SparkLake) -> None:
+    cases = VECTORS["truncate"]
+    asked = []
+    for case in cases:
+        cut = f"{FUNCTIONS}.truncate({case['width']}, cast({case['value']} as {case['type']}))"
+        asked.append(f"hex({cut})" if case["type"] == "binary" else f"cast({cut} as string)")
+    (found,) = spark_lake.rows(f"SELECT {', '.join(asked)}")
+    expected = [case["result"] for case in cases]
+    assert [*zip(asked, found, strict=True)] == [*zip(asked, expected, strict=True)]
 
 
-@pytest.mark.parametrize(("call", "kind", "transform"), _CASES, ids=lambda value: str(value))
+@pytest.fixture(scope="module")
+def transformed(spark_lake: SparkLake) -> list[tuple[list[Any], list[Any]]]:
+    """For each of `_CASES` its values, and what Spark makes of them."""
+    samples = [[*_SAMPLES[kind][1](random.Random(f"{call} {kind}")), None] for call, kind, _ in _CASES]
+    columns = ", ".join(f"v{place} {kind}" for place, (_, kind, _) in enumerate(_CASES))
+    frame = spark_lake.spark.createDataFrame([*zip_longest(*samples)], columns)
+    written = [call.format(f"v{place}") for place, (call, _, _) in enumerate(_CASES)]
+    rows = frame.selectExpr(
+        *(each if "lake." in each else f"{FUNCTIONS}.{each}" for each in written)
+    ).collect()
+    return [(values, [row[place] for row in rows[: len(values)]]) for place, values in enumerate(samples)]
+
+
+@each_row("place, kind, transform", [(place, *case[1:]) for place, case in enumerate(_CASES)])
 def test_transforms_agree_with_pyiceberg(
-    spark_lake: SparkLake, call: str, kind: str, transform: Transform[Any, Any]
+    transformed: list[tuple[list[Any], list[Any]]], place: int, kind: str, transform: Transform[Any, Any]
 ) -> None:
-    source, sample = _SAMPLES[kind]
-    values = [*sample(random.Random(f"{call} {kind}")), None]
-    frame = spark_lake.spark.createDataFrame([(each,) for each in values], f"v {kind}")
-    written = call.format("v") if "lake." in call else f"{FUNCTIONS}.{call.format('v')}"
-    found = [each[0] for each in frame.selectExpr(written).collect()]
-    expected = [transform.transform(source)(_internal(each)) for each in values]
+    values, found = transformed[place]
+    expected = [transform.transform(_SAMPLES[kind][0])(_internal(each)) for each in values]
     assert [bytes(each) if isinstance(each, bytearray) else each for each in found] == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     "call", ["bucket(4, 1.0D)", "bucket(4, true)", "truncate(3, date'2024-01-01')", "hours(date'2024-01-01')"]
 )
 def test_a_type_that_a_transform_does_not_take_is_refused(spark_lake: SparkLake, call: str) -> None:
