@@ -15,7 +15,7 @@ from spark_ext.jar import SOURCES, spark_jar
 pytestmark = pytest.mark.nightly
 
 ROWS = 2_000
-_PATIENCE_S = 170
+_PATIENCE_S = 550
 
 _DEMO = "from spark_ext.cli.main import main; main()"
 
