@@ -3,7 +3,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Three on two cores: a worker that waits for a process or a clock leaves a core to another one.
+PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 SPARK_CLASSES := $(VENV)/spark.jsa
 OLDEST := 4.1.4
@@ -14,7 +15,7 @@ CHECK_TESTS := tests/test_language.py tests/test_support.py tests/policy tests/c
 	tests/authorization/test_authorization_in_process.py \
 	tests/spark/test_write_encrypted.py::test_files_are_ciphertext_with_their_id_in_the_name
 
-# Compiled once, not in each process: the tests start some hundred.
+# Compiled once, here and at installation, not in each process: the tests start some hundred.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: check test tests nightly interop test-oldest-spark demo lint format coverage mutation guards bench fuzz java clean
@@ -114,6 +115,7 @@ endef
 $(INSTALLED): pyproject.toml constraints.txt
 	$(venv)
 	$(PIP) -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m compileall -q policy catalog spark_ext lakewarden
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml constraints.txt
