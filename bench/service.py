@@ -18,11 +18,11 @@ from tests.support.lake import ALICE, Lake, lake_settings
 from tests.support.service import running
 from catalog.kms.local import LocalKms
 from catalog.kms.root_key import KeyFile
-from catalog.service.services import Warden
+from catalog.service.services import Services
 root = Path(sys.argv[1])
 settings = lake_settings(root)
 kms = LocalKms(settings.kms.options.keystore, KeyFile(settings.kms.options.key_file))
-with Warden.open(settings, kms) as warden, running(Lake(root, settings, warden, kms)) as service:
+with Services.open(settings, kms) as services, running(Lake(root, settings, services, kms)) as service:
     engine = service.engine_token()
     print(service.url, service.prefix, service.token(ALICE), engine, flush=True)
     gc.freeze()  # as `lakewarden serve` does
