@@ -16,6 +16,8 @@ from policy.errors import PropertyInvalid, UnsupportedFormatVersion
 
 #: The table format version that Lakewarden writes (Iceberg table specification, "Format Versioning").
 WRITTEN_FORMAT_VERSION: Final = 2
+#: The property that sets it.
+FORMAT_VERSION: Final = "format-version"
 
 _PARQUET: Final = ("zstd", "snappy", "gzip", "lz4_raw", "uncompressed")
 _ORC: Final = ("zstd", "snappy", "zlib", "lz4", "none")
@@ -37,6 +39,8 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "write.delete.avro.compression-codec": _AVRO,
         "write.metadata.compression-codec": ("none", "gzip"),
         "write.delete.format.default": ("parquet", "orc", "avro"),
+        "write.delete.granularity": ("file", "partition"),
+        "write.wap.enabled": ("true", "false"),
         "write.spark.fanout.enabled": ("true", "false"),
         "write.distribution-mode": _MODES,
         **{f"write.{each}.distribution-mode": _MODES for each in _OPERATIONS},
@@ -75,15 +79,15 @@ def check_write_properties(properties: Mapping[str, str], table: str) -> None:
 
 
 def check_format_version(properties: Mapping[str, str], table: str) -> None:
-    """Check the format version that a new table's properties name.
+    """Check the format version that properties name.
 
     Raises:
         UnsupportedFormatVersion: it is not the one that is written.
     """
-    version = properties.get("format-version", str(WRITTEN_FORMAT_VERSION))
+    version = properties.get(FORMAT_VERSION, str(WRITTEN_FORMAT_VERSION))
     if version != str(WRITTEN_FORMAT_VERSION):
         raise UnsupportedFormatVersion(
-            f"Format version {version[:20]!r} is not supported for new tables.",
+            f"Format version {version[:20]!r} is not supported.",
             table=table,
             rule="format-version",
             hint=f"Use format version {WRITTEN_FORMAT_VERSION}.",

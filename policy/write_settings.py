@@ -45,6 +45,20 @@ def write_settings(properties: Mapping[str, str], table: str) -> dict[str, Any]:
     }
 
 
+def delete_settings(properties: Mapping[str, str], table: str) -> dict[str, str]:
+    """How position delete files are written: `format` and `granularity`.
+
+    Raises:
+        PropertyInvalid: a value that no writer could follow.
+    """
+    read = _Reader(properties, table)
+    data = read.choice("write.format.default", "parquet", ("parquet", "orc", "avro"))
+    return {
+        "format": read.choice("write.delete.format.default", data),
+        "granularity": read.choice("write.delete.granularity", "file"),
+    }
+
+
 class _Reader:
     """Reads the properties of one table."""
 

@@ -37,5 +37,9 @@ class CommitConflict(LakewardenError, iceberg.CommitFailedException):
     """
 
 
+class ConcurrentModification(CommitConflict):
+    """A commit conflicts with one that came after its base; the statement has to be run again."""
+
+
 class KeysChanged(CommitConflict):
     """A commit replaced keys of the table that were read before; read them again."""

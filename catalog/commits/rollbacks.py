@@ -18,6 +18,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from catalog.envelope.key_metadata_columns import Form, read_forms
 from catalog.envelope.peks import PekRecord, PekState, state_hint
+from catalog.keyring.file_epochs import stated
 from catalog.keyring.keyring import Keyring
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import SnapshotReader
@@ -112,10 +113,11 @@ def _outdated(
     epochs: Epochs, entries: pa.Table, forms: Sequence[Form], latest: Mapping[UUID, PekRef]
 ) -> set[_Keyed]:
     """Return the files that differ from the current epoch under the latest versions of its keys."""
-    old = np.full(entries.num_rows, not check_migrated(epochs, None).allowed)
+    old = np.zeros(entries.num_rows, np.bool_)
+    for rows, keys, deletes in stated(entries, forms):
+        old[rows] = not check_migrated(epochs, keys, deletes=deletes).allowed
     for form in forms:
-        migrated = check_migrated(epochs, form.metadata.file_keys()).allowed
-        old[form.rows] = not migrated or _is_behind(form, latest)
+        old[form.rows] |= _is_behind(form, latest)
     kept = entries.filter(pa.array(old))
     return set(zip(kept["file_path"].to_pylist(), kept["key_metadata"].to_pylist(), strict=True))
 

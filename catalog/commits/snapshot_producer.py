@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Final
@@ -43,7 +43,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from catalog.base.errors import CommitConflict
+from catalog.base.errors import ConcurrentModification
 from catalog.context import ServiceContext
 from catalog.iceberg.manifests import ManifestListEntry, manifest_entries
 from catalog.iceberg.manifests.writing import (
@@ -79,6 +79,10 @@ class MadeSnapshot:
     updates: tuple[TableUpdate, ...]
     requirements: tuple[TableRequirement, ...]
     written: Mapping[str, Digest]
+
+    def staged(self) -> MadeSnapshot:
+        """Return the same snapshot, added to the table without moving a branch (write-audit-publish)."""
+        return replace(self, updates=self.updates[:1], requirements=())
 
     def discard(self, storage: Storage) -> None:
         """Delete the stored files of a snapshot that was not committed."""
@@ -130,7 +134,7 @@ class SnapshotProducer:
             their entries.
 
         Raises:
-            CommitConflict: a file is not live in the parent.
+            ConcurrentModification: a file is not live in the parent.
             MetadataTampered: a manifest differs from its seal.
         """
         removed = pa.array(paths, pa.string())
@@ -140,11 +144,12 @@ class SnapshotProducer:
                 self._rewritten[manifest.listed.manifest_path] = entries
         missing = set(paths) - {each.data_file.file_path for each in self._removed()}
         if missing:
-            raise CommitConflict(
-                f"{len(missing)} files to remove are not in the table.",
+            raise ConcurrentModification(
+                f"{len(missing)} of {len(paths)} files to remove are not in the table any more.",
                 table=self._table.name,
                 path=min(missing),
-                hint="Read the table again, and write.",
+                rule="removed-files",
+                hint="Nothing was committed. Run the statement again, so that it reads the present files.",
             )
         return self._removed()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
@@ -18,7 +19,8 @@ from catalog.http.iceberg_models import LoadedTableAnswer
 from catalog.planning.request import ScanRequest
 from catalog.reading.loading import LoadedTable
 from catalog.rules.governance import column_ids
-from catalog.writes.new_files import FileCommit, NewFile
+from catalog.writes import delete_files
+from catalog.writes.new_files import FileCommit, Isolation, NewFile
 from catalog.writes.sessions import WriteSession
 
 _LONG: Final = 2**63 - 1
@@ -27,6 +29,8 @@ Long = Annotated[int, Field(ge=0, le=_LONG)]
 FieldId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Counts = dict[FieldId, Long]
 Bounds = dict[FieldId, Base64]
+Branch = Annotated[str, Field(min_length=1, max_length=255)]
+Filter = Annotated[Any, Field(description="An expression of the Iceberg REST specification.")]
 
 
 class RegisterKey(OwnBody):
@@ -96,10 +100,15 @@ class FileKey(OwnBody):
 
 
 class AddedFile(OwnBody):
-    """A new data file; statistics are by field id, bounds in Iceberg's single-value bytes."""
+    """A new data file or position delete file.
+
+    Statistics are by field id, bounds in Iceberg's single-value bytes.
+    """
 
     path: str
     file_format: str
+    content: Annotated[int, Field(ge=0, le=2, description="0: data, 1: position deletes")] = 0
+    referenced_data_files: list[str] = Field(default_factory=list)
     record_count: Long
     file_size_in_bytes: Long
     partition: dict[str, Any] = Field(default_factory=dict)
@@ -122,6 +131,8 @@ class AddedFile(OwnBody):
         return NewFile(
             path=self.path,
             file_format=self.file_format,
+            content=self.content,
+            referenced_data_files=tuple(self.referenced_data_files),
             record_count=self.record_count,
             file_size_in_bytes=self.file_size_in_bytes,
             partition=self.partition,
@@ -142,18 +153,29 @@ class AddedFile(OwnBody):
 
 
 class CommitWrite(OwnBody):
-    """The files of a write to commit."""
+    """The files of a write to commit, and what to remove; see `FileCommit`."""
 
-    operation: Literal["append", "overwrite", "replace"]
+    operation: Literal["append", "delete", "overwrite", "replace"]
     added: list[AddedFile] = Field(default_factory=list)
     deleted_paths: list[str] = Field(default_factory=list)
+    delete_filter: Filter = None
+    replace_partitions: bool = False
     base_snapshot_id: Annotated[int, Field(ge=-_LONG, le=_LONG)] | None = None
-    branch: Annotated[str, Field(min_length=1, max_length=255)] = "main"
+    branch: Branch = "main"
     summary: dict[str, str] = Field(default_factory=dict)
     schema_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    command: Literal["delete", "update", "merge"] | None = None
+    isolation_level: Isolation | None = None
+    conflict_filter: Filter = None
+    case_sensitive: bool = True
+    wap_id: Annotated[str, Field(max_length=255)] | None = None
 
     def to_commit(self) -> FileCommit:
-        """Convert the body to a commit."""
+        """Convert the body to a commit.
+
+        Raises:
+            RequestInvalid, NotSupportedYet: a filter cannot be evaluated.
+        """
         return FileCommit(
             operation=self.operation,
             added=tuple(file.to_file() for file in self.added),
@@ -162,7 +184,28 @@ class CommitWrite(OwnBody):
             branch=self.branch,
             summary=self.summary,
             schema_id=self.schema_id,
+            delete_filter=None if self.delete_filter is None else filter_of(self.delete_filter),
+            replace_partitions=self.replace_partitions,
+            command=self.command,
+            isolation=self.isolation_level,
+            conflict_filter=None if self.conflict_filter is None else filter_of(self.conflict_filter),
+            case_sensitive=self.case_sensitive,
+            wap_id=self.wap_id,
         )
+
+
+class WholeFilesBody(OwnBody):
+    """The rows to delete, if it can be done by removing whole files."""
+
+    filter: Annotated[Any, Field(description="An expression of the Iceberg REST specification.")]
+    branch: Branch = "main"
+    case_sensitive: bool = True
+
+
+class WholeFilesAnswer(Answer):
+    """Whether in each file all rows match, or none."""
+
+    whole_files: bool
 
 
 class TransportKeyAnswer(Answer):
@@ -240,6 +283,14 @@ class EncryptionAnswer(Answer):
     masks: list[MaskAnswer] = Field(default_factory=list)
 
 
+class PositionDeletesAnswer(Answer):
+    """How the position delete files of a write are written."""
+
+    format: str
+    granularity: str
+    encryption: EncryptionAnswer | None = None
+
+
 class WriteBegun(Answer):
     """A write that has begun."""
 
@@ -248,37 +299,51 @@ class WriteBegun(Answer):
     location: str
     expires_ms: int
     encryption: EncryptionAnswer | None = None
+    position_deletes: PositionDeletesAnswer
     transport_key: TransportKeyAnswer | None = None
 
     @classmethod
     def of(cls, session: WriteSession) -> WriteBegun:
         """Build the answer from a write session."""
-        spec = session.table.governed.spec
-        encryption = None
-        if spec.encrypts:
-            encryption = EncryptionAnswer(
-                algorithm=spec.algorithm,
-                data_key_length=spec.data_key_length,
-                footer=spec.footer,
-                footer_key_name=spec.key_ids()[0],
-                column_keys=[
-                    ColumnKeyAnswer(key_name=group.key_id, field_ids=list(group.field_ids))
-                    for group in session.table.governed.epochs.current.columns
-                ],
-                stock_readers=StockReadersAnswer(keys=[StockKeyAnswer.of(key) for key in session.stock_keys])
-                if session.stock_keys
-                else None,
-                digest=spec.keeps_digests,
-                masks=_masks(session.table),
-            )
+        table = session.table
+        groups = [
+            ColumnKeyAnswer(key_name=group.key_id, field_ids=list(group.field_ids))
+            for group in table.governed.epochs.current.columns
+        ]
+        # A delete file has no column of the table. It is under one key, and has no mask.
+        of_deletes = _encryption(session, [key for key in session.stock_keys if not key.label.field_ids])
         return cls(
             write_id=session.id,
-            table_uuid=str(session.table.record.table_uuid),
+            table_uuid=str(table.record.table_uuid),
             location=session.prefix.canonical,
             expires_ms=session.expires_ms,
-            encryption=encryption,
+            encryption=_encryption(session, session.stock_keys, groups, _masks(table)),
+            position_deletes=PositionDeletesAnswer(**delete_files.settings_of(table), encryption=of_deletes),
             transport_key=None if session.transport is None else TransportKeyAnswer.of(session.transport),
         )
+
+
+def _encryption(
+    session: WriteSession,
+    stock_keys: Sequence[StockKey],
+    column_keys: Sequence[ColumnKeyAnswer] = (),
+    masks: Sequence[MaskAnswer] = (),
+) -> EncryptionAnswer | None:
+    """Return how files of a write are encrypted; None in a plaintext table."""
+    spec = session.table.governed.spec
+    if not spec.encrypts:
+        return None
+    stock = [StockKeyAnswer.of(key) for key in stock_keys]
+    return EncryptionAnswer(
+        algorithm=spec.algorithm,
+        data_key_length=spec.data_key_length,
+        footer=spec.footer,
+        footer_key_name=spec.key_ids()[0],
+        column_keys=list(column_keys),
+        stock_readers=StockReadersAnswer(keys=stock) if stock else None,
+        digest=spec.keeps_digests,
+        masks=list(masks),
+    )
 
 
 def _masks(table: LoadedTable) -> list[MaskAnswer]:

@@ -30,9 +30,12 @@ from catalog.http.engine_models import (
     PlanBody,
     RegisterKey,
     StageWrite,
+    WholeFilesAnswer,
+    WholeFilesBody,
     WriteBegun,
     WriteStagedAnswer,
 )
+from catalog.http.expressions import filter_of
 from catalog.http.iceberg_models import CommittedTableAnswer
 from catalog.http.idempotency import OnceOf
 from catalog.http.new_tables import new_table_of
@@ -129,6 +132,22 @@ def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, services:
 def begin_write(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> WriteBegun:
     """Begin a write: UPDATE on the table. Its files must be below the directory in the answer."""
     return WriteBegun.of(services.writes.begin(caller, table_from_path(namespace, table)))
+
+
+@router.post(f"{_TABLE}/whole-files")
+@screened(on_table("table.write", bounds=Bounds.filtering))
+def whole_files(
+    namespace: str, table: str, body: WholeFilesBody, caller: CallerOf, services: ServicesOf
+) -> WholeFilesAnswer:
+    """Say whether rows can be deleted by removing whole files: UPDATE, and SELECT on the filter's columns."""
+    found = services.whole_files.can_delete(
+        caller,
+        table_from_path(namespace, table),
+        filter_of(body.filter),
+        body.branch,
+        case_sensitive=body.case_sensitive,
+    )
+    return WholeFilesAnswer(whole_files=found)
 
 
 @router.post(f"{_TABLE}/alter", responses=answers(CommittedTableAnswer, "The table after the commit."))

@@ -1,11 +1,12 @@
 """Finds the files of a manifest that can match a filter, by column statistics, for all files at once.
 
-The rules and results are those of pyiceberg's inclusive metrics evaluator:
+The rules and results are those of pyiceberg's inclusive metrics evaluator, but for inequalities:
 
 - A file is skipped only if its statistics prove that no row can match. Missing statistics prove nothing.
 - A bound that is NaN proves nothing.
 - A column with only nulls, or only NaN, matches no comparison.
 - Bounds can be truncated, so they never prove that a value is in the file.
+- A column without nulls and NaN whose bounds are equal has one value: it matches no inequality with it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, visit
+from pyiceberg.types import DoubleType, FloatType
 
 from catalog.iceberg.bounds import Bounds, ByteBounds, Mask, as_bytes, bounds_of
 from catalog.iceberg.manifests import FieldStatistics
@@ -96,7 +98,7 @@ class _Evaluator(BoundBooleanExpressionVisitor[Mask]):
         )
 
     def visit_not_equal(self, term: Any, literal: Any) -> Mask:
-        return self._all
+        return self._differs(term, {literal.value})
 
     def visit_in(self, term: Any, literals: set[Any]) -> Mask:
         if len(literals) > _MAX_LITERALS:
@@ -104,7 +106,7 @@ class _Evaluator(BoundBooleanExpressionVisitor[Mask]):
         return self._compare(term, lambda lower, upper: _any_inside(lower, upper, literals))
 
     def visit_not_in(self, term: Any, literals: set[Any]) -> Mask:
-        return self._all
+        return self._all if len(literals) > _MAX_LITERALS else self._differs(term, literals)
 
     def visit_starts_with(self, term: Any, literal: Any) -> Mask:
         prefix = as_bytes(literal.value)
@@ -132,6 +134,21 @@ class _Evaluator(BoundBooleanExpressionVisitor[Mask]):
         if lower is None or upper is None:
             return ~self._nothing_to_compare(column)
         return rule(lower, upper) & ~self._nothing_to_compare(column)
+
+    def _differs(self, term: Any, values: set[Any]) -> Mask:
+        """Return the files that can have a row without any of these values."""
+        column = self._column(term)
+        if column is None:
+            return self._all
+        kind = term.ref().field.field_type
+        lower, upper = bounds_of(kind, column.lower), bounds_of(kind, column.upper)
+        if lower is None or upper is None:
+            return self._all
+        one = np.zeros(len(lower.present), np.bool_)
+        for value in values:
+            one |= lower.equal(value) & upper.equal(value)
+        one &= _is(column.null_counts, 0)
+        return ~(one & _is(column.nan_counts, 0) if isinstance(kind, FloatType | DoubleType) else one)
 
     def _prefix_bounds(self, term: Any, length: int) -> tuple[ByteBounds | None, ByteBounds | None]:
         column = self._column(term)

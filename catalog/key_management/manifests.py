@@ -45,7 +45,6 @@ from policy.errors import (
     LocationNotAllowed,
     MetadataInvalid,
     MetadataTampered,
-    NotSupportedYet,
     Refused,
 )
 from policy.location.location import Location
@@ -136,8 +135,6 @@ class ManifestRewriter:
         """
         if all(targets.get(ref.pek_id, ref).version <= ref.version for ref in used):
             return None
-        if manifest.listed.content is not ManifestContent.DATA:
-            raise NotSupportedYet("Encrypted delete files are not supported.", table=table.name)
         later = frozenset(targets[ref.pek_id] for ref in used if ref.pek_id in targets)
         peks = self._keyring.open_peks(table.record, later.union(used))
         task = _Task(table, manifest, _live(manifest.entries), targets, later, peks)
@@ -270,6 +267,7 @@ def _equal(before: pa.ChunkedArray, after: pa.ChunkedArray) -> bool:
 def _check_keys(task: _Task, after: pa.Table) -> None:
     """Check that each file has the same data keys, under the latest versions, as its epoch requires."""
     table, before, targets = task.table, task.entries, task.targets
+    deletes = task.manifest.listed.content is ManifestContent.DELETES
     numbers = before["file_sequence_number"].to_pylist()
     for (old, file), new, number in zip(
         _files(table, before), after["key_metadata"].to_pylist(), numbers, strict=True
@@ -279,7 +277,7 @@ def _check_keys(task: _Task, after: pa.Table) -> None:
         if old is None or new is None:
             continue
         metadata = KeyMetadata.parse(new)
-        judged = check_sealed_file(table.governed.epochs, number, metadata.file_keys())
+        judged = check_sealed_file(table.governed.epochs, number, metadata.file_keys(), deletes=deletes)
         latest = all(
             entry.bound.pek == targets.get(entry.bound.pek.pek_id, entry.bound.pek)
             for entry in metadata.entries

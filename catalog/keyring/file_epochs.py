@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,8 @@ from catalog.state.table_state import Governed, TableRecord
 from policy.decision import Decision
 from policy.encryption.epochs import FOREIGN_PEK, FileKeys, check_new_file, check_sealed_file
 from policy.errors import DecryptionRefused, EncryptionPolicyViolation, LakewardenError
+
+_DATA: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,14 @@ def check_new(table: TableRecord, governed: Governed, added: pa.Table) -> None:
     Args:
         table: the table.
         governed: what governs it.
-        added: `file_path` and `key_metadata` of the files.
+        added: `content`, `file_path` and `key_metadata` of the files.
 
     Raises:
         EncryptionPolicyViolation: a file does not fit the epoch.
         DecryptionRefused: key metadata is malformed, or under a key that the epoch does not name.
     """
-    for rows, keys in _stated(added, _forms(table, added)):
-        decision = check_new_file(governed.epochs, keys)
+    for rows, keys, deletes in stated(added, _forms(table, added)):
+        decision = check_new_file(governed.epochs, keys, deletes=deletes)
         if not decision.allowed:
             hint = "Write encrypted tables with the Spark plugin or the Python client."
             raise _unfit(decision, table, added, int(rows[0]), hint)
@@ -58,7 +61,7 @@ def check_planned(table: TableRecord, governed: Governed, planned: pa.Table) -> 
     Args:
         table: the table.
         governed: what governs it.
-        planned: `file_path`, `key_metadata` and `file_sequence_number` of the files.
+        planned: `content`, `file_path`, `key_metadata` and `file_sequence_number` of the files.
 
     Raises:
         EncryptionPolicyViolation: a file does not fit the epoch of its sequence number.
@@ -69,10 +72,10 @@ def check_planned(table: TableRecord, governed: Governed, planned: pa.Table) -> 
         # Every epoch is plaintext, and so is every file: no file needs a separate check.
         return CheckedFiles(paths, ())
     forms = _forms(table, planned)
-    for rows, keys in _stated(planned, forms):
+    for rows, keys, deletes in stated(planned, forms):
         numbers = planned["file_sequence_number"].take(pa.array(rows))
         for number in numbers.unique().to_pylist():
-            decision = check_sealed_file(governed.epochs, number, keys)
+            decision = check_sealed_file(governed.epochs, number, keys, deletes=deletes)
             if not decision.allowed:
                 row = int(rows[numbers.index(number).as_py()])
                 raise _unfit(decision, table, planned, row, "Have an administrator examine it.")
@@ -88,13 +91,23 @@ def _forms(table: TableRecord, files: pa.Table) -> list[Form]:
         raise
 
 
-def _stated(files: pa.Table, forms: Iterable[Form]) -> Iterator[tuple[Rows, FileKeys | None]]:
-    """Group the files by what they state, plaintext files first."""
-    in_plaintext = np.flatnonzero(files["key_metadata"].is_null().to_numpy())
-    if len(in_plaintext):
-        yield in_plaintext, None
-    for form in forms:
-        yield form.rows, form.metadata.file_keys()
+def stated(files: pa.Table, forms: Iterable[Form]) -> Iterator[tuple[Rows, FileKeys | None, bool]]:
+    """Group the files by what they state, and by whether they are delete files; plaintext files first.
+
+    Args:
+        files: `content` and `key_metadata` of the files.
+        forms: those that are encrypted, by form.
+    """
+    of_deletes = np.asarray(files["content"].combine_chunks()) != _DATA
+    stated: list[tuple[Rows, FileKeys | None]] = [
+        (np.flatnonzero(files["key_metadata"].is_null().to_numpy()), None),
+        *((form.rows, form.metadata.file_keys()) for form in forms),
+    ]
+    for rows, keys in stated:
+        for deletes in (False, True):
+            mine = rows[of_deletes[rows] == deletes]
+            if len(mine):
+                yield mine, keys, deletes
 
 
 def _unfit(decision: Decision, table: TableRecord, files: pa.Table, row: int, hint: str) -> LakewardenError:

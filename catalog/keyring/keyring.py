@@ -236,7 +236,7 @@ class Keyring:
         Args:
             table: the table.
             governed: what governs it; it encrypts.
-            added: `file_path` and `key_metadata` of the files.
+            added: `content`, `file_path` and `key_metadata` of the files.
 
         Raises:
             EncryptionPolicyViolation: a file does not fit the epoch.

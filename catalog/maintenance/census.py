@@ -22,6 +22,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from catalog.envelope.key_metadata_columns import read_forms
 from catalog.key_management.uses import SnapshotUse, names_of
+from catalog.keyring.file_epochs import stated
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest, SnapshotReader, refuse_outside
 from catalog.snapshot_checks.entries import alive
@@ -77,9 +78,9 @@ class Census:
             DecryptionRefused: key metadata that is malformed.
         """
         key_metadata, epochs = entries["key_metadata"], self._table.governed.epochs
-        old = np.full(entries.num_rows, not check_migrated(epochs, None).allowed)
-        for form in read_forms(key_metadata, entries["file_path"]):
-            old[form.rows] = not check_migrated(epochs, form.metadata.file_keys()).allowed
+        old = np.zeros(entries.num_rows, np.bool_)
+        for rows, keys, deletes in stated(entries, read_forms(key_metadata, entries["file_path"])):
+            old[rows] = not check_migrated(epochs, keys, deletes=deletes).allowed
         fields = frozenset(self._table.metadata.schema().field_ids)
         otherwise_masked = np.array(
             [_masks_otherwise(each, epochs.current, fields) for each in epochs.entries]

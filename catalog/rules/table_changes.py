@@ -30,6 +30,7 @@ from pyiceberg.table.update import (
     SetStatisticsUpdate,
     TableRequirement,
     TableUpdate,
+    UpgradeFormatVersionUpdate,
     update_table_metadata,
 )
 
@@ -38,6 +39,7 @@ from catalog.rules.openable import never_back
 from policy.encryption import governed as governed_names
 from policy.errors import LakewardenError, RequestInvalid
 from policy.privileges.tables import WRITE_PATHS, check_properties
+from policy.write_properties import FORMAT_VERSION, check_format_version
 
 #: Updates by writers of data; every other update changes the table itself.
 _DATA_UPDATES: Final = (
@@ -113,6 +115,7 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
             given |= governed
             said |= update.updates
             check_properties(rest, table)
+            ordinary += _upgrades(rest, table)
             locations += [rest[name] for name in WRITE_PATHS if name in rest]
             if rest:
                 ordinary.append(SetPropertiesUpdate(updates=rest))
@@ -138,6 +141,17 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
         tuple(locations),
         frozenset(given),
     )
+
+
+def _upgrades(properties: dict[str, str], table: str) -> list[TableUpdate]:
+    """Take the format version out of properties: in Iceberg, it is not stored, and upgrades the table.
+
+    Raises:
+        UnsupportedFormatVersion: it is not the one that is written.
+    """
+    check_format_version(properties, table)
+    version = properties.pop(FORMAT_VERSION, None)
+    return [] if version is None else [UpgradeFormatVersionUpdate(format_version=int(version))]
 
 
 def _refuse_two_values(given: dict[str, str], more: dict[str, str], table: str) -> None:

@@ -44,6 +44,7 @@ from catalog.tables.drafts import Drafter
 from catalog.tables.lifecycle import Lifecycle
 from catalog.tables.namespaces import Namespaces
 from catalog.tables.registration import Registration
+from catalog.writes.filters import WholeFiles
 from catalog.writes.orphans import Orphans
 from catalog.writes.sessions import WriteLog
 from catalog.writes.staged_writes import StagedWrites
@@ -83,6 +84,7 @@ class Services(ServiceContext):
     old_epochs: OldEpochs
     encryption_report: EncryptionReporter
     writes: Writes
+    whole_files: WholeFiles
     garbage: GarbageCollector
     idempotency: IdempotencyKeys
     repeats: Repeats
@@ -146,6 +148,7 @@ class Services(ServiceContext):
                 StagedWrites(context, log, drafter),
                 Orphans(context),
             ),
+            whole_files=WholeFiles(context),
             garbage=GarbageCollector(context),
             idempotency=IdempotencyKeys(
                 context.engine, context.now_ms, settings.http.idempotency_lifetime_s * 1000

@@ -1,47 +1,20 @@
-"""Checks the files that an engine wrote, and builds their manifest entries.
-
-- A new file is below the write's own directory, and has the table's partition spec.
-- For a Parquet file with column keys, and for no other file, the commit gives the digest of the footer.
-  Without it, a user with the footer's key could describe those columns differently.
-- The file's data keys are rewrapped from the write's transport key. Bounds and counts of encrypted columns
-  are sealed into the key metadata, and are stored nowhere else.
-"""
+"""Defines what an engine sends to commit a write: new files, and what to remove."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeVar, cast
+from enum import StrEnum
+from typing import Literal
 
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.typedef import Record
-from pyiceberg.types import PrimitiveType
+from pyiceberg.expressions import BooleanExpression
 
-from catalog.base.errors import CommitConflict
-from catalog.envelope.encrypted_statistics import ColumnBounds
-from catalog.envelope.file_digests import LEAST_FOOTER, FileDigest, FooterDigest
-from catalog.envelope.write_keys import WriteRewrapper, WrittenKey
-from catalog.iceberg.partition_values import stored_value
-from catalog.reading.loading import LoadedTable
-from policy.encryption.encrypted_columns import protected_fields
-from policy.encryption.file_formats import WRITE_FORMAT
-from policy.encryption.specification import EncryptionSpec
-from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, NotSupportedYet, RequestInvalid
-from policy.location.location import Location
-
-T = TypeVar("T")
-#: This version has all fields; `SnapshotProducer` leaves out the fields that the table's version does not
-#: have.
-_FILE_VERSION: Final = 3
-_FORMATS: Final = {"parquet": FileFormat.PARQUET, "orc": FileFormat.ORC, "avro": FileFormat.AVRO}
+from catalog.envelope.write_keys import WrittenKey
 
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A data file that an engine wrote, with Iceberg's statistics (specification, "Manifests").
+    """A data file or delete file that an engine wrote, with the statistics of Iceberg's manifests.
 
     Attributes:
         path: its location.
@@ -50,6 +23,8 @@ class NewFile:
         file_size_in_bytes: as stored.
         partition: value by partition field name, in Iceberg's JSON single-value form.
         spec_id: the partition spec it was written with.
+        content: 0 for a data file, 1 for a position delete file.
+        referenced_data_files: paths of the data files that a delete file deletes rows of.
         keys: its data keys under the write's transport key; none for plaintext.
         sha256: of all its bytes; required if the table keeps digests.
         footer_bytes: length of its footer, including the length field and the magic at the end; required for
@@ -64,6 +39,7 @@ class NewFile:
     partition: Mapping[str, object] = field(default_factory=dict)
     spec_id: int = 0
     content: int = 0
+    referenced_data_files: tuple[str, ...] = ()
     column_sizes: Mapping[int, int] = field(default_factory=dict)
     value_counts: Mapping[int, int] = field(default_factory=dict)
     null_value_counts: Mapping[int, int] = field(default_factory=dict)
@@ -78,225 +54,59 @@ class NewFile:
     footer_sha256: bytes | None = None
 
 
+class Isolation(StrEnum):
+    """The isolation level of a commit; see docs/rest-api.md, "Conflicts".
+
+    Attributes:
+        SERIALIZABLE: rows that came into the scope since the base are conflicts.
+        SNAPSHOT: they are none.
+        NONE: the commit is not based on a snapshot.
+    """
+
+    SERIALIZABLE = "serializable"
+    SNAPSHOT = "snapshot"
+    NONE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class FileCommit:
     """The files and options of a commit.
 
     Attributes:
-        operation: ``append`` adds files; ``overwrite`` removes and adds; ``replace`` removes and adds without
-            changing rows.
-        added: new files.
-        deleted_paths: data files to remove, as the plan named them.
-        base_snapshot_id: the snapshot that the removal is based on. An ``overwrite`` requires that it is
-            still current.
+        operation: ``append`` adds data files; ``delete`` removes rows; ``overwrite`` removes and adds;
+            ``replace`` removes and adds without changing rows.
+        added: new data files and delete files.
+        deleted_paths: data files and delete files to remove, as the plan named them.
+        base_snapshot_id: the head that the rows were read from; None if the branch was empty.
         branch: the branch to commit to.
         summary: entries for the snapshot's summary.
-        schema_id: the schema that the rows of a ``replace`` were read with; it must still be current.
+        schema_id: the schema that the rows were read with; it must still be current. None if it does not
+            matter.
+        delete_filter: removes the files whose rows all match.
+        replace_partitions: removes the files of the partitions of the added data files.
+        command: the row-level command whose table property is the isolation level.
+        isolation: the isolation level; None for that of `command`, or the default.
+        conflict_filter: the rows that were read; None for the default.
+        case_sensitive: how names in the filters are compared.
+        wap_id: stages the snapshot under this id instead of moving the branch.
     """
 
-    operation: Literal["append", "overwrite", "replace"]
+    operation: Literal["append", "delete", "overwrite", "replace"]
     added: tuple[NewFile, ...]
     deleted_paths: tuple[str, ...] = ()
     base_snapshot_id: int | None = None
     branch: str = "main"
     summary: Mapping[str, str] = field(default_factory=dict)
     schema_id: int | None = None
+    delete_filter: BooleanExpression | None = None
+    replace_partitions: bool = False
+    command: Literal["delete", "update", "merge"] | None = None
+    isolation: Isolation | None = None
+    conflict_filter: BooleanExpression | None = None
+    case_sensitive: bool = True
+    wap_id: str | None = None
 
-
-def data_file_of(
-    table: LoadedTable, file: NewFile, prefix: Location, keys: WriteRewrapper | None
-) -> DataFile:
-    location = Location.parse(file.path)
-    if not prefix.contains(location) or location == prefix:
-        raise LocationNotAllowed(
-            f"The file is not below the directory of the write, {prefix.canonical}.",
-            table=table.name,
-            path=location.canonical,
-            rule="write-prefix",
-            hint="Write files below the directory in the answer that began the write.",
-        )
-    file_format = _FORMATS.get(file.file_format.lower())
-    if file_format is None or file.content != DataFileContent.DATA:
-        raise NotSupportedYet(
-            f"A {file.file_format[:20]} file with content {file.content} cannot be committed. "
-            "Supported: Parquet, ORC, Avro data files.",
-            table=table.name,
-            path=location.canonical,
-            rule="file-format",
-        )
-    if min(file.record_count, file.file_size_in_bytes) < 0:
-        raise RequestInvalid(
-            f"The record count {file.record_count} or the file size {file.file_size_in_bytes} is negative.",
-            table=table.name,
-            path=location.canonical,
-        )
-    spec = _default_spec(table.metadata, file, table.name)
-    epoch = table.governed.epochs.current
-    hidden = protected_fields(epoch.spec, epoch.columns)
-    data_file = DataFile.from_args(
-        _FILE_VERSION,
-        content=DataFileContent.DATA,
-        file_path=file.path,
-        file_format=file_format,
-        partition=_partition(table, spec, file.partition),
-        record_count=file.record_count,
-        file_size_in_bytes=file.file_size_in_bytes,
-        column_sizes=_shown(file.column_sizes, hidden),
-        value_counts=_shown(file.value_counts, hidden),
-        null_value_counts=_shown(file.null_value_counts, hidden),
-        nan_value_counts=_shown(file.nan_value_counts, hidden),
-        lower_bounds=_shown(file.lower_bounds, hidden),
-        upper_bounds=_shown(file.upper_bounds, hidden),
-        split_offsets=list(file.split_offsets) if file.split_offsets is not None else None,
-        sort_order_id=file.sort_order_id,
-        key_metadata=_key_metadata(table, file, keys),
-    )
-    data_file.spec_id = spec.spec_id
-    return data_file
-
-
-def _shown(statistics: Mapping[int, T], hidden: frozenset[int] | None) -> dict[int, T]:
-    """Return statistics without those of encrypted fields. `hidden` is None if all fields are encrypted."""
-    if hidden is None:
-        return {}
-    return {field_id: value for field_id, value in statistics.items() if field_id not in hidden}
-
-
-def _known(table: LoadedTable, file: NewFile) -> dict[int, ColumnBounds]:
-    """Collect the statistics of each column. The file's keys determine which columns are encrypted."""
-    counts = (file.value_counts, file.null_value_counts, file.nan_value_counts)
-    ends = (file.lower_bounds, file.upper_bounds)
-    known = {}
-    for field_id in set().union(*counts, *ends).intersection(table.metadata.schema().field_ids):
-        values, nulls, nans = (each.get(field_id) for each in counts)
-        known[field_id] = ColumnBounds(values, nulls, nans, *(each.get(field_id) for each in ends))
-    return known
-
-
-def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None) -> bytes | None:
-    footer_digest = _footer_digest(file, table.name)
-    if keys is None:
-        if file.keys:
-            raise EncryptionPolicyViolation(
-                "The file has keys, but the table is in plaintext.",
-                table=table.name,
-                path=file.path,
-                rule="plaintext-required",
-            )
-        return None
-    if not file.keys:
-        raise EncryptionPolicyViolation(
-            "The file has no keys, but the table is encrypted.",
-            table=table.name,
-            path=file.path,
-            rule="encryption-required",
-            hint="Encrypt the file with a new data key, wrapped under the transport key of the write.",
-        )
-    spec = table.governed.spec
-    _check_format(file, spec, table.name)
-    digest = _digest(file, spec, table.name)
-    metadata = keys.rewrap(
-        file.path, file.keys, columns=_known(table, file), digest=digest, footer_digest=footer_digest
-    )
-    if any(entry.data_key_length != spec.data_key_length for entry in metadata.entries):
-        raise EncryptionPolicyViolation(
-            f"A data key does not have the {spec.data_key_length} bytes that "
-            "encryption.data-key-length says.",
-            table=table.name,
-            path=file.path,
-            rule="data-key-length",
-        )
-    return metadata.to_bytes()
-
-
-def _check_format(file: NewFile, spec: EncryptionSpec, table: str) -> None:
-    if file.file_format.lower() != spec.file_format:
-        raise EncryptionPolicyViolation(
-            f"The file format is {file.file_format[:20]}, but the table encrypts files in "
-            f"{spec.file_format}.",
-            table=table,
-            path=file.path,
-            rule="file-format",
-            hint=f"Write the file in {spec.file_format}, or set {WRITE_FORMAT} first.",
-        )
-
-
-def _digest(file: NewFile, spec: EncryptionSpec, table: str) -> FileDigest | None:
-    """Return the digest of the whole file if the table keeps digests."""
-    if not spec.keeps_digests:
-        return None
-    if file.sha256 is None or len(file.sha256) != hashlib.sha256().digest_size:
-        raise EncryptionPolicyViolation(
-            "The commit gives no SHA-256 of the file, but encryption.verify-digest needs one.",
-            table=table,
-            path=file.path,
-            rule="file-digest",
-            hint="Hash the file's bytes as they are written, and give the digest as sha256.",
-        )
-    return FileDigest(file.file_size_in_bytes, file.sha256)
-
-
-def _footer_digest(file: NewFile, table: str) -> FooterDigest | None:
-    """Return the digest of the footer if the file has column keys."""
-    length, sha256 = file.footer_bytes, file.footer_sha256
-    keyed = file.file_format.lower() == "parquet" and any(key.label.field_ids for key in file.keys)
-    if not keyed:
-        if length is None and sha256 is None:
-            return None
-        raise _footer_refused(
-            "The commit gives a footer digest, but the file has no column keys.", file, table
-        )
-    if length is None or sha256 is None:
-        raise _footer_refused("The commit gives no footer digest, but the file has column keys.", file, table)
-    possible = LEAST_FOOTER <= length <= file.file_size_in_bytes
-    if not possible or len(sha256) != hashlib.sha256().digest_size:
-        raise _footer_refused(
-            "The footer digest does not have a possible length, or is not a SHA-256.", file, table
-        )
-    return FooterDigest(length, sha256)
-
-
-def _footer_refused(message: str, file: NewFile, table: str) -> EncryptionPolicyViolation:
-    return EncryptionPolicyViolation(
-        message,
-        table=table,
-        path=file.path,
-        rule="footer-digest",
-        hint="Give footer-bytes and footer-sha256 for Parquet files with column keys, and for no "
-        "other files.",
-    )
-
-
-def _default_spec(metadata: TableMetadata, file: NewFile, table: str) -> PartitionSpec:
-    if file.spec_id != metadata.default_spec_id:
-        raise CommitConflict(
-            f"The file has the partition spec {file.spec_id}, but the table now has "
-            f"{metadata.default_spec_id}.",
-            table=table,
-            hint="Begin a new write, and write the rows again.",
-        )
-    return metadata.spec()
-
-
-def _partition(table: LoadedTable, spec: PartitionSpec, values: Mapping[str, object]) -> Record:
-    partition_type = spec.partition_type(table.metadata.schema())
-    names = [each.name for each in partition_type.fields]
-    if set(values) != set(names):
-        raise RequestInvalid(
-            f"The file has partition values for {sorted(values)}, but the spec has the fields {names}.",
-            table=table.name,
-            rule="partition",
-        )
-    try:
-        return Record(
-            *(
-                stored_value(cast(PrimitiveType, each.field_type), values[each.name])
-                for each in partition_type.fields
-            )
-        )
-    except ValueError as error:
-        raise RequestInvalid(
-            "A partition value does not have the type of its field in the partition spec.",
-            table=table.name,
-            rule="partition",
-        ) from error
+    @property
+    def removes_rows_by_condition(self) -> bool:
+        """Return whether the catalog finds the files to remove."""
+        return self.delete_filter is not None or self.replace_partitions

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyiceberg.table.refs import MAIN_BRANCH
+
 from catalog.authorization import key_groups
 from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
@@ -45,7 +47,6 @@ from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
 from policy.location.location import Location
 from policy.privileges.tables import write_paths
 
-_MAIN: Final = "main"
 _NOWHERE: Final = ""
 _FIRST_VERSION: Final = 1
 
@@ -134,7 +135,7 @@ class StagedWrites:
         _require_first(files, str(granted.name))
         self._drafter.require_free(granted.name)
         table = self._table(row, granted.name)
-        built = make_snapshot(self._context, self._log, table, row, files)
+        built = make_snapshot(self._context, self._log, table, row, files, caller)
         try:
             return self._create(caller, table, built, granted)
         except CommitStateUnknown:
@@ -207,11 +208,10 @@ def _require_first(files: FileCommit, table: str) -> None:
     Raises:
         RequestInvalid: it is another commit.
     """
-    removes = bool(files.deleted_paths) or files.base_snapshot_id is not None
-    if files.operation != "append" or files.branch != _MAIN or removes:
+    if files != FileCommit("append", files.added, branch=MAIN_BRANCH, summary=files.summary):
         raise RequestInvalid(
-            f"The write creates a table, so it must be an append to main; it is {files.operation!r} "
-            f"on {files.branch!r}.",
+            "The write creates a table, so it must be an append to main without any other field; it is "
+            f"{files.operation!r} on {files.branch!r}.",
             table=table,
             rule="operation",
             hint="Commit the files as an append.",

@@ -125,7 +125,7 @@ class Writes:
 
         Raises:
             RequestInvalid: the caller has no such write, or it was aborted or cleaned up.
-            CommitConflict: files to remove are gone, or the base is no longer the current snapshot.
+            ConcurrentModification: a commit since the base conflicts (`validation`).
             TableExists: another table has the name of the table that the write creates.
             as `Committer.commit` or `Creator.create` otherwise.
         """

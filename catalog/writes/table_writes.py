@@ -127,13 +127,13 @@ class TableWrites:
         def look() -> tuple[LoadedTable, MadeSnapshot | None]:
             table = of_write(self._context.loader.load_sealed(granted.name), row)
             crash_points.point("write:looked")
-            return table, None if self._published(table, row) else self._build(table, row, files)
+            return table, None if self._published(table, row) else self._build(caller, table, row, files)
 
         return made_anew(look, lambda seen: self._commit(caller, *seen))
 
-    def _build(self, table: LoadedTable, row: WriteRow, files: FileCommit) -> MadeSnapshot:
+    def _build(self, caller: Caller, table: LoadedTable, row: WriteRow, files: FileCommit) -> MadeSnapshot:
         self._require_written_alike(table, row)
-        return make_snapshot(self._context, self._log, table, row, files)
+        return make_snapshot(self._context, self._log, table, row, files, caller)
 
     def _require_written_alike(self, table: LoadedTable, row: WriteRow) -> None:
         """Check that the table's encryption has not changed since the write began.

@@ -168,18 +168,21 @@ def epoch_for(epochs: Epochs, sequence_number: int) -> Epoch:
     return epochs.entries[bisect_right(epochs._starts, sequence_number) - 1]
 
 
-def check_new_file(epochs: Epochs, keys: FileKeys | None) -> Decision:
+def check_new_file(epochs: Epochs, keys: FileKeys | None, *, deletes: bool = False) -> Decision:
     """Whether a file that is about to be committed fits the current epoch.
 
     Args:
         epochs: the table's epochs.
         keys: what the file's key metadata states; None for a file without any.
+        deletes: whether it is a delete file: it has no column of the table, and is under one key.
     """
     epoch = epochs.current
-    return _decide(epoch, keys, lambda pek: pek in epoch.peks)
+    return _decide(epoch, keys, lambda pek: pek in epoch.peks, deletes=deletes)
 
 
-def check_sealed_file(epochs: Epochs, sequence_number: int | None, keys: FileKeys | None) -> Decision:
+def check_sealed_file(
+    epochs: Epochs, sequence_number: int | None, keys: FileKeys | None, *, deletes: bool = False
+) -> Decision:
     """Whether a committed file fits the epoch of its file sequence number.
 
     Not of its data sequence number: a file that a compaction wrote today keeps the data sequence numbers of
@@ -189,16 +192,19 @@ def check_sealed_file(epochs: Epochs, sequence_number: int | None, keys: FileKey
         epochs: the table's epochs.
         sequence_number: the file's file sequence number after inheritance; None if it is not known.
         keys: what the file's key metadata states; None for a file without any.
+        deletes: whether it is a delete file.
     """
     if sequence_number is None or sequence_number < 0:
         return _deny(
             "epoch", "The file's sequence number is unknown, so its encryption epoch cannot be determined."
         )
     epoch = epoch_for(epochs, sequence_number)
-    return _decide(epoch, keys, lambda pek: any(_is_later(pek, named) for named in epoch.peks))
+    return _decide(
+        epoch, keys, lambda pek: any(_is_later(pek, named) for named in epoch.peks), deletes=deletes
+    )
 
 
-def check_migrated(epochs: Epochs, keys: FileKeys | None) -> Decision:
+def check_migrated(epochs: Epochs, keys: FileKeys | None, *, deletes: bool = False) -> Decision:
     """Whether a sealed file is as the current epoch says, under whichever version of its PEKs.
 
     Versions are not what a rewrite is for: data keys move to later ones without it. But it alone gives files
@@ -207,9 +213,12 @@ def check_migrated(epochs: Epochs, keys: FileKeys | None) -> Decision:
     Args:
         epochs: the table's epochs.
         keys: what the file's key metadata states; None for a file without any.
+        deletes: whether it is a delete file.
     """
     named = {(ref.pek_id, ref.master_key_id) for ref in epochs.current.peks}
-    judged = _decide(epochs.current, keys, lambda pek: (pek.pek_id, pek.master_key_id) in named)
+    judged = _decide(
+        epochs.current, keys, lambda pek: (pek.pek_id, pek.master_key_id) in named, deletes=deletes
+    )
     if judged.allowed and keys is not None and _lacks_footer_digest(keys):
         return _deny("footer-digest", "The key metadata does not keep the digest of the file's footer.")
     return judged
@@ -268,7 +277,9 @@ def _is_later(pek: PekRef, named: PekRef) -> bool:
     return same and pek.version >= named.version
 
 
-def _decide(epoch: Epoch, keys: FileKeys | None, fits: Callable[[PekRef], bool]) -> Decision:
+def _decide(
+    epoch: Epoch, keys: FileKeys | None, fits: Callable[[PekRef], bool], *, deletes: bool = False
+) -> Decision:
     if not epoch.spec.encrypts:
         if keys is None:
             return _PLAINTEXT_FITS
@@ -279,10 +290,10 @@ def _decide(epoch: Epoch, keys: FileKeys | None, fits: Callable[[PekRef], bool])
         return _deny(
             "encryption-required", "The file is unencrypted, but its encryption epoch requires encryption."
         )
-    return _check_keys(epoch, keys, fits)
+    return _check_keys(epoch, keys, fits, deletes)
 
 
-def _check_keys(epoch: Epoch, keys: FileKeys, fits: Callable[[PekRef], bool]) -> Decision:
+def _check_keys(epoch: Epoch, keys: FileKeys, fits: Callable[[PekRef], bool], deletes: bool) -> Decision:
     spec, required = epoch.spec, epoch.spec.data_key_length
     if keys.algorithm is not spec.algorithm:
         return _deny(
@@ -313,19 +324,18 @@ def _check_keys(epoch: Epoch, keys: FileKeys, fits: Callable[[PekRef], bool]) ->
                 "data-key-length",
                 f"The file has a data key of {key.length} bytes. Its epoch requires {required} bytes.",
             )
-    return _check_columns(epoch, keys)
+    return _check_columns(epoch, keys, deletes)
 
 
-def _check_columns(epoch: Epoch, keys: FileKeys) -> Decision:
+def _check_columns(epoch: Epoch, keys: FileKeys, deletes: bool) -> Decision:
     """The footer under the table's master key, and each group of columns under its own."""
     if not keys.keys or keys.keys[0].field_ids or keys.keys[0].pek.master_key_id != epoch.spec.master_key_id:
         return _deny(
             FOREIGN_PEK, "The footer key is not wrapped under the master key that the encryption epoch names."
         )
-    if len(keys.keys) == 1 and not epoch.columns:
-        return _KEYS_FIT
+    groups = () if deletes else epoch.columns
     stated = sorted((key.pek.master_key_id, key.field_ids) for key in keys.keys[1:])
-    if stated != sorted((group.key_id, group.field_ids) for group in epoch.columns):
+    if stated != sorted((group.key_id, group.field_ids) for group in groups):
         return _deny("columns", "The file's column keys do not match those of its encryption epoch.")
     return _KEYS_FIT
 

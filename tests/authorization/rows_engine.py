@@ -42,6 +42,11 @@ def _begin(attempt: Try, *, encrypted: bool = False) -> httpx.Response:
     return attempt.http.post(f"{_ENGINE}/{attempt.standing(encrypted=encrypted)}/writes")
 
 
+def _whole_files(attempt: Try) -> httpx.Response:
+    body = {"filter": {"type": "true"}}
+    return attempt.http.post(f"{_ENGINE}/{attempt.standing()}/whole-files", json=body)
+
+
 def _alter(attempt: Try, *changes: dict[str, Any]) -> httpx.Response:
     return attempt.http.post(f"{_ENGINE}/{attempt.table()}/alter", json={"changes": list(changes)})
 
@@ -156,6 +161,14 @@ ENGINE_ROWS: Final = (
         lambda attempt: _plan(attempt, encrypted=True),
         on_table=True,
         known_to="any",
+    ),
+    Row(
+        f"POST {_ENGINE_TABLE}/whole-files",
+        "delete whole files",
+        ("update",),
+        _WRITERS,
+        _whole_files,
+        on_table=True,
     ),
     Row(f"POST {_ENGINE_TABLE}/writes", "begin a write", ("update",), _WRITERS, _begin, on_table=True),
     Row(

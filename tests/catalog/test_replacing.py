@@ -9,7 +9,7 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.update import SetCurrentSchemaUpdate
 
 from catalog.base import crash_points
-from catalog.base.errors import CommitConflict
+from catalog.base.errors import CommitConflict, ConcurrentModification
 from catalog.maintenance.rewrites import RewriteGroup
 from catalog.writes.new_files import FileCommit
 from policy.errors import KeyNotUsable, RequestInvalid
@@ -146,7 +146,7 @@ def test_a_replace_is_refused_where_its_rows_were_read_by_another_schema(lake: L
     stock.commit_table(stock.load_table(table.name()), (), (back,))
     with pytest.raises(CommitConflict) as refused:
         engine.commit(FileCommit("replace", (file,), group.paths, group.snapshot_id))
-    assert refused.value.rule == "replaced-schema"
+    assert refused.value.rule == "schema"
     assert paths(lake, table) == {old}
 
 
@@ -157,11 +157,11 @@ def test_a_path_that_was_added_again_since_is_another_file(lake: Lake) -> None:
     append_files(lake, name_of(table))
     (newer,) = paths(lake, table) - old
     engine = Engine.begin(lake, name_of(table))
-    for base in (snapshot, None, 12345):
+    for base, rule in ((snapshot, "removed-files"), (None, "removed-files"), (12345, "base-snapshot")):
         commit = FileCommit("replace", (engine.file(),), (newer,), base)
-        with pytest.raises(CommitConflict) as refused:
+        with pytest.raises(ConcurrentModification) as refused:
             engine.commit(commit)
-        assert refused.value.rule == "replaced-files"
+        assert refused.value.rule == rule
 
 
 def test_rows_that_are_deleted_meanwhile_do_not_come_back(lake: Lake) -> None:
@@ -172,7 +172,7 @@ def test_rows_that_are_deleted_meanwhile_do_not_come_back(lake: Lake) -> None:
     add_deletes(lake, table, DataFileContent.POSITION_DELETES)
     with pytest.raises(CommitConflict) as refused:
         rewrite(lake, table, RewriteGroup("main", base, (path,), (1000,), 10))
-    assert refused.value.rule == "replaced-deletes"
+    assert refused.value.rule == "new-deletes"
 
 
 def test_deletes_of_other_files_do_not_hinder(lake: Lake) -> None:

@@ -12,7 +12,7 @@ from catalog.envelope.data_keys import new_dek
 from catalog.maintenance import rewrites
 from catalog.maintenance.rewrites import Rewrites
 from catalog.tables.schema_changes import RenameColumn
-from catalog.writes import new_files
+from catalog.writes import data_files
 from catalog.writes.new_files import FileCommit
 from policy.errors import NotAuthorized, NotSupportedYet, RequestInvalid
 from tests.support.delete_files import add_deletes
@@ -55,7 +55,7 @@ def test_files_from_before_there_were_digests_of_footers_are_to_be_rewritten(
     make_keys(lake, "footers")
     table = make(lake, properties={"encryption.columns": "footers:name"})
     with monkeypatch.context() as before:
-        before.setattr(new_files, "_footer_digest", lambda file, table: None)
+        before.setattr(data_files, "_footer_digest", lambda file, table: None)
         append_files(lake, name_of(table))
     old = paths(lake, table)
     append_files(lake, name_of(table))

@@ -164,10 +164,12 @@ def test_negative_numbers_are_refused(lake: Lake, changes: dict[str, int]) -> No
     refused(lake, table, RequestInvalid, lambda: engine.append(engine.file(**changes)))
 
 
-def test_only_data_files_are_committed(lake: Lake) -> None:
+def test_equality_deletes_are_not_committed(lake: Lake) -> None:
     table = make(lake)
     engine = Engine.begin(lake, name_of(table))
-    refused(lake, table, NotSupportedYet, lambda: engine.append(engine.file(content=1)))
+    refused(
+        lake, table, NotSupportedYet, lambda: engine.commit(FileCommit("delete", (engine.file(content=2),)))
+    )
 
 
 def test_a_file_is_added_once(lake: Lake) -> None:

@@ -181,7 +181,7 @@ def test_overwrite_removes_what_the_plan_named(alice: httpx.Client, table: str) 
     again = _begin(alice, table)
     second = written_file(again)
     body = {"operation": "overwrite", "added": [second], "deleted-paths": [first["path"]]}
-    refused(_commit(alice, again, **body, **{"base-snapshot-id": 5}), 409, "CommitConflict")
+    refused(_commit(alice, again, **body, **{"base-snapshot-id": 5}), 409, "ConcurrentModification")
     assert _commit(alice, again, **body, **{"base-snapshot-id": base}).status_code == 200
     assert _plan(alice, table)[1]["file_path"].to_pylist() == [second["path"]]
 

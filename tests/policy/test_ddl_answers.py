@@ -360,7 +360,7 @@ def test_a_property_that_only_a_new_table_may_not_have() -> None:
     changed = the_answer("ALTER TABLE lake.s.t SET TBLPROPERTIES ('format-version'='3')")
     assert needs(changed) == ["alter table s.t"]
     made = the_answer(f"CREATE TABLE lake.s.n (a INT) TBLPROPERTIES ('format-version'='{'3' * 30}')")
-    assert made.decision.explanation == f"Format version '{'3' * 20}' is not supported for new tables."
+    assert made.decision.explanation == f"Format version '{'3' * 20}' is not supported."
 
 
 def test_columns_with_keys_outlive_a_change_of_columns() -> None:

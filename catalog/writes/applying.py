@@ -1,0 +1,90 @@
+"""Decides whether delete files apply to a data file, by what manifests say of them.
+
+An equality delete file can have rows of each data file of its partition, so it always applies there.
+
+Source: Iceberg table specification, "Scan Planning".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, ManifestEntry
+
+from catalog.iceberg.manifests import manifest_entries
+from catalog.reading.loading import LoadedTable
+from catalog.writes.scopes import Files, is_unpartitioned, partition_of
+
+#: The field id of `file_path` in position delete files (Iceberg specification, "Reserved Field IDs").
+_PATH: Final = 2147483546
+#: The place of `referenced_data_file` in entries as `data_files` makes them; pyiceberg has no name for it.
+_REFERENCED: Final = [each.name for each in DATA_FILE_TYPE[3].fields].index("referenced_data_file")
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedDelete:
+    """A delete file that applies to a data file.
+
+    Attributes:
+        path: its location.
+        snapshot_id: the snapshot that added it; None if it is not known.
+    """
+
+    path: str
+    snapshot_id: int | None
+
+
+class DeleteFiles:
+    """Some delete files of a table.
+
+    Args:
+        table: the table.
+        files: the delete files.
+    """
+
+    def __init__(self, table: LoadedTable, files: Iterable[Files]) -> None:
+        specs = table.metadata.specs()
+        self._everywhere: list[ManifestEntry] = []
+        self._local: dict[tuple[int, str], list[ManifestEntry]] = defaultdict(list)
+        for each in files:
+            spec_id = each.manifest.listed.partition_spec_id
+            unpartitioned = is_unpartitioned(specs[spec_id])
+            for entry in manifest_entries(
+                each.manifest.decoded, each.manifest.entries, each.numbers, spec_id
+            ):
+                if unpartitioned and not _is_positional(entry.data_file):
+                    self._everywhere.append(entry)
+                else:
+                    self._local[partition_of(entry.data_file)].append(entry)
+
+    def applying(self, file: DataFile, sequence_number: int) -> AppliedDelete | None:
+        """Return the first delete file that applies to a data file; None if none does.
+
+        Args:
+            file: the data file.
+            sequence_number: its data sequence number.
+        """
+        for entry in (*self._local.get(partition_of(file), ()), *self._everywhere):
+            if _applies(entry.data_file, entry.sequence_number or 0, file, sequence_number):
+                return AppliedDelete(entry.data_file.file_path, entry.snapshot_id)
+        return None
+
+
+def _is_positional(delete: DataFile) -> bool:
+    return bool(delete.content is DataFileContent.POSITION_DELETES)
+
+
+def _applies(delete: DataFile, number: int, file: DataFile, sequence_number: int) -> bool:
+    if not _is_positional(delete):
+        return number > sequence_number
+    if number < sequence_number:
+        return False
+    only: str | None = delete[_REFERENCED]
+    if only is not None:
+        return only == file.file_path
+    path = file.file_path.encode()
+    lower, upper = ((bounds or {}).get(_PATH) for bounds in (delete.lower_bounds, delete.upper_bounds))
+    return (lower is None or lower <= path) and (upper is None or path <= upper)

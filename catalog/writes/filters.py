@@ -1,0 +1,101 @@
+"""Authorizes the filters of commits, and answers whether a filter can be deleted by removing whole files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
+
+from catalog.authorization.authorizer import Caller
+from catalog.authorization.columns import refuse_altered, resolve, view_of
+from catalog.base.identifiers import TableName
+from catalog.context import ServiceContext
+from catalog.reading.loading import LoadedTable
+from catalog.writes.scopes import RowsOfFilter
+from catalog.writes.whole_files import are_whole
+
+
+class WholeFiles:
+    """Answers whether rows can be deleted by removing whole files.
+
+    Args:
+        context: the parts that services share.
+    """
+
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+
+    def can_delete(
+        self,
+        caller: Caller,
+        name: TableName,
+        row_filter: BooleanExpression,
+        branch: str,
+        *,
+        case_sensitive: bool,
+    ) -> bool:
+        """Return whether in each file of a branch all rows match a filter, or none.
+
+        Raises:
+            NotAuthorized: UPDATE on the table is needed, and SELECT on the columns of the filter, unmasked.
+            RequestInvalid: a column does not exist, or is compared with a value of another type.
+            NoSuchTable, MetadataUnsealed, MetadataTampered: see `TableLoader.load_sealed`.
+            DecryptionRefused, KeyNotUsable, KmsUnavailable: encrypted bounds cannot be opened.
+        """
+        self._context.require(caller, "table.write", name)
+        with self._context.authorizer.recorded(caller, "table.write", str(name)):
+            table = self._context.loader.load_sealed(name)
+            authorize_filters(
+                self._context, table, [row_filter], caller, "table.write", case_sensitive=case_sensitive
+            )
+            scope = RowsOfFilter(self._context.keyring, table, row_filter, case_sensitive=case_sensitive)
+            return are_whole(self._context.reader, table, parent_of(table, branch), scope)
+
+
+def parent_of(table: LoadedTable, branch: str) -> Snapshot | None:
+    """Return the head of a branch; for a branch that does not exist, the head of main.
+
+    Source: Apache Iceberg's `SnapshotUtil.latestSnapshot`.
+    """
+    metadata = table.metadata
+    return metadata.snapshot_by_name(branch if branch in metadata.refs else MAIN_BRANCH)
+
+
+def authorize_filters(
+    context: ServiceContext,
+    table: LoadedTable,
+    filters: Sequence[BooleanExpression],
+    caller: Caller,
+    action: str,
+    *,
+    case_sensitive: bool,
+) -> None:
+    """Check that the caller can select each column of some filters, unmasked.
+
+    Which files a filter touches depends on bounds, so the answer tells of these columns.
+
+    Args:
+        context: the parts that services share.
+        table: the table.
+        filters: not bound to a schema.
+        caller: who sends them.
+        action: for the audit log.
+        case_sensitive: how names are compared.
+
+    Raises:
+        NotAuthorized: a column is denied or masked, or a row filter applies.
+        RequestInvalid: a column does not exist, or is compared with a value of another type.
+    """
+    together: BooleanExpression = AlwaysTrue()
+    for each in filters:
+        together = And(together, each)
+    schema = table.metadata.schema()
+    columns = resolve(table, schema, (), together, case_sensitive=case_sensitive)
+    if not columns.field_ids:
+        return
+    authorizer = context.authorizer.settled()
+    reading = view_of(authorizer, caller, table).reads(columns.names)
+    authorizer.require(caller, action, table.name, reading.required)
+    refuse_altered(authorizer, caller, table, reading.altered, action=action)

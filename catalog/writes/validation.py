@@ -1,0 +1,180 @@
+"""Validates a commit against the commits that its branch got since its base (docs/rest-api.md, "Conflicts").
+
+The rules and their results are those of Iceberg's `OverwriteFiles`, `RowDelta`, `ReplacePartitions` and
+`RewriteFiles`. They compare the base with the head, not each snapshot between them, so snapshots between them
+can expire. There are two differences, both on the side of a conflict: a data file that a delete file refers
+to has to be live, also if a DELETE removed it; and a file whose snapshot expired counts as one with new rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from pyiceberg.manifest import DataFile, ManifestEntry
+from pyiceberg.table.snapshots import Operation
+
+from catalog.base.errors import ConcurrentModification
+from catalog.reading.loading import LoadedTable
+from catalog.writes.applying import DeleteFiles
+from catalog.writes.new_files import FileCommit, Isolation
+from catalog.writes.scopes import Files, Scope
+from catalog.writes.since import HINT, Since
+from policy.errors import RequestInvalid
+
+_LEVEL: Final = "write.{}.isolation-level"
+
+
+def isolation_of(table: LoadedTable, files: FileCommit) -> Isolation:
+    """Return the isolation level of a commit."""
+    if files.isolation is not None:
+        return files.isolation
+    if files.command is not None:
+        level = table.metadata.properties.get(_LEVEL.format(files.command), Isolation.SERIALIZABLE.value)
+        return Isolation(level.lower())
+    by_condition = files.removes_rows_by_condition
+    return Isolation.NONE if by_condition else Isolation.SERIALIZABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Validates one commit.
+
+    Attributes:
+        table: the table, sealed.
+        files: the commit.
+        scope: the rows that it read or removes.
+        since: what the branch got and lost since the base.
+        level: the isolation level.
+    """
+
+    table: LoadedTable
+    files: FileCommit
+    scope: Scope
+    since: Since
+    level: Isolation
+
+    def check_read(self, live: Container[str], referenced: Iterable[str]) -> None:
+        """Check that the files that the commit names are the ones that were read.
+
+        Args:
+            live: those data files of the head that new delete files refer to.
+            referenced: the data files that they refer to.
+
+        Raises:
+            ConcurrentModification: a file is gone, or was removed and added again.
+            RequestInvalid: a delete file refers to a file that the branch never had.
+        """
+        new, gone = self.since.new_paths, self.since.gone_paths
+        for path in sorted(new.intersection(self.files.deleted_paths)):
+            raise self._conflict("removed-files", "A file to remove is not the file that was read.", path)
+        for path in sorted(set(referenced)):
+            if path not in live and path not in gone:
+                raise RequestInvalid(
+                    "A delete file refers to a data file that the branch does not have.",
+                    table=self.table.name,
+                    path=path,
+                    rule="delete-reference",
+                    hint="Refer to data files as the plan of the branch named them.",
+                )
+            if path not in live or path in new:
+                message = "Another commit removed a data file that the statement deletes rows of."
+                raise self._conflict("referenced-files", message, path)
+
+    def check_deletes(
+        self,
+        removed: Sequence[ManifestEntry],
+        referenced: Mapping[str, tuple[DataFile, int]],
+    ) -> None:
+        """Check that no new delete file deletes rows of files that the commit removes or deletes rows of.
+
+        Args:
+            removed: the entries of the removed files.
+            referenced: the data files that new delete files refer to, with their sequence numbers.
+
+        Raises:
+            ConcurrentModification: one does.
+        """
+        files = {} if self.files.command == "delete" else dict(referenced)
+        if not self.files.removes_rows_by_condition:
+            files |= {
+                each.data_file.file_path: (each.data_file, each.sequence_number or 0) for each in removed
+            }
+        deletes = DeleteFiles(self.table, (each for each in self.since.new if not each.is_data))
+        for file, number in files.values():
+            found = deletes.applying(file, number)
+            if found is not None:
+                message = (
+                    f"Another commit added the delete file {found.path}, which deletes rows of a file that "
+                    "the statement rewrites or deletes rows of."
+                )
+                raise self._conflict("new-deletes", message, file.file_path, found.snapshot_id)
+
+    def check_scope(self) -> None:
+        """Check that no conflicting files came into, or went out of the scope.
+
+        Raises:
+            ConcurrentModification: one did.
+        """
+        if self.level is Isolation.NONE or self.files.operation in ("append", "replace"):
+            return
+        if self.level is Isolation.SERIALIZABLE:
+            data = (each for each in self.since.new if each.is_data)
+            self._refuse(
+                "new-data", "Another commit added rows that the statement reads.", self._with_rows(data)
+            )
+        if self.files.removes_rows_by_condition:
+            deletes = (each for each in self.since.new if not each.is_data)
+            self._refuse("deleted-data", "Another commit deleted rows that the statement removes.", deletes)
+            gone = (each for each in self.since.gone if each.is_data)
+            self._refuse(
+                "deleted-data", "Another commit removed a file that the statement removes.", gone, told=False
+            )
+
+    def check_schema(self) -> None:
+        """Check that the schema that the rows were read with is the current one.
+
+        Raises:
+            ConcurrentModification: it is not.
+        """
+        current = self.table.metadata.current_schema_id
+        if self.files.schema_id is not None and self.files.schema_id != current:
+            raise ConcurrentModification(
+                f"The rows were read with schema {self.files.schema_id}, but the table now has schema "
+                f"{current}.",
+                table=self.table.name,
+                rule="schema",
+                hint=HINT,
+            )
+
+    def _with_rows(self, some: Iterable[Files]) -> Iterable[Files]:
+        """Return the files without those that a `replace` added: their rows are not new."""
+        snapshots = {each.snapshot_id: each for each in self.table.metadata.snapshots}
+        kept = {
+            number
+            for number, each in snapshots.items()
+            if each.summary is not None and each.summary.operation is Operation.REPLACE
+        }
+        for files in some:
+            added_by = files.manifest.entries["snapshot_id"].to_pylist()
+            came = np.array([each not in kept for each in added_by], np.bool_)
+            yield Files(files.manifest, files.chosen & came)
+
+    def _refuse(self, rule: str, message: str, some: Iterable[Files], *, told: bool = True) -> None:
+        """Refuse files in the scope; `told` says whether their entries name the snapshot that conflicts."""
+        for files in some:
+            touched = Files(files.manifest, self.scope.touches(files))
+            if touched.chosen.any():
+                entry = touched.entries.slice(0, 1).select(["file_path", "snapshot_id"]).to_pylist()[0]
+                raise self._conflict(
+                    rule, message, entry["file_path"], entry["snapshot_id"] if told else None
+                )
+
+    def _conflict(
+        self, rule: str, message: str, path: str, snapshot_id: int | None = None
+    ) -> ConcurrentModification:
+        return ConcurrentModification(
+            message, table=self.table.name, snapshot=snapshot_id, path=path, rule=rule, hint=HINT
+        )
