@@ -1,9 +1,13 @@
 """Validates a commit against the commits that its branch got since its base (docs/rest-api.md, "Conflicts").
 
-The rules and their results are those of Iceberg's `OverwriteFiles`, `RowDelta`, `ReplacePartitions` and
-`RewriteFiles`. They compare the base with the head, not each snapshot between them, so snapshots between them
-can expire. There are two differences, both on the side of a conflict: a data file that a delete file refers
-to has to be live, also if a DELETE removed it; and a file whose snapshot expired counts as one with new rows.
+The rules are those of Iceberg's `OverwriteFiles`, `RowDelta`, `ReplacePartitions` and `RewriteFiles`. They
+compare the base with the head, not each snapshot between them. Four differences are on the side of a
+conflict:
+
+- A base that expired, or from which an expired snapshot leads to the head, is a conflict.
+- A data file that a delete file refers to has to be live, also if a DELETE removed it.
+- Files that a snapshot added that has expired count as files with new rows.
+- Under `serializable`, new delete files in the scope conflict with a copy-on-write commit too.
 """
 
 from __future__ import annotations
@@ -71,17 +75,31 @@ class Validation:
         for path in sorted(new.intersection(self.files.deleted_paths)):
             raise self._conflict("removed-files", "A file to remove is not the file that was read.", path)
         for path in sorted(set(referenced)):
+            if path in self.files.deleted_paths:
+                raise self._foreign("A delete file refers to a data file that the commit removes.", path)
             if path not in live and path not in gone:
-                raise RequestInvalid(
-                    "A delete file refers to a data file that the branch does not have.",
-                    table=self.table.name,
-                    path=path,
-                    rule="delete-reference",
-                    hint="Refer to data files as the plan of the branch named them.",
+                raise self._foreign(
+                    "A delete file refers to a data file that the branch does not have.", path
                 )
             if path not in live or path in new:
                 message = "Another commit removed a data file that the statement deletes rows of."
                 raise self._conflict("referenced-files", message, path)
+
+    def to_remove(self) -> list[str]:
+        """Return the files to remove by name that another commit has not removed already.
+
+        A DELETE that includes the positions of an earlier delete file in its own can find it removed by
+        another DELETE, which includes them too.
+        """
+        if self.files.command != "delete":
+            return list(self.files.deleted_paths)
+        gone = frozenset(
+            path
+            for each in self.since.gone
+            if not each.is_data
+            for path in each.entries["file_path"].to_pylist()
+        )
+        return [path for path in self.files.deleted_paths if path not in gone]
 
     def check_deletes(
         self,
@@ -113,25 +131,26 @@ class Validation:
                 raise self._conflict("new-deletes", message, file.file_path, found.snapshot_id)
 
     def check_scope(self) -> None:
-        """Check that no conflicting files came into, or went out of the scope.
+        """Check that no conflicting files came into the scope, or went out of it.
 
         Raises:
             ConcurrentModification: one did.
         """
         if self.level is Isolation.NONE or self.files.operation in ("append", "replace"):
             return
+        new, conditional = self.since.new, self.files.removes_rows_by_condition
+        data, deletes = ([each for each in new if each.is_data is wanted] for wanted in (True, False))
         if self.level is Isolation.SERIALIZABLE:
-            data = (each for each in self.since.new if each.is_data)
-            self._refuse(
-                "new-data", "Another commit added rows that the statement reads.", self._with_rows(data)
-            )
-        if self.files.removes_rows_by_condition:
-            deletes = (each for each in self.since.new if not each.is_data)
-            self._refuse("deleted-data", "Another commit deleted rows that the statement removes.", deletes)
+            message = "Another commit added rows that the statement would have read."
+            self._refuse("new-data", message, self._changing(data))
+        # Deleting a row twice is no conflict.
+        if conditional or (self.level is Isolation.SERIALIZABLE and self.files.command != "delete"):
+            message = "Another commit deleted rows that the statement read or removes."
+            self._refuse("deleted-data", message, self._changing(deletes))
+        if conditional:
             gone = (each for each in self.since.gone if each.is_data)
-            self._refuse(
-                "deleted-data", "Another commit removed a file that the statement removes.", gone, told=False
-            )
+            message = "Another commit removed a file that the statement removes."
+            self._refuse("deleted-data", message, gone, told=False)
 
     def check_schema(self) -> None:
         """Check that the schema that the rows were read with is the current one.
@@ -149,8 +168,8 @@ class Validation:
                 hint=HINT,
             )
 
-    def _with_rows(self, some: Iterable[Files]) -> Iterable[Files]:
-        """Return the files without those that a `replace` added: their rows are not new."""
+    def _changing(self, some: Iterable[Files]) -> Iterable[Files]:
+        """Return the files without those that a `replace` added, which changes no row."""
         snapshots = {each.snapshot_id: each for each in self.table.metadata.snapshots}
         kept = {
             number
@@ -171,6 +190,15 @@ class Validation:
                 raise self._conflict(
                     rule, message, entry["file_path"], entry["snapshot_id"] if told else None
                 )
+
+    def _foreign(self, message: str, path: str) -> RequestInvalid:
+        return RequestInvalid(
+            message,
+            table=self.table.name,
+            path=path,
+            rule="delete-reference",
+            hint="Refer to data files as the plan of the branch named them.",
+        )
 
     def _conflict(
         self, rule: str, message: str, path: str, snapshot_id: int | None = None

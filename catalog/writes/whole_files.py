@@ -35,7 +35,7 @@ class _Found:
 
 def whole_files(
     reader: SnapshotReader, table: LoadedTable, head: Snapshot | None, scope: Scope, since: Since
-) -> tuple[str, ...]:
+) -> list[str]:
     """Return the paths of the files to remove.
 
     Args:
@@ -54,7 +54,7 @@ def whole_files(
         if found.partial.chosen.any():
             raise _partial(found.partial, since, table.name)
         paths += found.whole.entries["file_path"].to_pylist()
-    return tuple(paths)
+    return paths
 
 
 def are_whole(reader: SnapshotReader, table: LoadedTable, head: Snapshot | None, scope: Scope) -> bool:

@@ -118,7 +118,7 @@ class _Change:
         validation.check_read(live, self._referenced)
         check_partitions(files.added, self._added, live, table.name)
         validation.check_scope()
-        paths = files.deleted_paths
+        paths = validation.to_remove()
         if removal is not None:
             paths = whole_files(self._reader, table, self._parent, removal, validation.since)
         removed = producer.remove(paths)
