@@ -13,10 +13,13 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import VoidTransform
 
 from catalog.base.errors import CommitConflict
+from catalog.iceberg.manifests import ManifestContent
 from catalog.iceberg.manifests.statistics import bounded_fields, described_fields
 from catalog.iceberg.metadata import ROW_IDS_VERSION, last_sequence_number
 from catalog.iceberg.partition_values import ShownPartitions
@@ -82,16 +85,28 @@ def check_fields(table: LoadedTable, added: pa.Table) -> None:
 def check_spec(table: LoadedTable, metadata: TableMetadata, manifest: OpenManifest) -> None:
     """Refuse files added to an encrypted table under an older partition spec.
 
-    The older spec can have a partition field of a column that is now encrypted.
+    The older spec can have a partition field of a column that is now encrypted. A delete file has the spec of
+    its data files, so it can have an older one without such a field.
     """
     spec_id = manifest.listed.partition_spec_id
-    if table.governed.spec.encrypts and spec_id != metadata.default_spec_id:
+    if not table.governed.spec.encrypts or spec_id == metadata.default_spec_id:
+        return
+    deletes = manifest.listed.content is ManifestContent.DELETES
+    if not deletes or _shows_encrypted(table, metadata.specs()[spec_id]):
         raise MetadataTampered(
             "A new manifest adds files under a partition spec that is not the one in force.",
             table=table.name,
             path=manifest.listed.manifest_path,
             rule="new-manifest",
         )
+
+
+def _shows_encrypted(table: LoadedTable, spec: PartitionSpec) -> bool:
+    """Return whether partition values of a spec are made of a column that is encrypted now."""
+    epoch = table.governed.epochs.current
+    hidden = protected_fields(epoch.spec, epoch.columns)
+    sources = {each.source_id for each in spec.fields if not isinstance(each.transform, VoidTransform)}
+    return bool(sources) and (hidden is None or not hidden.isdisjoint(sources))
 
 
 def check_growth(table: LoadedTable, brought: Sequence[Snapshot]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import (
     AlwaysTrue,
@@ -20,15 +22,18 @@ from pyiceberg.expressions import (
     Or,
 )
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table.update import SetPropertiesUpdate, SetSnapshotRefUpdate
 
-from policy.errors import (
-    RequestInvalid,
-)
+from catalog.planning.request import ScanRequest
+from catalog.tables.alter import SetProperty
+from catalog.writes.new_files import FileCommit, NewFile
+from policy.errors import MetadataTampered, RequestInvalid, UnsupportedFormatVersion
 from tests.support.lake import ALICE, Lake
 from tests.support.rewrites import make_keys
-from tests.support.row_changes import Ledger
-from tests.support.table_keys import rewrap
-from tests.support.tables import ENCRYPTED, name_of
+from tests.support.row_changes import SCHEMA, Ledger
+from tests.support.snapshot_files import local
+from tests.support.table_keys import load, rewrap
+from tests.support.tables import ENCRYPTED, Engine, make, name_of
 
 
 @pytest.fixture(params=["plaintext", "encrypted", "partly"])
@@ -161,3 +166,127 @@ def test_a_row_delta_has_iceberg_s_operations(lake: Lake) -> None:
         base = ledger.head().snapshot_id
         ledger.commit("overwrite", added, engine, base_snapshot_id=base, command="merge")
         assert ledger.summary()["operation"] == operation
+
+
+def test_rows_are_deleted_from_files_of_an_earlier_partition_spec(
+    lake: Lake, protection: dict[str, Any]
+) -> None:
+    """The delete file has the spec and partition of its data files."""
+    if "partition_spec" in protection:
+        pytest.skip("a table that encrypts every column has no partitions")
+    ledger = Ledger.of(lake, **protection)
+    path = ledger.append(0, 9)
+    with lake.catalog().load_table(ledger.table.name()).update_spec() as update:
+        update.remove_field("part")
+    base = ledger.head().snapshot_id
+    for spec_id, partition, rule in ((1, {}, "delete-partition"), (0, {"part": "a"}, None)):
+        engine = ledger.engine()
+        deletes = ledger.deletes(engine, path, spec_id=spec_id, partition=partition)
+        if rule is None:
+            ledger.commit("delete", [deletes], engine, base_snapshot_id=base)
+        else:
+            with pytest.raises(RequestInvalid) as refused:
+                ledger.commit("delete", [deletes], engine, base_snapshot_id=base)
+            assert refused.value.rule == rule
+    assert ledger.paths(content=1) == {deletes.path}
+
+
+def test_a_delete_file_of_an_earlier_spec_shows_no_column_that_is_encrypted_now(lake: Lake) -> None:
+    make_keys(lake, "parts")
+    ledger = Ledger.of(lake)
+    path = ledger.append(0, 9)
+    with lake.catalog().load_table(ledger.table.name()).update_spec() as update:
+        update.remove_field("part")
+    with lake.catalog().load_table(ledger.table.name()).transaction() as transaction:
+        transaction.set_properties({"encryption.columns": "parts:part"})
+    engine = ledger.engine()
+    deletes = ledger.deletes(engine, path, spec_id=0, partition={"part": "a"})
+    with pytest.raises(MetadataTampered) as refused:
+        ledger.commit("delete", [deletes], engine, base_snapshot_id=ledger.head().snapshot_id)
+    assert refused.value.rule == "new-manifest"
+
+
+def test_pyiceberg_applies_the_committed_delete_files(lake: Lake) -> None:
+    """With real bytes: two of three rows are deleted, by one delete file for two data files."""
+    table = make(lake, schema=SCHEMA)
+    engine = Engine.begin(lake, name_of(table))
+    files = [stored(engine, rows_of(first)) for first in (0, 10)]
+    engine.append(*files)
+    engine = Engine.begin(lake, name_of(table))
+    places = [(files[0].path, 0), (files[0].path, 2), (files[1].path, 1)]
+    fields = [("file_path", pa.string(), "2147483546"), ("pos", pa.int64(), "2147483545")]
+    schema = pa.schema(
+        [pa.field(name, kind, False, {"PARQUET:field_id": number}) for name, kind, number in fields]
+    )
+    named = {file.path for file in files}
+    deletes = stored(
+        engine,
+        pa.table([pa.array(list(each)) for each in zip(*places, strict=True)], schema=schema),
+        content=1,
+        referenced_data_files=tuple(sorted(named)),
+    )
+    base = load(lake, name_of(table)).metadata.current_snapshot_id
+    engine.commit(FileCommit("delete", (deletes,), base_snapshot_id=base, command="delete"))
+    left = lake.catalog().load_table(table.name()).scan().to_arrow()["id"].to_pylist()
+    assert sorted(left) == [1, 10, 12]
+    plan = lake.services.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()).files.to_pylist()
+    applied = {row["file_path"]: [plan[each]["file_path"] for each in row["deletes"] or ()] for row in plan}
+    assert applied == {path: [deletes.path] for path in named} | {deletes.path: []}
+
+
+def rows_of(first: int) -> pa.Table:
+    ids = pa.array([first, first + 1, first + 2], pa.int64())
+    return pa.table({"id": ids, "part": ["x"] * 3}, schema=SCHEMA.as_arrow())
+
+
+def stored(engine: Engine, written: pa.Table, **given: Any) -> NewFile:
+    """A new Parquet file with these rows."""
+    path = engine.path()
+    local(path).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(written, local(path))
+    return engine.file(
+        path, record_count=written.num_rows, file_size_in_bytes=local(path).stat().st_size, **given
+    )
+
+
+def test_a_wap_id_stages_the_snapshot(lake: Lake) -> None:
+    """Write-audit-publish: no branch moves, and what is staged is there to be picked."""
+    ledger = Ledger.of(lake, properties={"write.wap.enabled": "true"})
+    ledger.append(0, 9)
+    head = ledger.head()
+    engine = ledger.engine()
+    new = ledger.file(engine, 10, 19)
+    loaded = engine.commit(FileCommit("append", (new,), wap_id="audit-1"))
+    assert ledger.head() == head
+    (staged,) = (each for each in loaded.metadata.snapshots if each != head)
+    assert staged.parent_snapshot_id == head.snapshot_id
+    assert staged.summary is not None and staged.summary.additional_properties["wap.id"] == "audit-1"
+    again = engine.commit(FileCommit("append", (new,), wap_id="audit-1"))
+    assert len(again.metadata.snapshots) == 2
+    move = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=staged.snapshot_id)
+    lake.services.committer.commit(lake.caller(ALICE), name_of(ledger.table), [], [move])
+    assert new.path in ledger.paths()
+
+
+@pytest.mark.parametrize("version", ["1", "3", "x", ""])
+def test_a_format_version_among_properties_is_refused_by_name(lake: Lake, version: str) -> None:
+    table = make(lake)
+    for change in (
+        lambda: lake.services.alterer.alter(
+            lake.caller(ALICE), name_of(table), [SetProperty("format-version", version)]
+        ),
+        lambda: lake.services.committer.commit(
+            lake.caller(ALICE), name_of(table), [], [SetPropertiesUpdate(updates={"format-version": version})]
+        ),
+    ):
+        with pytest.raises(UnsupportedFormatVersion) as refused:
+            change()
+        assert refused.value.rule == "format-version"
+    assert "format-version" not in load(lake, name_of(table)).metadata.properties
+
+
+def test_the_present_format_version_is_not_stored_as_a_property(lake: Lake) -> None:
+    table = make(lake)
+    lake.services.alterer.alter(lake.caller(ALICE), name_of(table), [SetProperty("format-version", "2")])
+    metadata = load(lake, name_of(table)).metadata
+    assert metadata.format_version == 2 and "format-version" not in metadata.properties
