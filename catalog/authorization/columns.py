@@ -9,6 +9,9 @@
   (`tags.element`, `props.value`), and with the shorter ones by which a scan may ask for them.
 - A column that was renamed is read under a right on both names: an older snapshot's name for it must not be a
   way around a denial of today's.
+- A scan can ask for metadata columns by Iceberg's names. `_file` and `_partition` show values of the columns
+  that the table is or was partitioned by, in directory names too, so that they are read with these columns.
+  `_pos` and `_spec_id` need no column. A column of the table that has such a name is meant instead.
 - A user's own process on an encrypted table needs `release` on the keys of footers. What else keys need, once
   it is known which files are read, is in `releases`.
 - A masked column, and a table with a row filter for the caller, is refused: nothing here could apply them.
@@ -19,7 +22,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -39,6 +42,8 @@ from policy.view import ColumnNames, Reading, View
 ACTION: Final = "table.plan"
 
 _SHOWN_NAME: Final = 80
+_OF_PARTITIONS: Final = frozenset({"_file", "_partition"})
+_METADATA_COLUMNS: Final = _OF_PARTITIONS | {"_pos", "_spec_id"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +55,14 @@ class ScanColumns:
         field_ids: ids of the fields that are read or filtered by, with all that is nested in them.
         names: their names and those of what they are nested in, in the scan's schema and in today's.
         outer: of each of these fields that is nested, the ids of what it is nested in.
+        sources: those of the fields whose values metadata columns show.
     """
 
     top_level: tuple[int, ...]
     field_ids: frozenset[int]
     names: ColumnNames
     outer: Mapping[int, frozenset[int]]
+    sources: frozenset[int] = frozenset()
 
 
 def resolve(
@@ -80,7 +87,9 @@ def resolve(
             only with another value.
     """
     names = schema.column_names if columns is None else list(columns)
-    wanted = [_field_id(table, schema, name, case_sensitive) for name in names]
+    hidden = [name for name in names if _is_metadata(schema, name)]
+    sources = frozenset().union(*(_sources(table, name) for name in hidden))
+    wanted = [_field_id(table, schema, name, case_sensitive) for name in names if name not in hidden]
     for name in filtered_columns(row_filter):
         _field_id(table, schema, name, case_sensitive)
     try:
@@ -93,14 +102,38 @@ def resolve(
             rule="filter",
             hint="Compare each column with a value of its own type.",
         ) from error
-    asked = {*wanted, *extract_field_ids(bound)}
+    asked = {*wanted, *sources, *extract_field_ids(bound)}
     chains = [chain for chain in _chains(schema) if not asked.isdisjoint(chain)]
     read = frozenset(chain[-1] for chain in chains)
     touched = {each for chain in chains for each in chain}
     top_level = tuple(each.field_id for each in schema.fields if each.field_id in touched)
     outer = {chain[-1]: frozenset(chain[:-1]) for chain in chains if len(chain) > 1}
-    known = names_of(schema, read) | names_of(table.metadata.schema(), read)
-    return ScanColumns(top_level, read, known, outer)
+    known = names_of(schema, read) | names_of(table.metadata.schema(), read) | every_name(table, sources)
+    return ScanColumns(top_level, read, known, outer, sources)
+
+
+def comparing(columns: ScanColumns, compared: Schema) -> ScanColumns:
+    """Return the columns of a scan with those that equality deletes compare."""
+    chains = {chain[-1]: frozenset(chain[:-1]) for chain in _chains(compared)}
+    leaves = {each for each in chains if compared.find_type(each).is_primitive}
+    outer = {each: above for each, above in chains.items() if above} | dict(columns.outer)
+    return replace(columns, field_ids=columns.field_ids | leaves, outer=outer)
+
+
+def _is_metadata(schema: Schema, name: str) -> bool:
+    """Return whether a name is a metadata column's, and no column's of the table."""
+    first = name.partition(".")[0]
+    return first in _METADATA_COLUMNS and all(each.name != first for each in schema.fields)
+
+
+def _sources(table: LoadedTable, name: str) -> frozenset[int]:
+    """Return the columns whose values a metadata column shows."""
+    first, _, part = name.partition(".")
+    if first not in _OF_PARTITIONS:
+        return frozenset()
+    fields = (each for spec in table.metadata.partition_specs for each in spec.fields)
+    sources = {each.source_id for each in fields if not part or each.name == part}
+    return frozenset(sources)
 
 
 def _field_id(table: LoadedTable, schema: Schema, name: str, case_sensitive: bool) -> int:

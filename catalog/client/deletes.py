@@ -1,20 +1,26 @@
-"""Applies position deletes.
+"""Applies delete files.
 
-A delete file names paths and positions. It is opened as data files are: checked against the allowed list and
-its own epoch. Each is read once a scan.
+A delete file is opened as data files are: checked against the allowed list and its own epoch. Each is read
+once a scan.
 
-Source: Iceberg table specification, "Position Delete Files".
+- A position delete names paths and positions.
+- An equality delete has rows. A row of a data file that has the same values in some columns is deleted. NULL
+  equals NULL, NaN equals NaN, and the two zeros differ, as in Iceberg's own readers.
+
+Source: Iceberg table specification, "Position Delete Files" and "Equality Delete Files".
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import IcebergType, LongType, NestedField, StringType, StructType
 
 from catalog.client.files import opened
 from catalog.client.plan import Plan, PlannedFile
@@ -40,8 +46,58 @@ class Positions:
         return pa.array(mask)
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The rows of equality deletes that compare the same columns.
+
+    Attributes:
+        ways: by which fields each column is reached from the top.
+        rows: the deletes' values, one column for each of these.
+    """
+
+    ways: tuple[tuple[int, ...], ...]
+    rows: tuple[pa.ChunkedArray, ...]
+
+    def kept(self, rows: pa.Table, fields: Sequence[NestedField]) -> pa.Array:
+        """Which of the rows of a data file are left.
+
+        Args:
+            rows: read with all columns that are compared.
+            fields: of these rows.
+        """
+        codes = np.zeros(rows.num_rows + len(self.rows[0]), np.int64)
+        for way, deleted in zip(self.ways, self.rows, strict=True):
+            here = _comparable(_values(rows, fields, way))
+            both = pa.chunked_array([*here.chunks, *deleted.chunks], deleted.type)
+            encoded = pa.concat_arrays(both.chunks).dictionary_encode(null_encoding="encode")
+            combined = codes * (len(encoded.dictionary) + 1) + np.asarray(encoded.indices)
+            codes = np.unique(combined, return_inverse=True)[1]
+        return pa.array(~np.isin(codes[: rows.num_rows], codes[rows.num_rows :]))
+
+
+@dataclass(frozen=True, slots=True)
+class EqualityDeleted:
+    """The equality deletes of one file.
+
+    Attributes:
+        columns: what they compare.
+        groups: the deletes, by the columns that they compare.
+    """
+
+    columns: tuple[NestedField, ...]
+    groups: tuple[Compared, ...]
+
+    def beside(self, wanted: Sequence[NestedField]) -> tuple[NestedField, ...]:
+        """Some columns with those that are compared; what is added stands behind, under other names."""
+        return _beside(wanted, self.columns)
+
+    def kept(self, rows: pa.Table, fields: Sequence[NestedField]) -> pa.Array:
+        """Which rows are left; see `Compared.kept`."""
+        return reduce(pc.and_, (each.kept(rows, fields) for each in self.groups))
+
+
 class DeletedRows:
-    """The position deletes of one scan.
+    """The deletes of one scan.
 
     Args:
         plan: the scan's.
@@ -54,19 +110,108 @@ class DeletedRows:
         self._read: dict[str, pa.Table] = {}
 
     def of(self, file: PlannedFile) -> Positions | None:
-        """What was deleted of a file; None if nothing was.
+        """The positions that were deleted of a file; None if none were.
 
         Raises:
             LakewardenError: a delete file that is not read, as for data files.
         """
-        if not file.deletes:
+        files = [each for each in file.deletes if not each.equality_ids]
+        if not files:
             return None
-        rows = pa.concat_tables([self._rows(each) for each in file.deletes])
+        rows = pa.concat_tables([self._rows(each, _COLUMNS) for each in files])
         numbers = rows.filter(pc.equal(rows["file_path"], file.path))["pos"].to_numpy()
         return Positions(np.unique(numbers))
 
-    def _rows(self, file: PlannedFile) -> pa.Table:
+    def equality_of(self, file: PlannedFile) -> EqualityDeleted | None:
+        """The equality deletes of a file; None if there are none. Errors as in `of`."""
+        groups: dict[tuple[int, ...], list[pa.Table]] = {}
+        for each in file.deletes:
+            if each.equality_ids:
+                compared = tuple(sorted(each.equality_ids))
+                columns = _only(self._plan.compared, frozenset(compared))
+                groups.setdefault(compared, []).append(self._rows(each, columns))
+        if not groups:
+            return None
+        found = tuple(self._compared(each, rows) for each, rows in groups.items())
+        return EqualityDeleted(_only(self._plan.compared, frozenset().union(*groups)), found)
+
+    def _compared(self, field_ids: tuple[int, ...], tables: Sequence[pa.Table]) -> Compared:
+        columns = _only(self._plan.compared, frozenset(field_ids))
+        rows = pa.concat_tables(tables)
+        ways = tuple(_way(columns, each) for each in field_ids)
+        return Compared(ways, tuple(_comparable(_values(rows, columns, each)) for each in ways))
+
+    def _rows(self, file: PlannedFile, columns: tuple[NestedField, ...]) -> pa.Table:
         if file.path not in self._read:
-            with opened(self._plan, file, self._storage, _COLUMNS) as source:
-                self._read[file.path] = pa.concat_tables(rows for _, rows in source.row_groups(_COLUMNS))
+            with opened(self._plan, file, self._storage, columns) as source:
+                self._read[file.path] = pa.concat_tables(rows for _, rows in source.row_groups(columns))
         return self._read[file.path]
+
+
+def _only(fields: Sequence[NestedField], field_ids: frozenset[int]) -> tuple[NestedField, ...]:
+    """The columns that hold some primitive fields, with no others in them. Their ids are their names."""
+    found = []
+    for each in fields:
+        kind = each.field_type
+        if isinstance(kind, StructType):
+            inner = _only(kind.fields, field_ids)
+            if inner:
+                found.append(_named(each, StructType(*inner)))
+        elif each.field_id in field_ids:
+            found.append(_named(each, kind))
+    return tuple(found)
+
+
+def _named(column: NestedField, kind: IcebergType) -> NestedField:
+    return NestedField(column.field_id, str(column.field_id), kind, required=False)
+
+
+def _beside(wanted: Sequence[NestedField], others: Sequence[NestedField]) -> tuple[NestedField, ...]:
+    read = {each.field_id: each for each in wanted}
+    names = {each.name for each in wanted}
+    for other in others:
+        found = read.get(other.field_id)
+        if found is None:
+            name = other.name
+            while name in names:
+                name += "_"
+            read[other.field_id] = other.model_copy(update={"name": name})
+        elif isinstance(found.field_type, StructType) and isinstance(other.field_type, StructType):
+            inner = StructType(*_beside(found.field_type.fields, other.field_type.fields))
+            read[other.field_id] = found.model_copy(update={"field_type": inner})
+    return tuple(read.values())
+
+
+def _way(fields: Sequence[NestedField], field_id: int) -> tuple[int, ...]:
+    """By which fields a primitive one is reached; nothing if it is not there."""
+    for each in fields:
+        if each.field_id == field_id:
+            return (field_id,)
+        inner = _way(each.field_type.fields, field_id) if isinstance(each.field_type, StructType) else ()
+        if inner:
+            return (each.field_id, *inner)
+    return ()
+
+
+def _values(rows: pa.Table, fields: Sequence[NestedField], way: Sequence[int]) -> pa.ChunkedArray:
+    """The values of a primitive field; null where a struct around it is."""
+    first, *inner = way
+    outer = next(each for each in fields if each.field_id == first)
+    values = rows[outer.name]
+    for field_id in inner:
+        assert isinstance(outer.field_type, StructType)
+        places = [each.field_id for each in outer.field_type.fields]
+        values = pc.struct_field(values, [places.index(field_id)])
+        outer = outer.field_type.fields[places.index(field_id)]
+    return values
+
+
+def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values that are the same exactly where Iceberg says so: numbers with fractions become their bits."""
+    if not pa.types.is_floating(values.type):
+        return values
+    kind = values.type
+    bits = pa.int32() if kind.bit_width == pa.int32().bit_width else pa.int64()
+    one = pa.scalar(float("nan"), kind)
+    chunks = [pc.if_else(pc.is_nan(each), one, each).view(bits) for each in values.chunks]
+    return pa.chunked_array(chunks, bits)

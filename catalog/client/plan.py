@@ -14,13 +14,14 @@ import io
 import json
 import struct
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StructType
 
 from catalog.client.errors import not_the_catalog
 from catalog.client.footers import FileKeys, refused
@@ -34,6 +35,7 @@ from policy.errors import DecryptionRefused, LocationInvalid, LocationNotAllowed
 from policy.location.allow_list import AllowList
 from policy.location.location import Location, shown
 
+_DATA, _POSITIONS, _EQUALITY = 0, 1, 2
 _HEADER: Final = b"lakewarden.plan"
 _TRANSPORT: Final = b"lakewarden.transport-key"
 _NOT_CANONICAL: Final = Decision.deny(Reason("location-invalid", "The location is not canonical."))
@@ -43,7 +45,7 @@ _COLUMNS: Final = frozenset(
     {
         "content", "file_path", "location", "file_format", "spec_id", "partition", "record_count",
         "file_size_in_bytes", "sequence_number", "file_sequence_number", "split_offsets", "sort_order_id",
-        "deletes", "algorithm", "footer", "column_keys", "keys", "digest", "footer_digest",
+        "deletes", "equality_ids", "algorithm", "footer", "column_keys", "keys", "digest", "footer_digest",
     }
 )  # fmt: skip
 
@@ -73,6 +75,7 @@ class PlannedFile:
         footer_digest: how it has to end, where its key metadata says so; else None.
         deletes: the files that delete rows from it.
         without_like: ids of columns whose values stand in the metadata, so that their absence is not null.
+        equality_ids: of an equality delete, the ids of the columns that it compares; else none.
     """
 
     path: str
@@ -88,6 +91,7 @@ class PlannedFile:
     footer_digest: FooterDigest | None
     deletes: tuple[PlannedFile, ...]
     without_like: frozenset[int]
+    equality_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,7 @@ class Plan:
         valid_ms: for so many milliseconds a scan may be begun by it.
         files: the data files.
         allowed: below which locations every file has to lie.
+        compared: the columns that equality deletes of the plan compare; the schema may lack them.
     """
 
     table: str
@@ -113,6 +118,7 @@ class Plan:
     valid_ms: int
     files: tuple[PlannedFile, ...]
     allowed: AllowList
+    compared: tuple[NestedField, ...]
     _transport: TransportKey | None = field(repr=False)
 
     def location(self, file: PlannedFile) -> Location:
@@ -199,6 +205,7 @@ def _parsed(stream: Any) -> Plan:
     _refuse_unknown(rows, header)
     schema = _schema(json.dumps(header["schema"]))
     without_like = {int(spec): frozenset(ids) for spec, ids in header["absent-with-values"].items()}
+    compared = _compared(header["equality-columns"])
     verified = _known(VerifyDigest, header["verify-digest"], "verify-digest") is not VerifyDigest.NEVER
     return Plan(
         table=header["table"],
@@ -207,9 +214,27 @@ def _parsed(stream: Any) -> Plan:
         schema=_shown(schema, header["masked"]),
         masked=frozenset(header["masked"]),
         valid_ms=header["valid-ms"],
-        files=_files(rows.to_pylist(), without_like, verified=verified),
+        files=_files(rows.to_pylist(), without_like, _primitives(compared), verified=verified),
         allowed=_allowed(header["allowed-paths"]),
+        compared=compared,
         _transport=transport_key(json.loads(said[_TRANSPORT]), Purpose.SCAN) if _TRANSPORT in said else None,
+    )
+
+
+def _compared(said: Mapping[str, Any] | None) -> tuple[NestedField, ...]:
+    return () if said is None else _schema(json.dumps(said)).fields
+
+
+def _primitives(fields: Sequence[NestedField]) -> frozenset[int]:
+    """The ids of primitive fields, nested or not."""
+    return frozenset(
+        found
+        for each in fields
+        for found in (
+            _primitives(each.field_type.fields)
+            if isinstance(each.field_type, StructType)
+            else {each.field_id}
+        )
     )
 
 
@@ -268,7 +293,11 @@ def _refuse_unknown(rows: pa.Table, header: Mapping[str, Any]) -> None:
 
 
 def _files(
-    rows: list[dict[str, Any]], without_like: Mapping[int, frozenset[int]], *, verified: bool
+    rows: list[dict[str, Any]],
+    without_like: Mapping[int, frozenset[int]],
+    comparable: frozenset[int],
+    *,
+    verified: bool,
 ) -> tuple[PlannedFile, ...]:
     deletes: dict[int, PlannedFile] = {}
 
@@ -290,9 +319,30 @@ def _files(
         )
 
     for number, row in enumerate(rows):
-        if row["content"] != 0:
-            deletes[number] = file({**row, "deletes": None})
-    return tuple(file(row) for row in rows if row["content"] == 0)
+        if row["content"] != _DATA:
+            compared = _equality_ids(row, comparable)
+            # A delete file without a column that it compares would delete rows without a value.
+            deletes[number] = replace(
+                file({**row, "deletes": None}), equality_ids=compared, without_like=frozenset(compared)
+            )
+    data = [row for row in rows if row["content"] == _DATA]
+    if deletes.keys() - {each for row in data for each in row["deletes"] or ()}:
+        raise ValueError("a delete file that applies to nothing")
+    return tuple(map(file, data))
+
+
+def _equality_ids(row: Mapping[str, Any], comparable: frozenset[int]) -> tuple[int, ...]:
+    """What a delete file compares; nothing for position deletes."""
+    found = tuple(row["equality_ids"] or ())
+    if row["content"] not in (_POSITIONS, _EQUALITY):
+        raise NotSupportedYet(
+            f"The scan plan has a file with content {row['content']}, which this client does not support.",
+            rule="deletes",
+            hint="Install the client of the catalog's release.",
+        )
+    if (row["content"] == _EQUALITY) is not bool(found) or not comparable.issuperset(found):
+        raise ValueError("the columns of an equality delete")
+    return found
 
 
 def _key(row: Mapping[str, Any]) -> WrappedKey:

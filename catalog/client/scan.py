@@ -149,13 +149,17 @@ class _Run:
 
     def _batches_of(self, file: PlannedFile, deleted: DeletedRows) -> Iterator[pa.RecordBatch]:
         gone = deleted.of(file)
-        with opened(self._plan, file, self._scan.storage, self._read) as source:
-            if self._sieve is not None:
+        equal = deleted.equality_of(file)
+        read = self._read if equal is None else equal.beside(self._read)
+        with opened(self._plan, file, self._scan.storage, read) as source:
+            if self._sieve is not None and equal is None:
                 for rows in self._sieve.rows(source, gone):
                     yield from _narrowed(rows, self.columns).to_batches()
                 return
-            for start, rows in source.row_groups(self._read, self._bound):
+            for start, rows in source.row_groups(read, self._bound):
                 left = rows if gone is None else rows.filter(gone.kept(start, start + rows.num_rows))
+                if equal is not None:
+                    left = _narrowed(left.filter(equal.kept(left, read)), self._read)
                 yield from self._wanted(left).to_batches()
 
     def _all_of(self, file: PlannedFile, deleted: DeletedRows) -> list[pa.RecordBatch]:

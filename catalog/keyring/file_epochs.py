@@ -19,7 +19,7 @@ from policy.decision import Decision
 from policy.encryption.epochs import FOREIGN_PEK, FileKeys, check_new_file, check_sealed_file
 from policy.errors import DecryptionRefused, EncryptionPolicyViolation, LakewardenError
 
-_DATA: Final = 0
+_POSITION_DELETES: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,15 @@ def _forms(table: TableRecord, files: pa.Table) -> list[Form]:
 
 
 def stated(files: pa.Table, forms: Iterable[Form]) -> Iterator[tuple[Rows, FileKeys | None, bool]]:
-    """Group the files by what they state, and by whether they are delete files; plaintext files first.
+    """Group the files by what they state, and by whether they are position deletes; plaintext files first.
+
+    An equality delete has columns of the table, so it is encrypted like a data file.
 
     Args:
         files: `content` and `key_metadata` of the files.
         forms: those that are encrypted, by form.
     """
-    of_deletes = np.asarray(files["content"].combine_chunks()) != _DATA
+    of_deletes = np.asarray(files["content"].combine_chunks()) == _POSITION_DELETES
     stated: list[tuple[Rows, FileKeys | None]] = [
         (np.flatnonzero(files["key_metadata"].is_null().to_numpy()), None),
         *((form.rows, form.metadata.file_keys()) for form in forms),

@@ -5,7 +5,7 @@
 - Files are in groups, each for one commit: a rewrite that is interrupted loses one group. Files of a
   partition are together. A group has at most the requested number of bytes, unless it has one file.
 - If the table sets `write.format.default`, files of another format are rewritten too.
-- A file with deleted rows is not rewritten, but counted and named: nothing here applies deletes.
+- A file with deleted rows is not rewritten, but counted and named: a `replace` keeps the number of rows.
 - A caller who finds unreadable files requests groups without them, so that they do not block other files.
 - Nothing is stored between requests. The table alone decides what is left, so that a rewrite continues where
   the previous one stopped.
@@ -119,7 +119,7 @@ class Rewriter:
             NotAuthorized: UPDATE on the table and unmasked SELECT on all of its columns are needed; `release`
                 on its keys too, unless an engine asks.
             RequestInvalid: there is no such branch.
-            NotSupportedYet: a branch has equality deletes or deletion vectors.
+            NotSupportedYet: a branch has deletion vectors.
             MetadataUnsealed, MetadataTampered, LocationNotAllowed, DecryptionRefused: the table cannot be
                 trusted.
         """
@@ -178,7 +178,7 @@ class _OldFiles:
         deletes: list[OpenManifest] = []
         for each in open_head(reader, table, head):
             (data if each.listed.content is ManifestContent.DATA else deletes).append(each)
-        applied = Deletes(deletes, self._shown, table.name) if deletes else None
+        applied = Deletes(deletes, table, schema, self._shown) if deletes else None
         old = [self._old(each, applied) for each in data]
         rows = pa.concat_tables([empty_rows(), *old])
         beside = [alive(each.entries).filter(self._census.old(alive(each.entries))) for each in deletes]
@@ -213,7 +213,10 @@ class _OldFiles:
         if deletes is None:
             return rows
         spec_id = manifest.listed.partition_spec_id
-        return deletes.attach(rows, manifest.decoded, spec_id, pc.indices_nonzero(mask).to_pylist())
+        # The commit of the rewrite does not look at statistics either.
+        return deletes.attach(
+            rows, manifest.decoded, spec_id, pc.indices_nonzero(mask).to_pylist(), by_statistics=False
+        )
 
     def _otherwise(self, entries: pa.Table) -> pa.Array | pa.ChunkedArray:
         """Return one flag per file: whether its format differs from the table's."""

@@ -1,7 +1,7 @@
 """Finds the delete files that apply to data files (Iceberg table specification, "Scan Planning").
 
-It uses pyiceberg's index of position deletes. Equality deletes and deletion vectors are refused, because no
-reader of plans applies them yet.
+It uses pyiceberg's index of position deletes; `equality_deletes` finds equality deletes. Deletion vectors are
+refused, because tables of format version 3 are not read yet.
 """
 
 from __future__ import annotations
@@ -9,45 +9,65 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import count
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus
+from pyiceberg.schema import Schema
 from pyiceberg.table.delete_file_index import PATH_FIELD_ID, DeleteFileIndex
 
 from catalog.iceberg.manifests import DecodedManifest, data_files
 from catalog.iceberg.partition_values import ShownPartitions
-from catalog.planning.rows import planned_rows
+from catalog.planning.equality_deletes import EqualityColumns, EqualityDeletes
+from catalog.planning.rows import EQUALITY_DELETES, POSITION_DELETES, empty_rows, planned_rows
+from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest
 from catalog.snapshot_checks.entries import DELETED
 from policy.errors import MetadataInvalid, NotSupportedYet
 
-_POSITION = 1
-
 
 class Deletes:
-    """The position deletes of a snapshot.
+    """The delete files of a snapshot.
 
     Args:
         manifests: its delete manifests.
+        table: the table.
+        schema: the schema of the scan.
         shown: what of partitions the plan shows.
-        table: dotted name, for errors.
 
     Raises:
-        NotSupportedYet: an equality delete or a deletion vector.
-        MetadataInvalid: bounds of paths that are no text, or partition values that are not of their spec.
+        NotSupportedYet: a deletion vector.
+        MetadataInvalid: bounds of paths that are no text, partition values that are not of their spec, or
+            columns to compare that no schema has.
     """
 
-    def __init__(self, manifests: Iterable[OpenManifest], shown: ShownPartitions, table: str) -> None:
+    def __init__(
+        self, manifests: Iterable[OpenManifest], table: LoadedTable, schema: Schema, shown: ShownPartitions
+    ) -> None:
         self._shown = shown
         self._index = DeleteFileIndex()
+        self._equality = EqualityDeletes(EqualityColumns(table, schema), table.metadata.specs())
         self._rows: list[pa.Table] = []
         #: A path can be listed twice, once for each file that it deletes from.
         self._numbers: dict[str, int] = {}
         self._count = count()
         for manifest in manifests:
-            self._add(manifest, table)
+            self._add(manifest, table.name)
 
-    def attach(self, files: pa.Table, decoded: DecodedManifest, spec_id: int, rows: list[int]) -> pa.Table:
+    @property
+    def compared(self) -> frozenset[int]:
+        """Return the columns that an equality delete of the snapshot compares, whether it applies or not."""
+        return self._equality.field_ids
+
+    def attach(
+        self,
+        files: pa.Table,
+        decoded: DecodedManifest,
+        spec_id: int,
+        rows: list[int],
+        *,
+        by_statistics: bool = True,
+    ) -> pa.Table:
         """Find the deletes that apply to data files.
 
         Args:
@@ -55,32 +75,40 @@ class Deletes:
             decoded: the manifest that they come from.
             spec_id: its partition spec.
             rows: their row numbers in it.
+            by_statistics: whether equality deletes are left out where statistics show that they delete
+                nothing.
         """
         found = data_files(decoded, rows, spec_id)
         numbers = files["sequence_number"].to_pylist()
-        applying = [self._applying(each, number) for each, number in zip(found, numbers, strict=True)]
+        positions = [self._applying(each, number) for each, number in zip(found, numbers, strict=True)]
+        if by_statistics:
+            equal = self._equality.pruned(found, numbers, decoded, rows)
+        else:
+            equal = [self._equality.applying(*each) for each in zip(found, numbers, strict=True)]
+        applying = [sorted({*one, *other}) for one, other in zip(positions, equal, strict=True)]
         column = pa.array([each or None for each in applying], pa.list_(pa.int32()))
         return files.set_column(files.schema.get_field_index("deletes"), "deletes", column)
 
     def append_to(self, files: pa.Table) -> pa.Table:
-        """Append the delete files to the plan's rows. The numbers in `deletes` are their row numbers."""
-        start = files.num_rows
-        shifted = [
-            None if each is None else [number + start for number in each]
-            for each in files["deletes"].to_pylist()
-        ]
-        column = pa.array(shifted, pa.list_(pa.int32()))
+        """Append the delete files that apply to the plan's rows. `deletes` has their row numbers then."""
+        deletes = files["deletes"].combine_chunks()
+        held = np.asarray(deletes.flatten())
+        used = np.unique(held)
+        numbers = pa.array(files.num_rows + np.searchsorted(used, held), pa.int32())
+        lengths = np.asarray(pc.fill_null(pc.list_value_length(deletes), 0))
+        offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
+        column = pa.ListArray.from_arrays(offsets, numbers, mask=deletes.is_null())
         files = files.set_column(files.schema.get_field_index("deletes"), "deletes", column)
-        return pa.concat_tables([files, *self._rows])
+        return pa.concat_tables([files, pa.concat_tables([empty_rows(), *self._rows]).take(pa.array(used))])
 
     def apply_to(self, file: DataFile, sequence_number: int) -> bool:
-        """Return whether a delete file applies to a data file.
+        """Return whether a delete file applies to a data file, whatever statistics say.
 
         Args:
             file: the data file.
             sequence_number: its data sequence number.
         """
-        return bool(self._applying(file, sequence_number))
+        return bool(self._applying(file, sequence_number) or self._equality.applying(file, sequence_number))
 
     def _applying(self, file: DataFile, sequence_number: int) -> list[int]:
         deletes = self._index.for_data_file(sequence_number, file, file.partition)
@@ -91,9 +119,9 @@ class Deletes:
         numbers = pc.indices_nonzero(live).to_pylist()
         entries = manifest.entries.filter(live)
         formats = set(entries["file_format"].to_pylist())
-        if "PUFFIN" in formats or set(entries["content"].to_pylist()) - {_POSITION}:
+        if "PUFFIN" in formats or set(entries["content"].to_pylist()) - {POSITION_DELETES, EQUALITY_DELETES}:
             raise NotSupportedYet(
-                "The table has equality deletes or deletion vectors. Scan plans do not support them yet.",
+                "The table has deletion vectors. They are not supported before format version 3.",
                 table=table,
                 rule="deletes",
                 hint="Compact the table with an engine that applies them.",
@@ -103,17 +131,24 @@ class Deletes:
             entries["sequence_number"].to_pylist(),
             strict=True,
         ):
-            _check_path_bounds(file, manifest)
-            self._numbers[file.file_path] = next(self._count)
-            entry = ManifestEntry.from_args(
-                status=ManifestEntryStatus.ADDED,
-                snapshot_id=None,
-                sequence_number=number,
-                file_sequence_number=number,
-                data_file=file,
-            )
-            self._index.add_delete_file(entry, file.partition)
+            row = next(self._count)
+            if file.content == EQUALITY_DELETES:
+                self._equality.add(row, file, number)
+            else:
+                self._add_positions(row, file, number, manifest)
         self._rows.append(planned_rows(entries, manifest.listed, self._shown))
+
+    def _add_positions(self, row: int, file: DataFile, sequence_number: int, manifest: OpenManifest) -> None:
+        _check_path_bounds(file, manifest)
+        self._numbers[file.file_path] = row
+        entry = ManifestEntry.from_args(
+            status=ManifestEntryStatus.ADDED,
+            snapshot_id=None,
+            sequence_number=sequence_number,
+            file_sequence_number=sequence_number,
+            data_file=file,
+        )
+        self._index.add_delete_file(entry, file.partition)
 
 
 def _check_path_bounds(file: DataFile, manifest: OpenManifest) -> None:

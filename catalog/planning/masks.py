@@ -28,11 +28,12 @@ from pyiceberg.schema import Schema
 
 from catalog.audit.records import MAX_REASONS
 from catalog.authorization.authorizer import Authorizer, Caller
-from catalog.authorization.columns import ACTION, ScanColumns, names_of, nested_in
+from catalog.authorization.columns import ACTION, ScanColumns, every_name, names_of, nested_in
 from catalog.reading.loading import LoadedTable
 from catalog.rules.governance import column_ids
 from policy.decision import Decision, Reason
 from policy.encryption.encrypted_columns import masked_fields
+from policy.errors import NotAuthorized
 from policy.view import ColumnNames, MaskedColumn, Scan, Visible
 
 
@@ -59,6 +60,7 @@ def scan_of(table: LoadedTable, schema: Schema, columns: ScanColumns, *, masks: 
     plain = columns.names
     if found:
         plain = _names(table, schema, columns.field_ids - _hidden(table, schema, found))
+        plain |= every_name(table, columns.sources)
     return Scan(plain, every, tuple(masked))
 
 
@@ -92,6 +94,31 @@ def without_masked(table: LoadedTable, schema: Schema, columns: ScanColumns, see
     read = columns.field_ids - _hidden(table, schema, seen.masked)
     top_level = tuple(each for each in columns.top_level if each not in seen.masked)
     return replace(columns, top_level=top_level, field_ids=read, names=seen.names)
+
+
+def refuse_masked(
+    table: LoadedTable, schema: Schema, masked: frozenset[int], field_ids: frozenset[int], why: str
+) -> None:
+    """Refuse a scan that needs columns as they are.
+
+    Args:
+        table: the table.
+        schema: the schema that it is read with.
+        masked: the top-level columns that are masked for the caller.
+        field_ids: the columns that are needed.
+        why: a sentence that says what for.
+
+    Raises:
+        NotAuthorized: one is masked.
+    """
+    hidden = field_ids & _hidden(table, schema, masked)
+    if hidden:
+        raise NotAuthorized(
+            f"The column {schema.find_column_name(min(hidden))!r} is masked for you. {why}",
+            table=table.name,
+            rule="masked-column",
+            hint="Ask for the select permission on that column.",
+        )
 
 
 def weakened(

@@ -10,13 +10,14 @@ Then the keys of the remaining files are released.
   own process, without a trusted engine, also needs `release` on them (`releases`).
 - Unsealed metadata gets no keys.
 - A scan can be restricted to files whose rows are rewritten (`rewriting`).
+- A scan of a snapshot with equality deletes also needs the columns that they compare, unmasked (`comparing`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,9 +36,16 @@ from catalog.context import ServiceContext
 from catalog.envelope.transport import TransportKey
 from catalog.iceberg.manifests import ManifestContent, ManifestListEntry
 from catalog.iceberg.partition_values import ShownPartitions
+from catalog.planning.comparing import Comparing
 from catalog.planning.deletes import Deletes
 from catalog.planning.gathering import Gathered, gathered
-from catalog.planning.masks import record_masked, scan_of, weakened, without_masked
+from catalog.planning.masks import (
+    record_masked,
+    refuse_masked,
+    scan_of,
+    weakened,
+    without_masked,
+)
 from catalog.planning.prune import Pruner
 from catalog.planning.releases import release
 from catalog.planning.request import ScanRequest
@@ -50,6 +58,10 @@ from catalog.snapshot_checks.entries import DELETED
 from policy.errors import MetadataInvalid, MetadataUnsealed, RequestInvalid
 from policy.privileges.operations import On, loading, required
 from policy.view import Scan, visible
+
+_SHOWN_SOURCES: Final = (
+    "The metadata columns _file and _partition show values that the table is partitioned by."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,7 @@ class PlanHeader:
         valid_ms: milliseconds for which a scan may be begun by this plan without asking again.
         transport: the key made for this scan, or None if no file is encrypted. It is a secret.
         masked: ids of the top-level columns that are shown through masks.
+        compared: the columns that the plan's equality deletes compare, or None if it has no equality deletes.
     """
 
     table: LoadedTable
@@ -77,6 +90,7 @@ class PlanHeader:
     valid_ms: int
     transport: TransportKey | None
     masked: tuple[int, ...] = ()
+    compared: Schema | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the header as JSON, without the transport key."""
@@ -86,7 +100,7 @@ class PlanHeader:
             "table-uuid": str(self.table.record.table_uuid),
             "snapshot-id": self.snapshot_id,
             "sealed": self.table.seal is not None,
-            "schema": self.schema.model_dump(mode="json", by_alias=True),
+            "schema": _schema_json(self.schema),
             "columns": list(self.columns),
             "partition-specs": [
                 spec.model_dump(mode="json", by_alias=True) for spec in metadata.partition_specs
@@ -98,6 +112,7 @@ class PlanHeader:
             "governed-version": self.table.governed.version,
             "valid-ms": self.valid_ms,
             "masked": list(self.masked),
+            "equality-columns": _schema_json(self.compared),
             "verify-digest": self.table.governed.spec.verify_digest,
             "transport-key-id": self.transport.id.hex() if self.transport else None,
         }
@@ -180,16 +195,24 @@ class Planner:
             record_masked(authorizer, caller, table, shown_masked)
             require_whole(table, schema, columns, request)
             shown = ShownPartitions(table.metadata.specs(), schema, columns.field_ids)
-            planned = self._files(table, snapshot, schema, request, shown)
+            refuse_masked(table, schema, masked, columns.sources, _SHOWN_SOURCES)
+            planned, compared = self._files(table, snapshot, schema, request, shown)
+            comparing = Comparing(table, schema, compared)
+            comparing.authorize(authorizer, caller)
+            refuse_masked(table, schema, masked, compared, "Rows of the table are deleted by its values.")
             if self._context.authorizer.policies() is not authorizer.policies():
                 # Reading manifests can take long, and keys are released by the policies that are in force
                 # then.
                 authorizer = self._context.authorizer.settled(records)
                 again = visible(view_of(authorizer, caller, table), Scan(columns.names, scan.every))
                 authorize(authorizer, caller, table, again.reading)
+                comparing.authorize(authorizer, caller)
+            equality = comparing.columns_of(planned)
             judged = self._context.keyring.checked_files(table.record, table.governed, planned)
             require_formats(planned, judged.forms, table.name)
-            released = release(authorizer, caller, table, columns, judged.forms)
+            released = release(
+                authorizer, caller, table, comparing.added_to(columns, equality), planned, judged.forms
+            )
             keys = self._context.keyring.scan_keys(table.record, judged.paths, released)
         header = PlanHeader(
             table=table,
@@ -201,6 +224,7 @@ class Planner:
             valid_ms=self._valid_ms,
             transport=keys.transport if keys else None,
             masked=tuple(sorted(masked)),
+            compared=equality,
         )
         note("columns", ", ".join(header.columns))
         note("snapshot", header.snapshot_id)
@@ -229,16 +253,17 @@ class Planner:
         schema: Schema,
         request: ScanRequest,
         shown: ShownPartitions,
-    ) -> pa.Table:
+    ) -> tuple[pa.Table, frozenset[int]]:
+        """Return the planned rows, and the columns that equality deletes of the snapshot compare."""
         if snapshot is None:
-            return empty_rows()
+            return empty_rows(), frozenset()
         listed = self._context.reader.manifests(table, snapshot)
         pruner = Pruner(schema, table.metadata.specs(), request.filter, case_sensitive=request.case_sensitive)
         data = [
             each for each in listed if each.content is ManifestContent.DATA and pruner.keeps_manifest(each)
         ]
         deletes = [each for each in listed if each.content is ManifestContent.DELETES]
-        applied = Deletes(self._deletes(table, deletes), shown, table.name) if deletes else None
+        applied = Deletes(self._deletes(table, deletes), table, schema, shown) if deletes else None
         sealed = SealedPruner(self._context.keyring, table, pruner)
         whole = request.files is not None
 
@@ -251,13 +276,15 @@ class Planner:
             rows = planned_rows(files.entries.filter(mask), files.listed, shown)
             if applied is None:
                 return rows
-            return applied.attach(rows, files.decoded, spec_id, pc.indices_nonzero(mask).to_pylist())
+            numbers = pc.indices_nonzero(mask).to_pylist()
+            return applied.attach(rows, files.decoded, spec_id, numbers, by_statistics=not whole)
 
         parts = [_naming_manifest(kept, each) for each in self._data(table, data)]
         files = pa.concat_tables([empty_rows(), *parts])
+        compared = applied.compared if applied else frozenset()
         if request.files is not None:
-            return those_of(files, request.files, table)
-        return applied.append_to(files) if applied else files
+            return those_of(files, request.files, table), compared
+        return applied.append_to(files) if applied else files, compared
 
     def _data(self, table: LoadedTable, listed: Sequence[ManifestListEntry]) -> Iterator[Gathered]:
         for files in gathered(self._context.reader.open(table, listed)):
@@ -268,6 +295,10 @@ class Planner:
         for opened in self._context.reader.open(table, listed):
             _require_inside(table, opened.entries)
             yield opened
+
+
+def _schema_json(schema: Schema | None) -> dict[str, Any] | None:
+    return None if schema is None else schema.model_dump(mode="json", by_alias=True)
 
 
 def _absent_with_values(schema: Schema, specs: Sequence[PartitionSpec]) -> dict[str, list[int]]:

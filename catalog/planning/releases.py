@@ -6,6 +6,7 @@
 - Of a file with column keys, the scan gets the footer's key, and the key of each group with a column that it
   reads or filters by. A file that is older than a field of a struct has no data of the field. If the struct
   is in a group, that group's key is released, since the rest of the struct shows where it is null.
+- A position delete has paths and row numbers, and no column of the table. Its key opens no column.
 - In every case, the user must be entitled to every column of a released group, so that cryptography and
   policy agree.
 - The file's key metadata, checked against its epoch, decides which columns a key opens: by field id, under
@@ -23,11 +24,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.authorization.columns import ACTION, ScanColumns, every_name, refuse_altered, view_of
 from catalog.envelope.key_metadata import KeyEntry
 from catalog.envelope.key_metadata_columns import Form
 from catalog.envelope.scan_keys import FormKeys
+from catalog.planning.rows import POSITION_DELETES
 from catalog.reading.loading import LoadedTable
 from policy.decision import Decision
 from policy.errors import DecryptionRefused, NotAuthorized
@@ -42,7 +47,7 @@ class _Opened:
     Attributes:
         key_id: the master key id.
         field_ids: what it opens by itself; none for a footer's key.
-        everything: whether it opens the whole file.
+        everything: whether it opens the whole of a file with columns of the table.
     """
 
     key_id: str
@@ -51,7 +56,12 @@ class _Opened:
 
 
 def release(
-    authorizer: Authorizer, caller: Caller, table: LoadedTable, columns: ScanColumns, forms: Sequence[Form]
+    authorizer: Authorizer,
+    caller: Caller,
+    table: LoadedTable,
+    columns: ScanColumns,
+    planned: pa.Table,
+    forms: Sequence[Form],
 ) -> list[FormKeys]:
     """Return the encrypted files of a scan with the keys that the caller gets.
 
@@ -60,6 +70,7 @@ def release(
         caller: who scans; the columns of the scan were granted already.
         table: the table.
         columns: what the scan reads and filters by.
+        planned: the files.
         forms: every encrypted file that is planned.
 
     Raises:
@@ -68,7 +79,11 @@ def release(
         DecryptionRefused: a key opens a field that no schema of the table names.
     """
     released = [FormKeys(form, _needed(form.metadata.entries, columns)) for form in forms]
-    opened = {_opened(form.metadata.entries, place) for form, places in released for place in places}
+    opened = {
+        _opened(form.metadata.entries, place, whole=_has_columns(planned, form))
+        for form, places in released
+        for place in places
+    }
     # The footers' keys were asked for before.
     asked = caller.releases({key.key_id for key in opened if key.field_ids})
     for each in sorted(opened, key=lambda key: (key.key_id, key.field_ids)):
@@ -87,9 +102,15 @@ def _needed(entries: tuple[KeyEntry, ...], columns: ScanColumns) -> tuple[int, .
     return tuple(place for place, ids in enumerate(groups) if place == 0 or not read.isdisjoint(ids))
 
 
-def _opened(entries: tuple[KeyEntry, ...], place: int) -> _Opened:
+def _opened(entries: tuple[KeyEntry, ...], place: int, *, whole: bool) -> _Opened:
     bound = entries[place].bound
-    return _Opened(bound.pek.master_key_id, bound.field_ids, everything=len(entries) == 1)
+    return _Opened(bound.pek.master_key_id, bound.field_ids, everything=whole and len(entries) == 1)
+
+
+def _has_columns(planned: pa.Table, form: Form) -> bool:
+    """Return whether one of the files has columns of the table: position deletes have none."""
+    contents = planned["content"].take(pa.array(form.rows))
+    return bool(pc.any(pc.not_equal(contents, POSITION_DELETES)).as_py())
 
 
 def _require_columns(

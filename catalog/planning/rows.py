@@ -27,6 +27,9 @@ from catalog.keyring.keyring import ScanKeys
 from policy.errors import EncryptionPolicyViolation
 from policy.location.spelling import respelled
 
+#: The content of delete files.
+POSITION_DELETES: Final = 1
+EQUALITY_DELETES: Final = 2
 _CARRIED: Final = pa.schema(
     [
         ("content", pa.int8()),
@@ -45,6 +48,7 @@ _PLANNED: Final = (
     _CARRIED.append(pa.field("spec_id", pa.int32()))
     .append(pa.field("partition", pa.string()))
     .append(pa.field("deletes", pa.list_(pa.int32())))
+    .append(pa.field("equality_ids", pa.list_(pa.int32())))
 )
 _KEY: Final = pa.struct(
     [("key_name", pa.string()), ("field_ids", pa.list_(pa.int32())), ("wrapped", pa.binary())]
@@ -75,7 +79,15 @@ def planned_rows(entries: pa.Table, listed: ManifestListEntry, shown: ShownParti
         rows.append_column("spec_id", spec_ids)
         .append_column("partition", partitions)
         .append_column("deletes", pa.nulls(count, pa.list_(pa.int32())))
+        .append_column("equality_ids", _compared(entries))
     )
+
+
+def _compared(entries: pa.Table) -> pa.Array:
+    """Return what each equality delete compares; null for other files, whatever their entries say."""
+    kind = pa.list_(pa.int32())
+    said = entries["equality_ids"].cast(kind)
+    return pc.if_else(pc.equal(entries["content"], EQUALITY_DELETES), said, pa.scalar(None, kind))
 
 
 def with_keys(planned: pa.Table, forms: Sequence[Form], keys: ScanKeys | None) -> pa.Table:

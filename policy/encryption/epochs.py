@@ -174,7 +174,7 @@ def check_new_file(epochs: Epochs, keys: FileKeys | None, *, deletes: bool = Fal
     Args:
         epochs: the table's epochs.
         keys: what the file's key metadata states; None for a file without any.
-        deletes: whether it is a delete file: it has no column of the table, and is under one key.
+        deletes: whether it is a position delete file: it has no column of the table, and is under one key.
     """
     epoch = epochs.current
     return _decide(epoch, keys, lambda pek: pek in epoch.peks, deletes=deletes)
@@ -192,7 +192,7 @@ def check_sealed_file(
         epochs: the table's epochs.
         sequence_number: the file's file sequence number after inheritance; None if it is not known.
         keys: what the file's key metadata states; None for a file without any.
-        deletes: whether it is a delete file.
+        deletes: whether it is a position delete file.
     """
     if sequence_number is None or sequence_number < 0:
         return _deny(
@@ -213,7 +213,7 @@ def check_migrated(epochs: Epochs, keys: FileKeys | None, *, deletes: bool = Fal
     Args:
         epochs: the table's epochs.
         keys: what the file's key metadata states; None for a file without any.
-        deletes: whether it is a delete file.
+        deletes: whether it is a position delete file.
     """
     named = {(ref.pek_id, ref.master_key_id) for ref in epochs.current.peks}
     judged = _decide(

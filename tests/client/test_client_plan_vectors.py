@@ -24,12 +24,23 @@ def read(vector: Mapping[str, Any]) -> Plan:
     """A plan whose keys have been opened as well."""
     plan = parse(io.BytesIO(stream_of(vector)))
     for file in plan.files:
-        plan.keys(file, plan.location(file))
+        for each in (file, *file.deletes):
+            plan.keys(each, plan.location(each))
     return plan
 
 
 def seen(plan: Plan, file: PlannedFile) -> dict[str, Any]:
-    """What the client makes of a file."""
+    """What the client makes of a data file."""
+    return alike(plan, file) | {"deletes": [deleting(plan, each) for each in file.deletes]}
+
+
+def deleting(plan: Plan, file: PlannedFile) -> dict[str, Any]:
+    """What the client makes of a delete file."""
+    return alike(plan, file) | {"equality-ids": list(file.equality_ids)}
+
+
+def alike(plan: Plan, file: PlannedFile) -> dict[str, Any]:
+    """What the client makes of any file."""
     keys = plan.keys(file, plan.location(file))
     opened = (
         {}

@@ -98,6 +98,7 @@ def test_no_statistics_and_no_key_metadata_are_in_the_answer(lake: Lake) -> None
             "spec_id",
             "partition",
             "deletes",
+            "equality_ids",
             "location",
             "algorithm",
             "footer",

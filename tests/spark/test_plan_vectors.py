@@ -40,6 +40,13 @@ class Plugin:
         return self._own.write.WriteSettings.of(self._json(answer))
 
     def _file(self, gate: JavaObject, file: JavaObject) -> dict[str, Any]:
+        deletes = [self._delete(gate, each) for each in self._list(file.deletes())]
+        return self._alike(gate, file) | {"deletes": deletes}
+
+    def _delete(self, gate: JavaObject, file: JavaObject) -> dict[str, Any]:
+        return self._alike(gate, file) | {"equality-ids": list(self._list(file.equalityIds()))}
+
+    def _alike(self, gate: JavaObject, file: JavaObject) -> dict[str, Any]:
         location = gate.location(file).canonical()
         errors = self._own.read.ReadErrors("lake.db.t", file.path(), file.algorithm().nonEmpty())
         keys = gate.keys(file, errors)

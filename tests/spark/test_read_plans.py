@@ -133,7 +133,9 @@ def test_a_task_checks_a_path_once_more(spark_lake):
     gate = read.FileGate("lake.db.t", None, read.AllowedPaths.of(entries), java.scala.Option.empty(), None)
 
     def location(path: str) -> str:
-        file = read.PlannedFile("", path, None, 1, 1, None, None, False, None, None, None, None)
+        file = read.PlannedFile(
+            "", path, None, 1, 1, None, None, False, None, None, None, None, 0, "{}", None, None
+        )
         return str(gate.location(file))
 
     assert location("file:///a/b")
@@ -161,8 +163,9 @@ def test_a_task_checks_a_path_once_more(spark_lake):
         (header(principal="bob"), "TABLE_CHANGED", "table-changed"),
         (swap_names, "TABLE_CHANGED", "table-changed"),
         (drop_column, "TABLE_CHANGED", "table-changed"),
-        (first(content=1), "NOT_SUPPORTED_YET", "deletes"),
-        (first(deletes=[1]), "NOT_SUPPORTED_YET", "deletes"),
+        (first(content=3), "NOT_SUPPORTED_YET", "deletes"),
+        (first(content=1), "CATALOG_UNAVAILABLE", "catalog"),
+        (first(deletes=[1]), "CATALOG_UNAVAILABLE", "catalog"),
         (first(file_format="avro"), "NOT_SUPPORTED_YET", "file-format"),
         (first(file_format="orc"), "DECRYPTION_REFUSED", "algorithm"),
     ],

@@ -33,7 +33,14 @@ class DeletesWriter(ManifestWriterV2):
         return {**super()._meta, "content": "deletes"}
 
 
-def add_deletes(lake: Lake, table: Table, content: DataFileContent, *, applies_to: Sequence[str] = ()) -> str:
+def add_deletes(
+    lake: Lake,
+    table: Table,
+    content: DataFileContent,
+    *,
+    applies_to: Sequence[str] = (),
+    file_format: FileFormat = FileFormat.PARQUET,
+) -> str:
     """Commit a delete file for the files given, or for all; its path."""
     table = lake.catalog().load_table(table.name())
     head = table.current_snapshot()
@@ -47,7 +54,7 @@ def add_deletes(lake: Lake, table: Table, content: DataFileContent, *, applies_t
     file = DataFile.from_args(
         content=content,
         file_path=path,
-        file_format=FileFormat.PARQUET,
+        file_format=file_format,
         partition=Record(),
         record_count=1,
         file_size_in_bytes=10,

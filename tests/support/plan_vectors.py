@@ -28,6 +28,7 @@ from catalog.http.table_answers import Viewer, loaded_table
 from catalog.planning.plan import Plan
 from catalog.planning.rows import empty_rows, with_keys
 from tests.support.column_keys import COLUMNS, PERSON, make_persons, open_lake_with_keys
+from tests.support.delete_commits import EQUALITY, POSITIONS, DeleteCommit
 from tests.support.lake import ALICE, Lake
 from tests.support.plans import plan
 from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of
@@ -91,21 +92,34 @@ def as_vector(made: Plan) -> dict[str, Any]:
 
 def _expected(made: Plan) -> list[dict[str, Any]]:
     """What a reader makes of each file."""
+    rows = made.files.to_pylist()
+    absent = made.header.to_json()["absent-with-values"]
     return [
-        {
-            "path": row["file_path"],
-            "location": row["location"] or row["file_path"],
-            "format": row["file_format"].lower(),
-            "size": row["file_size_in_bytes"],
-            "records": row["record_count"],
-            "algorithm": row["algorithm"],
-            "footer": row["footer"],
-            "column-keys": bool(row["column_keys"]),
-            "keys": _opened(made, row),
-            "absent-with-values": made.header.to_json()["absent-with-values"][str(row["spec_id"])],
-        }
-        for row in made.files.to_pylist()
+        _file(made, row, absent[str(row["spec_id"])])
+        | {"deletes": [_delete(made, rows[each]) for each in row["deletes"] or ()]}
+        for row in rows
+        if row["content"] == 0
     ]
+
+
+def _delete(made: Plan, row: Mapping[str, Any]) -> dict[str, Any]:
+    compared = row["equality_ids"] or []
+    return _file(made, row, compared) | {"equality-ids": compared}
+
+
+def _file(made: Plan, row: Mapping[str, Any], absent: list[int]) -> dict[str, Any]:
+    return {
+        "path": row["file_path"],
+        "location": row["location"] or row["file_path"],
+        "format": row["file_format"].lower(),
+        "size": row["file_size_in_bytes"],
+        "records": row["record_count"],
+        "algorithm": row["algorithm"],
+        "footer": row["footer"],
+        "column-keys": bool(row["column_keys"]),
+        "keys": _opened(made, row),
+        "absent-with-values": absent,
+    }
 
 
 def _opened(made: Plan, row: Mapping[str, Any]) -> dict[str, str]:
@@ -147,11 +161,18 @@ def _tables(lake: Lake) -> dict[str, Table]:
         "orc": make(lake, schema=PERSON, properties=_ORC),
         "respelled": make(lake),
         "empty": make(lake),
+        "deletes": make(lake, properties=ENCRYPTED),
     }
     append_files(lake, name_of(made["plaintext"]), 2, partition={"id": 7})
     for name in ("encrypted", "signed-footer", "column-keys"):
         append_files(lake, name_of(made[name]), 2)
     append_files(lake, name_of(made["orc"]), file_format="orc", sha256=bytes(range(32)))
+    append_files(lake, name_of(made["deletes"]), 2)
+    engine = Engine.begin(lake, name_of(made["deletes"]))
+    deletes = DeleteCommit(lake.services, lake.caller(ALICE), engine.session)
+    deletes.add(engine.file(), POSITIONS)
+    deletes.add(engine.file(), EQUALITY, [2])
+    deletes.commit()
     engine = Engine.begin(lake, name_of(made["respelled"]))
     engine.append(engine.file(engine.path().replace("file:///", "file:/")))
     return made

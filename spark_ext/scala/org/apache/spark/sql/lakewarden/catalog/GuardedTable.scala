@@ -10,7 +10,7 @@ import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.read.ScanBuilder
 import org.apache.spark.sql.connector.write.{LogicalWriteInfo, WriteBuilder}
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.read.GuardedScanBuilder
+import org.apache.spark.sql.lakewarden.read.{GuardedScanBuilder, MetadataColumns}
 import org.apache.spark.sql.lakewarden.schema.{FieldIds, PartitionTransforms}
 import org.apache.spark.sql.lakewarden.write.{DirectTarget, GuardedWriteBuilder, StagedTarget}
 import org.apache.spark.sql.types.StructField
@@ -49,6 +49,7 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
     extends ShownTable(handle)
     with SupportsRead
     with SupportsWrite
+    with SupportsMetadataColumns
     with TruncatableTable {
 
   override def capabilities: util.Set[TableCapability] = util.EnumSet.of(BATCH_READ, BATCH_WRITE)
@@ -58,6 +59,9 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
 
   /** By this Spark sees that a DataFrame's table has moved on, and loads it again. */
   override def version: String = handle.table.metadataLocation
+
+  override def metadataColumns: Array[MetadataColumn] =
+    MetadataColumns.of(handle.table.metadata, handle.table.schema).map(MetadataColumns.toSpark).toArray
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
     new GuardedScanBuilder(handle, asOf, options)

@@ -5,7 +5,7 @@ import org.apache.spark.sql.connector.read.{InputPartition, PartitionReader, Par
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 
 /** Reads aggregates on the executors: each file passes the guard, then its footer answers, or else its rows, out of
-  * the file as it was opened for the footer.
+  * the file as it was opened for the footer; of a file with deletes, the rows that are left.
   *
   * @param masked
   *   ids of columns that are shown through masks: footers tell of what the masks hide, so that rows answer
@@ -16,10 +16,10 @@ private[read] final class AggregateReaderFactory(
 
   override def createReader(partition: InputPartition): PartitionReader[InternalRow] = {
     val splits = partition.asInstanceOf[GuardedPartition].splits
-    val readings = rows.readings
+    val files = rows.files
     if (splits.isEmpty) new OneRow(aggregates.ofNone)
     else new GuardedReader[InternalRow](table, splits.iterator, (split, errors) =>
-      readings(split).answer(split, errors)(ofFooter) match {
+      files.answer(split, errors)(ofFooter) match {
         case Left(answer) => new OneRow(answer)
         case Right(rows)  => new RowByRow(rows, aggregates)
       })
@@ -44,9 +44,16 @@ private final class OneRow(answer: InternalRow) extends FileReader with Partitio
   override def close(): Unit = ()
 }
 
-/** Each row of a file as an answer. */
+/** Each row of a file as an answer, after that of no row: all of them may be deleted. */
 private final class RowByRow(rows: FileReader, aggregates: PushedAggregates) extends FileReader {
-  override def next(): Boolean = rows.next()
-  override def current: AnyRef = aggregates.ofRow(rows.current.asInstanceOf[InternalRow])
+  private var answer = Option.empty[InternalRow]
+
+  override def next(): Boolean = {
+    val more = answer.isEmpty || rows.next()
+    if (more) answer = Some(answer.fold(aggregates.ofNone)(_ => aggregates.ofRow(rows.current.asInstanceOf[InternalRow])))
+    more
+  }
+
+  override def current: AnyRef = answer.get
   override def close(): Unit = rows.close()
 }

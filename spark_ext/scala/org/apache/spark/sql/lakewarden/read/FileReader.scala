@@ -2,6 +2,7 @@ package org.apache.spark.sql.lakewarden.read
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.connector.read.PartitionReader
+import org.apache.spark.sql.vectorized.{ColumnarBatch, ColumnVector}
 
 /** Reads one file that has passed the guard: in batches or row by row, as it was opened for. */
 private[read] trait FileReader {
@@ -13,21 +14,36 @@ private[read] trait FileReader {
   def close(): Unit
 }
 
+/** Reads all rows of one file that has passed the guard, deleted ones too, in batches that are used again. */
+private[read] trait BatchReader {
+
+  /** Whether there is another batch; it has rows. */
+  def next(): Boolean
+
+  /** The columns that are read. */
+  def batch: ColumnarBatch
+
+  /** The number of each row in the file, whatever was left out before it; where it was opened for that. */
+  def positions: ColumnVector
+
+  def close(): Unit
+}
+
 /** Reads the files of one task that are of one format. */
 private[read] trait FormatReading {
 
-  /** @param batches
-    *   whether it is read in batches
+  /** @param numbered
+    *   whether positions are needed
     */
-  def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader
+  def open(split: FileSplit, numbered: Boolean, errors: ReadErrors): BatchReader
 
-  /** What the footer of a file answers, or else the rows one by one: the file is opened once for both.
+  /** What the footer of a file answers, or else its rows: the file is opened once for both.
     *
     * @param asked
     *   of the footer; none: it does not answer
     */
   def answer(split: FileSplit, errors: ReadErrors)(
-      asked: FooterSummary => Option[InternalRow]): Either[InternalRow, FileReader]
+      asked: FooterSummary => Option[InternalRow]): Either[InternalRow, BatchReader]
 }
 
 /** Reads file after file of a partition.
@@ -45,7 +61,7 @@ private[read] final class GuardedReader[T](
       close()
       if (!splits.hasNext) return false
       val split = splits.next()
-      val errors = new ReadErrors(table, split.file.path, split.file.algorithm.nonEmpty)
+      val errors = ReadErrors.of(table, split.file)
       current = Some((errors.translated(open(split, errors)), errors))
     }
     true

@@ -1,5 +1,9 @@
 package org.apache.spark.sql.lakewarden.read
 
+import java.util.UUID
+
+import scala.collection.mutable
+
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.connector.catalog.CatalogV2Implicits.parseColumnPath
@@ -21,8 +25,14 @@ private[read] final case class ReadMode(columnar: Boolean, offHeap: Boolean, bat
 /** Reads partitions on the executors: each file passes the guard, then the reader of its format reads what was
   * judged.
   *
+  * @param plan
+  *   an id of the scan's plan
   * @param wanted
   *   the columns, with ids
+  * @param compared
+  *   the columns that equality deletes compare, with ids
+  * @param metadata
+  *   the metadata columns
   * @param masked
   *   ids of those that are shown through masks
   * @param filters
@@ -30,8 +40,11 @@ private[read] final case class ReadMode(columnar: Boolean, offHeap: Boolean, bat
   */
 private[read] final class GuardedReaderFactory(
     table: String,
+    plan: UUID,
     gate: FileGate,
     wanted: StructType,
+    compared: StructType,
+    metadata: MetadataColumns,
     masked: Set[Int],
     filters: Seq[Filter],
     mode: ReadMode,
@@ -46,28 +59,68 @@ private[read] final class GuardedReaderFactory(
   override def createColumnarReader(partition: InputPartition): PartitionReader[ColumnarBatch] =
     reader[ColumnarBatch](partition, batches = true)
 
+  private def reader[T](partition: InputPartition, batches: Boolean): PartitionReader[T] = {
+    val files = new TaskFiles
+    val splits = partition.asInstanceOf[GuardedPartition].splits.iterator
+    new GuardedReader[T](table, splits, files.open(_, batches, _))
+  }
+
+  /** The files of one task. */
+  def files: TaskFiles = new TaskFiles
+
+  /** Reads the files of one task. */
+  private[read] final class TaskFiles {
+    private val hadoop = conf.value.value
+    private val readings = mutable.Map.empty[(StructType, DataFormat, Boolean), FormatReading]
+    private val deletes =
+      new DeleteFiles(table, plan, compared, columns => split => reading(columns, split.file.format, whole = true))
+
+    /** The rows of a split, one by one or in batches. */
+    def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader = {
+      val columns = read(split.file)
+      // First, so that nothing is open if these are refused.
+      val deleted = deletes.of(split.file, columns)
+      val numbered = metadata.numbered || split.file.deletes.exists(_.equalityIds.isEmpty)
+      shown(split, reading(columns, split.file.format).open(split, numbered, errors), deleted, batches)
+    }
+
+    /** What the footer of a file answers, or else its rows one by one. Of a file with deletes the footer does not
+      * answer: it counts deleted rows.
+      */
+    def answer(split: FileSplit, errors: ReadErrors)(
+        asked: FooterSummary => Option[InternalRow]): Either[InternalRow, FileReader] =
+      if (split.file.deletes.nonEmpty) Right(open(split, batches = false, errors))
+      else reading(wanted, split.file.format).answer(split, errors)(asked)
+        .map(shown(split, _, None, batches = false))
+
+    private def shown(split: FileSplit, source: BatchReader, deleted: Option[Deleted], batches: Boolean): FileReader =
+      new ShownRows(source, deleted, wanted.size, metadata.of(split.file, mode.batchRows), batches)
+
+    /** The wanted columns, and those that deletes of the file compare. */
+    private def read(file: PlannedFile): StructType = {
+      val ids = file.deletes.flatMap(_.equalityIds).toSet
+      if (ids.isEmpty) wanted else RowKeys.beside(wanted, RowKeys.only(compared, ids))
+    }
+
+    /** @param whole
+      *   whether every row is read as it is
+      */
+    private def reading(columns: StructType, format: DataFormat, whole: Boolean = false): FormatReading =
+      readings.getOrElseUpdate((columns, format, whole), {
+        val (unseen, by) = if (whole) (Set.empty[Int], Nil) else (masked, unmasked)
+        format match {
+          case DataFormat.Parquet =>
+            new ParquetReading(new GuardedFiles(gate, columns, unseen), columns, unseen, by, mode, hadoop)
+          case DataFormat.Orc => new OrcReading(new OrcFiles(gate, columns, unseen), columns, unseen, by, mode, hadoop)
+        }
+      })
+  }
+
   /** A masked column is filtered by what its mask shows, once that is read. */
   private def unmasked: Seq[Filter] = filters.filterNot { filter =>
     filter.references.exists { name =>
       val column = parseColumnPath(name).head
       wanted.find(_.name == column).forall(field => masked(FieldIds.of(field)))
-    }
-  }
-
-  private def reader[T](partition: InputPartition, batches: Boolean): PartitionReader[T] = {
-    val opening = readings
-    val splits = partition.asInstanceOf[GuardedPartition].splits.iterator
-    new GuardedReader[T](table, splits, (split, errors) => opening(split).open(split, batches, errors))
-  }
-
-  /** What reads each file of one task. */
-  def readings: FileSplit => FormatReading = {
-    val hadoop = conf.value.value
-    val parquet = new ParquetReading(new GuardedFiles(gate, wanted, masked), wanted, masked, unmasked, mode, hadoop)
-    val orc = new OrcReading(new OrcFiles(gate, wanted, masked), wanted, masked, unmasked, mode, hadoop)
-    split => split.file.format match {
-      case DataFormat.Parquet => parquet
-      case DataFormat.Orc     => orc
     }
   }
 }

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.lakewarden.read
 
-import java.util.OptionalLong
+import java.util.{OptionalLong, UUID}
 
 import org.apache.spark.SparkContext
 import org.apache.spark.sql.classic.SparkSession
@@ -11,7 +11,7 @@ import org.apache.spark.sql.internal.connector.SupportsMetadata
 import org.apache.spark.sql.lakewarden.catalog.{AsOf, FileGroup, TableHandle}
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.sources.Filter
-import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.types.{Metadata, StructField, StructType}
 
 /** One scan of a guarded table.
   *
@@ -28,10 +28,12 @@ import org.apache.spark.sql.types.StructType
   *   the files to read and no others; none: all
   * @param aggregates
   *   what is answered in place of rows; none: rows
+  * @param metadata
+  *   the metadata columns, which come behind the others
   */
 private[lakewarden] final class GuardedScan(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter],
-    group: Option[FileGroup] = None, aggregates: Option[PushedAggregates] = None)
+    group: Option[FileGroup] = None, aggregates: Option[PushedAggregates] = None, metadata: Seq[StructField] = Nil)
     extends Scan
     with Batch
     with SupportsReportStatistics
@@ -41,7 +43,7 @@ private[lakewarden] final class GuardedScan(
   private val asked = ask()
   private lazy val plan = asked.get
 
-  override def readSchema(): StructType = aggregates.fold(FieldIds.strip(wanted))(_.schema)
+  override def readSchema(): StructType = aggregates.fold(StructType(FieldIds.strip(wanted) ++ shownMetadata))(_.schema)
   override def toBatch: Batch = this
 
   override def planInputPartitions(): Array[InputPartition] = {
@@ -53,11 +55,13 @@ private[lakewarden] final class GuardedScan(
   override def createReaderFactory(): PartitionReaderFactory = {
     val gate = new FileGate(table.fullName, table.uuid, plan.allowed, plan.transport, new FileDigests(plan.verification))
     val conf = SentConfiguration.of(SparkContext.getOrCreate())
-    val rows = new GuardedReaderFactory(table.fullName, gate, wanted, plan.masked, filters, mode, conf)
+    val rows = new GuardedReaderFactory(
+      table.fullName, UUID.randomUUID, gate, wanted, plan.compared, MetadataColumns.in(plan, metadata), plan.masked,
+      filters, mode, conf)
     aggregates.fold[PartitionReaderFactory](rows)(new AggregateReaderFactory(table.fullName, _, plan.masked, rows))
   }
 
-  private def ask(): AskedPlan = new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, filters, group).send())
+  private def ask(): AskedPlan = new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, metadata, filters, group).send())
 
   override def columnarSupportMode(): ColumnarSupportMode =
     if (mode.columnar) ColumnarSupportMode.SUPPORTED else ColumnarSupportMode.UNSUPPORTED
@@ -88,7 +92,10 @@ private[lakewarden] final class GuardedScan(
 
   override def hashCode: Int = identity.hashCode
 
-  private def identity: Product = (table.identity, asOf, wanted, filters.toSet, group, aggregates)
+  private def identity: Product = (table.identity, asOf, wanted, filters.toSet, group, aggregates, metadata)
+
+  private def shownMetadata: Seq[StructField] =
+    metadata.map(each => each.copy(dataType = FieldIds.stripType(each.dataType), metadata = Metadata.empty))
 
   /** A setting of the session, within what neither loops nor takes all memory. */
   private def batchRows(conf: SQLConf): Int = math.min(math.max(conf.parquetVectorizedReaderBatchSize, 1), 65536)
@@ -96,7 +103,7 @@ private[lakewarden] final class GuardedScan(
   /** Wide rows are not read in batches, since Spark does not compile code for them. */
   private def mode: ReadMode = {
     val conf = SQLConf.get
-    val compiled = conf.wholeStageEnabled && wanted.length <= conf.wholeStageMaxNumFields
+    val compiled = conf.wholeStageEnabled && wanted.length + metadata.length <= conf.wholeStageMaxNumFields
     ReadMode(compiled && aggregates.isEmpty, conf.offHeapColumnVectorEnabled, batchRows(conf))
   }
 }

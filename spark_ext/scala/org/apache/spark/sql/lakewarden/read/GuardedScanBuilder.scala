@@ -9,7 +9,7 @@ import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.lakewarden.write.DataFormat
 import org.apache.spark.sql.sources.Filter
-import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.types.{StructField, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** Builds a scan out of the columns and filters of a query.
@@ -26,11 +26,18 @@ private[lakewarden] final class GuardedScanBuilder(
     with SupportsPushDownFilters
     with SupportsPushDownAggregates {
   private val table = handle.table
+  private val metadata = MetadataColumns.of(table.metadata, table.schema)
   private var wanted = table.schema
+  private var shown = Seq.empty[StructField]
   private var pushed = Seq.empty[Filter]
   private var aggregates = Option.empty[PushedAggregates]
 
-  override def pruneColumns(required: StructType): Unit = wanted = FieldIds.restore(required, table.schema)
+  /** A column of the table stands for itself, whatever its name. */
+  override def pruneColumns(required: StructType): Unit = {
+    val (columns, others) = required.partition(field => table.schema.fieldNames.contains(field.name))
+    wanted = FieldIds.restore(StructType(columns), table.schema)
+    shown = FieldIds.restore(StructType(others), StructType(metadata))
+  }
 
   override def pushFilters(filters: Array[Filter]): Array[Filter] = {
     val json = new FilterJson(table.schema)
@@ -57,7 +64,7 @@ private[lakewarden] final class GuardedScanBuilder(
     if (unknown.nonEmpty) throw LakewardenException.notSupportedYet(
       s"Unknown read option for ${table.fullName}: ${unknown.mkString(", ")}.", "read-option",
       "Remove it. To read an earlier snapshot, use VERSION AS OF or TIMESTAMP AS OF.")
-    new GuardedScan(handle, asOf, aggregates.fold(wanted)(_.wanted), pushed, aggregates = aggregates)
+    new GuardedScan(handle, asOf, aggregates.fold(wanted)(_.wanted), pushed, aggregates = aggregates, metadata = shown)
   }
 }
 

@@ -9,7 +9,7 @@ import org.apache.orc.{DataMask, Reader, RecordReader, TypeDescription}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.StructType
-import org.apache.spark.sql.vectorized.ColumnarBatch
+import org.apache.spark.sql.vectorized.{ColumnarBatch, ColumnVector}
 
 /** Reads ORC files of one task: ORC's own reader fills its vectors, which Spark is shown as they are, columns found
   * by field id.
@@ -18,17 +18,17 @@ private[read] final class OrcReading(
     files: OrcFiles, wanted: StructType, masked: Set[Int], filters: Seq[Filter], mode: ReadMode, conf: Configuration)
     extends FormatReading {
 
-  override def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader =
-    opened(split, errors)((file, columns) => rows(file, columns, split, batches))
+  override def open(split: FileSplit, numbered: Boolean, errors: ReadErrors): BatchReader =
+    opened(split, errors)((file, columns) => rows(file, columns, split))
 
   override def answer(split: FileSplit, errors: ReadErrors)(
-      asked: FooterSummary => Option[InternalRow]): Either[InternalRow, FileReader] =
+      asked: FooterSummary => Option[InternalRow]): Either[InternalRow, BatchReader] =
     opened(split, errors) { (file, columns) =>
       asked(new OrcSummary(file, columns, split)) match {
         case Some(answer) =>
           file.close()
           Left(answer)
-        case None => Right(rows(file, columns, split, batches = false))
+        case None => Right(rows(file, columns, split))
       }
     }
 
@@ -45,7 +45,7 @@ private[read] final class OrcReading(
     }
   }
 
-  private def rows(file: Reader, columns: OrcColumns, split: FileSplit, batches: Boolean): FileReader = {
+  private def rows(file: Reader, columns: OrcColumns, split: FileSplit): BatchReader = {
     val options = file.options
       .range(split.start, split.length)
       .include(columns.included)
@@ -58,8 +58,7 @@ private[read] final class OrcReading(
     }
     val batch = file.getSchema.createRowBatch(TypeDescription.RowBatchVersion.USE_DECIMAL64, mode.batchRows)
     val shown = new ColumnarBatch(columns.vectors(batch, mode.batchRows))
-    val read = file.rows(options)
-    if (batches) new OrcReading.Batches(file, read, batch, shown) else new OrcReading.Rows(file, read, batch, shown)
+    new OrcReading.Batches(file, file.rows(options), batch, shown)
   }
 }
 
@@ -74,36 +73,30 @@ private object OrcReading {
     file.getEncryptionVariants.map(_.getRoot).filter(root => others(root.getId)).flatMap(OrcColumns.idOf(_)).toSet
   }
 
-  private class Batches(file: Reader, rows: RecordReader, batch: VectorizedRowBatch, shown: ColumnarBatch)
-      extends FileReader {
+  private final class Batches(file: Reader, rows: RecordReader, filled: VectorizedRowBatch, shown: ColumnarBatch)
+      extends BatchReader {
+    private val numbers = new RowNumbers
+
+    /** Before it reads a batch, the reader stands on its first row, whatever it leaves out on the way there; the rows of
+      * a batch follow each other.
+      */
     override def next(): Boolean = {
-      var more = rows.nextBatch(batch)
-      while (more && batch.size == 0) more = rows.nextBatch(batch)
-      shown.setNumRows(batch.size)
+      numbers.startAt(rows.getRowNumber)
+      var more = rows.nextBatch(filled)
+      while (more && filled.size == 0) {
+        numbers.startAt(rows.getRowNumber)
+        more = rows.nextBatch(filled)
+      }
+      shown.setNumRows(filled.size)
       more
     }
 
-    override def current: AnyRef = shown
+    override def batch: ColumnarBatch = shown
+    override def positions: ColumnVector = numbers
 
     override def close(): Unit = {
       rows.close()
       file.close()
     }
-  }
-
-  private final class Rows(file: Reader, rows: RecordReader, batch: VectorizedRowBatch, shown: ColumnarBatch)
-      extends Batches(file, rows, batch, shown) {
-    private var row = -1
-
-    override def next(): Boolean = {
-      row += 1
-      if (row < shown.numRows) true
-      else {
-        row = 0
-        super.next()
-      }
-    }
-
-    override def current: AnyRef = shown.getRow(row)
   }
 }

@@ -10,9 +10,11 @@ import org.apache.parquet.hadoop.ParquetInputFormat
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.datasources.DataSourceUtils
-import org.apache.spark.sql.execution.datasources.parquet.{ParquetReadSupport, VectorizedParquetRecordReader}
+import org.apache.spark.sql.execution.datasources.parquet.{
+  ParquetFileFormat, ParquetReadSupport, VectorizedParquetRecordReader}
 import org.apache.spark.sql.sources.Filter
-import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.types.{LongType, StructType}
+import org.apache.spark.sql.vectorized.{ColumnarBatch, ColumnVector}
 
 /** Reads Parquet files of one task: Spark's own vectorized reader reads the stream and footer that were judged, its
   * columns found by field id.
@@ -26,28 +28,29 @@ private[read] final class ParquetReading(
     extends FormatReading {
   private lazy val own = new JobConf(conf)
 
-  override def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader =
-    opened(split, errors)(rows(_, split, batches))
+  override def open(split: FileSplit, numbered: Boolean, errors: ReadErrors): BatchReader =
+    opened(split, numbered, errors)(rows(_, split, numbered))
 
   override def answer(split: FileSplit, errors: ReadErrors)(
-      asked: FooterSummary => Option[InternalRow]): Either[InternalRow, FileReader] =
-    opened(split, errors) { file =>
+      asked: FooterSummary => Option[InternalRow]): Either[InternalRow, BatchReader] =
+    opened(split, numbered = false, errors) { file =>
       asked(new ParquetSummary(file.footer)) match {
         case Some(answer) =>
           file.stream.close()
           Left(answer)
-        case None => Right(rows(file, split, batches = false))
+        case None => Right(rows(file, split, numbered = false))
       }
     }
 
   /** Uses a file that has passed the guard and whose columns are the wanted ones; it is closed if anything fails. */
-  private def opened[T](split: FileSplit, errors: ReadErrors)(use: OpenedFile => T): T = {
+  private def opened[T](split: FileSplit, numbered: Boolean, errors: ReadErrors)(use: OpenedFile => T): T = {
     val file = files.open(split, own, errors)
     try {
       val schema = file.footer.getFileMetaData.getSchema
       val keyed = split.file.keys.flatMap(_.label.fieldIds).toSet
       val doubtful = if (split.file.footerDigest.isEmpty) keyed else Set.empty[Int]
-      prepare(new FileColumns(schema, split.file.withoutLike, errors, masked, locked(file, keyed), doubtful))
+      val columns = new FileColumns(schema, split.file.withoutLike, errors, masked, locked(file, keyed), doubtful)
+      prepare(columns, numbered, errors)
       use(file)
     } catch {
       case failure: Throwable =>
@@ -56,7 +59,7 @@ private[read] final class ParquetReading(
     }
   }
 
-  private def rows(file: OpenedFile, split: FileSplit, batches: Boolean): FileReader = {
+  private def rows(file: OpenedFile, split: FileSplit, numbered: Boolean): BatchReader = {
     val reader = vectorized(file, split.file.footer.isDefined)
     try {
       val attempt = new TaskAttemptID(new TaskID(new JobID, TaskType.MAP, 0), 0)
@@ -64,8 +67,8 @@ private[read] final class ParquetReading(
         new HadoopSplit(file.path, split.start, split.length, Array.empty[String]),
         new TaskAttemptContextImpl(own, attempt), Some(file.input), Some(file.stream), Some(file.footer))
       reader.initBatch(new StructType, InternalRow.empty)
-      if (batches) reader.enableReturningBatches()
-      new ParquetReading.Reader(reader)
+      reader.enableReturningBatches()
+      new ParquetReading.Reader(reader, if (numbered) Some(wanted.size) else None)
     } catch {
       case failure: Throwable =>
         reader.close()
@@ -82,8 +85,13 @@ private[read] final class ParquetReading(
   }
 
   /** Says to the reader of one file which columns and rows are wanted, in the file's own names. */
-  private def prepare(columns: FileColumns): Unit = {
-    own.set(ParquetReadSupport.SPARK_ROW_REQUESTED_SCHEMA, columns.renamed(wanted).json)
+  private def prepare(columns: FileColumns, numbered: Boolean, errors: ReadErrors): Unit = {
+    val named = columns.renamed(wanted)
+    // Spark's reader would make row numbers of it.
+    if (named.fieldNames.contains(ParquetReading.RowNumber)) throw errors.unsupported(
+      s"The file has a column named ${ParquetReading.RowNumber}, which Spark does not read.", "reserved-column")
+    val read = if (numbered) named.add(ParquetReading.RowNumber, LongType) else named
+    own.set(ParquetReadSupport.SPARK_ROW_REQUESTED_SCHEMA, read.json)
     own.unset(ParquetInputFormat.FILTER_PREDICATE)
     new ParquetPredicates(columns, wanted).of(filters).foreach(ParquetInputFormat.setFilterPredicate(own, _))
   }
@@ -102,9 +110,17 @@ private[read] final class ParquetReading(
 }
 
 private object ParquetReading {
-  private final class Reader(reader: VectorizedParquetRecordReader) extends FileReader {
+
+  /** Under this name Spark's reader gives the number of each row in the file. */
+  private val RowNumber = ParquetFileFormat.ROW_INDEX_TEMPORARY_COLUMN_NAME
+
+  /** @param number
+    *   where the column of the numbers stands
+    */
+  private final class Reader(reader: VectorizedParquetRecordReader, number: Option[Int]) extends BatchReader {
     override def next(): Boolean = reader.nextKeyValue()
-    override def current: AnyRef = reader.getCurrentValue
+    override def batch: ColumnarBatch = reader.resultBatch
+    override def positions: ColumnVector = batch.column(number.get)
     override def close(): Unit = reader.close()
   }
 }

@@ -35,12 +35,21 @@ import org.apache.spark.sql.types._
   * @param footerDigest
   *   of its footer, where its key metadata keeps one: of Parquet files with column keys, but for old ones
   * @param withoutLike
-  *   ids of columns whose values stand in its partition, so that their absence does not mean NULL
+  *   ids of columns whose absence does not mean NULL: their values stand in its partition, or it deletes by them
+  * @param specId
+  *   of the partition spec that it was written with
+  * @param partition
+  *   what the plan shows of its partition, as JSON
+  * @param equalityIds
+  *   of an equality delete the ids of the columns that it compares; else none
+  * @param deletes
+  *   the delete files that apply to it
   */
 private[read] final case class PlannedFile(
     path: String, location: String, format: DataFormat, size: Long, records: Long, algorithm: Option[String],
     footer: Option[Footer], columnKeys: Boolean, keys: Seq[WrappedKey], digest: Option[FileDigest],
-    footerDigest: Option[FooterDigest], withoutLike: Set[Int])
+    footerDigest: Option[FooterDigest], withoutLike: Set[Int], specId: Int, partition: String,
+    equalityIds: Seq[Int] = Nil, deletes: Seq[PlannedFile] = Nil)
 
 /** What the catalog answered to one scan.
   *
@@ -64,10 +73,16 @@ private[read] final class Plan(
   /** Ids of the columns that are shown through masks. */
   val masked: Set[Int] = header.required("masked").elements.asScala.map(_.intValue).toSet
 
-  /** In all files together. */
+  /** The columns that equality deletes compare, with ids. */
+  val compared: StructType = Plan.compared(header)
+
+  /** Data files, and the delete files that apply to them. */
+  def allFiles: Iterator[PlannedFile] = files.iterator.flatMap(each => Iterator(each) ++ each.deletes)
+
+  /** In all data files together. */
   def bytes: Long = total(_.size)
 
-  /** In all files together. */
+  /** In all data files together, deleted rows too. */
   def records: Long = total(_.records)
 
   /** The snapshot that was planned; none for a table without rows. */
@@ -78,6 +93,11 @@ private[read] final class Plan(
 }
 
 private[read] object Plan {
+  def compared(header: JsonNode): StructType = {
+    val said = header.required("equality-columns")
+    if (said.isNull) new StructType else IcebergSchema.toSpark(said)
+  }
+
   def snapshotId(node: JsonNode): Option[Long] = Option(node).filter(_.isNumber).map(_.longValue).filter(_ >= 0)
 }
 
@@ -89,11 +109,13 @@ private[read] object Plan {
   *
   * @param wanted
   *   the columns, with ids
+  * @param metadata
+  *   the metadata columns
   * @param group
   *   the files to read and no others, as they are on their branch now; none: all
   */
 private[read] final class PlanRequest(
-    handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter],
+    handle: TableHandle, asOf: Option[AsOf], wanted: StructType, metadata: Seq[StructField], filters: Seq[Filter],
     group: Option[FileGroup] = None) {
   private val table = handle.table
   private val loaded = Plan.snapshotId(table.metadata.path("current-snapshot-id"))
@@ -108,7 +130,7 @@ private[read] final class PlanRequest(
   private def ask(asOf: Option[AsOf]): Plan = {
     val plan = handle.client.stream(table.engineSegments("plan"), body(asOf))(new PlanStream(table.fullName).read(_))
     judge(plan.header)
-    plan.files.foreach(each => plan.allowed.check(each.location, table.fullName))
+    plan.allFiles.foreach(each => plan.allowed.check(each.location, table.fullName))
     plan
   }
 
@@ -120,7 +142,7 @@ private[read] final class PlanRequest(
       each.paths.foreach(files.add(_))
     }
     val columns = node.putArray("columns")
-    WantedColumn.names(wanted, table.schema).foreach(columns.add)
+    (WantedColumn.names(wanted, table.schema) ++ metadata.flatMap(MetadataColumns.names)).foreach(columns.add)
     new FilterJson(table.schema).of(filters).foreach(node.set[JsonNode]("filter", _))
     node
   }

@@ -33,7 +33,7 @@ private[read] final class PlanLease(
     val now = clock()
     if (now - asked >= plan.validNanos) {
       val again = answered(askAgain())
-      plan.files.foreach(each => again.allowed.check(each.location, table))
+      plan.allFiles.foreach(each => again.allowed.check(each.location, table))
       if (again.masked.exists(each => read(each) && !plan.masked(each)))
         throw changed("A column in its result is masked for you now.")
       if (again.verification != plan.verification) throw changed("The setting encryption.verify-digest changed.")

@@ -3,6 +3,7 @@ package org.apache.spark.sql.lakewarden.read
 import java.io.{InputStream, IOException}
 import java.util.{Base64, List => JList, Map => JMap}
 
+import scala.collection.mutable
 import scala.collection.mutable.ArrayBuffer
 import scala.jdk.CollectionConverters._
 import scala.util.Using
@@ -14,6 +15,7 @@ import org.apache.arrow.vector.ipc.ArrowStreamReader
 
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.crypto._
+import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.lakewarden.write.DataFormat
 import org.apache.spark.sql.util.ArrowUtils
 
@@ -46,26 +48,61 @@ private[read] final class PlanStream(table: String) {
     val batch = reader.getVectorSchemaRoot
     val said = batch.getSchema.getCustomMetadata
     val header = json.readTree(said.get("lakewarden.plan"))
-    val files = new ArrayBuffer[PlannedFile]
-    while (reader.loadNextBatch()) files ++= rows(batch, header.required("absent-with-values"))
+    val files = new PlannedFiles(FieldIds.all(Plan.compared(header)), header.required("absent-with-values"))
+    while (reader.loadNextBatch()) rows(batch).foreach(files.add)
     val allowed = AllowedPaths.of(header.required("allowed-paths").elements.asScala.map(_.asText).toSeq)
     val transport = Option(said.get("lakewarden.transport-key")).map(json.readTree).map(TransportKey.parse(_, "scan"))
-    new Plan(header, files.toSeq, allowed, transport)
+    new Plan(header, files.result, allowed, transport)
   }
 
-  private def rows(batch: VectorSchemaRoot, absences: JsonNode): Seq[PlannedFile] = {
+  /** By row the value of each column. */
+  private def rows(batch: VectorSchemaRoot): Iterator[String => AnyRef] = {
     val vectors = batch.getFieldVectors.asScala
     vectors.find(each => !Columns(each.getName) && each.getNullCount < batch.getRowCount)
       .foreach(each => throw unknown(s"the column ${each.getName}", "plan"))
     val columns = vectors.map(each => each.getName -> each).toMap
-    (0 until batch.getRowCount).map(row => file(columns(_).getObject(row), absences))
+    (0 until batch.getRowCount).iterator.map(row => columns(_).getObject(row))
+  }
+
+  /** The files of a plan, row after row. Rows name delete files by their numbers, which may be those of later rows.
+    *
+    * @param comparable
+    *   ids of the columns that equality deletes can compare
+    * @param absences
+    *   by partition spec, ids of columns whose absence does not mean NULL
+    */
+  private final class PlannedFiles(comparable: Set[Int], absences: JsonNode) {
+    private val data = new ArrayBuffer[(PlannedFile, Seq[Int])]
+    private val deletes = mutable.Map.empty[Int, PlannedFile]
+
+    def add(value: String => AnyRef): Unit = {
+      val number = data.size + deletes.size
+      value("content") match {
+        case Content(0) => data += file(value, absences) -> numbers(value("deletes"))
+        case Content(1) =>
+          require(numbers(value("equality_ids")).isEmpty, "a position delete that compares columns")
+          deletes(number) = file(value, absences).copy(withoutLike = Set.empty)
+        case Content(2) =>
+          val compared = numbers(value("equality_ids"))
+          require(compared.nonEmpty && compared.forall(comparable), "the columns of an equality delete")
+          // A delete file without a column that it compares would delete rows without a value.
+          deletes(number) = file(value, absences).copy(equalityIds = compared, withoutLike = compared.toSet)
+        case other => throw unknown(s"a file with content $other", "deletes")
+      }
+    }
+
+    def result: Seq[PlannedFile] = {
+      require(deletes.keySet.subsetOf(data.flatMap(_._2).toSet), "a delete file that applies to nothing")
+      data.toSeq.map { case (file, applying) => file.copy(deletes = applying.map(deletes)) }
+    }
+
+    private def numbers(list: AnyRef): Seq[Int] =
+      Option(list).toSeq.flatMap(_.asInstanceOf[JList[Integer]].asScala.map(_.intValue))
   }
 
   private def file(value: String => AnyRef, absences: JsonNode): PlannedFile = {
     def valueOf[T](name: String): Option[T] = Option(value(name)).map(_.asInstanceOf[T])
     def text(name: String): Option[String] = Option(value(name)).map(_.toString)
-    if (value("content") != Byte.box(0) || valueOf[JList[_]]("deletes").exists(!_.isEmpty))
-      throw unknown("files with deleted rows", "deletes")
     val algorithm = text("algorithm")
     algorithm.filterNot(Algorithms).foreach(each => throw unknown(s"the algorithm $each", "algorithm"))
     PlannedFile(
@@ -80,7 +117,9 @@ private[read] final class PlanStream(table: String) {
       valueOf[JList[JMap[String, _]]]("keys").toSeq.flatMap(_.asScala.map(wrappedKey)),
       valueOf[Array[Byte]]("digest").map(FileDigest.parse),
       valueOf[Array[Byte]]("footer_digest").map(FooterDigest.parse),
-      absences.path(text("spec_id").get).elements.asScala.map(_.intValue).toSet)
+      absences.path(text("spec_id").get).elements.asScala.map(_.intValue).toSet,
+      valueOf[Int]("spec_id").get,
+      text("partition").get)
   }
 
   private def wrappedKey(key: JMap[String, _]): WrappedKey = {
@@ -94,14 +133,20 @@ private[read] final class PlanStream(table: String) {
 }
 
 private object PlanStream {
+
+  /** The content of a file, as manifests number it. */
+  private object Content {
+    def unapply(said: AnyRef): Option[Int] = Option(said).collect { case number: java.lang.Byte => number.intValue }
+  }
+
   private val json = new ObjectMapper
   private val Algorithms = Set("AES_GCM_V1", "AES_GCM_CTR_V1", OrcKeys.Algorithm)
 
   /** What a row can say; a value in any other column is refused. */
   private val Columns = Set(
     "content", "file_path", "location", "file_format", "record_count", "file_size_in_bytes", "sequence_number",
-    "file_sequence_number", "split_offsets", "sort_order_id", "spec_id", "partition", "deletes", "algorithm", "footer",
-    "column_keys", "keys", "digest", "footer_digest")
+    "file_sequence_number", "split_offsets", "sort_order_id", "spec_id", "partition", "deletes", "equality_ids",
+    "algorithm", "footer", "column_keys", "keys", "digest", "footer_digest")
 
   /** Bytes of one batch of a plan in memory: 65,536 files with their keys are a tenth of it. */
   private val MaxBytes = 1L << 30

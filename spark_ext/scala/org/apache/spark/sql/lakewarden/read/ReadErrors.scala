@@ -65,6 +65,11 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
       "NotSupportedYet", s"The file has no masked values of $column, and the column is required.", "mask-type",
       Some("Run ALTER COLUMN … DROP NOT NULL, or rewrite the table's files."))
 
+  /** The deletes of a file do not fit into the memory. */
+  def tooManyDeletes: LakewardenException = ofFile(
+    ReadErrors.DeletesTooLarge, "The deleted rows of a file take more memory than this executor has for them.",
+    "delete-memory", Some("Give executors more memory, or compact the table."))
+
   /** Runs a part of keeping a copy of the file on this executor, whose failures are not the file's. */
   def kept[T](part: => T): T =
     try part
@@ -108,6 +113,10 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
 }
 
 private[read] object ReadErrors {
+  val DeletesTooLarge = "DeletesTooLarge"
+
+  def of(table: String, file: PlannedFile): ReadErrors = new ReadErrors(table, file.path, file.algorithm.nonEmpty)
+
   private val Depth = 20
   private val Restore = "Restore the original file, and find out who changed it."
 }

@@ -36,14 +36,17 @@ object PartitionTransform {
   private val WithNumber = """(bucket|truncate)\[(\d+)\]""".r
 
   /** A transform by its name in a partition spec. */
-  def parse(text: String): PartitionTransform = text match {
-    case "identity" => Identity
-    case "void" => Void
-    case "year" | "month" | "day" | "hour" => TimeTransform(text)
-    case WithNumber("bucket", number) => Bucket(number.toInt)
-    case WithNumber("truncate", number) => Truncate(number.toInt)
-    case _ => throw new LakewardenException(
-        "NotSupportedYet", s"The partition transform $text is not supported.", Some("partition-transform"), None)
+  def parse(text: String): PartitionTransform = known(text).getOrElse(throw new LakewardenException(
+    "NotSupportedYet", s"The partition transform $text is not supported.", Some("partition-transform"), None))
+
+  /** The same; none if it is not supported. */
+  def known(text: String): Option[PartitionTransform] = text match {
+    case "identity"                        => Some(Identity)
+    case "void"                            => Some(Void)
+    case "year" | "month" | "day" | "hour" => Some(TimeTransform(text))
+    case WithNumber("bucket", number)      => Some(Bucket(number.toInt))
+    case WithNumber("truncate", number)    => Some(Truncate(number.toInt))
+    case _                                 => None
   }
 }
 

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.lakewarden.write
 
-import java.time.{LocalDate, LocalDateTime, ZoneOffset}
+import java.math.{BigDecimal => JavaDecimal}
+import java.time.{LocalDate, LocalDateTime, OffsetDateTime, ZoneOffset}
 import java.time.format.DateTimeFormatter
 import java.util.HexFormat
 
@@ -9,6 +10,7 @@ import com.fasterxml.jackson.databind.node.{JsonNodeFactory => Json}
 
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
 
 /** Partition values in Iceberg's JSON form.
   *
@@ -33,6 +35,28 @@ object SingleValue {
     case (each: Array[Byte], _) => Json.instance.textNode(HexFormat.of.formatHex(each))
     case (each, _) => Json.instance.textNode(each.toString)
   }
+
+  /** A value of Spark's out of JSON that is not null. */
+  def fromJson(value: JsonNode, kind: DataType): Any = kind match {
+    case BooleanType          => value.booleanValue
+    case IntegerType          => value.intValue
+    case LongType             => value.longValue
+    case FloatType            => number(value).toFloat
+    case DoubleType           => number(value)
+    case DateType             => LocalDate.parse(value.textValue).toEpochDay.toInt
+    case TimestampType        => micros(OffsetDateTime.parse(value.textValue).toLocalDateTime)
+    case TimestampNTZType     => micros(LocalDateTime.parse(value.textValue))
+    case BinaryType           => HexFormat.of.parseHex(value.textValue)
+    case decimal: DecimalType => Decimal(new JavaDecimal(value.textValue), decimal.precision, decimal.scale)
+    case _                    => UTF8String.fromString(value.textValue)
+  }
+
+  /** The catalog writes NaN and infinity as texts. */
+  private def number(value: JsonNode): Double =
+    if (value.isTextual) value.textValue.toDouble else value.doubleValue
+
+  private def micros(moment: LocalDateTime): Long =
+    moment.toEpochSecond(ZoneOffset.UTC) * PerSecond + moment.getNano / 1000
 
   private def decimal(value: Decimal, kind: DecimalType): JsonNode =
     Json.instance.textNode(value.toJavaBigDecimal.setScale(kind.scale).toPlainString)

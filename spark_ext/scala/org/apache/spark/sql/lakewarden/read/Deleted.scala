@@ -1,0 +1,56 @@
+package org.apache.spark.sql.lakewarden.read
+
+import java.util
+
+import org.roaringbitmap.RoaringBitmap
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.vectorized.{ColumnarBatch, ColumnVector}
+
+/** The rows of equality deletes that compare the same columns.
+  *
+  * @param columns
+  *   ids of these
+  */
+private[read] final case class DeletedKeys(columns: Seq[Int], sets: Seq[util.Set[UnsafeRow]])
+
+/** Which rows of one file are deleted.
+  *
+  * @param schema
+  *   what is read of the file, with ids
+  * @param positions
+  *   numbers of deleted rows
+  */
+private[read] final class Deleted(schema: StructType, positions: Option[RoaringBitmap], keys: Seq[DeletedKeys]) {
+  private val byKey = keys.map(each => new RowKeys(schema, each.columns) -> each.sets)
+
+  /** Finds the rows of a batch that are left.
+    *
+    * @param numbers
+    *   of its rows in the file, ascending, where there are positions
+    * @param left
+    *   is filled with their places
+    * @return
+    *   how many there are
+    */
+  def select(batch: ColumnarBatch, numbers: => ColumnVector, left: Array[Int]): Int = {
+    val here = positions.map(_ -> numbers).filter { case (deleted, of) =>
+      batch.numRows > 0 && deleted.intersects(of.getLong(0), of.getLong(batch.numRows - 1) + 1)
+    }
+    var count = 0
+    for (row <- 0 until batch.numRows) {
+      val gone = here.exists { case (deleted, of) => deleted.contains(of.getLong(row).toInt) } || isEqual(batch, row)
+      if (!gone) {
+        left(count) = row
+        count += 1
+      }
+    }
+    count
+  }
+
+  private def isEqual(batch: ColumnarBatch, row: Int): Boolean = byKey.exists { case (keys, sets) =>
+    val key = keys.of(batch.getRow(row))
+    sets.exists(_.contains(key))
+  }
+}
