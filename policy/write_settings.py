@@ -18,8 +18,13 @@ _FLAG: Final = ("true", "false")
 _SHARE: Final = re.compile(r"[0-9]*\.?[0-9]+(?:[eE]-?[0-9]+)?")
 
 
-def write_settings(properties: Mapping[str, str], table: str) -> dict[str, Any]:
+def write_settings(properties: Mapping[str, str], table: str, *, ordered: bool = False) -> dict[str, Any]:
     """How the files of a table are written, as engines get it (docs/plan-format.md, "Write settings").
+
+    Args:
+        properties: the table's.
+        table: dotted name, for errors.
+        ordered: whether the table has a sort order.
 
     Raises:
         PropertyInvalid: a value that no writer could follow.
@@ -30,7 +35,7 @@ def write_settings(properties: Mapping[str, str], table: str) -> dict[str, Any]:
     return {
         "format": read.choice("write.format.default", "parquet", ("parquet", "orc")),
         "target-file-size": read.number("write.target-file-size-bytes", 512 * _MEGABYTE),
-        "distribution": read.choice("write.distribution-mode", "hash"),
+        "distribution": read.choice("write.distribution-mode", "range" if ordered else "hash"),
         "fan-out": read.choice("write.spark.fanout.enabled", "false") == "true",
         "row-group-size": read.number("write.parquet.row-group-size-bytes", 128 * _MEGABYTE),
         "page-size": read.number("write.parquet.page-size-bytes", _MEGABYTE),

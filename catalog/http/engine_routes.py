@@ -46,6 +46,7 @@ from catalog.http.routing import BootstrapRoute, EngineRoute
 from catalog.http.screening import Bounds, new_table, screened, write
 from catalog.http.screening import table as on_table
 from catalog.http.table_answers import Viewer, committed_table, loaded_table, staged_write
+from catalog.tables.alter import first_operation
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthenticated
 from policy.privileges.operations import On, required
@@ -151,7 +152,7 @@ def whole_files(
 
 
 @router.post(f"{_TABLE}/alter", responses=answers(CommittedTableAnswer, "The table after the commit."))
-@screened(on_table("table.commit", "table.alter"))
+@screened(on_table("table.commit", "table.commit"))
 def alter_table(
     namespace: str,
     table: str,
@@ -160,11 +161,11 @@ def alter_table(
     services: ServicesOf,
     once: OnceOf,
 ) -> Response:
-    """Change columns and properties, all in one commit: ALTER, and what the changes themselves need."""
-    name = table_from_path(namespace, table)
+    """Change a table in one commit: ALTER, or UPDATE for branches and tags, and what each change needs."""
+    name, changes = table_from_path(namespace, table), body.to_changes()
     altered = once(
-        lambda: services.alterer.alter(caller, name, body.to_changes()),
-        lambda kept: services.repeats.table(caller, "table.commit", name, kept, "table.alter"),
+        lambda: services.alterer.alter(caller, name, changes),
+        lambda kept: services.repeats.table(caller, "table.commit", name, kept, first_operation(changes)),
         "commit",
     )
     return committed_table(altered)

@@ -117,7 +117,8 @@ def _referenced(metadata: TableMetadata) -> TableMetadata:
 def _settings(table: LoadedTable) -> str:
     """Return the write settings, or the error that refuses writes: the table can still be read."""
     try:
-        settings = json.dumps(write_settings(table.metadata.properties, table.name))
+        ordered = bool(table.metadata.sort_order().fields)
+        settings = json.dumps(write_settings(table.metadata.properties, table.name, ordered=ordered))
     except PropertyInvalid as refusal:
         settings = bytes(error_response(refusal).body).decode("ascii")
     return f'"write-settings":{settings}'

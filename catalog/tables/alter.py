@@ -1,8 +1,9 @@
-"""Alters tables for engines: changes columns and properties by name, in one commit.
+"""Alters tables for engines, in one commit.
 
-Engines name columns; field ids are assigned here, on the metadata that the commit is based on. The commit is
-checked like every other: privileges and encryption rules are the same. After a conflict with another commit,
-the changes are applied again on top of it, as if they were requested then.
+Columns, partition fields, sort order, branches, tags, location and properties can be changed. Engines name
+columns; field ids are assigned here, on the metadata that the commit is based on. The commit is checked like
+every other: privileges and encryption rules are the same. After a conflict with another commit, the changes
+are applied again on top of it, as if they were requested then.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pyiceberg.table.update import (
     AssertLastAssignedFieldId,
     RemovePropertiesUpdate,
     SetCurrentSchemaUpdate,
+    SetLocationUpdate,
     SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
@@ -35,6 +37,15 @@ from catalog.commits.conflicts import made_anew
 from catalog.context import ServiceContext
 from catalog.reading.loading import LoadedTable
 from catalog.state.idempotency import succeeds_unchanged
+from catalog.tables.partition_changes import (
+    AddPartitionField,
+    PartitionChange,
+    RemovePartitionField,
+    SetSortOrder,
+    partition_updates,
+    sort_updates,
+)
+from catalog.tables.ref_changes import DropRef, RefChange, SetRef, ref_updates
 from catalog.tables.schema_changes import ColumnChange, stage
 from policy.encryption import governed as governed_names
 from policy.errors import LakewardenError, RequestInvalid
@@ -59,7 +70,15 @@ class RemoveProperty:
     name: str
 
 
-Change = ColumnChange | SetProperty | RemoveProperty
+@dataclass(frozen=True, slots=True)
+class SetLocation:
+    """Changes the location for new metadata and data files; existing files stay where they are."""
+
+    location: str
+
+
+PropertyChange = SetProperty | RemoveProperty
+Change = ColumnChange | PartitionChange | SetSortOrder | RefChange | SetLocation | PropertyChange
 
 
 class Alterer:
@@ -78,13 +97,15 @@ class Alterer:
         """Apply changes, in order, in one commit.
 
         Raises:
-            NotAuthorized: ALTER on the table is needed, and what the changes themselves need.
+            NotAuthorized: ALTER on the table is needed, and what the changes themselves need. Changes of
+                branches and tags alone need UPDATE, or ALTER for those that take a branch back.
             RequestInvalid: a change cannot be made; nothing was changed.
             as `Committer.commit` otherwise.
         """
         # Nothing about the columns is revealed to callers who cannot alter them.
         on = self._context.on(caller, name)
-        self._context.authorizer.screen(caller, "table.commit", str(name), *required("table.alter", on))
+        needed = required(first_operation(changes), on)
+        self._context.authorizer.screen(caller, "table.commit", str(name), *needed)
 
         def look() -> LoadedTable:
             with self._context.authorizer.recorded(caller, "table.commit", str(name)):
@@ -97,48 +118,75 @@ class Alterer:
         requirements, updates = _commit_of(table, changes)
         if updates:
             return self._committer.commit(caller, name, requirements, updates)
-        requests = required("table.alter", self._context.on(caller, name))
+        operation = "table.write" if first_operation(changes) == "table.commit" else "table.alter"
+        requests = required(operation, self._context.on(caller, name))
         self._context.authorizer.require(caller, "table.commit", table.name, requests)
         succeeds_unchanged(table.metadata_location)
         return table
 
 
+def first_operation(changes: Sequence[Change]) -> str:
+    """Return the operation whose privileges callers need first; branches and tags are data of the table."""
+    return "table.commit" if all(isinstance(each, RefChange) for each in changes) else "table.alter"
+
+
 def _commit_of(
     table: LoadedTable, changes: Sequence[Change]
 ) -> tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]:
-    """Convert changes to the requirements and updates of a client's commit."""
-    columns = [each for each in changes if not isinstance(each, SetProperty | RemoveProperty)]
-    properties = [each for each in changes if isinstance(each, SetProperty | RemoveProperty)]
-    updates = [*_schema_updates(table, columns), *_property_updates(properties)]
+    """Convert changes to the requirements and updates of a client's commit.
+
+    Columns change first, then partition fields and sort order, which can use new columns.
+    """
     metadata = table.metadata
-    requirements = (
-        AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
-        AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id),
-    )
-    return requirements if columns else (), tuple(updates)
+    columns = [each for each in changes if isinstance(each, ColumnChange)]
+    schema, updates = _schema_updates(table, columns)
+    requirements: list[TableRequirement] = []
+    if columns:
+        requirements.append(AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id))
+        requirements.append(AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id))
+    fields = [each for each in changes if isinstance(each, AddPartitionField | RemovePartitionField)]
+    orders = [each for each in changes if isinstance(each, SetSortOrder)]
+    refs = [each for each in changes if isinstance(each, SetRef | DropRef)]
+    try:
+        parts = [
+            partition_updates(metadata, schema, fields, table.name),
+            sort_updates(metadata, schema, orders[-1] if orders else None, table.name),
+            ref_updates(metadata, refs),
+        ]
+    except LakewardenError as refusal:
+        refusal.table = table.name
+        raise
+    for required_too, more in parts:
+        requirements += required_too
+        updates += more
+    moves = [each for each in changes if isinstance(each, SetLocation)]
+    updates += [SetLocationUpdate(location=each.location) for each in moves]
+    updates += _property_updates([each for each in changes if isinstance(each, PropertyChange)])
+    return tuple(requirements) if updates else (), tuple(updates)
 
 
-def _schema_updates(table: LoadedTable, changes: Sequence[ColumnChange]) -> list[TableUpdate]:
+def _schema_updates(table: LoadedTable, changes: Sequence[ColumnChange]) -> tuple[Schema, list[TableUpdate]]:
+    """Return the schema after the changes, and the updates that lead to it."""
     # The transaction is never committed, so it needs no catalog.
     identifier = (*table.record.name.namespace, table.record.name.name)
     transaction = Transaction(
         Table(identifier, table.metadata, table.metadata_location, cast(FileIO, None), cast(Catalog, None))
     )
-    for change in changes:
-        _make(transaction, change, table.name)
+    for number, change in enumerate(changes, start=1):
+        _make(transaction, change, changes[number:], table.name)
     before, after = table.metadata, transaction.table_metadata.schema()
     if after == before.schema():
-        return []
+        return after, []
     mappings = [update for update in transaction._updates if isinstance(update, SetPropertiesUpdate)]
-    return [*_current_schema(before, after), *mappings]
+    return after, [*_current_schema(before, after), *mappings]
 
 
-def _make(transaction: Transaction, change: ColumnChange, table: str) -> None:
-    """Apply one change after the previous ones."""
+def _make(transaction: Transaction, change: ColumnChange, later: Sequence[ColumnChange], table: str) -> None:
+    """Apply one change after the previous ones and before the later ones."""
     metadata = transaction.table_metadata
     try:
         with transaction.update_schema() as update:
-            stage(update, metadata.schema(), _sources(metadata), change)
+            stage(update, metadata.schema(), _sources(metadata), change, later)
         transaction.table_metadata.schema().check_format_version_compatibility(metadata.format_version)
     except LakewardenError as refusal:
         refusal.table = table
@@ -173,7 +221,7 @@ def _sources(metadata: TableMetadata) -> frozenset[int]:
     return frozenset(partitioned + sorted_by)
 
 
-def _property_updates(changes: Sequence[SetProperty | RemoveProperty]) -> list[TableUpdate]:
+def _property_updates(changes: Sequence[PropertyChange]) -> list[TableUpdate]:
     """Return the property updates. The last value of an ordinary one counts; governed ones must agree."""
     governed = [each for each in changes if governed_names.is_governed(each.name)]
     last: dict[str, str | None] = {
@@ -191,7 +239,7 @@ def _property_updates(changes: Sequence[SetProperty | RemoveProperty]) -> list[T
     return updates
 
 
-def _property_update(change: SetProperty | RemoveProperty) -> TableUpdate:
+def _property_update(change: PropertyChange) -> TableUpdate:
     if isinstance(change, SetProperty):
         return SetPropertiesUpdate(updates={change.name: change.value})
     return RemovePropertiesUpdate(removals=[change.name])

@@ -4,13 +4,16 @@ pyiceberg's `UpdateSchema` keeps ids and assigns new ones, and never reuses one.
 readers cannot follow are refused here first:
 
 - types change only as the specification allows (Iceberg table specification, "Schema Evolution");
-- a required column cannot be added, since existing rows have no value for it;
+- a required column cannot be added, and an optional one cannot become required, since existing rows have no
+  value for it;
+- identifier fields are required columns of a primitive type, but not floating-point numbers;
 - a struct keeps at least one field; elements, keys and values cannot be added or dropped by themselves;
 - a name with a dot cannot be used: policies, and pyiceberg, write nested names with dots.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NoReturn
 
@@ -26,6 +29,7 @@ from pyiceberg.types import (
     LongType,
     MapType,
     NestedField,
+    PrimitiveType,
     StructType,
 )
 
@@ -99,6 +103,37 @@ class MakeOptional:
 
 
 @dataclass(frozen=True, slots=True)
+class MakeRequired:
+    """Makes a column required: refused, unless it is required already."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class SetIdentifierFields:
+    """Replaces the identifier fields."""
+
+    paths: tuple[Path, ...]
+
+    @property
+    def path(self) -> Path:
+        """The first column, for errors."""
+        return self.paths[0]
+
+
+@dataclass(frozen=True, slots=True)
+class DropIdentifierFields:
+    """Removes columns from the identifier fields."""
+
+    paths: tuple[Path, ...]
+
+    @property
+    def path(self) -> Path:
+        """The first column, for errors."""
+        return self.paths[0]
+
+
+@dataclass(frozen=True, slots=True)
 class MoveColumn:
     """Moves a column among its siblings."""
 
@@ -106,10 +141,27 @@ class MoveColumn:
     position: Position
 
 
-ColumnChange = AddColumn | RenameColumn | DropColumn | UpdateType | UpdateDoc | MakeOptional | MoveColumn
+ColumnChange = (
+    AddColumn
+    | RenameColumn
+    | DropColumn
+    | UpdateType
+    | UpdateDoc
+    | MakeOptional
+    | MakeRequired
+    | MoveColumn
+    | SetIdentifierFields
+    | DropIdentifierFields
+)
 
 
-def stage(update: UpdateSchema, schema: Schema, sources: frozenset[int], change: ColumnChange) -> None:
+def stage(
+    update: UpdateSchema,
+    schema: Schema,
+    sources: frozenset[int],
+    change: ColumnChange,
+    later: Sequence[ColumnChange] = (),
+) -> None:
     """Stage one change.
 
     Args:
@@ -117,6 +169,7 @@ def stage(update: UpdateSchema, schema: Schema, sources: frozenset[int], change:
         schema: the schema that is changed.
         sources: ids of columns that partition or sort the table.
         change: what is asked for.
+        later: the changes after it, which can add columns to a struct that loses its last one.
 
     Raises:
         RequestInvalid: it cannot be done.
@@ -131,7 +184,7 @@ def stage(update: UpdateSchema, schema: Schema, sources: frozenset[int], change:
             _require_absent(schema, (*change.path[:-1], change.name))
             update.rename_column(change.path, change.name)
         case DropColumn():
-            _drop(update, schema, sources, change)
+            _drop(update, schema, sources, change, later)
         case UpdateType():
             _require_promotion(schema, change)
             update.update_column(change.path, field_type=change.type)
@@ -139,10 +192,59 @@ def stage(update: UpdateSchema, schema: Schema, sources: frozenset[int], change:
             _require_field(schema, change.path)
             update.update_column(change.path, doc=change.doc)
         case MakeOptional():
+            _refuse_identifier(schema, change.path)
             update.make_column_optional(change.path)
+        case MakeRequired():
+            _require_required(schema, change.path)
         case MoveColumn():
             _require_field(schema, change.path)
             _move(update, schema, change.path, change.position)
+        case SetIdentifierFields():
+            names = [_identifier(schema, each) for each in change.paths]
+            update.set_identifier_fields(*names)
+        case DropIdentifierFields():
+            update.set_identifier_fields(*_identifiers_without(schema, change.paths))
+
+
+def _identifier(schema: Schema, path: Path) -> str:
+    """Return the full name of a column that can be an identifier field."""
+    field = _require_field(schema, path)
+    kind = field.field_type
+    if not isinstance(kind, PrimitiveType) or isinstance(kind, FloatType | DoubleType):
+        _refuse(f"The column {_shown(path)} of type {kind!s:.80} cannot be an identifier field")
+    for length in range(1, len(path) + 1):
+        if not _require_field(schema, path[:length]).required:
+            _refuse(f"The column {_shown(path[:length])} is optional, so it cannot be an identifier field")
+    return ".".join(path)
+
+
+def _identifiers_without(schema: Schema, paths: tuple[Path, ...]) -> set[str]:
+    left = set(schema.identifier_field_names())
+    for path in paths:
+        _require_field(schema, path)
+        if ".".join(path) not in left:
+            _refuse(f"The column {_shown(path)} is not an identifier field")
+        left.discard(".".join(path))
+    return left
+
+
+def _refuse_identifier(schema: Schema, path: Path) -> None:
+    """Refuse an optional column where an identifier field is that column, or is nested in it."""
+    name = ".".join(path)
+    if any(each == name or each.startswith(f"{name}.") for each in schema.identifier_field_names()):
+        _refuse(f"The column {_shown(path)} is an identifier field, so it cannot be optional")
+
+
+def _require_required(schema: Schema, path: Path) -> None:
+    field = _found(schema, path)
+    if field is None:
+        _refuse(f"The column {_shown(path)} does not exist")
+    if not field.required:
+        raise RequestInvalid(
+            f"The column {_shown(path)} cannot become required: existing rows can have no value for it.",
+            rule="required-column",
+            hint="Create a new table with the column as NOT NULL, and insert the rows.",
+        )
 
 
 def _add(update: UpdateSchema, schema: Schema, change: AddColumn) -> None:
@@ -162,7 +264,13 @@ def _add(update: UpdateSchema, schema: Schema, change: AddColumn) -> None:
         _move(update, schema, change.path, change.position)
 
 
-def _drop(update: UpdateSchema, schema: Schema, sources: frozenset[int], change: DropColumn) -> None:
+def _drop(
+    update: UpdateSchema,
+    schema: Schema,
+    sources: frozenset[int],
+    change: DropColumn,
+    later: Sequence[ColumnChange],
+) -> None:
     if change.if_exists and _found(schema, change.path) is None:
         return
     field = _require_field(schema, change.path)
@@ -171,7 +279,8 @@ def _drop(update: UpdateSchema, schema: Schema, sources: frozenset[int], change:
             f"The column {_shown(change.path)} is used by a partition field or sort order, so it "
             "cannot be dropped"
         )
-    if len(_struct_at(schema, change.path[:-1]).fields) == 1:
+    refilled = any(isinstance(each, AddColumn) and each.path[:-1] == change.path[:-1] for each in later)
+    if len(_struct_at(schema, change.path[:-1]).fields) == 1 and not refilled:
         _refuse(f"The column {_shown(change.path)} is the last one of its struct, so it cannot be dropped")
     update.delete_column(change.path)
 
@@ -211,7 +320,8 @@ def _more_digits(before: IcebergType, after: IcebergType) -> bool:
 
 def _check_names(change: ColumnChange) -> None:
     position = getattr(change, "position", None)
-    names = [*change.path]
+    paths = change.paths if isinstance(change, SetIdentifierFields | DropIdentifierFields) else (change.path,)
+    names = [name for path in paths for name in path]
     if isinstance(change, RenameColumn):
         names.append(change.name)
     if isinstance(position, After):

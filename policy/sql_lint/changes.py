@@ -135,16 +135,30 @@ def check_sources(statement: CreateTable, spec: EncryptionSpec, facts: TableFact
         EncryptionPolicyViolation: an encrypted column is a source.
     """
     names = [*(facts.columns or ()), *(facts.nested or ())]
-    ids = {name: number for number, name in enumerate(names, start=1)}
     sources = [".".join(each) for each in statement.sources]
     unknown = [each for each in sources if facts.columns is not None and not _has(each, names)]
     if unknown:
         raise Refusal(
             "partition-spec", f"The table has no column {unknown[0][:80]!a}.", "Correct the column name."
         )
+    check_encrypted_sources(statement.sources, spec, facts, table)
+
+
+def check_encrypted_sources(
+    sources: Iterable[tuple[str, ...]], spec: EncryptionSpec, facts: TableFacts, table: str
+) -> None:
+    """Check that no column that partitions or sorts a table is encrypted.
+
+    Raises:
+        PropertyInvalid: an encrypted column does not exist.
+        EncryptionPolicyViolation: an encrypted column is a source.
+    """
     if spec.encrypts:
+        names = [*(facts.columns or ()), *(facts.nested or ())]
+        ids = {name: number for number, name in enumerate(names, start=1)}
         folded = {name.lower(): number for name, number in ids.items()}
-        numbered = [(each, folded.get(each.lower(), 0)) for each in sources]
+        dotted = [".".join(each) for each in sources]
+        numbered = [(each, folded.get(each.lower(), 0)) for each in dotted]
         require_sources(spec, resolve_columns(spec, ids), numbered, table)
 
 

@@ -99,6 +99,12 @@ def partitioned_by(cursor: Cursor) -> tuple[tuple[Name, ...], tuple[Column, ...]
     return tuple(name for name, _ in found), tuple(added for _, added in found if added is not None)
 
 
+def partition_source(cursor: Cursor) -> Name:
+    """The column of a partition field or sort field: a column, or a transform of one."""
+    start, name = cursor.next.start, column_name(cursor)
+    return _source(cursor, start, name) if cursor.next.is_symbol("(") else name
+
+
 def _partition(cursor: Cursor) -> tuple[Name, Column | None]:
     start, name = cursor.next.start, column_name(cursor)
     if cursor.next.is_symbol("("):

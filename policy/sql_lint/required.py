@@ -30,7 +30,9 @@ from policy.sql_lint.denials import Refusal
 from policy.sql_lint.needs import Needs
 from policy.sql_lint.statements import (
     AlterColumns,
+    AlterLayout,
     AlterProperties,
+    AlterReference,
     CallOnKeys,
     CallRewrite,
     CreateTable,
@@ -134,6 +136,28 @@ class RequiredPrivileges(Needs):
         if statement.replaced and facts.spec is not None and facts.spec.columns:
             self.assumed.append("at least one column of encryption.columns remains")
         return name, after
+
+    def alter_layout(self, statement: AlterLayout) -> None:
+        """A change of the partition fields, or of the order of writes."""
+        name = self.names.table(statement.name)
+        facts = self.known(name)
+        self._all(required("table.alter", self._on(name, facts)))
+        spec = facts.spec
+        unnamed = facts.columns is None or facts.nested is None
+        if statement.sources and (spec is None or (spec.columns and unnamed)):
+            self.assumed.append("no encrypted column is a partition or sort source")
+        elif statement.sources and spec is not None:
+            changes.check_encrypted_sources(statement.sources, spec, facts, str(name))
+        self.assumed.append("the columns and their types allow the change")
+
+    def alter_reference(self, statement: AlterReference) -> None:
+        """A change of a branch or tag."""
+        name = self.names.table(statement.name)
+        on = self._on(name, self.known(name))
+        self._all(required("table.write", on))
+        if statement.takes_back:
+            self._all(required("table.alter", on))
+            self.assumed.append("the branch does not go back across a change of the table's encryption")
 
     def rename(self, statement: RenameTable) -> tuple[TableName, TableName]:
         """RENAME TO: the table, and what it is called then."""

@@ -13,7 +13,9 @@ from policy.sql_lint.names import Names
 from policy.sql_lint.required import RequiredPrivileges
 from policy.sql_lint.statements import (
     AlterColumns,
+    AlterLayout,
     AlterProperties,
+    AlterReference,
     CallOnKeys,
     CallRewrite,
     Code,
@@ -88,6 +90,10 @@ class Script:
                 return self._know(*required.alter_properties(statement))
             case AlterColumns():
                 return self._know(*required.alter_columns(statement))
+            case AlterLayout():
+                required.alter_layout(statement)
+            case AlterReference():
+                required.alter_reference(statement)
             case RenameTable():
                 return self._rename(*required.rename(statement), required)
             case DropTable():

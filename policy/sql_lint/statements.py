@@ -110,6 +110,32 @@ class AlterColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterLayout:
+    """A change of the partition fields, or of the order of writes.
+
+    Attributes:
+        name: the table.
+        sources: the columns that partition or sort it from then on.
+    """
+
+    name: Name
+    sources: tuple[Name, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlterReference:
+    """CREATE, REPLACE or DROP of a branch or tag.
+
+    Attributes:
+        name: the table.
+        takes_back: whether it can take a branch back, or remove one.
+    """
+
+    name: Name
+    takes_back: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RenameTable:
     """RENAME TO."""
 
@@ -235,6 +261,8 @@ Statement = (
     CreateTable
     | AlterProperties
     | AlterColumns
+    | AlterLayout
+    | AlterReference
     | RenameTable
     | DropTable
     | Insert

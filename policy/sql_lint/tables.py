@@ -15,6 +15,7 @@ from typing import Final
 
 from policy.sql_lint.columns import column, column_name, column_type, columns_of, partitioned_by
 from policy.sql_lint.cursor import Cursor, Name, T
+from policy.sql_lint.iceberg import ALTERATIONS as ICEBERG_ALTERATIONS
 from policy.sql_lint.problems import Problem
 from policy.sql_lint.queries import read_query
 from policy.sql_lint.statements import (
@@ -152,7 +153,8 @@ def create_table(cursor: Cursor) -> Statement:
 def alter_table(cursor: Cursor) -> Statement:
     """What follows ALTER TABLE."""
     name = cursor.name()
-    for phrase, read in _ALTERATIONS.items():
+    known = _ALTERATIONS if cursor.hive else ICEBERG_ALTERATIONS | _ALTERATIONS
+    for phrase, read in known.items():
         if cursor.took(phrase):
             return read(cursor, name)
     cursor.refuse("unsupported change of a table")
@@ -235,15 +237,7 @@ def _unset_properties(cursor: Cursor, name: Name) -> Statement:
 
 
 def _set_location(cursor: Cursor, name: Name) -> Statement:
-    start, location = cursor.next.start, cursor.string()
-    if not cursor.hive:
-        raise Problem(
-            start,
-            "not-supported-yet",
-            "Spark does not support a change of the table location yet.",
-            "Create a new table at the location.",
-        )
-    return AlterProperties(name, location=location)
+    return AlterProperties(name, location=cursor.string())
 
 
 def _listed_or_not(cursor: Cursor, item: Callable[[Cursor], T]) -> tuple[T, ...]:
@@ -295,7 +289,7 @@ def _position(cursor: Cursor) -> bool:
 
 
 #: Changes of tables, and what reads the rest; the first one counts.
-_ALTERATIONS: Final[Mapping[str, Callable[[Cursor, Name], Statement]]] = {
+_ALTERATIONS: Final[dict[str, Callable[[Cursor, Name], Statement]]] = {
     "SET TBLPROPERTIES": _set_properties,
     "UNSET TBLPROPERTIES": _unset_properties,
     "SET LOCATION": _set_location,

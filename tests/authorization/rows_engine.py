@@ -205,6 +205,14 @@ ENGINE_ROWS: Final = (
     ),
     Row(
         f"POST {_ENGINE_TABLE}/alter",
+        "no branch",
+        ("update",),
+        _WRITERS,
+        lambda attempt: _alter(attempt, {"action": "drop-branch", "name": "absent", "if-exists": True}),
+        on_table=True,
+    ),
+    Row(
+        f"POST {_ENGINE_TABLE}/alter",
         "a location",
         ("alter",),
         _ALTERERS,

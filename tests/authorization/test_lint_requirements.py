@@ -11,6 +11,7 @@ from itertools import chain, combinations
 from typing import Any, Final, get_args
 
 import pytest
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 
 from catalog.authorization.authorizer import Authorizer, Caller
@@ -18,6 +19,8 @@ from catalog.planning.request import ScanRequest
 from catalog.service.services import Services
 from catalog.tables.alter import Change, RemoveProperty, SetProperty
 from catalog.tables.drafts import NewTable
+from catalog.tables.partition_changes import AddPartitionField, SetSortOrder
+from catalog.tables.ref_changes import DropRef
 from catalog.tables.schema_changes import AddColumn, DropColumn, RenameColumn
 from policy.errors import LakewardenError
 from policy.identifiers import TableName
@@ -74,6 +77,11 @@ CASES: Final = (
     Case("ALTER TABLE T ADD COLUMN n BIGINT", _alter(AddColumn(("n",), LongType()))),
     Case("ALTER TABLE T DROP COLUMN name", _alter(DropColumn(("name",)))),
     Case("ALTER TABLE T RENAME COLUMN name TO n", _alter(RenameColumn(("name",), "n"))),
+    Case(
+        "ALTER TABLE T ADD PARTITION FIELD id", _alter(AddPartitionField(("id",), IdentityTransform(), None))
+    ),
+    Case("ALTER TABLE T WRITE UNORDERED", _alter(SetSortOrder(()))),
+    Case("ALTER TABLE T DROP TAG IF EXISTS v", _alter(DropRef("tag", "v", if_exists=True))),
     Case("ALTER TABLE T UNSET TBLPROPERTIES ('a')", _alter(RemoveProperty("a"))),
     Case("INSERT INTO T VALUES (1, 'n')", lambda s, c, t, u: s.writes.begin(c, t), encrypted=True),
     Case("SELECT * FROM T", lambda s, c, t, u: _read(s, c, t), encrypted=True),

@@ -7,7 +7,7 @@ import pytest
 from tests.support.lake import ALICE, BOB, CAROL
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_refusals import refused_as
-from tests.support.spark_tables import stock_table
+from tests.support.spark_tables import data_files, stock_table
 
 pytestmark = pytest.mark.core
 
@@ -144,10 +144,21 @@ def test_encryption_is_switched_on_for_what_is_written_next(spark_lake: SparkLak
     assert sorted(spark_lake.rows(f"SELECT id, name FROM {table}")) == [(1, "a"), (2, "b"), (3, "c")]
 
 
-def test_location_stays(spark_lake: SparkLake, empty: str) -> None:
-    location = stock_table(spark_lake, empty).location()
-    refused_as("NOT_SUPPORTED_YET", spark_lake.spark, f"ALTER TABLE {empty} SET LOCATION 'file:///tmp/other'")
-    assert stock_table(spark_lake, empty).location() == location
+def test_location_moves_by_policy(spark_lake: SparkLake) -> None:
+    spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.bobs")
+    name, elsewhere = f"{CATALOG}.bobs.moved", f"file://{spark_lake.lake.root}/moved"
+    spark_lake.rows(f"CREATE TABLE {name} (id INT)", BOB)
+    location = stock_table(spark_lake, name).location()
+    move = f"ALTER TABLE {name} SET LOCATION '{elsewhere}'"
+    refused_as("NOT_AUTHORIZED", spark_lake.session(BOB), move)
+    assert stock_table(spark_lake, name).location() == location
+    spark_lake.rows(
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('read.allowed.data.paths' = '{location}, {elsewhere}')"
+    )
+    spark_lake.rows(move)
+    spark_lake.rows(f"INSERT INTO {name} VALUES (1)", BOB)
+    assert spark_lake.rows(f"SELECT * FROM {name}", BOB) == [(1,)]
+    assert data_files(spark_lake, name)[0]["file_path"].startswith(elsewhere)
 
 
 def test_whoever_may_only_read_changes_nothing(spark_lake: SparkLake) -> None:

@@ -116,6 +116,19 @@ bob      ALTER TABLE lint.a RENAME TO bobs.b
 alice    ALTER TABLE lint.a RENAME TO bobs.b
 bob      ALTER TABLE bobs.b RENAME TO c
 alice    ALTER TABLE bobs.c RENAME TO lake.lint.a
+bob      ALTER TABLE lint.w CREATE TAG v1
+bob      ALTER TABLE lint.w REPLACE TAG v1
+bob      ALTER TABLE lint.w CREATE BRANCH b
+bob      ALTER TABLE lint.w DROP BRANCH b
+alice    ALTER TABLE lint.w DROP BRANCH b
+bob      ALTER TABLE lint.w DROP TAG v1
+bob      ALTER TABLE lint.w WRITE ORDERED BY id
+alice    ALTER TABLE lint.w WRITE ORDERED BY id
+alice    ALTER TABLE lint.w ADD PARTITION FIELD bucket(4, id)
+alice    ALTER TABLE lint.w REPLACE PARTITION FIELD bucket(4, id) WITH bucket(8, id) AS b
+alice    ALTER TABLE lint.w DROP PARTITION FIELD b
+bob      ALTER TABLE bobs.keyed WRITE ORDERED BY id
+alice    ALTER TABLE bobs.keyed WRITE ORDERED BY id
 bob      COMMENT ON TABLE lint.w IS 'x'
 bob      DESCRIBE lint.t
 carol    DESCRIBE lint.t
@@ -148,6 +161,7 @@ def lake(spark_lake: SparkLake) -> Iterator[SparkLake]:
         "CREATE TABLE lake.lint.c (id INT, secret STRING)",
         "CREATE TABLE lake.lint.a (id INT, v STRING)",
         "INSERT INTO lake.lint.t VALUES (1, 'a', named_struct('name', 'n', 'ssn', 's'))",
+        "INSERT INTO lake.lint.w VALUES (1, 'a')",
     ):
         spark_lake.rows(statement)
     yield spark_lake

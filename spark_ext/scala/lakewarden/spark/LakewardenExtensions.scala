@@ -3,11 +3,14 @@ package lakewarden.spark
 import org.apache.spark.sql.{classic, SparkSession, SparkSessionExtensions}
 import org.apache.spark.sql.lakewarden.catalog._
 import org.apache.spark.sql.lakewarden.code._
+import org.apache.spark.sql.lakewarden.statements.{IcebergStatements, OurTables}
 
 /** `spark.sql.extensions=lakewarden.spark.LakewardenExtensions`.
   *
   *  - at launch: the driver registers its key, if it is an engine (`EngineLaunch`);
   *  - before a statement is parsed: its user's tokens are taken out of the session's settings (`SessionTokens`);
+  *  - when it is parsed: Iceberg's statements about tables of Lakewarden catalogs are read (`IcebergStatements`),
+  *    every other text is left to the next parser;
   *  - before relations are looked up: an engine refuses statements beside servers that nobody checks (`ServersRule`),
   *    and the session's settings are compared with the launch configuration (`LaunchRule`; rules for hints are the
   *    ones that run first);
@@ -26,12 +29,18 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectParser { (session, parser) =>
       lazy val taking = guard(session)
       lazy val guarding = code(session)
+      lazy val ours = new OurTables(session, plan => {
+        taking.check(plan)
+        guarding.check(plan)
+      })
+      val statements = new IcebergStatements(name => ours.contains(name))
       TokenTakingParser.over(
         parser,
         () => {
           taking.takeTokens()
           guarding.checkAnalyzer()
-        })
+        },
+        statements.read)
     }
     extensions.injectHintResolutionRule(session => servers(session))
     extensions.injectHintResolutionRule(session => new LaunchRule(guard(session)))

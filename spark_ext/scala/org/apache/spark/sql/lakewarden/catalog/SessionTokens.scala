@@ -1,6 +1,6 @@
 package org.apache.spark.sql.lakewarden.catalog
 
-import java.lang.reflect.{InvocationTargetException, Proxy}
+import java.lang.reflect.{InvocationTargetException, Method, Proxy}
 
 import scala.jdk.CollectionConverters._
 
@@ -68,15 +68,25 @@ final class HeldTokens(private[this] val tokens: Map[String, String]) extends Sp
 /** Takes a session's tokens before the text of a statement is parsed, which is when `${…}` is substituted. */
 object TokenTakingParser {
 
-  /** The parser itself, with that done first. Its interface differs between releases of Spark. */
-  def over(parser: ParserInterface, take: () => Unit): ParserInterface =
+  /** The parser itself, with that done first. Its interface differs between releases of Spark.
+    *
+    * @param read
+    *   reads the text of a statement before the parser does; none: it is left to the parser
+    */
+  def over(parser: ParserInterface, take: () => Unit, read: String => Option[LogicalPlan]): ParserInterface =
     Proxy.newProxyInstance(
       classOf[ParserInterface].getClassLoader, Array(classOf[ParserInterface]),
       (_, method, arguments) => {
         take()
-        try method.invoke(parser, arguments: _*)
-        catch { case failed: InvocationTargetException => throw declared(failed.getCause) }
+        statement(method, arguments).flatMap(read).getOrElse {
+          try method.invoke(parser, arguments: _*)
+          catch { case failed: InvocationTargetException => throw declared(failed.getCause) }
+        }
       }).asInstanceOf[ParserInterface]
+
+  /** The text of a whole statement, where one is parsed. */
+  private def statement(method: Method, arguments: Array[AnyRef]): Option[String] =
+    if (method.getName.startsWith("parsePlan")) arguments.headOption.collect { case text: String => text } else None
 
   /** The same error of a SQL script as one that Spark's interface declares: a proxy throws no other checked ones. */
   private def declared(failure: Throwable): Throwable = failure match {

@@ -20,6 +20,9 @@ object TableChanges {
   }
 
   private def change(change: TableChange): ObjectNode = change match {
+    case iceberg: IcebergChange => iceberg.toJson
+    case set: SetProperty if set.property == TableCatalog.PROP_LOCATION =>
+      json.objectNode.put("action", "set-location").put("location", set.value)
     case set: SetProperty => property("set-property", set.property).put("value", set.value)
     case remove: RemoveProperty => property("remove-property", remove.property)
     case add: AddColumn => addColumn(add)
@@ -29,7 +32,7 @@ object TableChanges {
       val wanted = IcebergSchema.typeToIceberg(update.newDataType, update.fieldNames.toSeq)
       column("update-type", update).set("type", wanted)
     case update: UpdateColumnComment => column("update-doc", update).put("doc", update.newComment)
-    case update: UpdateColumnNullability if update.nullable => column("make-optional", update)
+    case update: UpdateColumnNullability => column(if (update.nullable) "make-optional" else "make-required", update)
     case move: UpdateColumnPosition => column("move-column", move).set("position", position(move.position))
     case other => throw unsupported(other.getClass.getSimpleName)
   }
@@ -54,8 +57,7 @@ object TableChanges {
 
   /** SET LOCATION comes as a property; Spark refuses others of its own names itself. */
   private def property(action: String, name: String): ObjectNode =
-    if (name == TableCatalog.PROP_LOCATION) throw unsupported("another location")
-    else json.objectNode.put("action", action).put("name", name)
+    json.objectNode.put("action", action).put("name", name)
 
   private def unsupported(what: String): LakewardenException = LakewardenException.notSupportedYet(
     s"ALTER TABLE does not support $what.", "alter", "Remove it, or create a new table.")

@@ -82,6 +82,7 @@ final class GuardedDataWriter(template: FileTemplate, partitionId: Int, taskId: 
   private def finish(key: Seq[Any]): Unit = {
     val entry = open(key).close()
     entry.put("spec-id", layout.specId).set[JsonNode]("partition", layout.toJson(key))
+    if (layout.sortOrderId != 0) entry.put("sort-order-id", layout.sortOrderId)
     open.remove(key)
     finished += entry
     current = None

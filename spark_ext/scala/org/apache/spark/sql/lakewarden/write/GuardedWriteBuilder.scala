@@ -2,8 +2,8 @@ package org.apache.spark.sql.lakewarden.write
 
 import scala.jdk.CollectionConverters._
 
-import org.apache.spark.sql.connector.distributions.{Distribution, Distributions}
-import org.apache.spark.sql.connector.expressions.{Expressions, NullOrdering, SortDirection, SortOrder}
+import org.apache.spark.sql.connector.distributions.Distribution
+import org.apache.spark.sql.connector.expressions.SortOrder
 import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.lakewarden.LakewardenException
@@ -54,13 +54,10 @@ private object GuardedWriteBuilder {
     Set("branch", "tag", "write-format", "overwrite-mode", "replacewhere", "partitionoverwritemode")
 }
 
-/** An append: how the rows are to come, and who takes them.
-  *
-  * Rows of a partitioned table are brought together by partition and sorted by it, as Iceberg's writers do by
-  * default, so that there are few files and one is open at a time.
-  */
+/** An append: how the rows are to come (`RowOrder`), and who takes them. */
 final class GuardedWrite(table: LoadedTable, target: CommitTarget) extends RequiresDistributionAndOrdering {
   private val layout = PartitionLayout.of(table.metadata, table.schema)
+  private val order = RowOrder.of(table.metadata, table.schema, layout)
   private val settings = WriteSettings.of(table.writeSettings)
 
   override def description: String = s"append to ${table.fullName}"
@@ -68,18 +65,10 @@ final class GuardedWrite(table: LoadedTable, target: CommitTarget) extends Requi
 
   override def toBatch: BatchWrite = new GuardedBatchWrite(table, layout, settings, target)
 
-  override def requiredDistribution: Distribution = settings.distribution match {
-    case "hash" if layout.expressions.nonEmpty => Distributions.clustered(layout.expressions.toArray)
-    case "range" if layout.expressions.nonEmpty => Distributions.ordered(byPartition)
-    case _ => Distributions.unspecified
-  }
+  override def requiredDistribution: Distribution = order.distribution(settings)
 
   /** A partition with very many rows may be written by several tasks. */
   override def distributionStrictlyRequired: Boolean = false
 
-  override def requiredOrdering: Array[SortOrder] = if (settings.fanOut) Array.empty else byPartition
-
-  private def byPartition: Array[SortOrder] = layout.expressions.map { each =>
-    Expressions.sort(each, SortDirection.ASCENDING, NullOrdering.NULLS_FIRST)
-  }.toArray
+  override def requiredOrdering: Array[SortOrder] = order.ordering(settings)
 }

@@ -10,7 +10,6 @@ import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.connector.expressions.Expression
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.read.LocationName
 import org.apache.spark.sql.lakewarden.schema.{FieldIds, PartitionTransforms}
@@ -48,8 +47,12 @@ final class PartitionField(
 /** A table's current partition spec: rows to partitions, partitions to directories and to JSON.
   *
   * Source: Iceberg table specification, "Partitioning".
+  *
+  * @param sortOrderId
+  *   the sort order of the rows in a file; 0 for none
   */
-final class PartitionLayout(val specId: Int, val fields: Seq[PartitionField]) extends Serializable {
+final class PartitionLayout(val specId: Int, val fields: Seq[PartitionField], val sortOrderId: Int)
+    extends Serializable {
   type Key = Seq[Any]
 
   def keyOf(row: InternalRow): Key = fields.map(_.of(row))
@@ -64,9 +67,6 @@ final class PartitionLayout(val specId: Int, val fields: Seq[PartitionField]) ex
   def directories(key: Key): Seq[String] = fields.zip(key).map { case (field, value) =>
     DirectoryName.of(field.name, json(field, value).asText)
   }
-
-  /** What Spark clusters and sorts rows by. */
-  def expressions: Seq[Expression] = fields.flatMap(field => field.transform.expression(field.column))
 
   private def json(field: PartitionField, value: Any): JsonNode = {
     val plain = value match {
@@ -86,7 +86,9 @@ object PartitionLayout {
     */
   def of(metadata: JsonNode, schema: StructType): PartitionLayout = {
     val spec = PartitionTransforms.current(metadata, "partition-specs", "spec-id", "default-spec-id")
-    new PartitionLayout(spec.required("spec-id").asInt, spec.required("fields").asScala.map(field(_, schema)).toSeq)
+    new PartitionLayout(
+      spec.required("spec-id").asInt, spec.required("fields").asScala.map(field(_, schema)).toSeq,
+      metadata.required("default-sort-order-id").asInt)
   }
 
   private def field(node: JsonNode, schema: StructType): PartitionField = {
@@ -103,7 +105,7 @@ object PartitionLayout {
   }
 
   /** The way to a field through structs: names, ordinals, types. */
-  private def path(schema: StructType, id: Int): Option[Seq[(String, Int, DataType)]] =
+  private[write] def path(schema: StructType, id: Int): Option[Seq[(String, Int, DataType)]] =
     schema.fields.zipWithIndex.view.flatMap { case (field, ordinal) =>
       val step = (field.name, ordinal, field.dataType)
       field.dataType match {

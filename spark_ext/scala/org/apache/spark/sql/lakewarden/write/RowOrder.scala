@@ -1,0 +1,87 @@
+package org.apache.spark.sql.lakewarden.write
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+
+import org.apache.spark.sql.connector.distributions.{Distribution, Distributions}
+import org.apache.spark.sql.connector.expressions.{Expressions, NullOrdering, SortDirection, SortOrder}
+import org.apache.spark.sql.lakewarden.schema.PartitionTransforms
+import org.apache.spark.sql.types.StructType
+
+/** How the rows of a write come to their writers: brought together, and in an order.
+  *
+  * Rows are sorted by partition, so that there are few files and one is open at a time, and in each partition by the
+  * table's sort order. Partition fields that the sort order begins with, or that its first field sorts by as well, are
+  * not sorted by twice.
+  *
+  * Source: Apache Iceberg's `SortOrderUtil.buildSortOrder` and `SparkWriteUtil.writeRequirements`.
+  */
+final class RowOrder private (partitions: Seq[PartitionField], fields: Seq[RowOrder.Field]) {
+
+  def distribution(settings: WriteSettings): Distribution = settings.distribution match {
+    case "hash" if clusters.nonEmpty => Distributions.clustered(clusters.toArray)
+    case "range" if sorted.nonEmpty  => Distributions.ordered(sorted.toArray)
+    case _                           => Distributions.unspecified
+  }
+
+  /** A writer with many open files needs no order but the table's own. */
+  def ordering(settings: WriteSettings): Array[SortOrder] =
+    if (settings.fanOut && fields.isEmpty) Array.empty else sorted.toArray
+
+  private def clusters = partitions.flatMap(each => each.transform.expression(each.column))
+
+  private def sorted: Seq[SortOrder] = {
+    val first = unsorted.flatMap(each => each.transform.expression(each.column)).map(
+      Expressions.sort(_, SortDirection.ASCENDING, NullOrdering.NULLS_FIRST))
+    first ++ fields.flatMap(each =>
+      each.transform.expression(each.column).map(Expressions.sort(_, each.direction, each.nulls)))
+  }
+
+  /** The partition fields that the sort order does not sort by. */
+  private def unsorted: Seq[PartitionField] = {
+    val prefix = fields.takeWhile(field => partitions.exists(field.isOf))
+    val next = fields.drop(prefix.length).headOption
+    partitions.filterNot(each => prefix.exists(_.isOf(each)) || next.exists(_.sorts(each)))
+  }
+}
+
+object RowOrder {
+
+  /** The order for a table's current partition spec and sort order.
+    *
+    * @param schema
+    *   the table's, field ids in the metadata
+    */
+  def of(metadata: JsonNode, schema: StructType, layout: PartitionLayout): RowOrder = {
+    val order = PartitionTransforms.current(metadata, "sort-orders", "order-id", "default-sort-order-id")
+    new RowOrder(layout.fields, order.required("fields").asScala.flatMap(field(_, schema)).toSeq)
+  }
+
+  /** One field of the sort order. */
+  private final case class Field(
+      column: Seq[String], transform: PartitionTransform, direction: SortDirection, nulls: NullOrdering) {
+
+    def isOf(partition: PartitionField): Boolean = partition.column == column && partition.transform == transform
+
+    /** Whether rows in its order are in that of a partition field, too. */
+    def sorts(partition: PartitionField): Boolean = partition.column == column &&
+      ((transform, partition.transform) match {
+        case (Identity, _: TimeTransform | _: Truncate) => true
+        case (fine: TimeTransform, coarse: TimeTransform) => Units.indexOf(fine.unit) > Units.indexOf(coarse.unit)
+        case _                                          => false
+      })
+  }
+
+  private val Units = Seq("year", "month", "day", "hour")
+
+  private def field(node: JsonNode, schema: StructType): Option[Field] =
+    PartitionLayout.path(schema, node.required("source-id").asInt).map { way =>
+      val descending = node.required("direction").asText == "desc"
+      val nullsFirst = node.required("null-order").asText == "nulls-first"
+      Field(
+        way.map(_._1), PartitionTransform.parse(node.required("transform").asText),
+        if (descending) SortDirection.DESCENDING else SortDirection.ASCENDING,
+        if (nullsFirst) NullOrdering.NULLS_FIRST else NullOrdering.NULLS_LAST)
+    }
+}
