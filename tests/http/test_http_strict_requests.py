@@ -133,6 +133,7 @@ SCREENED = [
     ("POST", "/engine/v1/namespaces/db/staged-writes"),
     ("POST", "/engine/v1/tables/db/t/plan"),
     ("POST", "/engine/v1/tables/db/t/rewrites"),
+    ("POST", "/engine/v1/tables/db/t/whole-files"),
     ("POST", "/engine/v1/tables/db/t/alter"),
 ]
 
@@ -187,7 +188,7 @@ def test_large_body_of_a_commit_is_read(service: Service) -> None:
     refused(answer, 400, "RequestInvalid", "request")
 
 
-@pytest.mark.parametrize("operation", ["plan", "rewrites"])
+@pytest.mark.parametrize("operation", ["plan", "rewrites", "whole-files"])
 def test_large_filter_is_refused(service: Service, operation: str) -> None:
     """Attack: a user who can read makes the service parse bodies of the size of a commit."""
     answer = _head_alone(service, "alice", "POST", f"/engine/v1/tables/db/t/{operation}")
