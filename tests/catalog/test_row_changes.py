@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from pyiceberg.table.update import SetPropertiesUpdate, SetSnapshotRefUpdate
 
 from catalog.planning.request import ScanRequest
 from catalog.tables.alter import SetProperty
+from catalog.writes.delete_files import settings_of
 from catalog.writes.new_files import FileCommit, NewFile
 from policy.errors import MetadataTampered, RequestInvalid, UnsupportedFormatVersion
 from tests.support.lake import ALICE, Lake
@@ -290,3 +292,43 @@ def test_the_present_format_version_is_not_stored_as_a_property(lake: Lake) -> N
     lake.services.alterer.alter(lake.caller(ALICE), name_of(table), [SetProperty("format-version", "2")])
     metadata = load(lake, name_of(table)).metadata
     assert metadata.format_version == 2 and "format-version" not in metadata.properties
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"encryption.mechanism": "envelope", "write.format.default": "orc"},
+        {"encryption.columns": "ids:id", "write.format.default": "orc"},
+        {"encryption.columns": "ids:id", "encryption.stock-readers": "true"},
+        {
+            "encryption.columns": "ids:id",
+            "encryption.verify-digest": "always",
+            "encryption.footer": "plaintext",
+        },
+    ],
+    ids=str,
+)
+def test_delete_files_fit_every_kind_of_encryption(lake: Lake, properties: dict[str, str]) -> None:
+    """They have the format of the algorithm, and a digest where data files have one."""
+    make_keys(lake, "ids")
+    ledger = Ledger.of(lake, properties=properties, partition_spec=PartitionSpec())
+    given: dict[str, Any] = {
+        "file_format": properties.get("write.format.default", "parquet"),
+        "sha256": bytes(32),
+    }
+    engine = ledger.engine()
+    data = replace(ledger.file(engine, 0, 9), **given)
+    if given["file_format"] == "orc":
+        data = replace(data, footer_bytes=None, footer_sha256=None)
+    engine.append(data)
+    assert settings_of(engine.session.table)["format"] == given["file_format"]
+    engine = ledger.engine()
+    deletes = ledger.deletes(engine, data.path, partition={}, **given)
+    base = ledger.head().snapshot_id
+    ledger.commit("delete", [deletes], engine, base_snapshot_id=base, command="delete")
+    assert ledger.paths(content=1) == {deletes.path}
+    plan = lake.services.planner.plan(
+        lake.caller(ALICE), name_of(ledger.table), ScanRequest(columns=("part",))
+    )
+    (row,) = (each for each in plan.files.to_pylist() if each["content"] == 1)
+    assert row["column_keys"] is False and [key["field_ids"] for key in row["keys"]] == [[]]
