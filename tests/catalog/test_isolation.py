@@ -26,7 +26,7 @@ CONDITIONAL = st.builds(Statement, st.just("truncate"), PARTS, level=LEVELS | st
 COMPACT = st.builds(Statement, st.just("compact"), PARTS)
 #: `make fuzz` runs more of them.
 PROFILE = settings(
-    max_examples=max(4, settings.default.max_examples // 25),
+    max_examples=max(2, settings.default.max_examples // 25),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate],

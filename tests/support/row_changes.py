@@ -75,8 +75,8 @@ class Ledger:
         assert head is not None
         return head
 
-    def summary(self, *names: str) -> dict[str, str | None]:
-        summary = self.head().summary
+    def summary(self, *names: str, branch: str = "main") -> dict[str, str | None]:
+        summary = self.head(branch).summary
         assert summary is not None
         said = {"operation": summary.operation.value, **summary.additional_properties}
         return {name: said.get(name) for name in ("operation", *names)}
