@@ -49,6 +49,8 @@ REFUSED = {
         f"MERGE INTO {TABLE} t USING (SELECT value FROM text.`{ABSENT}`) s ON t.item = s.value "
         "WHEN MATCHED THEN DELETE"
     ),
+    "update with code": f"UPDATE {TABLE} SET item = reflect('absent.Class', 'method') WHERE id = 1",
+    "delete by code": f"DELETE FROM {TABLE} WHERE reflect('absent.Class', 'method') = item",
     "table as select": f"CREATE TABLE lake.bobs.made AS SELECT * FROM text.`{ABSENT}`",
     "view": f"CREATE TEMPORARY VIEW v AS SELECT * FROM text.`{ABSENT}`",
     "cached": f"CACHE TABLE c AS SELECT * FROM text.`{ABSENT}`",
@@ -160,6 +162,11 @@ ALLOWED = (
     "SELECT CASE WHEN 1 = 1 THEN CAST('1' AS INT) ELSE try_divide(1, 0) END, interval 1 day, "
     "date '2020-01-01'",
     f"INSERT INTO {TABLE} SELECT id + 10, item FROM {TABLE}",
+    f"UPDATE {TABLE} SET item = upper(item) WHERE id IN (SELECT max(id) FROM {TABLE})",
+    f"MERGE INTO {TABLE} t USING (SELECT 99 AS id, 'x' AS item) s ON t.id = s.id WHEN MATCHED THEN DELETE "
+    "WHEN NOT MATCHED THEN INSERT * WHEN NOT MATCHED BY SOURCE AND t.id > 50 THEN UPDATE SET item = 'y'",
+    f"DELETE FROM {TABLE} WHERE id = 99",
+    f"INSERT OVERWRITE {TABLE} SELECT * FROM {TABLE}",
     "SET spark.sql.shuffle.partitions=3",
     "SET TIME ZONE 'UTC'",
     "RESET spark.sql.shuffle.partitions",

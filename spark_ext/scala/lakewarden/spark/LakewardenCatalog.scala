@@ -86,16 +86,6 @@ final class LakewardenCatalog
   override def loadTable(ident: Identifier, timestamp: Long): Table =
     running(tables.load(ident, AsOf.timestamp(_, timestamp)))
 
-  /** Rows that are there are not changed or removed yet; INSERT OVERWRITE asks to remove some. */
-  override def loadTable(ident: Identifier, privileges: util.Set[TableWritePrivilege]): Table = {
-    val changing = privileges.asScala.filter(_ != TableWritePrivilege.INSERT).map(_.toString).toSeq.sorted
-    if (changing.nonEmpty)
-      throw GuardedTable.notYet(
-        s"$ident: statements that ${changing.mkString(" and ")} rows (DELETE, UPDATE, MERGE, INSERT OVERWRITE) " +
-          "are not supported.")
-    loadTable(ident)
-  }
-
   /** What is loaded for a plan of another user's session is of no use to it. Spark loads so what it has cached
     * for one user when another has written the table, and forgets the cached rows if it may not.
     */

@@ -12,7 +12,7 @@ import org.apache.spark.sql.connector.read.ScanBuilder
 import org.apache.spark.sql.connector.write.{LogicalWriteInfo, WriteBuilder}
 import org.apache.spark.sql.lakewarden.rest.Answers
 import org.apache.spark.sql.lakewarden.read.GuardedScan
-import org.apache.spark.sql.lakewarden.write.{CommitTarget, GuardedWriteBuilder, WriteSettings}
+import org.apache.spark.sql.lakewarden.write.{CommitTarget, NewFilesBuilder, WriteSettings}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** Files of a table that are rewritten together.
@@ -59,5 +59,5 @@ private[catalog] final class GroupTable(handle: TableHandle, group: FileGroup, t
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
     () => new GuardedScan(handle, None, handle.table.schema, Nil, Some(group))
 
-  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new GuardedWriteBuilder(handle, info, target)
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new NewFilesBuilder(handle, info, target)
 }

@@ -5,14 +5,17 @@ import java.util
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.connector.catalog._
-import org.apache.spark.sql.connector.catalog.TableCapability.{BATCH_READ, BATCH_WRITE}
+import org.apache.spark.sql.connector.catalog.TableCapability.{
+  BATCH_READ, BATCH_WRITE, OVERWRITE_BY_FILTER, OVERWRITE_DYNAMIC, TRUNCATE}
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.read.ScanBuilder
-import org.apache.spark.sql.connector.write.{LogicalWriteInfo, WriteBuilder}
+import org.apache.spark.sql.connector.write.{
+  LogicalWriteInfo, RowLevelOperationBuilder, RowLevelOperationInfo, WriteBuilder}
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.read.{GuardedScanBuilder, MetadataColumns}
 import org.apache.spark.sql.lakewarden.schema.{FieldIds, PartitionTransforms}
-import org.apache.spark.sql.lakewarden.write.{DirectTarget, GuardedWriteBuilder, StagedTarget}
+import org.apache.spark.sql.lakewarden.write.{NewFilesBuilder, RowCommand, StagedTarget, TableWriteBuilder, WholeFiles}
+import org.apache.spark.sql.sources.{AlwaysTrue, Filter}
 import org.apache.spark.sql.types.StructField
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -40,7 +43,7 @@ object ShownTable {
     Column.create(field.name, field.dataType, field.nullable, field.getComment().orNull, field.metadata.json)
 }
 
-/** A table, for one user: reads and appends go through the guard.
+/** A table, for one user: reads and writes go through the guard.
   *
   * Two are equal only if they are the same state of the same table, loaded for the same user by the same
   * policies: what Spark keeps for one is never used for another.
@@ -50,9 +53,11 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
     with SupportsRead
     with SupportsWrite
     with SupportsMetadataColumns
-    with TruncatableTable {
+    with SupportsRowLevelOperations
+    with SupportsDelete {
 
-  override def capabilities: util.Set[TableCapability] = util.EnumSet.of(BATCH_READ, BATCH_WRITE)
+  override def capabilities: util.Set[TableCapability] =
+    util.EnumSet.of(BATCH_READ, BATCH_WRITE, TRUNCATE, OVERWRITE_BY_FILTER, OVERWRITE_DYNAMIC)
 
   /** Other for another user and other policies: `CACHE TABLE` of one user answers for nobody else. */
   override def id: String = handle.table.id
@@ -66,12 +71,26 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
     new GuardedScanBuilder(handle, asOf, options)
 
-  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = {
-    if (asOf.nonEmpty) throw GuardedTable.notYet("Writing to an earlier snapshot of a table is not supported.")
-    new GuardedWriteBuilder(handle, info, new DirectTarget(handle))
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new TableWriteBuilder(written, info)
+
+  override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
+    RowCommand.builder(written, info)
+
+  /** Whether the rows to delete are whole files. Else Spark asks for a row-level operation. */
+  override def canDeleteWhere(filters: Array[Filter]): Boolean = new WholeFiles(written).canDelete(filters.toSeq)
+  override def deleteWhere(filters: Array[Filter]): Unit = new WholeFiles(written).delete(filters.toSeq)
+
+  /** TRUNCATE TABLE, and DELETE without a condition. */
+  override def truncateTable(): Boolean = {
+    new WholeFiles(written).delete(Seq(AlwaysTrue()))
+    true
   }
 
-  override def truncateTable(): Boolean = throw GuardedTable.notYet("TRUNCATE TABLE is not supported.")
+  /** The table, which is written as it is now. */
+  private def written: TableHandle =
+    if (asOf.isEmpty) handle
+    else throw LakewardenException.notSupportedYet(
+      s"Writing to an earlier snapshot of $name is not supported.", "row-level", "Leave the snapshot out.")
 
   override def equals(other: Any): Boolean = other match {
     case table: GuardedTable => table.handle.table.identity == handle.table.identity && table.asOf == asOf
@@ -79,13 +98,6 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
   }
 
   override def hashCode: Int = (handle.table.identity, asOf).hashCode
-}
-
-object GuardedTable {
-
-  /** Operations that would change or remove rows that are there. */
-  def notYet(what: String): LakewardenException =
-    LakewardenException.notSupportedYet(what, "row-level", "Append rows, or create a new table with the rows to keep.")
 }
 
 /** A table that is made together with its first rows: `CREATE TABLE … AS SELECT`.
@@ -100,7 +112,7 @@ final class StagedGuardedTable(handle: TableHandle, ident: Identifier, target: S
 
   override def capabilities: util.Set[TableCapability] = util.EnumSet.of(BATCH_WRITE)
 
-  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new GuardedWriteBuilder(handle, info, target)
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new NewFilesBuilder(handle, info, target)
 
   override def commitStagedChanges(): Unit = Refusals.ofNewTable(ident)(target.land())
 

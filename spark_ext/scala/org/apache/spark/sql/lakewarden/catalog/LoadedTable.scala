@@ -51,6 +51,10 @@ final case class LoadedTable(
   /** Of the schema that is current. */
   def schemaId: Int = Answers.field(metadata, "current-schema-id").intValue
 
+  /** The head of main when the table was loaded; none for a table without rows. */
+  def snapshotId: Option[Long] =
+    Option(metadata.path("current-snapshot-id")).filter(_.isNumber).map(_.longValue).filter(_ >= 0)
+
   /** The table as one viewer sees it; by this Spark finds what it has cached for a name. */
   def id: String = Seq(uuid, principal, policyVersion, viewer.governedVersion).mkString("/")
 

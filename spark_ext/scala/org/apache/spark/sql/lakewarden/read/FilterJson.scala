@@ -19,20 +19,24 @@ import org.apache.spark.sql.types._
   *
   * @param schema
   *   the table's
+  * @param exact
+  *   whether what is said has to match the same rows; else it can match more
   */
-private[read] final class FilterJson(schema: StructType) {
+private[lakewarden] final class FilterJson(schema: StructType, exact: Boolean = false) {
   private val json = JsonNodeFactory.instance
   private val MaxValues = 200
 
-  /** All filters together; none if there is nothing to say. */
-  def of(filters: Seq[Filter]): Option[JsonNode] = filters.flatMap(one).reduceOption(joined("and"))
+  /** All filters together; none if there is nothing to say, or it cannot be said exactly. */
+  def of(filters: Seq[Filter]): Option[JsonNode] = both(filters)
 
   /** Whether something of the filter is said. */
   def says(filter: Filter): Boolean = one(filter).nonEmpty
 
   private def one(filter: Filter): Option[JsonNode] = filter match {
-    case And(left, right)                => Seq(left, right).flatMap(one).reduceOption(joined("and"))
+    case And(left, right)                => both(Seq(left, right))
     case Or(left, right) => for (first <- one(left); second <- one(right)) yield joined("or")(first, second)
+    case AlwaysTrue()                    => Some(part("true"))
+    case AlwaysFalse()                   => Some(part("false"))
     case IsNull(name)                    => column(name).map(unary("is-null"))
     case IsNotNull(name)                 => column(name).map(unary("not-null"))
     case EqualNullSafe(name, null)       => column(name).map(unary("is-null"))
@@ -45,6 +49,11 @@ private[read] final class FilterJson(schema: StructType) {
     case StringStartsWith(name, prefix) if prefix.nonEmpty => compared("starts-with", name, prefix)
     case In(name, values) if values.length <= MaxValues    => oneOf(name, values.toSeq.filter(_ != null))
     case _                                                 => None
+  }
+
+  private def both(filters: Seq[Filter]): Option[JsonNode] = {
+    val said = filters.map(one)
+    if (exact && said.exists(_.isEmpty)) None else said.flatten.reduceOption(joined("and"))
   }
 
   private def joined(kind: String)(left: JsonNode, right: JsonNode): JsonNode =

@@ -31,7 +31,7 @@ import org.apache.spark.sql.types.{Metadata, StructField, StructType}
   * @param metadata
   *   the metadata columns, which come behind the others
   */
-private[lakewarden] final class GuardedScan(
+private[lakewarden] class GuardedScan(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter],
     group: Option[FileGroup] = None, aggregates: Option[PushedAggregates] = None, metadata: Seq[StructField] = Nil)
     extends Scan
@@ -41,14 +41,20 @@ private[lakewarden] final class GuardedScan(
   private val table = handle.table
   private val session = SparkSession.active
   private val asked = ask()
-  private lazy val plan = asked.get
+  protected lazy val plan: Plan = asked.get
+
+  /** The files that are read. */
+  protected def files: Seq[PlannedFile] = plan.files
+
+  /** By which rows may be left out. */
+  protected def rowFilters: Seq[Filter] = filters
 
   override def readSchema(): StructType = aggregates.fold(StructType(FieldIds.strip(wanted) ++ shownMetadata))(_.schema)
   override def toBatch: Batch = this
 
   override def planInputPartitions(): Array[InputPartition] = {
     val lease = new PlanLease(table.fullName, plan, FieldIds.all(wanted), asked.at, () => ask())
-    val packed = GuardedPartition.pack(plan.files, lease, SQLConf.get, session.sparkContext.defaultParallelism)
+    val packed = GuardedPartition.pack(files, lease, SQLConf.get, session.sparkContext.defaultParallelism)
     if (packed.isEmpty && aggregates.nonEmpty) Array(GuardedPartition(Nil)(lease)) else packed
   }
 
@@ -57,7 +63,7 @@ private[lakewarden] final class GuardedScan(
     val conf = SentConfiguration.of(SparkContext.getOrCreate())
     val rows = new GuardedReaderFactory(
       table.fullName, UUID.randomUUID, gate, wanted, plan.compared, MetadataColumns.in(plan, metadata), plan.masked,
-      filters, mode, conf)
+      rowFilters, mode, conf)
     aggregates.fold[PartitionReaderFactory](rows)(new AggregateReaderFactory(table.fullName, _, plan.masked, rows))
   }
 

@@ -19,7 +19,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
   * @param asOf
   *   which state of the table; none: the one that was loaded
   */
-private[lakewarden] final class GuardedScanBuilder(
+private[lakewarden] class GuardedScanBuilder(
     handle: TableHandle, asOf: Option[AsOf], options: CaseInsensitiveStringMap)
     extends ScanBuilder
     with SupportsPushDownRequiredColumns
@@ -64,8 +64,11 @@ private[lakewarden] final class GuardedScanBuilder(
     if (unknown.nonEmpty) throw LakewardenException.notSupportedYet(
       s"Unknown read option for ${table.fullName}: ${unknown.mkString(", ")}.", "read-option",
       "Remove it. To read an earlier snapshot, use VERSION AS OF or TIMESTAMP AS OF.")
-    new GuardedScan(handle, asOf, aggregates.fold(wanted)(_.wanted), pushed, aggregates = aggregates, metadata = shown)
+    scan(aggregates.fold(wanted)(_.wanted), pushed, shown)
   }
+
+  protected def scan(wanted: StructType, filters: Seq[Filter], metadata: Seq[StructField]): Scan =
+    new GuardedScan(handle, asOf, wanted, filters, aggregates = aggregates, metadata = metadata)
 }
 
 private object GuardedScanBuilder {

@@ -61,10 +61,17 @@ private object WriteEncryption {
   *   the directory below which all its files go; garbage collection deletes what is left there without a commit
   * @param encryption
   *   none for a table in plaintext
+  * @param deletes
+  *   how delete files are written, on the driver; throws `NotSupportedYet` for what this engine does not write
   */
 final class BegunWrite(
-    val id: String, val tableUuid: UUID, val location: String, val encryption: Option[WriteEncryption])
-    extends Serializable
+    val id: String, val tableUuid: UUID, val location: String, val encryption: Option[WriteEncryption],
+    @transient val deletes: () => DeleteForm)
+    extends Serializable {
+
+  /** The same write, for files that are encrypted in another way. */
+  def encryptedAs(how: Option[WriteEncryption]): BegunWrite = new BegunWrite(id, tableUuid, location, how, deletes)
+}
 
 object BegunWrite {
 
@@ -83,9 +90,11 @@ object BegunWrite {
       "LocationInvalid", "The location of the write is not canonical.", Some("location-invalid"),
       Some("Install the plugin of the catalog's release."))
     val uuid = UUID.fromString(text(answer, "table-uuid"))
+    def encrypted(how: JsonNode) = encryption(how, uuid, Answers.field(answer, "transport-key"))
     new BegunWrite(
       text(answer, "write-id"), uuid, location,
-      present(answer, "encryption").map(encryption(_, uuid, Answers.field(answer, "transport-key"))))
+      present(answer, "encryption").map(encrypted),
+      () => DeleteForm.parse(Answers.field(answer, "position-deletes"), encrypted))
   }
 
   private def encryption(node: JsonNode, uuid: UUID, key: JsonNode): WriteEncryption = {

@@ -20,14 +20,16 @@ import org.apache.spark.util.SerializableConfiguration
   * Spark's commit coordinator lets one attempt of a task commit. Only the files that such attempts name reach
   * the catalog, whatever other attempts have left in the write's directory.
   */
-final class GuardedBatchWrite(
+class GuardedBatchWrite(
     table: LoadedTable, layout: PartitionLayout, settings: WriteSettings, target: CommitTarget)
     extends BatchWrite with Logging {
 
-  override def createBatchWriterFactory(info: PhysicalWriteInfo): DataWriterFactory = {
+  override def createBatchWriterFactory(info: PhysicalWriteInfo): DataWriterFactory =
+    new GuardedWriterFactory(template(target.begin()))
+
+  protected def template(write: BegunWrite): FileTemplate = {
     val conf = WriterConfiguration.of(table.schema, settings)
-    new GuardedWriterFactory(
-      new FileTemplate(target.begin(), table.schema, layout, settings, new SerializableConfiguration(conf)))
+    new FileTemplate(write, table.schema, layout, settings, new SerializableConfiguration(conf))
   }
 
   override def useCommitCoordinator: Boolean = true
@@ -44,11 +46,11 @@ final class GuardedBatchWrite(
     catch { case NonFatal(problem) => logWarning(
       s"A write is left for garbage collection: ${problem.getClass.getName}") }
 
-  override def toString: String = s"append to ${table.fullName}"
+  override def toString: String = s"${target.name} ${table.fullName}"
 }
 
 /** Hadoop's configuration for writing the files: that of the launch, which a session cannot change. */
-private object WriterConfiguration {
+private[write] object WriterConfiguration {
   private val Codec = "parquet.compression.codec.zstd.level"
 
   def of(schema: StructType, settings: WriteSettings): Configuration = {

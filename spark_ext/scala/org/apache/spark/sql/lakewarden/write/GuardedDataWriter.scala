@@ -47,7 +47,7 @@ final class GuardedDataWriter(template: FileTemplate, partitionId: Int, taskId: 
     if (file.isFull) finish(key)
   }
 
-  override def commit(): WriterCommitMessage = {
+  override def commit(): FilesWritten = {
     open.keys.toSeq.foreach(finish)
     new FilesWritten(finished.map(_.toString).toSeq)
   }

@@ -4,33 +4,46 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.connector.distributions.Distribution
 import org.apache.spark.sql.connector.expressions.SortOrder
-import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.{LoadedTable, TableHandle}
 import org.apache.spark.sql.types.DataType
 
-/** Builds an append of rows to a table. Every other way of writing is refused, before anything is begun. */
-final class GuardedWriteBuilder(handle: TableHandle, info: LogicalWriteInfo, target: CommitTarget)
-    extends WriteBuilder with SupportsOverwriteV2 with SupportsDynamicOverwrite {
+/** Builds a write of rows to a table. What cannot be written is refused before anything is begun. */
+private[lakewarden] abstract class GuardedWriteBuilder(handle: TableHandle, info: LogicalWriteInfo)
+    extends WriteBuilder {
+
+  /** Who takes the files; asked when the write is built. */
+  protected def target: CommitTarget
+
+  /** Write options that are obeyed, in small letters. */
+  protected def known: Set[String]
+
+  protected def isKnown(option: String): Boolean = known(option)
+
+  /** How rows are brought together; none: as the table's settings say. */
+  protected def distribution: Option[String] = None
 
   override def build(): Write = {
+    check()
+    new GuardedWrite(handle.table, target, settings)
+  }
+
+  /** Throws what refuses the write. */
+  protected def check(): Unit = {
     refuseOptions()
     refuseForeignRows()
     refuseFixed(handle.table)
-    new GuardedWrite(handle.table, target)
   }
 
-  override def truncate(): WriteBuilder = throw notAppend
-  override def overwrite(predicates: Array[Predicate]): WriteBuilder = throw notAppend
-  override def overwriteDynamicPartitions(): WriteBuilder = throw notAppend
+  protected def settings: WriteSettings = {
+    val own = WriteSettings.of(handle.table.writeSettings)
+    distribution.fold(own)(each => own.copy(distribution = each))
+  }
 
-  private def notAppend: LakewardenException = LakewardenException.notSupportedYet(
-    s"Overwriting rows of ${handle.table.fullName} is not supported.", "append-only", "Use INSERT INTO.")
-
-  /** Options that Iceberg's own writer obeys and this one does not. */
-  private def refuseOptions(): Unit =
-    info.options.keySet.asScala.find(GuardedWriteBuilder.Refused).foreach { name =>
+  /** An option without effect is refused: a writer meant something by it. */
+  protected def refuseOptions(): Unit =
+    info.options.keySet.asScala.filterNot(isKnown).toSeq.sorted.headOption.foreach { name =>
       throw LakewardenException.notSupportedYet(
         s"The write option $name is not supported.", "write-option", "Remove it from the statement.")
     }
@@ -49,18 +62,31 @@ final class GuardedWriteBuilder(handle: TableHandle, info: LogicalWriteInfo, tar
         "Write the table with another engine.")
 }
 
-private object GuardedWriteBuilder {
+/** Builds the first rows of a table that is being made, or the same rows in other files.
+  *
+  * The options of a statement that makes a table are the table's, too.
+  */
+private[lakewarden] final class NewFilesBuilder(handle: TableHandle, info: LogicalWriteInfo, files: CommitTarget)
+    extends GuardedWriteBuilder(handle, info) {
+  override protected def target: CommitTarget = files
+  override protected def known: Set[String] = Set.empty
+  override protected def isKnown(option: String): Boolean = !NewFilesBuilder.Refused(option)
+}
+
+private object NewFilesBuilder {
+
+  /** Options that Iceberg's own writer obeys and this one does not. */
   private val Refused =
     Set("branch", "tag", "write-format", "overwrite-mode", "replacewhere", "partitionoverwritemode")
 }
 
-/** An append: how the rows are to come (`RowOrder`), and who takes them. */
-final class GuardedWrite(table: LoadedTable, target: CommitTarget) extends RequiresDistributionAndOrdering {
-  private val layout = PartitionLayout.of(table.metadata, table.schema)
-  private val order = RowOrder.of(table.metadata, table.schema, layout)
-  private val settings = WriteSettings.of(table.writeSettings)
+/** How the rows of a write are to come (`RowOrder`), and who takes them. */
+final class GuardedWrite(table: LoadedTable, target: CommitTarget, settings: WriteSettings)
+    extends RequiresDistributionAndOrdering {
+  private[write] val layout = PartitionLayout.of(table.metadata, table.schema)
+  private[write] val order = RowOrder.of(table.metadata, table.schema, layout)
 
-  override def description: String = s"append to ${table.fullName}"
+  override def description: String = s"${target.name} ${table.fullName}"
   override def toString: String = description
 
   override def toBatch: BatchWrite = new GuardedBatchWrite(table, layout, settings, target)

@@ -79,6 +79,9 @@ final class PartitionLayout(val specId: Int, val fields: Seq[PartitionField], va
 
 object PartitionLayout {
 
+  /** Of files that are not put into partitions by their rows. */
+  val Unpartitioned = new PartitionLayout(0, Nil, 0)
+
   /** The current spec in a table's metadata.
     *
     * @param schema

@@ -5,7 +5,7 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.connector.distributions.{Distribution, Distributions}
-import org.apache.spark.sql.connector.expressions.{Expressions, NullOrdering, SortDirection, SortOrder}
+import org.apache.spark.sql.connector.expressions.{Expression, Expressions, NullOrdering, SortDirection, SortOrder}
 import org.apache.spark.sql.lakewarden.schema.PartitionTransforms
 import org.apache.spark.sql.types.StructType
 
@@ -24,6 +24,11 @@ final class RowOrder private (partitions: Seq[PartitionField], fields: Seq[RowOr
     case "range" if sorted.nonEmpty  => Distributions.ordered(sorted.toArray)
     case _                           => Distributions.unspecified
   }
+
+  /** The same where rows to delete come as well: they have no values, and come with those of their file. */
+  def distribution(settings: WriteSettings, file: Expression): Distribution =
+    if (settings.distribution == "none" || clusters.isEmpty) Distributions.unspecified
+    else Distributions.clustered((file +: clusters).toArray)
 
   /** A writer with many open files needs no order but the table's own. */
   def ordering(settings: WriteSettings): Array[SortOrder] =

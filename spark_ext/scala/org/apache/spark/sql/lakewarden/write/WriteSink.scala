@@ -14,6 +14,10 @@ import org.apache.spark.sql.lakewarden.rest.CatalogClient
   * `begin` is called when the write is carried out, not while it is planned; then either `commit` or `abort`.
   */
 trait CommitTarget {
+
+  /** What is done, as people read it. */
+  def name: String
+
   def begin(): BegunWrite
 
   /** @param files what the tasks wrote, each as the catalog's commit takes it */
@@ -38,34 +42,39 @@ sealed abstract class BegunTarget(handle: TableHandle) extends CommitTarget {
     begun = None
   }
 
-  protected def send(files: Seq[JsonNode], replaced: Option[Replaced]): Unit =
-    begun.foreach(write => WriteRequests.commit(handle.client, write, files, replaced))
+  /** A commit that would change nothing is not made. */
+  protected def send(files: Seq[JsonNode], change: Change, summary: Map[String, String] = Map.empty): Unit =
+    if (change.isEmpty(files)) abort()
+    else begun.foreach(write => WriteRequests.commit(handle.client, write, files, change, summary))
 }
 
-/** What goes for the files of a write.
+/** A change of a table's rows.
   *
-  * @param schemaId
-  *   of the schema that the rows were read by
+  * @param summary
+  *   entries for the snapshot's summary
   */
-final case class Replaced(group: FileGroup, schemaId: Int)
+final class TableTarget(handle: TableHandle, change: Change, summary: Map[String, String] = Map.empty)
+    extends BegunTarget(handle) {
+  override def name: String = change.name
 
-/** An append. */
-final class DirectTarget(handle: TableHandle) extends BegunTarget(handle) {
   override def commit(files: Seq[JsonNode]): Unit = {
-    send(files, None)
+    send(files, change, summary)
     CachedRows.drop(handle.table.nameParts)
   }
 }
 
 /** The same rows in other files, in the place of those of a group. */
 final class GroupTarget(handle: TableHandle, group: FileGroup) extends BegunTarget(handle) {
+  private val change = Replace(group, handle.table.schemaId)
   private var written = 0
+
+  override def name: String = change.name
 
   /** How many files were committed. */
   def added: Int = written
 
   override def commit(files: Seq[JsonNode]): Unit = {
-    send(files, Some(Replaced(group, handle.table.schemaId)))
+    send(files, change)
     written = files.size
   }
 }
@@ -79,13 +88,15 @@ final class StagedTarget(client: CatalogClient, write: BegunWrite) extends Commi
   private var files: Seq[JsonNode] = Nil
   private var open = true
 
+  override def name: String = Append.name
+
   override def begin(): BegunWrite = write
 
   override def commit(written: Seq[JsonNode]): Unit = files = files ++ written
 
   /** Creates the table with its first snapshot. */
   def land(): Unit = {
-    WriteRequests.commit(client, write, files, None)
+    WriteRequests.commit(client, write, files, Append, Map.empty)
     open = false
   }
 
@@ -103,14 +114,16 @@ private object WriteRequests {
   private val Attempts = 4
   private val FirstPauseMs = 250L
 
-  def commit(client: CatalogClient, write: BegunWrite, files: Seq[JsonNode], replaced: Option[Replaced]): Unit = {
-    val body = JsonNodeFactory.instance.objectNode().put("operation", if (replaced.isEmpty) "append" else "replace")
+  def commit(
+      client: CatalogClient, write: BegunWrite, files: Seq[JsonNode], change: Change, summary: Map[String, String])
+      : Unit = {
+    val body = JsonNodeFactory.instance.objectNode()
+    change.put(body)
     val added = body.putArray("added")
     files.foreach(added.add)
-    replaced.foreach { case Replaced(group, schemaId) =>
-      val deleted = body.put("branch", group.branch).put("base-snapshot-id", group.snapshotId)
-        .put("schema-id", schemaId).putArray("deleted-paths")
-      group.paths.foreach(deleted.add(_))
+    if (summary.nonEmpty) {
+      val entries = body.putObject("summary")
+      summary.foreach { case (name, value) => entries.put(name, value) }
     }
     send(client, write, body, 1, mayHaveLanded = false)
   }

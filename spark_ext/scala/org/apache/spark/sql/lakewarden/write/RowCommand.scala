@@ -1,0 +1,147 @@
+package org.apache.spark.sql.lakewarden.write
+
+import java.util.Locale
+
+import org.apache.spark.sql.connector.expressions.{Expressions, NamedReference}
+import org.apache.spark.sql.connector.read.ScanBuilder
+import org.apache.spark.sql.connector.write._
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.catalog.{LoadedTable, TableHandle}
+import org.apache.spark.sql.lakewarden.read.{CommandScan, CommandScanBuilder, MetadataColumns}
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/** DELETE, UPDATE or MERGE of a table. */
+sealed abstract class RowCommand(handle: TableHandle, override val command: RowLevelOperation.Command)
+    extends RowLevelOperation {
+  protected val name: String = RowCommand.name(command)
+  private var scan = Option.empty[CommandScan]
+
+  override def description: String = s"$name ${handle.table.fullName}"
+
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
+    new CommandScanBuilder(handle, options, rewritten, built)
+
+  protected def rewritten: Boolean
+
+  /** Spark plans what it reads before it plans the write, unless it found out that there is nothing to read. Then nobody
+    * knows which rows it means.
+    */
+  protected def read: CommandScan = scan.getOrElse(throw LakewardenException.notSupportedYet(
+    s"Spark simplified the condition so that it does not read ${handle.table.fullName}.", "row-level",
+    "Write the condition in another way, or leave it out."))
+
+  /** Spark plans one scan for a command. Of two, nobody knows which one was read. */
+  private def built(made: CommandScan): Unit = {
+    if (scan.nonEmpty) throw new LakewardenException(
+      "TableChanged", s"Spark planned two scans of ${handle.table.fullName} for one command.", Some("row-level"),
+      Some("Run the statement again."))
+    scan = Some(made)
+  }
+}
+
+/** Copy-on-write: Spark reads the files that can have matching rows, and writes the rows that stay, are changed or
+  * come; the files go.
+  *
+  * Spark finds the files with matching rows by a query of `_file`, and hands them to the scan as a runtime filter.
+  */
+private final class CopyOnWrite(handle: TableHandle, command: RowLevelOperation.Command)
+    extends RowCommand(handle, command) {
+  override protected def rewritten: Boolean = true
+
+  override def requiredMetadataAttributes(): Array[NamedReference] = Array(Expressions.column(MetadataColumns.File))
+
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
+    new CommandWriteBuilder(handle, info, name, new RewriteFiles(handle.table, name, () => read))
+}
+
+/** Merge-on-read: Spark reads the matching rows, and says which row goes and which comes. */
+private final class MergeOnRead(handle: TableHandle, command: RowLevelOperation.Command)
+    extends RowCommand(handle, command) with SupportsDelta {
+  override protected def rewritten: Boolean = false
+
+  override def rowId(): Array[NamedReference] =
+    Array(MetadataColumns.File, MetadataColumns.Position).map(Expressions.column)
+  override def representUpdateAsDeleteAndInsert: Boolean = true
+
+  /** With it the plan says the partition of each file. */
+  override def requiredMetadataAttributes(): Array[NamedReference] =
+    MetadataColumns.of(handle.table.metadata, handle.table.schema).map(_.name)
+      .filter(_ == MetadataColumns.Partition).map(Expressions.column).toArray
+
+  override def newWriteBuilder(info: LogicalWriteInfo): DeltaWriteBuilder =
+    new CommandDeltaBuilder(handle, info, name, new DeleteRows(handle.table, name, () => read), () => read.partitions)
+}
+
+object RowCommand {
+  private val (copyOnWrite, mergeOnRead) = ("copy-on-write", "merge-on-read")
+
+  /** As properties name it. */
+  private def name(command: RowLevelOperation.Command): String = command.name.toLowerCase(Locale.ROOT)
+
+  /** Throws `NotSupportedYet` for a mode that is not known, and where a column hides what the command needs. */
+  def builder(handle: TableHandle, info: RowLevelOperationInfo): RowLevelOperationBuilder = {
+    val (table, command) = (handle.table, info.command)
+    requireColumns(table)
+    val property = s"write.${name(command)}.mode"
+    table.properties.get(property).fold(copyOnWrite)(_.toLowerCase(Locale.ROOT)) match {
+      case `copyOnWrite` => () => new CopyOnWrite(handle, command)
+      case `mergeOnRead` =>
+        requireSameFiles(table)
+        () => new MergeOnRead(handle, command)
+      case other => throw LakewardenException.notSupportedYet(
+          s"${table.fullName} has the property $property=$other.", "write-property",
+          s"Set it to $copyOnWrite or $mergeOnRead.")
+    }
+  }
+
+  private def requireColumns(table: LoadedTable): Unit = {
+    val needed = Set(MetadataColumns.File, MetadataColumns.Position, MetadataColumns.Partition)
+    table.schema.fieldNames.find(column => needed(column.toLowerCase(Locale.ROOT))).foreach { column =>
+      throw LakewardenException.notSupportedYet(
+        s"${table.fullName} has a column $column, which hides the metadata column of that name. " +
+          "DELETE, UPDATE and MERGE need the latter.", "reserved-column", "Rename the column.")
+    }
+  }
+
+  /** Delete files are written as data files are. */
+  private def requireSameFiles(table: LoadedTable): Unit =
+    table.properties.keys.toSeq.sorted
+      .find(each => Formats.exists(format => each.startsWith(s"write.delete.$format."))).foreach { property =>
+        throw LakewardenException.notSupportedYet(
+          s"${table.fullName} has the property $property, which has no effect in Spark.", "write-property",
+          "Unset it. Delete files are written with the settings of data files.")
+      }
+
+  private val Formats = DataFormat.All.map(_.name) :+ "avro"
+}
+
+/** What a command writes. */
+private abstract class CommandBuilder(handle: TableHandle, info: LogicalWriteInfo, command: String)
+    extends GuardedWriteBuilder(handle, info) {
+  override protected def known: Set[String] = Set.empty
+
+  /** `write.delete.distribution-mode` and so on; by default that of other writes. */
+  override protected def distribution: Option[String] =
+    handle.table.properties.get(s"write.$command.distribution-mode").map(_.toLowerCase(Locale.ROOT))
+}
+
+/** Writes the rows that a command leaves, changes and adds. */
+private final class CommandWriteBuilder(handle: TableHandle, info: LogicalWriteInfo, command: String, change: Change)
+    extends CommandBuilder(handle, info, command) {
+  override protected def target: CommitTarget = new TableTarget(handle, change)
+}
+
+/** Writes the rows that a command changes and adds, and which rows go. */
+private final class CommandDeltaBuilder(
+    handle: TableHandle, info: LogicalWriteInfo, command: String, change: Change,
+    partitions: () => Map[String, (Int, String)])
+    extends CommandBuilder(handle, info, command) with DeltaWriteBuilder {
+  private val deletes = info.schema.isEmpty
+
+  override protected def target: CommitTarget = new TableTarget(handle, change)
+
+  override def build(): DeltaWrite = {
+    if (deletes) refuseOptions() else check()
+    new GuardedDeltaWrite(handle.table, target, settings, deletes, info.rowIdSchema.get, partitions)
+  }
+}

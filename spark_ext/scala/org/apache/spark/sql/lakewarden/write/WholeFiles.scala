@@ -1,0 +1,51 @@
+package org.apache.spark.sql.lakewarden.write
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
+
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.catalog.TableHandle
+import org.apache.spark.sql.lakewarden.read.FilterJson
+import org.apache.spark.sql.lakewarden.rest.Answers
+import org.apache.spark.sql.sources.Filter
+
+/** DELETE of whole files, without reading one: the catalog knows by partitions and bounds which files these are. */
+private[lakewarden] final class WholeFiles(handle: TableHandle) {
+  private val table = handle.table
+
+  /** Whether in each file all rows match the filters, or none. */
+  def canDelete(filters: Seq[Filter]): Boolean = exact(filters).exists { filter =>
+    isNothing(filter) || ask(filter)
+  }
+
+  /** Removes the files whose rows match, as they are when this is committed. */
+  def delete(filters: Seq[Filter]): Unit =
+    exact(filters) match {
+      case Some(filter) if isNothing(filter) =>
+      case Some(filter)                      => remove(filter)
+      case None => throw LakewardenException.notSupportedYet(
+          s"The rows to delete from ${table.fullName} are not whole files: ${filters.mkString(" AND ")}.", "row-level",
+          "Compare columns with literals.")
+    }
+
+  private def ask(filter: JsonNode): Boolean = {
+    val body = JsonNodeFactory.instance.objectNode().set[ObjectNode]("filter", filter)
+    Answers.field(handle.client.post(table.engineSegments("whole-files"), Some(body)), "whole-files").asBoolean
+  }
+
+  private def remove(filter: JsonNode): Unit = {
+    val target = new TableTarget(handle, RemoveRows(table, filter, Validation(table.snapshotId), adds = false))
+    target.begin()
+    try target.commit(Nil)
+    catch {
+      case failure: Throwable =>
+        try target.abort()
+        catch { case other: Exception => failure.addSuppressed(other) }
+        throw failure
+    }
+  }
+
+  private def exact(filters: Seq[Filter]): Option[JsonNode] = new FilterJson(table.schema, exact = true).of(filters)
+
+  private def isNothing(filter: JsonNode): Boolean = filter.path("type").asText == "false"
+}
