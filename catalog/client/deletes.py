@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import IcebergType, LongType, NestedField, StringType, StructType
 
+from catalog.client.columns import arrow_schema
 from catalog.client.files import opened
 from catalog.client.plan import Plan, PlannedFile
 from catalog.storage.base import Storage
@@ -144,7 +145,8 @@ class DeletedRows:
     def _rows(self, file: PlannedFile, columns: tuple[NestedField, ...]) -> pa.Table:
         if file.path not in self._read:
             with opened(self._plan, file, self._storage, columns) as source:
-                self._read[file.path] = pa.concat_tables(rows for _, rows in source.row_groups(columns))
+                read = (rows for _, rows in source.row_groups(columns))
+                self._read[file.path] = pa.concat_tables([arrow_schema(columns).empty_table(), *read])
         return self._read[file.path]
 
 

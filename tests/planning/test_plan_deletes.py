@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, PrimitiveType, StringType, StructType
 
+from catalog.writes.new_files import FileCommit
 from policy.errors import MetadataInvalid, NotSupportedYet
 from tests.support import plans
 from tests.support.delete_commits import EQUALITY, POSITIONS, DeleteCommit
@@ -277,3 +278,23 @@ def test_metadata_columns_are_read_with_the_columns_that_they_show(lake: Lake, p
 def test_a_column_of_the_table_is_meant_before_a_metadata_column(lake: Lake) -> None:
     table = make(lake, schema=Schema(NestedField(1, "_file", LongType()), NestedField(2, "b", LongType())))
     assert plan(lake, table, "_file").header.columns == ("_file",)
+
+
+def test_the_key_of_position_deletes_opens_no_column(lake: Lake, policies: Policies) -> None:
+    """A user's own process gets it without a permission on the columns that it does not read."""
+    table = make(lake, schema=SCHEMA, properties={"encryption.columns": "pii:name"})
+    (data,) = append_files(lake, name_of(table))
+    engine = Engine.begin(lake, name_of(table))
+    path = engine.path()
+    file = engine.file(path, content=1, referenced_data_files=(data,), keys=(engine.key(path),))
+    engine.commit(FileCommit("delete", (file,), base_snapshot_id=head_of(lake, table)))
+    release = policy("release", {"key": ["*"]}, {CAROL: ["release"]})
+    policies(without("name"), release)
+    made = mine(lake, table, "id", engine=None).files.to_pylist()
+    assert [len(row["keys"]) for row in made] == [1, 1] and made[0]["deletes"] == [1]
+
+
+def head_of(lake: Lake, table: Table) -> int | None:
+    """The current snapshot of a table."""
+    found = lake.catalog().load_table(table.name()).current_snapshot()
+    return None if found is None else found.snapshot_id
