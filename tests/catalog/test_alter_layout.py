@@ -207,6 +207,7 @@ def test_update_makes_branches_and_alter_takes_them_back(lake: Lake) -> None:
         SetRef("branch", "b", "create-or-replace", None, Retention(1)),
         DropRef("branch", "b"),
         _add("id", FOUR),
+        _add("absent", FOUR),
         SetSortOrder(()),
         SetLocation(f"{table.location()}/x"),
     ]

@@ -34,6 +34,7 @@ object TableChanges {
     case update: UpdateColumnComment => column("update-doc", update).put("doc", update.newComment)
     case update: UpdateColumnNullability => column(if (update.nullable) "make-optional" else "make-required", update)
     case move: UpdateColumnPosition => column("move-column", move).set("position", position(move.position))
+    case update: UpdateColumnDefaultValue => throw unsupported(s"a default value of ${update.fieldNames.mkString(".")}")
     case other => throw unsupported(other.getClass.getSimpleName)
   }
 
