@@ -106,6 +106,20 @@ def test_commands_give_the_rows_of_the_model(spark_lake: SparkLake, namespace: s
         table.run(statement)
 
 
+@pytest.mark.parametrize(
+    "properties", [{"write.parquet.page-row-limit": "1000"}, ORC], ids=["parquet", "orc"]
+)
+def test_rows_in_pages_without_a_match_are_written_again(
+    spark_lake: SparkLake, namespace: str, properties: Mapping[str, str]
+) -> None:
+    """A filter that leaves out pages or strides would leave out rows that stay."""
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id BIGINT", properties)
+    spark_lake.rows(f"INSERT INTO {table} SELECT id FROM range(0, 30000, 1, 1)")
+    spark_lake.rows(f"DELETE FROM {table} WHERE id = 5")
+    assert spark_lake.rows(f"SELECT count(*), sum(id) FROM {table}") == [(29999, 29999 * 15000 - 5)]
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", [*PROTECTIONS, *MORE])
 @settings(max_examples=2, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
