@@ -208,6 +208,9 @@ ALLOWED = (
     "USE lake.bobs",
     "SELECT * FROM orders",
     "SELECT * FROM bobs.orders",
+    "ALTER TABLE orders WRITE ORDERED BY id",
+    "ALTER TABLE bobs.orders CREATE OR REPLACE TAG v1",
+    "EXPLAIN EXTENDED ALTER TABLE orders DROP TAG v1",
     "USE spark_catalog.default",
     f"REFRESH TABLE {TABLE}",
 )
