@@ -27,7 +27,7 @@ from functools import cached_property
 from typing import Final
 
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
@@ -90,11 +90,11 @@ def resolve(
     hidden = [name for name in names if _is_metadata(schema, name)]
     sources = frozenset().union(*(_sources(table, name) for name in hidden))
     wanted = [_field_id(table, schema, name, case_sensitive) for name in names if name not in hidden]
-    for name in filtered_columns(row_filter):
-        _field_id(table, schema, name, case_sensitive)
+    # Binding leaves out comparisons that it knows the result of, though NULL can make it another.
+    filtered = [_field_id(table, schema, name, case_sensitive) for name in filtered_columns(row_filter)]
     try:
         require_exact(row_filter, schema, case_sensitive=case_sensitive, table=table.name)
-        bound = bind(schema, row_filter, case_sensitive)
+        bind(schema, row_filter, case_sensitive)
     except (ValueError, TypeError, ArithmeticError) as error:
         raise RequestInvalid(
             "The filter compares a column with a value of another type.",
@@ -102,7 +102,7 @@ def resolve(
             rule="filter",
             hint="Compare each column with a value of its own type.",
         ) from error
-    asked = {*wanted, *sources, *extract_field_ids(bound)}
+    asked = {*wanted, *sources, *filtered}
     chains = [chain for chain in _chains(schema) if not asked.isdisjoint(chain)]
     read = frozenset(chain[-1] for chain in chains)
     touched = {each for chain in chains for each in chain}

@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table.delete_file_index import PATH_FIELD_ID, DeleteFileIndex
+from pyiceberg.typedef import Record
 
 from catalog.iceberg.manifests import DecodedManifest, data_files
+from catalog.iceberg.partition_keys import partition_of
 from catalog.iceberg.partition_values import ShownPartitions
 from catalog.planning.equality_deletes import EqualityColumns, EqualityDeletes
 from catalog.planning.rows import EQUALITY_DELETES, POSITION_DELETES, empty_rows, planned_rows
@@ -111,7 +113,7 @@ class Deletes:
         return bool(self._applying(file, sequence_number) or self._equality.applying(file, sequence_number))
 
     def _applying(self, file: DataFile, sequence_number: int) -> list[int]:
-        deletes = self._index.for_data_file(sequence_number, file, file.partition)
+        deletes = self._index.for_data_file(sequence_number, file, _partition(file))
         return sorted({self._numbers[each.file_path] for each in deletes})
 
     def _add(self, manifest: OpenManifest, table: str) -> None:
@@ -148,7 +150,12 @@ class Deletes:
             file_sequence_number=sequence_number,
             data_file=file,
         )
-        self._index.add_delete_file(entry, file.partition)
+        self._index.add_delete_file(entry, _partition(file))
+
+
+def _partition(file: DataFile) -> Record:
+    """Return what the index compares: two records with NaN are never equal."""
+    return Record(partition_of(file)[1])
 
 
 def _check_path_bounds(file: DataFile, manifest: OpenManifest) -> None:

@@ -28,11 +28,11 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import VoidTransform
-from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType, StructType
 
 from catalog.iceberg.bounds import Mask, bounds_of
 from catalog.iceberg.manifests import DecodedManifest, FieldStatistics
+from catalog.iceberg.partition_keys import partition_of
 from catalog.reading.loading import LoadedTable
 from policy.errors import MetadataInvalid
 
@@ -180,7 +180,7 @@ class EqualityDeletes:
         self._columns = columns
         self._specs = specs
         self._everywhere = _BySequence()
-        self._by_partition: dict[tuple[int, Record], _BySequence] = defaultdict(_BySequence)
+        self._by_partition: dict[tuple[int, str], _BySequence] = defaultdict(_BySequence)
         self.field_ids: frozenset[int] = frozenset()
 
     def add(self, number: int, file: DataFile, sequence_number: int) -> None:
@@ -205,7 +205,7 @@ class EqualityDeletes:
         ranges = {each: self._range(file, each) for each in file.equality_ids}
         fields = self._specs[file.spec_id].fields
         everywhere = all(isinstance(each.transform, VoidTransform) for each in fields)
-        held = self._everywhere if everywhere else self._by_partition[file.spec_id, file.partition]
+        held = self._everywhere if everywhere else self._by_partition[partition_of(file)]
         held.add(sequence_number, _Delete(number, ranges))
 
     def applying(self, file: DataFile, sequence_number: int) -> list[int]:
@@ -240,7 +240,7 @@ class EqualityDeletes:
         ]
 
     def _older_than(self, file: DataFile, sequence_number: int) -> list[_Delete]:
-        of_partition = self._by_partition.get((file.spec_id, file.partition), _BySequence())
+        of_partition = self._by_partition.get(partition_of(file), _BySequence())
         return self._everywhere.after(sequence_number) + of_partition.after(sequence_number)
 
     def _range(self, file: DataFile, field_id: int) -> _Range:

@@ -95,7 +95,7 @@ def _set(metadata: TableMetadata, ref: SnapshotRef | None, change: SetRef) -> Ta
     if ref is not None and change.mode == "create":
         _refuse(f"A branch or tag named {change.name[:_SHOWN]!r} already exists")
     _require_kind(ref, change)
-    snapshot_id = change.snapshot_id or metadata.current_snapshot_id
+    snapshot_id = metadata.current_snapshot_id if change.snapshot_id is None else change.snapshot_id
     if snapshot_id is None:
         _refuse(f"The table has no snapshot, so the {shown} would name none. Insert rows first")
     if metadata.snapshot_by_id(snapshot_id) is None:

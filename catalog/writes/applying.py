@@ -15,8 +15,9 @@ from typing import Final
 from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, ManifestEntry
 
 from catalog.iceberg.manifests import manifest_entries
+from catalog.iceberg.partition_keys import partition_of
 from catalog.reading.loading import LoadedTable
-from catalog.writes.scopes import Files, is_unpartitioned, partition_of
+from catalog.writes.scopes import Files, is_unpartitioned
 
 #: The field id of `file_path` in position delete files (Iceberg specification, "Reserved Field IDs").
 _PATH: Final = 2147483546
@@ -35,6 +36,15 @@ class AppliedDelete:
 
     path: str
     snapshot_id: int | None
+
+
+def only_file(delete: DataFile) -> str | None:
+    """Return the data file that a position delete file is for; None if it can be for several."""
+    only: str | None = delete[_REFERENCED]
+    lower, upper = ((bounds or {}).get(_PATH) for bounds in (delete.lower_bounds, delete.upper_bounds))
+    if only is None and lower is not None and lower == upper:
+        return lower.decode("utf-8", "replace")
+    return only
 
 
 class DeleteFiles:

@@ -17,14 +17,16 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.iceberg.manifests import ManifestContent, data_files
+from catalog.iceberg.partition_keys import partition_of
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import SnapshotReader
+from catalog.writes.applying import only_file
 from catalog.writes.new_files import NewFile
-from catalog.writes.scopes import Files, partition_of
+from catalog.writes.scopes import Files
 from policy.errors import RequestInvalid
 from policy.write_settings import delete_settings
 
@@ -140,6 +142,39 @@ def check_partitions(
                     rule="delete-partition",
                     hint="Give each delete file the spec-id and partition of its data files.",
                 )
+
+
+def check_removed(
+    files: Sequence[NewFile], made: Sequence[DataFile], removed: Sequence[ManifestEntry], table: str
+) -> None:
+    """Check that no removed delete file leaves rows that it deleted.
+
+    Args:
+        files: the new files.
+        made: their entries, in the same order.
+        removed: the entries of the files that the commit removes by name.
+        table: dotted name, for errors.
+
+    Raises:
+        RequestInvalid: one has no successor.
+    """
+    partitions = {partition_of(each) for each in made if each.content != DataFileContent.DATA}
+    gone = [each.data_file for each in removed]
+    settled = referenced(files) | {each.file_path for each in gone if each.content == DataFileContent.DATA}
+    for each in gone:
+        if each.content == DataFileContent.DATA:
+            continue
+        positional = each.content == DataFileContent.POSITION_DELETES
+        only = only_file(each)
+        if not positional or (partition_of(each) not in partitions if only is None else only not in settled):
+            raise RequestInvalid(
+                "The commit removes a delete file, but neither adds one that includes its rows nor removes "
+                "its data file. The deleted rows would come back.",
+                table=table,
+                path=each.file_path,
+                rule="removed-deletes",
+                hint="Leave the delete file out of deleted-paths, or add one that includes its rows.",
+            )
 
 
 def _refused(message: str, file: NewFile, table: str) -> RequestInvalid:

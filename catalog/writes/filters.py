@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.columns import refuse_altered, resolve, view_of
+from catalog.authorization.columns import every_name, refuse_altered, resolve, view_of
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.reading.loading import LoadedTable
 from catalog.writes.scopes import RowsOfFilter
 from catalog.writes.whole_files import are_whole
+from policy.view import ColumnNames
 
 
 class WholeFiles:
@@ -71,10 +72,12 @@ def authorize_filters(
     action: str,
     *,
     case_sensitive: bool,
+    partitions: bool = False,
 ) -> None:
     """Check that the caller can select each column of some filters, unmasked.
 
-    Which files a filter touches depends on bounds, so the answer tells of these columns.
+    Which files a filter touches depends on bounds, so the answer tells of these columns. So does the answer
+    to a comparison with the partitions of live files, of the columns that the table is or was partitioned by.
 
     Args:
         context: the parts that services share.
@@ -83,19 +86,33 @@ def authorize_filters(
         caller: who sends them.
         action: for the audit log.
         case_sensitive: how names are compared.
+        partitions: whether partitions are compared as well.
 
     Raises:
         NotAuthorized: a column is denied or masked, or a row filter applies.
         RequestInvalid: a column does not exist, or is compared with a value of another type.
     """
-    together: BooleanExpression = AlwaysTrue()
-    for each in filters:
-        together = And(together, each)
+    names = partition_columns(table) if partitions else ColumnNames()
     schema = table.metadata.schema()
-    columns = resolve(table, schema, (), together, case_sensitive=case_sensitive)
-    if not columns.field_ids:
+    # One by one: joined by AND, a filter that is always false would hide the columns of the others.
+    for each in filters:
+        names |= resolve(table, schema, (), each, case_sensitive=case_sensitive).names
+    if not names.columns:
         return
     authorizer = context.authorizer.settled()
-    reading = view_of(authorizer, caller, table).reads(columns.names)
+    reading = view_of(authorizer, caller, table).reads(names)
     authorizer.require(caller, action, table.name, reading.required)
     refuse_altered(authorizer, caller, table, reading.altered, action=action)
+
+
+def shows_paths(context: ServiceContext, table: LoadedTable, caller: Caller) -> bool:
+    """Return whether the caller can read `_file`: directories of files are named by partitions."""
+    reading = view_of(context.authorizer.settled(), caller, table).reads(partition_columns(table))
+    return reading.refused is None and reading.altered is None
+
+
+def partition_columns(table: LoadedTable) -> ColumnNames:
+    """Return every name of the columns that the table is or was partitioned by."""
+    fields = (each for spec in table.metadata.partition_specs for each in spec.fields)
+    sources = frozenset(each.source_id for each in fields)
+    return every_name(table, sources) if sources else ColumnNames()

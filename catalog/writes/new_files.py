@@ -110,3 +110,9 @@ class FileCommit:
     def removes_rows_by_condition(self) -> bool:
         """Return whether the catalog finds the files to remove."""
         return self.delete_filter is not None or self.replace_partitions
+
+    @property
+    def named_paths(self) -> frozenset[str]:
+        """Return the paths that the engine names."""
+        referenced = (path for each in self.added for path in each.referenced_data_files)
+        return frozenset((*self.deleted_paths, *(each.path for each in self.added), *referenced))

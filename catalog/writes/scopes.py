@@ -10,13 +10,9 @@ Source: Apache Iceberg's `InclusiveMetricsEvaluator`, `StrictMetricsEvaluator` a
 
 from __future__ import annotations
 
-import math
-import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +26,7 @@ from catalog.iceberg.bounds import Mask
 from catalog.iceberg.complement import complements
 from catalog.iceberg.manifests import ManifestContent, ManifestListEntry
 from catalog.iceberg.manifests.rows import partition_rows
+from catalog.iceberg.partition_keys import key_of, partition_of
 from catalog.keyring.keyring import Keyring
 from catalog.planning.gathering import Gathered
 from catalog.planning.prune import Pruner
@@ -163,7 +160,7 @@ class RowsOfPartitions:
         if not self.may_list(files.manifest.listed):
             return np.zeros(len(files.chosen), np.bool_)
         rows = partition_rows(files.manifest.entries["partition"].combine_chunks())
-        inside = [(self._spec_id, _key(each)) in self._keys for each in rows]
+        inside = [(self._spec_id, key_of(each)) in self._keys for each in rows]
         return files.chosen & np.array(inside, np.bool_)
 
     def covers(self, files: Files) -> Mask:
@@ -174,23 +171,3 @@ class RowsOfPartitions:
 def is_unpartitioned(spec: PartitionSpec) -> bool:
     """Return whether a partition spec has no field, but void ones of dropped fields."""
     return all(isinstance(each.transform, VoidTransform) for each in spec.fields)
-
-
-def partition_of(file: DataFile) -> tuple[int, str]:
-    """Return the partition spec of a file and a text that is equal for equal partitions of this spec.
-
-    NaN equals NaN, and 0.0 is not -0.0, as in Iceberg Java.
-    """
-    return file.spec_id, _key(file.partition[place] for place in range(len(file.partition)))
-
-
-def _key(values: Iterable[Any]) -> str:
-    return repr([_exact(each) for each in values])
-
-
-def _exact(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return Fraction(value)
-    if not isinstance(value, float):
-        return value
-    return "nan" if math.isnan(value) else struct.pack(">d", value)

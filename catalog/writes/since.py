@@ -7,14 +7,14 @@ sequence number are the same: a path that was removed and added again is another
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from catalog.base.errors import ConcurrentModification
 from catalog.reading.loading import LoadedTable
@@ -33,10 +33,13 @@ class Since:
     Attributes:
         new: files of the head that the base does not have.
         gone: files of the base that the head does not have.
+        replaces: the snapshots of operation `replace` that only replaced files of the base. What they added
+            has rows of the base alone.
     """
 
     new: tuple[Files, ...] = ()
     gone: tuple[Files, ...] = ()
+    replaces: frozenset[int] = frozenset()
 
     @property
     def new_paths(self) -> frozenset[str]:
@@ -64,6 +67,39 @@ def since(reader: SnapshotReader, table: LoadedTable, base_id: int | None, head:
     base = None if base_id is None else ancestor(table, base_id, head)
     if head is None or base is head:
         return Since()
+    found = _difference(reader, table, base, head)
+    return replace(found, replaces=_replaces(reader, table, base, head, found.gone))
+
+
+def _replaces(
+    reader: SnapshotReader, table: LoadedTable, base: Snapshot | None, head: Snapshot, gone: Sequence[Files]
+) -> frozenset[int]:
+    """Return the snapshots that only replaced files of the base, or files of other such snapshots.
+
+    A compaction of rows that came since the base would hide them otherwise.
+    """
+    chain: list[Snapshot] = []
+    each: Snapshot | None = head
+    while each is not None and each is not base:
+        chain.append(each)
+        each = _parent(table.metadata, each)
+    known, found = _identified(gone), set[int]()
+    for each in reversed(chain):
+        parent = _parent(table.metadata, each)
+        if parent is None or each.summary is None or each.summary.operation is not Operation.REPLACE:
+            continue
+        own = _difference(reader, table, parent, each)
+        if _identified(own.gone) <= known:
+            found.add(each.snapshot_id)
+            known |= _identified(own.new)
+    return frozenset(found)
+
+
+def _identified(some: Sequence[Files]) -> set[str]:
+    return {key for each in some for key in _keys(each).filter(pa.array(each.chosen)).to_pylist()}
+
+
+def _difference(reader: SnapshotReader, table: LoadedTable, base: Snapshot | None, head: Snapshot) -> Since:
     now = reader.manifests(table, head)
     before = () if base is None else reader.manifests(table, base)
     ours, theirs = ({each.manifest_path for each in some} for some in (now, before))

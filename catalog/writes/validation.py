@@ -18,7 +18,6 @@ from typing import Final
 
 import numpy as np
 from pyiceberg.manifest import DataFile, ManifestEntry
-from pyiceberg.table.snapshots import Operation
 
 from catalog.base.errors import ConcurrentModification
 from catalog.reading.loading import LoadedTable
@@ -125,8 +124,8 @@ class Validation:
             found = deletes.applying(file, number)
             if found is not None:
                 message = (
-                    f"Another commit added the delete file {found.path}, which deletes rows of a file that "
-                    "the statement rewrites or deletes rows of."
+                    "Another commit added a delete file, which deletes rows of a file that the statement "
+                    "rewrites or deletes rows of."
                 )
                 raise self._conflict("new-deletes", message, file.file_path, found.snapshot_id)
 
@@ -169,16 +168,10 @@ class Validation:
             )
 
     def _changing(self, some: Iterable[Files]) -> Iterable[Files]:
-        """Return the files without those that a `replace` added, which changes no row."""
-        snapshots = {each.snapshot_id: each for each in self.table.metadata.snapshots}
-        kept = {
-            number
-            for number, each in snapshots.items()
-            if each.summary is not None and each.summary.operation is Operation.REPLACE
-        }
+        """Return the files without those that a `replace` of files of the base added: it changes no row."""
         for files in some:
             added_by = files.manifest.entries["snapshot_id"].to_pylist()
-            came = np.array([each not in kept for each in added_by], np.bool_)
+            came = np.array([each not in self.since.replaces for each in added_by], np.bool_)
             yield Files(files.manifest, files.chosen & came)
 
     def _refuse(self, rule: str, message: str, some: Iterable[Files], *, told: bool = True) -> None:

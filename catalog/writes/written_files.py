@@ -21,8 +21,8 @@ from catalog.context import ServiceContext
 from catalog.reading.loading import LoadedTable
 from catalog.writes.commit_form import WAP_ID, check_form
 from catalog.writes.data_files import data_file_of
-from catalog.writes.delete_files import check_partitions, live_data_files, referenced
-from catalog.writes.filters import authorize_filters, parent_of
+from catalog.writes.delete_files import check_partitions, check_removed, live_data_files, referenced
+from catalog.writes.filters import authorize_filters, parent_of, shows_paths
 from catalog.writes.new_files import FileCommit, Isolation
 from catalog.writes.replacing import check_replaced
 from catalog.writes.scopes import RowsOfFilter, RowsOfPartitions, Scope
@@ -31,6 +31,7 @@ from catalog.writes.since import Since, ancestor, since
 from catalog.writes.transport import rewrapper_of
 from catalog.writes.validation import Validation, isolation_of
 from catalog.writes.whole_files import whole_files
+from policy.errors import LakewardenError
 
 #: Snapshot summary entry with the id of the write that made the snapshot.
 WRITE_ID: Final = "lakewarden.write-id"
@@ -66,12 +67,25 @@ def make_snapshot(
     """
     check_form(files, table)
     given = [each for each in (files.delete_filter, files.conflict_filter) if each is not None]
-    authorize_filters(context, table, given, caller, "table.commit", case_sensitive=files.case_sensitive)
+    authorize_filters(
+        context,
+        table,
+        given,
+        caller,
+        "table.commit",
+        case_sensitive=files.case_sensitive,
+        partitions=_compares_partitions(table, files),
+    )
     keys = rewrapper_of(context.keyring, table, row)
     parent = parent_of(table, files.branch)
     producer = SnapshotProducer(context, table, files.branch, parent)
     added = [data_file_of(table, file, row.prefix, keys) for file in files.added]
-    removed = _Change(context, table, files, added, parent).removed(producer)
+    try:
+        removed = _Change(context, table, files, added, parent).removed(producer)
+    except LakewardenError as refusal:
+        if refusal.path not in files.named_paths and not shows_paths(context, table, caller):
+            refusal.path = None
+        raise
     refs = table.governed.epochs.current.peks
     own = {WRITE_ID: row.id} | ({PEK_ID: ",".join(str(ref.pek_id) for ref in refs)} if refs else {})
     own |= {_REPLACES: "true"} if files.replace_partitions else {}
@@ -81,6 +95,15 @@ def make_snapshot(
     log.announce(row, made.snapshot.snapshot_id)
     crash_points.point("write:announced")
     return made if files.wap_id is None else made.staged()
+
+
+def _compares_partitions(table: LoadedTable, files: FileCommit) -> bool:
+    """Return whether the answer depends on the partitions of live files: those of the data files of a delete
+    file, or those that a dynamic overwrite replaces under an isolation level.
+    """
+    if any(each.content is not DataFileContent.DATA for each in files.added):
+        return True
+    return files.replace_partitions and isolation_of(table, files) is not Isolation.NONE
 
 
 class _Change:
@@ -122,6 +145,8 @@ class _Change:
         if removal is not None:
             paths = whole_files(self._reader, table, self._parent, removal, validation.since)
         removed = producer.remove(paths)
+        if removal is None:
+            check_removed(files.added, self._added, removed, table.name)
         validation.check_deletes(removed, live)
         if files.operation == "replace":
             check_replaced(self._reader, table, self._parent, files, self._added, removed)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyiceberg.expressions import And, EqualTo, GreaterThan, LessThan
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, EqualTo, GreaterThan, LessThan
 from pyiceberg.partitioning import PartitionSpec
 
 from catalog.base.errors import ConcurrentModification
@@ -292,9 +292,14 @@ def test_a_filter_tells_nothing_of_what_the_user_does_not_see(
     before = ledger.head()
     base = {"base_snapshot_id": before.snapshot_id}
     engine = Engine.begin(lake, name_of(ledger.table), MALLORY)
-    for row_filter in (LessThan("id", 100), And(EqualTo("part", "a"), GreaterThan("id", 1000))):
+    for row_filter in (
+        LessThan("id", 100),
+        And(EqualTo("part", "a"), GreaterThan("id", 1000)),
+        LessThan("id", 2**70),  # True for every value, but not for NULL.
+    ):
         commits = [
             FileCommit("delete", (), delete_filter=row_filter),
+            FileCommit("delete", (), delete_filter=AlwaysFalse(), conflict_filter=row_filter),
             FileCommit("overwrite", (), conflict_filter=row_filter, command="update", **base),
         ]
         for commit in commits:
@@ -306,6 +311,47 @@ def test_a_filter_tells_nothing_of_what_the_user_does_not_see(
             )
     assert ledger.head() == before
     lake.set_policies(standard_policies())
+
+
+def test_partitions_are_compared_for_users_who_can_select_them(lake: Lake, plain: Ledger) -> None:
+    """Guesses of partition values would be answered, and directories are named by them."""
+    rights = policy("mallory", tables("*"), {MALLORY: ["select", "update"]})
+    denied = policy("denied", tables("*") | {"column": ["part"]}, {}, denyPolicyItems=[MINE])
+    lake.set_policies([*standard_policies(), rights, denied])
+    before, path = plain.head(), min(plain.paths())
+    engine = Engine.begin(lake, name_of(plain.table), MALLORY)
+    base = {"base_snapshot_id": before.parent_snapshot_id, "isolation": Isolation.SERIALIZABLE}
+    for commit in (
+        FileCommit("delete", (plain.deletes(engine, path, part="zzz"),), **base),
+        FileCommit("overwrite", (plain.file(engine, 0, 9, "b"),), replace_partitions=True, **base),
+    ):
+        with pytest.raises(NotAuthorized):
+            engine.commit(commit, MALLORY)
+    with pytest.raises(ConcurrentModification) as refusal:
+        engine.commit(FileCommit("delete", (), delete_filter=AlwaysTrue(), **base), MALLORY)
+    assert refusal.value.path is None
+    lake.set_policies(standard_policies())
+    with pytest.raises(ConcurrentModification) as refusal:
+        plain.commit("delete", delete_filter=AlwaysTrue(), **base)
+    assert refusal.value.path in plain.paths()
+    assert plain.head() == before
+
+
+def test_a_removed_delete_file_brings_no_rows_back(lake: Lake) -> None:
+    ledger = _filled(Ledger.of(lake))
+    first, second = sorted(ledger.paths(), key=lambda path: part_of(ledger, path))
+    engine = ledger.engine()
+    delete = ledger.deletes(engine, first)
+    ledger.commit("delete", [delete], engine, base_snapshot_id=ledger.head().snapshot_id)
+    given: dict[str, Any] = {"base_snapshot_id": ledger.head().snapshot_id, "deleted_paths": (delete.path,)}
+    for command in ("delete", "update", None):
+        engine = ledger.engine()
+        for added in ([], [ledger.file(engine, 0, 9)], [ledger.deletes(engine, second, part="b")]):
+            with pytest.raises(RequestInvalid) as refusal:
+                ledger.commit("overwrite", added, engine, command=command, **given)
+            assert refusal.value.rule == "removed-deletes"
+    ledger.commit("overwrite", **given | {"deleted_paths": (delete.path, first)})
+    assert ledger.paths() == {second} and not ledger.paths(content=1)
 
 
 def test_a_right_to_read_is_no_right_to_ask_what_can_be_deleted(lake: Lake, plain: Ledger) -> None:

@@ -304,6 +304,20 @@ def test_two_deletes_can_rewrite_the_same_delete_file(lake: Lake) -> None:
     assert refused.value.rule in ("removed-files", "deleted-data")
 
 
+def test_a_compaction_does_not_hide_rows_that_came_before_it(lake: Lake) -> None:
+    """Iceberg validates each commit since the base, not the head alone."""
+    made = race(lake)
+    files = {name: made.ledger.append(0, 9, name) for name in "ab"}
+    for _ in range(2):
+        made.commit("replace", adds="a", deleted_paths=(files["a"],), schema_id=0, **made.latest())
+        files["a"] = made.paths["new a"]
+    rewrite("b")(made)
+    with pytest.raises(ConcurrentModification) as refused:
+        change("a", removes="a", conflict_filter=IN_A)(made)
+    assert refused.value.rule == "new-data"
+    change("a", removes="a", conflict_filter=And(IN_A, HIGH))(made)
+
+
 def test_a_file_of_which_rows_are_deleted_is_not_removed_as_well(lake: Lake) -> None:
     """Iceberg: testValidateFileDeleteAndRowDeleteSameFile."""
     made = race(lake)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -117,6 +118,17 @@ def test_equality_deletes_apply_to_older_files_and_positions_to_those_of_their_c
     }
     (row,) = [each for each in plan(lake, table).files.to_pylist() if each["content"] == 2]
     assert row["equality_ids"] == [NAME]
+
+
+@pytest.mark.parametrize("content", [POSITIONS, EQUALITY])
+def test_deletes_apply_to_partitions_of_nan_and_of_either_zero(lake: Lake, content: DataFileContent) -> None:
+    spec = PartitionSpec(PartitionField(SCORE, 1000, IdentityTransform(), "score"))
+    table = make(lake, schema=SCHEMA, partition_spec=spec)
+    values = (math.nan, 0.0, -0.0)
+    files = [append_files(lake, name_of(table), partition={"score": each})[0] for each in values]
+    fields = (NAME,) if content is EQUALITY else ()
+    deletes = [delete(lake, table, *fields, content=content, partition={"score": each}) for each in values]
+    assert attached(lake, table) == {file: {each} for file, each in zip(files, deletes, strict=True)}
 
 
 def test_equality_deletes_apply_to_their_partition_and_unpartitioned_ones_to_all(lake: Lake) -> None:
