@@ -30,9 +30,9 @@ PROTECTIONS: Mapping[str, tuple[Mapping[str, str], str | None]] = {
 MORE: Mapping[str, tuple[Mapping[str, str], str | None]] = {
     "plain": ({}, None),
     "ORC, bucketed": (ORC, "bucket(2, id)"),
-    "uniform key, bucketed": (ENCRYPTED, "bucket(2, id)"),
+    "plain, bucketed": ({}, "bucket(2, id)"),
     "plain, merge-on-read": ({**MERGE_ON_READ, "write.delete.granularity": "partition"}, "p"),
-    "ORC encrypted, merge-on-read": ({**ORC, **ENCRYPTED, **MERGE_ON_READ}, "p"),
+    "ORC encrypted, merge-on-read": ({**ORC, **ENCRYPTED, **MERGE_ON_READ}, None),
 }
 FIRST: list[Row] = [(1, "a", 0), (2, None, 0), (None, "b", 0), (11, "ab", 1), (12, None, 1), (1, "c", None)]
 
