@@ -12,6 +12,10 @@ from policy.errors import RequestInvalid
 
 #: Snapshot summary entry of a staged snapshot, as Iceberg writes it.
 WAP_ID: Final = "wap.id"
+#: Snapshot summary entry of a dynamic overwrite, as Iceberg writes it.
+REPLACES: Final = "replace-partitions"
+#: What clients decide by whether a snapshot can be picked, and was picked (Iceberg's `SnapshotSummary`).
+_TOLD: Final = frozenset({WAP_ID, REPLACES, "source-snapshot-id", "published-wap-id"})
 _WAP: Final = "write.wap.enabled"
 
 
@@ -63,9 +67,9 @@ def check_form(files: FileCommit, table: LoadedTable) -> None:
             files.isolation is Isolation.NONE and (bool(files.deleted_paths) or deletes),
         ),
         (
-            f"has the summary entry {WAP_ID}",
-            "Give the id in wap-id, so that the snapshot is staged.",
-            WAP_ID in files.summary,
+            f"has one of the summary entries {', '.join(sorted(_TOLD))}",
+            "Leave them out: the catalog writes them by wap-id and replace-partitions.",
+            not _TOLD.isdisjoint(files.summary),
         ),
         (
             "has an empty wap-id",

@@ -74,7 +74,7 @@ def since(reader: SnapshotReader, table: LoadedTable, base_id: int | None, head:
 def _replaces(
     reader: SnapshotReader, table: LoadedTable, base: Snapshot | None, head: Snapshot, gone: Sequence[Files]
 ) -> frozenset[int]:
-    """Return the snapshots that only replaced files of the base, or files of other such snapshots.
+    """Return the snapshots that only replaced files of the base, or files of other such snapshots, by no more rows.
 
     A compaction of rows that came since the base would hide them otherwise.
     """
@@ -89,10 +89,22 @@ def _replaces(
         if parent is None or each.summary is None or each.summary.operation is not Operation.REPLACE:
             continue
         own = _difference(reader, table, parent, each)
-        if _identified(own.gone) <= known:
+        if _identified(own.gone) <= known and _adds_no_rows(own):
             found.add(each.snapshot_id)
             known |= _identified(own.new)
     return frozenset(found)
+
+
+def _adds_no_rows(change: Since) -> bool:
+    """Return whether neither data files nor delete files have more rows: a client can give any operation."""
+    for is_data in (True, False):
+        come, gone = (
+            sum(pc.sum(each.entries["record_count"]).as_py() or 0 for each in some if each.is_data is is_data)
+            for some in (change.new, change.gone)
+        )
+        if come > gone:
+            return False
+    return True
 
 
 def _identified(some: Sequence[Files]) -> set[str]:

@@ -19,7 +19,7 @@ from catalog.base import crash_points
 from catalog.commits.snapshot_producer import MadeSnapshot, SnapshotProducer
 from catalog.context import ServiceContext
 from catalog.reading.loading import LoadedTable
-from catalog.writes.commit_form import WAP_ID, check_form
+from catalog.writes.commit_form import REPLACES, WAP_ID, check_form
 from catalog.writes.data_files import data_file_of
 from catalog.writes.delete_files import check_partitions, check_removed, live_data_files, referenced
 from catalog.writes.filters import authorize_filters, parent_of, shows_paths
@@ -36,8 +36,6 @@ from policy.errors import LakewardenError
 #: Snapshot summary entry with the id of the write that made the snapshot.
 WRITE_ID: Final = "lakewarden.write-id"
 PEK_ID: Final = "encryption.pek-id"
-#: Snapshot summary entry of a dynamic overwrite, as Iceberg writes it.
-_REPLACES: Final = "replace-partitions"
 
 
 def make_snapshot(
@@ -88,7 +86,7 @@ def make_snapshot(
         raise
     refs = table.governed.epochs.current.peks
     own = {WRITE_ID: row.id} | ({PEK_ID: ",".join(str(ref.pek_id) for ref in refs)} if refs else {})
-    own |= {_REPLACES: "true"} if files.replace_partitions else {}
+    own |= {REPLACES: "true"} if files.replace_partitions else {}
     own |= {} if files.wap_id is None else {WAP_ID: files.wap_id}
     made = producer.make(_operation(files, added, removed), added, {**files.summary, **own})
     crash_points.point("write:built")

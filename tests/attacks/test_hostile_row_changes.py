@@ -252,6 +252,9 @@ CONTRADICTIONS: list[tuple[Any, dict[str, Any]]] = [
     ("replace", {"command": "update"}),
     ("replace", {"delete_filter": EqualTo("id", 1)}),
     ("overwrite", {"summary": {"wap.id": "x"}}),
+    ("overwrite", {"summary": {"replace-partitions": "true"}}),
+    ("append", {"summary": {"source-snapshot-id": "1"}}),
+    ("append", {"summary": {"published-wap-id": "x"}}),
     ("overwrite", {"wap_id": "x"}),
     ("overwrite", {"wap_id": ""}),
 ]

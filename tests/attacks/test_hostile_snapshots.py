@@ -27,6 +27,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import FloatType, IcebergType, IntegerType, LongType, NestedField
 
+from catalog.base.errors import ConcurrentModification
 from catalog.rules.openable import check_commit
 from catalog.writes.new_files import FileCommit
 from policy.errors import EncryptionPolicyViolation, MetadataInvalid, RequestInvalid
@@ -282,14 +283,14 @@ def test_a_delete_file_that_is_there_twice_takes_no_other_ones_place(plain: Atta
 # Cherry-picks.
 
 
-def side_snapshot(vault: Attacker, operation: str, *deleted: str, **summary: str) -> Snapshot:
+def side_snapshot(vault: Attacker, operation: str, *deleted: str, replaces: bool = False) -> Snapshot:
     """A snapshot of a branch, which adds two files."""
     before = head(vault).snapshot_id
     vault.commit(put(before, "audit"))
     engine = Engine.begin(vault.lake, short(vault))
     base = before if deleted else None
     files = (engine.file(), engine.file())
-    engine.commit(FileCommit(operation, files, deleted, base, branch="audit", summary=summary))
+    engine.commit(FileCommit(operation, files, deleted, base, branch="audit", replace_partitions=replaces))
     made = vault.metadata.snapshot_by_name("audit")
     assert made is not None
     append_files(vault.lake, short(vault))
@@ -343,22 +344,33 @@ def test_a_pick_of_a_whole_rewrite(vault: Attacker) -> None:
 
 def test_a_pick_of_replaced_partitions(vault: Attacker) -> None:
     """Iceberg lists what it removes in another manifest than what it adds."""
-    gone = vault.data_paths()[0]
-    replaces = {"replace-partitions": "true"}
-    source = side_snapshot(vault, "overwrite", gone, **replaces)
+    gone = set(vault.data_paths())
+    source = side_snapshot(vault, "overwrite", replaces=True)
     made = [each for each in vault.entries(source) if each.snapshot_id == source.snapshot_id]
     snapshot_id = new_id()
     added = [entry(each.data_file) for each in made]
     carried = [
         again(each, DELETED, snapshot_id=snapshot_id)
-        if each.data_file.file_path == gone
+        if each.data_file.file_path in gone
         else again(each, EXISTING)
         for each in vault.entries()
     ]
-    summary = Summary(Operation.OVERWRITE, **replaces, **{"source-snapshot-id": str(source.snapshot_id)})
+    said = {"replace-partitions": "true", "source-snapshot-id": str(source.snapshot_id)}
+    summary = Summary(Operation.OVERWRITE, **said)
     manifests = [vault.manifest(part, snapshot_id) for part in (added, carried)]
     vault.commit(*updates(vault.snapshot(manifests, snapshot_id, summary=summary)))
-    assert gone not in vault.data_paths()
+    assert gone.isdisjoint(vault.data_paths())
+
+
+def test_an_append_that_calls_itself_a_replace(plain: Attacker) -> None:
+    """Statements are validated against its rows nevertheless."""
+    base = head(plain).snapshot_id
+    plain.commit(*plain.appending(new_file(plain), summary=Summary(Operation.REPLACE)))
+    engine = Engine.begin(plain.lake, short(plain))
+    commit = FileCommit("overwrite", (engine.file(),), base_snapshot_id=base, command="update")
+    with pytest.raises(ConcurrentModification) as refusal:
+        engine.commit(commit)
+    assert refusal.value.rule == "new-data"
 
 
 def test_a_pick_of_an_id_that_is_no_number_of_64_bits(plain: Attacker) -> None:
