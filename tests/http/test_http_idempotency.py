@@ -31,6 +31,7 @@ REPEATABLE_ANYWAY = {
     "code",
     "load",
     "plan",
+    "whole_files",
     "rewrites",
     "begin_write",
     "stage_write",
