@@ -107,7 +107,10 @@ def authorize_filters(
 
 def shows_paths(context: ServiceContext, table: LoadedTable, caller: Caller) -> bool:
     """Return whether the caller can read `_file`: directories of files are named by partitions."""
-    reading = view_of(context.authorizer.settled(), caller, table).reads(partition_columns(table))
+    names = partition_columns(table)
+    if not names.columns:
+        return True
+    reading = view_of(context.authorizer.settled(), caller, table).reads(names)
     return reading.refused is None and reading.altered is None
 
 

@@ -74,7 +74,7 @@ def since(reader: SnapshotReader, table: LoadedTable, base_id: int | None, head:
 def _replaces(
     reader: SnapshotReader, table: LoadedTable, base: Snapshot | None, head: Snapshot, gone: Sequence[Files]
 ) -> frozenset[int]:
-    """Return the snapshots that only replaced files of the base, or files of other such snapshots, by no more rows.
+    """Return the snapshots that only replaced files of the base, or of other such snapshots, by no more rows.
 
     A compaction of rows that came since the base would hide them otherwise.
     """

@@ -18,8 +18,10 @@ from typing import Final
 
 import numpy as np
 from pyiceberg.manifest import DataFile, ManifestEntry
+from pyiceberg.schema import Schema
 
 from catalog.base.errors import ConcurrentModification
+from catalog.iceberg.filter_values import filtered_columns
 from catalog.reading.loading import LoadedTable
 from catalog.writes.applying import DeleteFiles
 from catalog.writes.new_files import FileCommit, Isolation
@@ -39,6 +41,13 @@ def isolation_of(table: LoadedTable, files: FileCommit) -> Isolation:
         return Isolation(level.lower())
     by_condition = files.removes_rows_by_condition
     return Isolation.NONE if by_condition else Isolation.SERIALIZABLE
+
+
+def _id_of(schema: Schema | None, name: str, files: FileCommit) -> int | None:
+    try:
+        return None if schema is None else schema.find_field(name, files.case_sensitive).field_id
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +167,9 @@ class Validation:
             ConcurrentModification: it is not.
         """
         current = self.table.metadata.current_schema_id
-        if self.files.schema_id is not None and self.files.schema_id != current:
+        if self.files.schema_id is None:
+            self._check_names()
+        elif self.files.schema_id != current:
             raise ConcurrentModification(
                 f"The rows were read with schema {self.files.schema_id}, but the table now has schema "
                 f"{current}.",
@@ -166,6 +177,23 @@ class Validation:
                 rule="schema",
                 hint=HINT,
             )
+
+    def _check_names(self) -> None:
+        """Check that no name in a filter was another column's in the schema of the base."""
+        metadata, base_id = self.table.metadata, self.files.base_snapshot_id
+        base = None if base_id is None else metadata.snapshot_by_id(base_id)
+        then = None if base is None or base.schema_id is None else metadata.schema_by_id(base.schema_id)
+        given = [each for each in (self.files.delete_filter, self.files.conflict_filter) if each is not None]
+        names = {name for each in given for name in filtered_columns(each)}
+        for name in sorted(names) if then is not None else ():
+            if _id_of(then, name, self.files) not in (None, _id_of(metadata.schema(), name, self.files)):
+                raise ConcurrentModification(
+                    f"The name {name[:80]!r} in a filter was another column's in the snapshot {base_id}.",
+                    table=self.table.name,
+                    snapshot=base_id,
+                    rule="schema",
+                    hint="Give the id of the plan's schema in schema-id.",
+                )
 
     def _changing(self, some: Iterable[Files]) -> Iterable[Files]:
         """Return the files without those that a `replace` of files of the base added: it changes no row."""

@@ -14,7 +14,9 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue, And, EqualTo, GreaterThan, LessThan
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate
+from pyiceberg.types import LongType, NestedField
 
 from catalog.base.errors import ConcurrentModification
 from catalog.writes.new_files import FileCommit, Isolation
@@ -316,6 +318,23 @@ def test_a_compaction_does_not_hide_rows_that_came_before_it(lake: Lake) -> None
         change("a", removes="a", conflict_filter=IN_A)(made)
     assert refused.value.rule == "new-data"
     change("a", removes="a", conflict_filter=And(IN_A, HIGH))(made)
+
+
+def test_a_filter_means_the_columns_that_were_read(lake: Lake) -> None:
+    schema = Schema(*(NestedField(number, name, LongType()) for number, name in ((1, "id"), (2, "other"))))
+    ledger = Ledger.of(lake, schema=schema, partition_spec=PartitionSpec())
+    ledger.append(0, 9)
+    given: dict[str, Any] = {"base_snapshot_id": ledger.head().snapshot_id, "delete_filter": LOW}
+    for old, new in (("id", "was"), ("other", "id")):
+        with lake.catalog().load_table(ledger.table.name()).update_schema() as update:
+            update.rename_column(old, new)
+    for more in ({}, {"schema_id": 0}):
+        with pytest.raises(ConcurrentModification) as refused:
+            ledger.commit("delete", **given, **more)
+        assert refused.value.rule == "schema"
+    with pytest.raises(RequestInvalid) as partial:
+        ledger.commit("delete", **given, schema_id=ledger.engine().session.table.metadata.current_schema_id)
+    assert partial.value.rule == "partial-file"
 
 
 def test_a_file_of_which_rows_are_deleted_is_not_removed_as_well(lake: Lake) -> None:

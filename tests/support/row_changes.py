@@ -32,7 +32,7 @@ class Ledger:
 
     @classmethod
     def of(cls, lake: Lake, **options: Any) -> Ledger:
-        return cls(lake, make(lake, schema=SCHEMA, **({"partition_spec": BY_PART} | options)))
+        return cls(lake, make(lake, **({"schema": SCHEMA, "partition_spec": BY_PART} | options)))
 
     def engine(self) -> Engine:
         return Engine.begin(self.lake, name_of(self.table))
