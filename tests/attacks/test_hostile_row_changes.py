@@ -269,6 +269,15 @@ def test_fields_that_contradict_each_other(plain: Ledger) -> None:
     assert plain.head() == before
 
 
+def test_a_delete_file_in_place_of_a_data_file(plain: Ledger) -> None:
+    engine, path = plain.engine(), min(plain.paths())
+    delete = honest(plain, engine, path)
+    file = replace(plain.file(engine, 0, 9), path=delete.path)
+    with pytest.raises(RequestInvalid) as refusal:
+        plain.commit("overwrite", [file, delete], engine, base_snapshot_id=plain.head().snapshot_id)
+    assert refusal.value.rule == "operation"
+
+
 def withheld(how: str) -> dict[str, Any]:
     """A policy that withholds the ids, or rows of all tables, from Mallory."""
     column = tables("*") | {"column": ["id"]}
