@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 SPARK_CLASSES := $(VENV)/spark.jsa
 OLDEST := 4.1.4
 OLDEST_SPARK := $(VENV)/spark-$(OLDEST)
-DECISION_TESTS := tests/policy tests/catalog tests/authorization tests/attacks tests/http
+DECISION_TESTS := tests/policy tests/planning tests/catalog tests/authorization tests/attacks tests/http
 CHECK_TESTS := tests/test_language.py tests/test_support.py tests/policy tests/crypto tests/envelope \
 	tests/catalog/test_creation.py tests/catalog/test_alter.py \
 	tests/authorization/test_authorization_in_process.py \

@@ -37,6 +37,7 @@ from tests.support.vectors import each_row
             ["update table s.t", "alter table s.t"],
         ),
         ("ALTER TABLE s.t CREATE BRANCH b WITH SNAPSHOT RETENTION 3 MINUTES", ["update table s.t"]),
+        ("ALTER TABLE s.t CREATE BRANCH b WITH SNAPSHOT RETENTION 2 SNAPSHOTS", ["update table s.t"]),
         ("ALTER TABLE s.t REPLACE TAG v RETAIN 2 DAYS", ["update table s.t"]),
         ("ALTER TABLE s.t DROP BRANCH IF EXISTS b", ["update table s.t", "alter table s.t"]),
         ("ALTER TABLE s.t DROP TAG v", ["update table s.t"]),

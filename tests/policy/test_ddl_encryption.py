@@ -194,6 +194,26 @@ def test_protection_that_a_rule_asks_for_is_not_dropped() -> None:
     assert the_answer("ALTER TABLE lake.s.t SET TBLPROPERTIES ('a'='b')", _known(known)).decision.allowed
 
 
+def test_a_change_that_leaves_a_rule_for_encrypted_tables_takes_unprotect() -> None:
+    rules = rules_of(encryption_rule("length", mustEncrypt=False, minDataKeyLength=16))
+    facts = _governed({"encryption.mechanism": "envelope"}, "id")
+    plaintext = "ALTER TABLE lake.s.t SET TBLPROPERTIES ('encryption.mechanism'='plaintext')"
+    same = "ALTER TABLE lake.s.t SET TBLPROPERTIES ('encryption.footer'='encrypted')"
+    judged_by = replace(_known(facts), encryption=rules)
+    assert "unprotect table s.t" in needs(the_answer(plaintext, judged_by))
+    assert "unprotect table s.t" not in needs(the_answer(same, judged_by))
+
+
+def test_an_encrypted_column_does_not_partition_or_sort_a_known_table() -> None:
+    keyed = _table({"encryption.columns": "pii:ssn"}, "id", "ssn")
+    for change in ("ADD PARTITION FIELD {}", "WRITE ORDERED BY {}"):
+        sql = f"ALTER TABLE lake.s.t {change}"
+        assert rule(the_answer(sql.format("bucket(4, SSN)"), _known(keyed))) == "encrypted-source"
+        answer = the_answer(sql.format("id"), _known(keyed))
+        assert answer.decision.allowed
+        assert "no encrypted column is a partition or sort source" not in answer.assumed
+
+
 def test_a_name_out_of_a_rules_reach_takes_unprotect() -> None:
     rules = rules_of(encryption_rule("here", databases=["s"], mustEncrypt=True))
     facts = _table({"encryption.mechanism": "envelope"}, "id")

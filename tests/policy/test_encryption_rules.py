@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from policy.encryption.file_formats import FileFormat
 from policy.encryption.specification import EncryptionSpec
 from policy.encryption_rules import Column, ColumnName, EncryptionRules, TableFacts, column_key
 from tests.support.rules import rule, rules_of, tag
@@ -425,6 +426,18 @@ def test_what_is_broken_is_told_with_what_to_do(
     (found,) = rules_of(rule("r", **fields)).violations(facts(of=of))
     assert (found.found, found.detail, found.remedy) == told
     assert (found.rule, found.document) == ("r", "rules.json")
+
+
+def test_orc_files_break_a_rule_that_demands_an_encrypted_footer() -> None:
+    envelope = {"encryption.mechanism": "envelope"}
+    orc = EncryptionSpec.parse(envelope, catalog_master_key_id=KEY, file_format=FileFormat.ORC)
+    (found,) = rules_of(rule("r", plaintextFooter=False)).violations(facts(of=orc))
+    assert (str(found.requirement), found.detail, found.remedy) == (
+        "plaintext-footer",
+        "A plaintext footer is not allowed.",
+        "Set write.format.default=parquet: ORC footers are always in plaintext.",
+    )
+    assert not rules_of(rule("r")).violations(facts(of=orc))
 
 
 def test_columns_of_snapshots_are_told_to_be_expired() -> None:

@@ -17,10 +17,18 @@ from policy.encryption.epochs import (
     check_migrated,
     check_new_file,
     check_sealed_file,
+    encrypts_equally,
     epoch_for,
     migrated,
 )
-from policy.encryption.specification import Algorithm, ColumnKey, EncryptionSpec, Footer, Mechanism
+from policy.encryption.specification import (
+    Algorithm,
+    ColumnKey,
+    EncryptionSpec,
+    Footer,
+    Mechanism,
+    VerifyDigest,
+)
 from policy.errors import EncryptionPolicyViolation
 from tests.support.vectors import each_row
 
@@ -332,6 +340,22 @@ def test_a_parquet_file_with_keys_of_columns_has_a_digest_of_its_footer_once_it_
     decision = check_migrated(history, COLUMN_FILE)
     assert not decision and decision.reasons[0].rule == "footer-digest"
     assert check_migrated(history, replace(COLUMN_FILE, footer_digest=True))
+
+
+@each_row(
+    ("now", "equally"),
+    [
+        (COLUMNS, True),
+        (replace(COLUMNS, from_sequence_number=12, peks=(LAKE_2, PII)), True),
+        (replace(COLUMNS, spec=replace(COLUMNS.spec, columns=(ColumnKey("pii", ("tax",)),))), True),
+        (replace(COLUMNS, columns=(KeyedFields("pii", (2,)),)), False),
+        (replace(COLUMNS, spec=replace(COLUMNS.spec, footer=Footer.PLAINTEXT)), False),
+        (replace(COLUMNS, spec=replace(COLUMNS.spec, data_key_length=16)), False),
+        (replace(COLUMNS, spec=replace(COLUMNS.spec, verify_digest=VerifyDigest.ALWAYS)), False),
+    ],
+)
+def test_epochs_encrypt_equally_but_for_key_versions_and_names_of_columns(now, equally):
+    assert encrypts_equally(COLUMNS, now) is equally
 
 
 UNIFORM_AT_0 = replace(UNIFORM, from_sequence_number=0)

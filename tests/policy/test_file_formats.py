@@ -76,6 +76,25 @@ def test_what_other_files_cannot_have_is_refused(
 
 
 @each_row(
+    ("provider", "told"),
+    [
+        ("hadoop", ()),
+        (
+            "memory",
+            (
+                "orc.key.provider=memory has no effect in this release: "
+                "only the hadoop provider is supported.",
+            ),
+        ),
+    ],
+)
+def test_only_the_hadoop_provider_of_keys_has_an_effect_on_orc(provider: str, told: tuple[str, ...]) -> None:
+    given = ENVELOPE | {"orc.key.provider": provider}
+    spec = EncryptionSpec.parse(given, catalog_master_key_id="lake", file_format=FileFormat.ORC)
+    assert spec.not_in_effect() == told
+
+
+@each_row(
     ("given", "why"),
     [
         ({"columns": "pii:st.a"}, "ORC encrypts a whole top-level column."),
@@ -116,6 +135,13 @@ def test_another_format_is_another_specification_and_takes_that_formats_defaults
         _changed(orc(masks="sha256:a"), FileFormat.PARQUET)
     with pytest.raises(PropertyInvalid):
         _changed(parquet, FileFormat.AVRO)
+
+
+def test_a_plaintext_footer_is_a_choice_that_orc_files_cannot_follow() -> None:
+    chosen = EncryptionSpec.parse(ENVELOPE | {"encryption.footer": "plaintext"}, catalog_master_key_id="lake")
+    with pytest.raises(PropertyInvalid) as refused:
+        _changed(chosen, FileFormat.ORC)
+    assert refused.value.rule == "format-property" and "encryption.footer" in refused.value.message
 
 
 def test_a_file_in_another_format_or_without_its_digest_does_not_fit_its_epoch() -> None:

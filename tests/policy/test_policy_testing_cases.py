@@ -212,6 +212,10 @@ def test_a_file_with_a_mistake_is_refused(text: str, what: str) -> None:
             "policy and value are not allowed",
         ),
         (f"{ASK}, resource: database:s, rows: all", "cases[0].rows: rows requires access: select"),
+        (
+            f"{ASK}, resource: database:s, through: process",
+            "cases[0].through: only tables and columns are read through something",
+        ),
         (f"{ASK}, resource: table:s.t, because: {{}}", "cases[0].because: the object is empty"),
         (
             f"{ASK}, resource: table:s.t, because: {{reason: x}}",

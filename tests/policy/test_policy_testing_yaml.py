@@ -232,3 +232,8 @@ def test_what_is_known_and_what_is_given_twice_are_told_in_these_words() -> None
         with pytest.raises(RequestInvalid) as caught:
             read()
         assert str(caught.value) == f"f, line {told}"
+
+
+def test_a_field_that_is_left_out_has_the_place_of_the_object_without_it() -> None:
+    case = parse("f.yaml", b"z: w\na:\n  b: c\n")["a"]
+    assert (case.line, case["b"].line, case["x"].line, case["x"]["y"].line) == (2, 3, 2, 2)

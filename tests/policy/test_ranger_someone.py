@@ -44,7 +44,9 @@ def test_a_grant_to_anyone_at_any_time_counts(document: dict[str, Any]) -> None:
         _who("spark", "act"),
         _who("trino", "code"),
         policy("p", {"engine": ["spark"]}, denyPolicyItems=[item("code")]),
+        _who("tr*", "code"),
         {**_who("spark", "code"), "isEnabled": False},
+        {**_who("spark", "code"), "zoneName": "z"},
         policy("p", {"key": ["spark"]}, policyItems=[item("all")]),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from policy.errors import PropertyInvalid
 from policy.privileges.tables import WRITE_PATHS, refuse_location_property
 from policy.write_properties import check_write_properties
-from policy.write_settings import write_settings
+from policy.write_settings import delete_settings, write_settings
 from tests.support.vectors import each_row
 
 
@@ -98,3 +98,31 @@ def test_a_property_that_a_table_had_before_it_was_checked_refuses_a_write(name:
     given = {"write.parquet.bloom-filter-enabled.column.a": "true", name: value}
     with pytest.raises(PropertyInvalid, match="write-property"):
         write_settings(given, "db.t")
+
+
+@each_row(
+    ("given", "file_format", "granularity"),
+    [
+        ({}, "parquet", "file"),
+        ({"write.format.default": "ORC"}, "orc", "file"),
+        (
+            {
+                "write.format.default": "orc",
+                "write.delete.format.default": "parquet",
+                "write.delete.granularity": "PARTITION",
+            },
+            "parquet",
+            "partition",
+        ),
+    ],
+)
+def test_delete_files_have_the_format_of_data_files_unless_a_table_says_another(
+    given: dict[str, str], file_format: str, granularity: str
+) -> None:
+    assert delete_settings(given, "db.t") == {"format": file_format, "granularity": granularity}
+
+
+@each_row("name", ["write.format.default", "write.delete.format.default", "write.delete.granularity"])
+def test_delete_files_as_no_writer_writes_them_are_refused(name: str) -> None:
+    with pytest.raises(PropertyInvalid, match="write-property"):
+        delete_settings({name: "csv"}, "db.t")
