@@ -84,7 +84,7 @@ def test_who_may_only_read_the_database_scans_all_the_same(
     snapshot = table.metadata.current_snapshot()
     assert snapshot is not None
     (opened,) = reader.open(table, reader.manifests(table, snapshot))
-    rows = opened.entries.select(["file_path", "key_metadata", "file_sequence_number"])
+    rows = opened.entries.select(["content", "file_path", "key_metadata", "file_sequence_number"])
     database = lake.services.engine.url.database
     engine = create_engine(f"sqlite:///file:{database}?mode=ro&uri=true")
     cache = PekCache({lake.kms.identifier: lake.kms}, catalog=lake.settings.catalog.name)

@@ -46,6 +46,7 @@ def files(*given: tuple[str, bytes | None], number: int = 1) -> pa.Table:
     numbers = [number] * len(given)
     return pa.table(
         {
+            "content": pa.array([0] * len(given), pa.int8()),
             "file_path": pa.array(paths, pa.string()),
             "key_metadata": pa.array(metadata, pa.binary()),
             "file_sequence_number": pa.array(numbers, pa.int64()),

@@ -11,7 +11,7 @@ from catalog.maintenance.old_epochs import EpochReport
 from catalog.planning.request import ScanRequest
 from catalog.reading.loading import LoadedTable
 from catalog.snapshot_checks.inspection import Inspector
-from catalog.writes import new_files
+from catalog.writes import data_files
 from policy.encryption_rules import EncryptionRules
 from policy.errors import EncryptionPolicyViolation, MetadataTampered, NotAuthorized, RequestInvalid
 from tests.support.attacker import Attacker, seal_unchecked, updates
@@ -72,7 +72,7 @@ def test_a_file_whose_footer_has_no_digest_is_left_whatever_the_epochs(
     table = make(lake, properties={"encryption.columns": "left:name"})
     assert report(lake, table).forbidden
     with monkeypatch.context() as before:
-        before.setattr(new_files, "_footer_digest", lambda file, table: None)
+        before.setattr(data_files, "_footer_digest", lambda file, table: None)
         append_files(lake, name_of(table))
     assert not report(lake, table).forbidden
     with pytest.raises(RequestInvalid) as refused:

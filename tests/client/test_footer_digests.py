@@ -22,7 +22,7 @@ from catalog.client.footers import FileKeys
 from catalog.client.thrift import Items, Struct, Value
 from catalog.crypto.secret import SecretBytes
 from catalog.envelope.file_digests import FooterDigest
-from catalog.writes import new_files
+from catalog.writes import data_files
 from policy.encryption.specification import Algorithm, Footer
 from policy.errors import DecryptionRefused
 from tests.support.forged_footers import element, forged, local, numbered, read
@@ -163,7 +163,7 @@ def test_files_from_before_there_were_digests_of_footers_are_read(
 ) -> None:
     table = alice.table(make(SCHEMA, properties=KEYED))
     with monkeypatch.context() as before:
-        before.setattr(new_files, "_footer_digest", lambda file, table: None)
+        before.setattr(data_files, "_footer_digest", lambda file, table: None)
         table.append(ROWS)
     table.append(ROWS)
     digests = [file.footer_digest for file in table.scan()._plan().files]

@@ -44,7 +44,7 @@ from pyiceberg.types import (
 
 from catalog.planning.request import ScanRequest
 from tests.support.lake import ALICE, Lake
-from tests.support.made_up_files import COLUMNS, SCHEMA, a_file, a_filter, a_value
+from tests.support.made_up_files import COLUMNS, SCHEMA, a_file, a_filter, a_value, compares_by_inequality
 from tests.support.tables import Engine, make, name_of
 
 
@@ -111,8 +111,11 @@ def agree(lake: Lake, table: Table, seed: int, count: int = 10) -> None:
     assert planned(lake, table, AlwaysTrue()) == theirs(table, AlwaysTrue())
     for _ in range(count):
         row_filter = a_filter(rng, table.schema())
-        found = planned(lake, table, row_filter)
-        assert found == theirs(table, row_filter), row_filter
+        found, expected = planned(lake, table, row_filter), theirs(table, row_filter)
+        # By an inequality the catalog skips a file of one value, too.
+        assert (
+            found.items() <= expected.items() if compares_by_inequality(row_filter) else found == expected
+        ), row_filter
         spared += everything - len(found)
     assert spared > everything  # the filters did spare files
 

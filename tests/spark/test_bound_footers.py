@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import Row
 
 from catalog.client import thrift
-from catalog.writes import new_files
+from catalog.writes import data_files
 from tests.support.forged_footers import Edit, decimal, element, forged_in_size, numbered
 from tests.support.reads import refused, replaced
 from tests.support.spark import SparkLake
@@ -108,7 +108,7 @@ class Old:
 @pytest.fixture(scope="module")
 def old_table(spark_lake: SparkLake) -> Old:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(new_files, "_footer_digest", lambda *_: None)
+        patch.setattr(data_files, "_footer_digest", lambda *_: None)
         name = made(spark_lake)
     return Old(name, spark_lake.rows(f"SELECT * FROM {name}"))
 

@@ -15,7 +15,6 @@ from pyspark.sql import Row
 from catalog.crypto.secret import SecretBytes
 from catalog.envelope.data_keys import new_dek
 from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
-from catalog.writes import new_files
 from tests.support.lake import ALICE, CAROL
 from tests.support.reads import denied, name_of, refused
 from tests.support.spark import SparkLake
@@ -361,7 +360,7 @@ def test_a_file_of_another_table_with_the_same_keys_is_refused(
     spark_lake: SparkLake, namespace: str, fresh: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also by its prefix alone, where no digest of the footer is kept."""
-    monkeypatch.setattr(new_files, "_footer_digest", lambda file, table: None)
+    monkeypatch.setattr("catalog.writes.data_files._footer_digest", lambda file, table: None)
     other = f"{namespace}.other"
     columns = "id BIGINT, open STRING, ssn STRING, email STRING"
     create_table(spark_lake, other, columns, {"encryption.columns": "pii:ssn;hr:email"})

@@ -17,7 +17,7 @@ from catalog.client import footers, thrift
 from catalog.client.encrypting import KeyedWriter
 from catalog.client.footers import FileKeys
 from catalog.client.scan import Scan
-from catalog.writes import new_files
+from catalog.writes import data_files
 from policy.location.location import Location
 from tests.support.forged_footers import Edit, decimal, element, forged_in_size, listed, structure, typed
 from tests.support.spark import SparkLake
@@ -30,7 +30,7 @@ QUERIES = ("SELECT count(n), min(n), count(*) FROM {}", "SELECT sum(n) FROM {}",
 @pytest.fixture(autouse=True)
 def before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Key metadata as it was then."""
-    monkeypatch.setattr(new_files, "_footer_digest", lambda *_: None)
+    monkeypatch.setattr(data_files, "_footer_digest", lambda *_: None)
 
 
 def _name_stands_twice(footer: thrift.Struct) -> None:

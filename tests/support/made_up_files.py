@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,7 @@ from pyiceberg.expressions import (
     Or,
     StartsWith,
 )
+from pyiceberg.expressions.visitors import rewrite_not
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import (
@@ -172,3 +174,17 @@ def shown(kind: PrimitiveType, value: Any) -> Any:
     if isinstance(kind, TimestampType):
         return (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)).isoformat()
     return value
+
+
+def compares_by_inequality(row_filter: BooleanExpression) -> bool:
+    """Whether the catalog skips more files by a filter than pyiceberg: a file of one value, by `!=`."""
+    return any(isinstance(each, NotEqualTo | NotIn) for each in _predicates(rewrite_not(row_filter)))
+
+
+def _predicates(expression: Any) -> Iterator[Any]:
+    """The comparisons of a filter without negations."""
+    if isinstance(expression, And | Or):
+        yield from _predicates(expression.left)
+        yield from _predicates(expression.right)
+    else:
+        yield expression
