@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from policy.encryption.specification import EncryptionSpec
 from policy.explain import Book, Explanation, explain
 from policy.explain.considered import labels_of, without
 from policy.principal import Principal
@@ -18,6 +19,7 @@ from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.ranger import PolicySet
 from policy.ranger.model import PolicyType
 from policy.ranger.parse import parse_documents
+from policy.visible import KnownTable
 from tests.policy.naive_ranger import Asker, allows
 from tests.policy.test_ranger_differential import ROLES, access_policies, askers, mask_policies, requests
 from tests.support.vectors import each_row
@@ -386,3 +388,14 @@ def test_a_standard_client_needs_select_on_a_table_whose_columns_are_not_known(g
     request = AccessRequest(BOB, ORDERS, "select")
     considered = book.consider(request, NOW, through=Through.STANDARD_CLIENT)
     assert considered.decision.allowed is answer
+
+
+@each_row(("through", "answer"), [(Through.ENGINE, True), (Through.STANDARD_CLIENT, False)])
+def test_every_privilege_on_an_encrypted_table_does_not_open_it_to_a_standard_client(through, answer) -> None:
+    owning = {"users": ["bob"], "accesses": [{"type": "all"}]}
+    book = Book(parse_documents({"p": json.dumps([policy(policyItems=[owning])])}))
+    spec = EncryptionSpec.parse({"encryption.mechanism": "envelope"}, catalog_master_key_id="lake")
+    request = AccessRequest(BOB, ORDERS, "all")
+    decision = book.consider(request, NOW, table=KnownTable(spec=spec), through=through).decision
+    assert decision.allowed is answer
+    assert answer or "standard-client" in {reason.rule for reason in decision.reasons}
