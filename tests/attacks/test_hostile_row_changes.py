@@ -152,7 +152,7 @@ def test_a_delete_file_with_a_key_of_another_write_or_length(vault: Ledger) -> N
 
 
 def test_a_delete_file_under_the_key_of_columns(keyed: Ledger) -> None:
-    """Whoever has that key alone could not read it, and whoever has it could make others."""
+    """A holder of that key alone could not read it, and could make others."""
     ids = KeyLabel("ids", (1,))
 
     def more(engine: Engine, path: str) -> NewFile:

@@ -19,7 +19,7 @@ from tests.support.spark_tables import client_scan, create_table, data_files, ma
 
 pytestmark = pytest.mark.core
 
-#: ORC keeps bounds for so many rows.
+#: The number of rows that one entry of ORC's row index covers.
 GROUP = 10_000
 ROWS = 2 * GROUP + 5_000
 SMALL = {

@@ -14,7 +14,7 @@ import pytest
 from tests.support.reads import data_files, refused
 from tests.support.spark import SparkLake
 
-#: Some 20 MB, of which no more than what a socket holds is read ahead of whoever takes the rows slowly.
+#: Some 20 MB. For a consumer that reads the rows slowly, no more than a socket buffer is read ahead.
 COUNT, REPEATED = 10000, 100
 ROWS = f"SELECT id, repeat(lpad(CAST(id AS STRING), 20, '0'), {REPEATED}) AS v FROM range(0, {COUNT}, 1, 1)"
 
