@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -9,6 +11,10 @@ from catalog.base.errors import CommitConflict, KeysChanged
 
 #: Number of attempts before the conflict is reported to the user.
 ATTEMPTS: Final = 100
+
+#: Limits of the pause between two attempts, in seconds: after the first conflict, and after many.
+SHORTEST_PAUSE: Final = 0.002
+LONGEST_PAUSE: Final = 0.25
 
 Seen = TypeVar("Seen")
 Done = TypeVar("Done")
@@ -25,13 +31,19 @@ def made_anew(look: Callable[[], Seen], act: Callable[[Seen], Done]) -> Done:
     Raises:
         CommitConflict: other commits came first in every attempt.
     """
-    for _ in range(ATTEMPTS - 1):
+    for attempt in range(ATTEMPTS - 1):
         try:
             seen = look()
         except KeysChanged:
+            _pause(attempt)
             continue
         try:
             return act(seen)
         except CommitConflict:
-            continue
+            _pause(attempt)
     return act(look())
+
+
+def _pause(attempt: int) -> None:
+    """Wait for a random time, so that changes that run at the same time do not keep meeting each other."""
+    time.sleep(random.uniform(0, min(LONGEST_PAUSE, SHORTEST_PAUSE * 2**attempt)))
