@@ -9,7 +9,7 @@ import org.apache.spark.sql.vectorized.{ColumnarArray, ColumnarMap, ColumnVector
 import org.apache.spark.unsafe.types.UTF8String
 
 /** A vector that ORC's reader fills, as Spark reads it; nothing is copied. */
-private[read] abstract class OrcVector(kind: DataType, values: OrcValues) extends ColumnVector(kind) {
+private[read] abstract class OrcVector(kind: DataType, values: OrcValues) extends OneTypeVector(kind) {
 
   /** Where ORC keeps the value of a row: a batch of equal values has one. */
   protected final def at(row: Int): Int = if (values.isRepeating) 0 else row
@@ -17,22 +17,6 @@ private[read] abstract class OrcVector(kind: DataType, values: OrcValues) extend
   override def close(): Unit = ()
   override def hasNull: Boolean = !values.noNulls
   override def isNullAt(row: Int): Boolean = !values.noNulls && values.isNull(at(row))
-  override def numNulls: Int = throw other
-  override def getBoolean(row: Int): Boolean = throw other
-  override def getByte(row: Int): Byte = throw other
-  override def getShort(row: Int): Short = throw other
-  override def getInt(row: Int): Int = throw other
-  override def getLong(row: Int): Long = throw other
-  override def getFloat(row: Int): Float = throw other
-  override def getDouble(row: Int): Double = throw other
-  override def getArray(row: Int): ColumnarArray = throw other
-  override def getMap(row: Int): ColumnarMap = throw other
-  override def getDecimal(row: Int, precision: Int, scale: Int): Decimal = throw other
-  override def getUTF8String(row: Int): UTF8String = throw other
-  override def getBinary(row: Int): Array[Byte] = throw other
-  override def getChild(ordinal: Int): ColumnVector = throw other
-
-  private def other: Exception = new UnsupportedOperationException(s"a column of ${kind.sql}")
 }
 
 private[read] object OrcVector {

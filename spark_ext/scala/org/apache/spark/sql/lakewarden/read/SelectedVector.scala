@@ -35,7 +35,7 @@ private[read] final class SelectedVector(values: ColumnVector, rows: Array[Int])
 }
 
 /** The numbers of rows that follow each other. */
-private[read] final class RowNumbers extends ColumnVector(LongType) {
+private[read] final class RowNumbers extends OneTypeVector(LongType) {
   private var first = 0L
 
   /** Of the first row. */
@@ -44,20 +44,5 @@ private[read] final class RowNumbers extends ColumnVector(LongType) {
   override def getLong(row: Int): Long = first + row
   override def close(): Unit = ()
   override def hasNull: Boolean = false
-  override def numNulls: Int = 0
   override def isNullAt(row: Int): Boolean = false
-  override def getBoolean(row: Int): Boolean = throw other
-  override def getByte(row: Int): Byte = throw other
-  override def getShort(row: Int): Short = throw other
-  override def getInt(row: Int): Int = throw other
-  override def getFloat(row: Int): Float = throw other
-  override def getDouble(row: Int): Double = throw other
-  override def getArray(row: Int): ColumnarArray = throw other
-  override def getMap(row: Int): ColumnarMap = throw other
-  override def getDecimal(row: Int, precision: Int, scale: Int): Decimal = throw other
-  override def getUTF8String(row: Int): UTF8String = throw other
-  override def getBinary(row: Int): Array[Byte] = throw other
-  override def getChild(ordinal: Int): ColumnVector = throw other
-
-  private def other: Exception = new UnsupportedOperationException("row numbers")
 }
