@@ -129,8 +129,7 @@ class _Evaluator(BoundBooleanExpressionVisitor[Mask]):
         column = self._column(term)
         if column is None:
             return self._all
-        kind = term.ref().field.field_type
-        lower, upper = bounds_of(kind, column.lower), bounds_of(kind, column.upper)
+        lower, upper = _bounds(term, column)
         if lower is None or upper is None:
             return ~self._nothing_to_compare(column)
         return rule(lower, upper) & ~self._nothing_to_compare(column)
@@ -140,22 +139,21 @@ class _Evaluator(BoundBooleanExpressionVisitor[Mask]):
         column = self._column(term)
         if column is None:
             return self._all
-        kind = term.ref().field.field_type
-        lower, upper = bounds_of(kind, column.lower), bounds_of(kind, column.upper)
+        lower, upper = _bounds(term, column)
         if lower is None or upper is None:
             return self._all
         one = np.zeros(len(lower.present), np.bool_)
         for value in values:
             one |= lower.equal(value) & upper.equal(value)
         one &= _is(column.null_counts, 0)
+        kind = term.ref().field.field_type
         return ~(one & _is(column.nan_counts, 0) if isinstance(kind, FloatType | DoubleType) else one)
 
     def _prefix_bounds(self, term: Any, length: int) -> tuple[ByteBounds | None, ByteBounds | None]:
         column = self._column(term)
         if column is None:
             return None, None
-        kind = term.ref().field.field_type
-        lower, upper = bounds_of(kind, column.lower), bounds_of(kind, column.upper)
+        lower, upper = _bounds(term, column)
         if not isinstance(lower, ByteBounds) or not isinstance(upper, ByteBounds):
             return None, None
         return lower.cut(length), upper.cut(length)
@@ -171,6 +169,12 @@ class _Evaluator(BoundBooleanExpressionVisitor[Mask]):
 
     def _only_nans(self, column: FieldStatistics | None) -> Mask:
         return self._none if column is None else _same(column.nan_counts, column.value_counts)
+
+
+def _bounds(term: Any, column: FieldStatistics) -> tuple[Bounds | None, Bounds | None]:
+    """Return the lower and the upper bounds of a column."""
+    kind = term.ref().field.field_type
+    return bounds_of(kind, column.lower), bounds_of(kind, column.upper)
 
 
 def _any_inside(lower: Bounds, upper: Bounds, literals: set[Any]) -> Mask:
