@@ -3,20 +3,14 @@ package org.apache.spark.sql.lakewarden.catalog
 import java.util
 import java.util.{Collections, Locale}
 
-import scala.jdk.CollectionConverters._
-
-import com.fasterxml.jackson.databind.JsonNode
-import com.fasterxml.jackson.databind.node.JsonNodeFactory
-
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.parser.{CatalystSqlParser, ParseException}
 import org.apache.spark.sql.connector.catalog.{CatalogPlugin, Identifier}
 import org.apache.spark.sql.connector.catalog.procedures.{BoundProcedure, ProcedureParameter, UnboundProcedure}
 import org.apache.spark.sql.connector.read.{LocalScan, Scan}
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient, CatalogPaths}
+import org.apache.spark.sql.lakewarden.rest.CatalogClient
 import org.apache.spark.sql.types._
-import org.apache.spark.unsafe.types.UTF8String
 
 /** What `CALL <catalog>.system.<procedure>(table => '…')` does: the catalog is asked, and its answer shown as rows.
   *
@@ -33,7 +27,7 @@ final class Procedures(catalog: CatalogPlugin, client: CatalogClient, tables: =>
   private def catalogName: String = catalog.name
 
   private lazy val all: Seq[TableProcedure] =
-    Operations.map(new KeyProcedure(_, catalogName, client)) :+ new RewriteProcedure(catalog, client, tables)
+    Operations.map(new CatalogProcedure(_, catalogName, client)) :+ new RewriteProcedure(catalog, client, tables)
 
   def list(namespace: Array[String]): Array[Identifier] =
     if (isSystem(namespace)) all.map(each => Identifier.of(Array(System), each.name)).toArray else Array.empty
@@ -48,47 +42,19 @@ final class Procedures(catalog: CatalogPlugin, client: CatalogClient, tables: =>
 object Procedures {
   private val System = "system"
 
-  /** One operation on a table's keys.
-    *
-    * @param operation
-    *   what the catalog calls it
-    * @param answers
-    *   the field of the answer that holds the rows
-    * @param columns
-    *   of a row: the field of the answer, its type, and whether it may be null
-    */
-  private[catalog] final case class Operation(
-      name: String, about: String, operation: String, answers: String, columns: Seq[(String, DataType, Boolean)]) {
-    val schema: StructType =
-      StructType(columns.map { case (field, kind, nullable) => StructField(field.replace('-', '_'), kind, nullable) })
-
-    /** The rows of an answer. */
-    def rows(answer: JsonNode): Array[InternalRow] =
-      Answers.field(answer, answers).elements.asScala.map(row).toArray
-
-    private def row(answered: JsonNode): InternalRow = InternalRow.fromSeq(columns.map {
-      case (field, kind, _) => value(Answers.field(answered, field), kind)
-    })
-
-    private def value(node: JsonNode, kind: DataType): Any = kind match {
-      case _ if node.isNull => null
-      case StringType       => UTF8String.fromString(node.asText)
-      case IntegerType      => node.intValue
-      case _                => node.longValue
-    }
-  }
-
   private val Operations = Seq(
-    Operation(
-      "rotate_key", "Create a new version of each PEK of a table. New files use it.", "rotate", "keys",
+    CatalogOperation(
+      "rotate_key", "Create a new version of each PEK of a table. New files use it.", Seq("keys", "rotate"),
+      Some("keys"),
       Seq(
-        ("id", StringType, false), ("master-key-id", StringType, false), ("version", IntegerType, false),
-        ("previous-version", IntegerType, false))),
-    Operation(
-      "rewrap_keys", "Rewrap the data keys of a table's files under the latest PEK versions.", "rewrap", "branches",
+        Shown("id", StringType), Shown("master-key-id", StringType), Shown("version", IntegerType),
+        Shown("previous-version", IntegerType))),
+    CatalogOperation(
+      "rewrap_keys", "Rewrap the data keys of a table's files under the latest PEK versions.", Seq("keys", "rewrap"),
+      Some("branches"),
       Seq(
-        ("branch", StringType, false), ("snapshot-id", LongType, true), ("manifests", LongType, false),
-        ("files", LongType, false), ("lost", LongType, false))))
+        Shown("branch", StringType), Shown("snapshot-id", nullable = true), Shown("manifests"), Shown("files"),
+        Shown("lost"))))
 
   private def isSystem(namespace: Array[String]): Boolean = namespace.sameElements(Array(System))
 
@@ -123,19 +89,6 @@ private abstract class TableProcedure(catalogName: String) extends UnboundProced
 
   private def misnamed(text: String): LakewardenException = Procedures.refused(
     s"${text.take(80)} is not a table name.", "identifier", "Use the form 'NAMESPACE.TABLE'.")
-}
-
-/** One operation on a table's keys. */
-private final class KeyProcedure(operation: Procedures.Operation, catalogName: String, client: CatalogClient)
-    extends TableProcedure(catalogName) {
-  override def name: String = operation.name
-  override def description: String = operation.about
-
-  override protected def answer(table: Identifier, arguments: InternalRow): AnsweredRows = {
-    val path = CatalogPaths.engineTable(table.namespace.toSeq, table.name, "keys") :+ operation.operation
-    val answered = Refusals.ofTable(table)(client.post(path, Some(JsonNodeFactory.instance.objectNode)))
-    new AnsweredRows(operation.schema, operation.rows(answered))
-  }
 }
 
 /** Rows that are there already. */
