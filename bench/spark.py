@@ -126,15 +126,21 @@ def _size(name: str, side: Side) -> Figure:
 
 
 def ask(spark: SparkSession, opened: Mapping[str, str], text: str, runs: int, warm_up: int = 2) -> Taken:
-    """Ask every contender, who have to agree."""
+    """Ask every contender one query of its `{table}`; their results must be equal."""
+    queries = {name: text.format(table=table) for name, table in opened.items()}
+    return ask_each(spark, queries, runs, warm_up)
+
+
+def ask_each(spark: SparkSession, queries: Mapping[str, str], runs: int, warm_up: int = 2) -> Taken:
+    """Run each contender's query; their results must be equal."""
     answers: dict[str, list[Any]] = {}
 
     def answer(name: str) -> None:
-        answers[name] = spark.sql(text.format(table=opened[name])).collect()
+        answers[name] = spark.sql(queries[name]).collect()
 
-    taken = in_rounds({name: lambda name=name: answer(name) for name in opened}, runs, warm_up=warm_up)
+    taken = in_rounds({name: lambda name=name: answer(name) for name in queries}, runs, warm_up=warm_up)
     first, *others = (sorted(map(str, each)) for each in answers.values())
-    assert all(each == first for each in others), f"the contenders do not agree on {text}"
+    assert all(each == first for each in others), f"the results differ: {queries}"
     return taken
 
 

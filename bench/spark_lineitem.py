@@ -1,4 +1,4 @@
-"""TPC-H's lineitem, and the queries on it.
+"""TPC-H's generated tables, and the queries on lineitem.
 
 The generator is deterministic, its seeds are fixed: a scale factor and a number of files always give the same
 rows in the same files.
@@ -48,22 +48,22 @@ def queries(scale: float) -> Mapping[str, str]:
     }
 
 
-def generate(directory: Path, scale: float) -> Path:
-    """Write lineitem as Parquet, in files of about the same number of rows."""
+def generate(directory: Path, scale: float, table: str = "lineitem", parts: int = FILES) -> Path:
+    """Write a table of TPC-H as Parquet, in files of about the same number of rows."""
     generator = Path(sysconfig.get_path("scripts")) / "tpchgen-cli"
     subprocess.run(
         [
             generator,
             "parquet",
             f"--scale-factor={scale}",
-            "--tables=lineitem",
-            f"--parts={FILES}",
+            f"--tables={table}",
+            f"--parts={parts}",
             f"--output-dir={directory}",
             "--quiet",
         ],
         check=True,
     )
-    return directory / "lineitem"
+    return directory / table
 
 
 def cached(spark: SparkSession, directory: Path, name: str) -> DataFrame:
