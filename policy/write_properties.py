@@ -1,7 +1,7 @@
-"""Checks the values of table properties that writers read, when they are set rather than at the next INSERT.
+"""Checks the values of table properties when they are set, rather than at the next INSERT.
 
 A codec or a distribution mode that no writer knows makes every later INSERT fail, also for users who did not
-set it. Properties that neither our writers nor Iceberg's read are not looked at.
+set it. `iceberg_properties` says which names can be set at all.
 
 Source: Apache Iceberg documentation, "Configuration", "Write properties".
 """
@@ -21,7 +21,6 @@ FORMAT_VERSION: Final = "format-version"
 
 _PARQUET: Final = ("zstd", "snappy", "gzip", "lz4_raw", "uncompressed")
 _ORC: Final = ("zstd", "snappy", "zlib", "lz4", "none")
-_AVRO: Final = ("gzip", "zstd", "snappy", "uncompressed")
 _MODES: Final = ("none", "hash", "range")
 _OPERATIONS: Final = ("delete", "update", "merge")
 _INT: Final = 2**31 - 1
@@ -32,11 +31,7 @@ _MEGABYTE: Final = 1 << 20
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "write.parquet.compression-codec": _PARQUET,
-        "write.delete.parquet.compression-codec": _PARQUET,
         "write.orc.compression-codec": _ORC,
-        "write.delete.orc.compression-codec": _ORC,
-        "write.avro.compression-codec": _AVRO,
-        "write.delete.avro.compression-codec": _AVRO,
         "write.metadata.compression-codec": ("none", "gzip"),
         "write.delete.format.default": ("parquet", "orc", "avro"),
         "write.delete.granularity": ("file", "partition"),
@@ -46,6 +41,17 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         **{f"write.{each}.distribution-mode": _MODES for each in _OPERATIONS},
         **{f"write.{each}.mode": ("copy-on-write", "merge-on-read") for each in _OPERATIONS},
         **{f"write.{each}.isolation-level": ("serializable", "snapshot") for each in _OPERATIONS},
+        # What is always so, and can be said.
+        "gc.enabled": ("true",),
+        "identifier-fields.rely": ("false",),
+        "read.orc.vectorization.enabled": ("true",),
+        "read.parquet.vectorization.enabled": ("true",),
+        "write.metadata.delete-after-commit.enabled": ("false",),
+        "write.object-storage.enabled": ("false",),
+        "write.parquet.page-version": ("v1",),
+        "write.parquet.shred-variants": ("false",),
+        "write.spark.accept-any-schema": ("false",),
+        "write.spark.auto-schema-evolution.enabled": ("false",),
     }
 )
 #: Largest allowed values of whole numbers above 0.
@@ -59,6 +65,11 @@ NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
         "write.parquet.compression-level": 22,
         "write.orc.stripe-size-bytes": LONG,
         "write.parquet.bloom-filter-max-bytes": 128 * _MEGABYTE,
+        "write.spark.advisory-partition-size-bytes": LONG,
+        "read.split.target-size": LONG,
+        "read.split.open-file-cost": LONG,
+        "read.parquet.vectorization.batch-size": _INT,
+        "read.orc.vectorization.batch-size": _INT,
     }
 )
 _DIGITS: Final = 20

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from policy.errors import LocationInvalid, PropertyInvalid
+from policy.iceberg_properties import check_names
 from policy.location.location import Location
 from policy.write_properties import check_write_properties
 
@@ -90,10 +91,11 @@ def check_properties(properties: Mapping[str, str], table: str) -> None:
     """Check the ordinary properties that a user sets.
 
     Raises:
-        PropertyInvalid: one configures readers, moves nothing, or has a value that no writer could follow.
+        PropertyInvalid: one configures readers, has no effect, or has a value that no writer could follow.
     """
     check_ordinary_properties(properties, table)
     refuse_location_property(properties, table)
+    check_names(properties, table)
     check_write_properties(properties, table)
 
 

@@ -278,7 +278,6 @@ def host(tmp_path: Any) -> Host:
 
 #: Names that are nobody's but the client's own: kept as they are, without any effect.
 LITERAL: Final = (
-    "write.data.pаth",
     "write․metadata․path",
     "ｓ3.endpoint",
     "s3\u200b.endpoint",
@@ -301,6 +300,11 @@ def test_confusable_of_an_ordinary_name_is_literal(served: Service, alice: httpx
     assert _shown(served, alice, "plain")[name] == elsewhere
     assert _commit(alice, served, "plain", _remove(name)).status_code == 200
     assert name not in _shown(served, alice, "plain")
+
+
+def test_confusable_below_a_prefix_of_iceberg_is_refused(served: Service, alice: httpx.Client) -> None:
+    answer = _commit(alice, served, "plain", _set(**{"write.data.pаth": "file:///elsewhere"}))
+    assert (answer.status_code, answer.json()["error"]["rule"]) == (400, "property-without-effect")
 
 
 def _shown(served: Service, alice: httpx.Client, table: str) -> dict[str, str]:

@@ -114,7 +114,7 @@ def test_options_become_entries_of_the_summary(spark_lake: SparkLake, table: str
         ({"overwrite-mode": "some"}, "REQUEST_INVALID"),
         ({"isolation-level": "none"}, "REQUEST_INVALID"),
         ({"validate-from-snapshot-id": "1"}, "REQUEST_INVALID"),
-        ({"fanout-enabled": "true"}, "NOT_SUPPORTED_YET"),
+        ({"write-format": "orc"}, "NOT_SUPPORTED_YET"),
     ],
 )
 def test_options_without_effect_are_refused(

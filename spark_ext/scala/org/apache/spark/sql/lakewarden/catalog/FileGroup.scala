@@ -59,5 +59,5 @@ private[catalog] final class GroupTable(handle: TableHandle, group: FileGroup, t
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
     () => new GuardedScan(handle, None, handle.table.schema, Nil, Some(group))
 
-  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new NewFilesBuilder(handle, info, target)
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new NewFilesBuilder(handle, info, _ => target)
 }

@@ -112,7 +112,7 @@ final class StagedGuardedTable(handle: TableHandle, ident: Identifier, target: S
 
   override def capabilities: util.Set[TableCapability] = util.EnumSet.of(BATCH_WRITE)
 
-  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new NewFilesBuilder(handle, info, target)
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new NewFilesBuilder(handle, info, target.summarized)
 
   override def commitStagedChanges(): Unit = Refusals.ofNewTable(ident)(target.land())
 

@@ -2,6 +2,7 @@ package org.apache.spark.sql.lakewarden.code
 
 import org.apache.spark.SparkConf
 import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.lakewarden.options.IcebergNames
 
 /** Which settings a session in a shared engine can have and see without `engine:code`.
   *
@@ -51,9 +52,9 @@ object SettingRules {
   /** Settings that Spark completes at launch, when sessions have them already; a session's have no effect. */
   private val Completed = Set("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
-  /** Whether a session can change a setting. */
-  def isChangeable(key: String): Boolean = Harmless.settings(key) || Token.matches(key)
+  /** Whether a session can change a setting. Those of Iceberg are judged where they have an effect (`GivenOptions`). */
+  def isChangeable(key: String): Boolean = Harmless.settings(key) || Token.matches(key) || IcebergNames.isSetting(key)
 
   /** Whether a session can read a setting. */
-  def isReadable(key: String): Boolean = Harmless.readable(key)
+  def isReadable(key: String): Boolean = Harmless.readable(key) || IcebergNames.isSetting(key)
 }

@@ -6,6 +6,7 @@ import org.apache.spark.sql.connector.expressions.{Expressions, NamedReference}
 import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.TableHandle
+import org.apache.spark.sql.lakewarden.options.ReadOptions
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.sources._
 import org.apache.spark.sql.types.{StructField, StructType}
@@ -22,10 +23,11 @@ private[lakewarden] final class CommandScanBuilder(
     handle: TableHandle, options: CaseInsensitiveStringMap, rewritten: Boolean, built: CommandScan => Unit)
     extends GuardedScanBuilder(handle, None, options) {
 
-  override protected def scan(wanted: StructType, filters: Seq[Filter], metadata: Seq[StructField]): Scan = {
+  override protected def scan(
+      wanted: StructType, filters: Seq[Filter], metadata: Seq[StructField], options: ReadOptions): Scan = {
     val made =
-      if (rewritten) new RewrittenScan(handle, wanted, filters, metadata)
-      else new CommandScan(handle, wanted, filters, metadata)
+      if (rewritten) new RewrittenScan(handle, wanted, filters, metadata, options)
+      else new CommandScan(handle, wanted, filters, metadata, options)
     made.requireUnmasked()
     built(made)
     made
@@ -38,8 +40,8 @@ private[lakewarden] final class CommandScanBuilder(
   * equals itself alone, since what it reads can depend on what it is told while the command runs.
   */
 private[lakewarden] class CommandScan(
-    handle: TableHandle, wanted: StructType, filters: Seq[Filter], metadata: Seq[StructField])
-    extends GuardedScan(handle, None, wanted, filters, metadata = metadata) {
+    handle: TableHandle, wanted: StructType, filters: Seq[Filter], metadata: Seq[StructField], options: ReadOptions)
+    extends GuardedScan(handle, None, wanted, filters, metadata = metadata, options = options) {
   private val table = handle.table
 
   /** A condition that all rows meet on which the command depends; none: all rows. */
@@ -80,8 +82,8 @@ private[lakewarden] class CommandScan(
   * Filters choose files alone, since the rows that do not match are written again.
   */
 private[lakewarden] final class RewrittenScan(
-    handle: TableHandle, wanted: StructType, filters: Seq[Filter], metadata: Seq[StructField])
-    extends CommandScan(handle, wanted, filters, metadata)
+    handle: TableHandle, wanted: StructType, filters: Seq[Filter], metadata: Seq[StructField], options: ReadOptions)
+    extends CommandScan(handle, wanted, filters, metadata, options)
     with SupportsRuntimeFiltering {
   private var chosen = Option.empty[Set[String]]
 

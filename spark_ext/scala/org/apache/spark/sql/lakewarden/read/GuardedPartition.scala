@@ -4,6 +4,7 @@ import scala.collection.mutable.ArrayBuffer
 
 import org.apache.spark.sql.connector.read.InputPartition
 import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.lakewarden.options.ReadOptions
 
 /** A part of a file: the row groups whose middle lies in this range of bytes. */
 private[read] final case class FileSplit(file: PlannedFile, start: Long, length: Long)
@@ -33,15 +34,19 @@ private[read] object GuardedPartition {
   /** Packs files into tasks as Spark's own file sources do, by its settings: large files are split, small ones
     * put together.
     *
+    * @param options
+    *   go before the settings
     * @param parallelism
     *   how many tasks the cluster runs at once
     */
-  def pack(files: Seq[PlannedFile], lease: PlanLease, conf: SQLConf, parallelism: Int): Array[InputPartition] = {
-    val openCost = conf.filesOpenCostInBytes
+  def pack(
+      files: Seq[PlannedFile], lease: PlanLease, conf: SQLConf, options: ReadOptions, parallelism: Int)
+      : Array[InputPartition] = {
+    val openCost = options.openCost.getOrElse(conf.filesOpenCostInBytes)
     val wanted = math.max(conf.filesMinPartitionNum.getOrElse(parallelism), 1)
     val total = files.map(file => file.size.toDouble + openCost).sum
     val bySettings = math.min(conf.filesMaxPartitionBytes.toDouble, math.max(openCost.toDouble, total / wanted))
-    val most = math.max(math.max(bySettings, total / maxSplits), 1).toLong
+    val most = math.max(math.max(options.splitSize.fold(bySettings)(_.toDouble), total / maxSplits), 1).toLong
     val splits = files.flatMap(split(_, most)).sortBy(-_.length)
     packed(splits, most, openCost).map(each => GuardedPartition(each)(lease): InputPartition).toArray
   }

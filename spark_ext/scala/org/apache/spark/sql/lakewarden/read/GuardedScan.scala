@@ -9,6 +9,7 @@ import org.apache.spark.sql.connector.read.Scan.ColumnarSupportMode
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.internal.connector.SupportsMetadata
 import org.apache.spark.sql.lakewarden.catalog.{AsOf, FileGroup, TableHandle}
+import org.apache.spark.sql.lakewarden.options.ReadOptions
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.{Metadata, StructField, StructType}
@@ -30,10 +31,13 @@ import org.apache.spark.sql.types.{Metadata, StructField, StructType}
   *   what is answered in place of rows; none: rows
   * @param metadata
   *   the metadata columns, which come behind the others
+  * @param options
+  *   how the files are split and read
   */
 private[lakewarden] class GuardedScan(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter],
-    group: Option[FileGroup] = None, aggregates: Option[PushedAggregates] = None, metadata: Seq[StructField] = Nil)
+    group: Option[FileGroup] = None, aggregates: Option[PushedAggregates] = None, metadata: Seq[StructField] = Nil,
+    options: ReadOptions = ReadOptions())
     extends Scan
     with Batch
     with SupportsReportStatistics
@@ -54,7 +58,7 @@ private[lakewarden] class GuardedScan(
 
   override def planInputPartitions(): Array[InputPartition] = {
     val lease = new PlanLease(table.fullName, plan, FieldIds.all(wanted), asked.at, () => ask())
-    val packed = GuardedPartition.pack(files, lease, SQLConf.get, session.sparkContext.defaultParallelism)
+    val packed = GuardedPartition.pack(files, lease, SQLConf.get, options, session.sparkContext.defaultParallelism)
     if (packed.isEmpty && aggregates.nonEmpty) Array(GuardedPartition(Nil)(lease)) else packed
   }
 
@@ -103,8 +107,9 @@ private[lakewarden] class GuardedScan(
   private def shownMetadata: Seq[StructField] =
     metadata.map(each => each.copy(dataType = FieldIds.stripType(each.dataType), metadata = Metadata.empty))
 
-  /** A setting of the session, within what neither loops nor takes all memory. */
-  private def batchRows(conf: SQLConf): Int = math.min(math.max(conf.parquetVectorizedReaderBatchSize, 1), 65536)
+  /** An option or a setting of the session, within what neither loops nor takes all memory. */
+  private def batchRows(conf: SQLConf): Int =
+    math.min(math.max(options.batchRows.getOrElse(conf.parquetVectorizedReaderBatchSize), 1), 65536)
 
   /** Wide rows are not read in batches, since Spark does not compile code for them. */
   private def mode: ReadMode = {

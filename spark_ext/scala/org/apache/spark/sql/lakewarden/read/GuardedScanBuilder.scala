@@ -1,11 +1,9 @@
 package org.apache.spark.sql.lakewarden.read
 
-import scala.jdk.CollectionConverters._
-
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation
 import org.apache.spark.sql.connector.read._
-import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
+import org.apache.spark.sql.lakewarden.options.ReadOptions
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.lakewarden.write.DataFormat
 import org.apache.spark.sql.sources.Filter
@@ -26,6 +24,9 @@ private[lakewarden] class GuardedScanBuilder(
     with SupportsPushDownFilters
     with SupportsPushDownAggregates {
   private val table = handle.table
+
+  /** An option that would have no effect is refused: a reader may have meant another state of the table by it. */
+  private lazy val told = ReadOptions.of(options, table.properties, format)
   private val metadata = MetadataColumns.of(table.metadata, table.schema)
   private var wanted = table.schema
   private var shown = Seq.empty[StructField]
@@ -49,30 +50,19 @@ private[lakewarden] class GuardedScanBuilder(
     * read faster in batches.
     */
   override def pushAggregation(aggregation: Aggregation): Boolean = {
-    aggregates = Option.when(pushed.isEmpty)(PushedAggregates.of(aggregation, table.schema, times = !writtenAsOrc))
+    aggregates = Option.when(pushed.isEmpty && told.aggregates)(PushedAggregates.of(aggregation, table.schema, times = !writtenAsOrc))
       .flatten
     aggregates.nonEmpty
   }
 
-  private def writtenAsOrc: Boolean = table.writeSettings.path("format").asText == DataFormat.Orc.name
+  private def writtenAsOrc: Boolean = format == DataFormat.Orc.name
+  private def format: String = table.writeSettings.path("format").asText
 
   override def pushedFilters(): Array[Filter] = pushed.toArray
 
-  /** An option that would have no effect is refused: a reader may have meant another state of the table by it. */
-  override def build(): Scan = {
-    val unknown = options.keySet.asScala.filterNot(GuardedScanBuilder.Known)
-    if (unknown.nonEmpty) throw LakewardenException.notSupportedYet(
-      s"Unknown read option for ${table.fullName}: ${unknown.mkString(", ")}.", "read-option",
-      "Remove it. To read an earlier snapshot, use VERSION AS OF or TIMESTAMP AS OF.")
-    scan(aggregates.fold(wanted)(_.wanted), pushed, shown)
-  }
+  override def build(): Scan = scan(aggregates.fold(wanted)(_.wanted), pushed, shown, told)
 
-  protected def scan(wanted: StructType, filters: Seq[Filter], metadata: Seq[StructField]): Scan =
-    new GuardedScan(handle, asOf, wanted, filters, aggregates = aggregates, metadata = metadata)
-}
-
-private object GuardedScanBuilder {
-
-  /** What Spark itself has used by then. */
-  private val Known = Set("versionasof", "timestampasof")
+  protected def scan(
+      wanted: StructType, filters: Seq[Filter], metadata: Seq[StructField], options: ReadOptions): Scan =
+    new GuardedScan(handle, asOf, wanted, filters, aggregates = aggregates, metadata = metadata, options = options)
 }

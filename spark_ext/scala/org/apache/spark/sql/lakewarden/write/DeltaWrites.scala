@@ -4,7 +4,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.connector.distributions.{Distribution, Distributions}
+import org.apache.spark.sql.connector.distributions.{Distribution, Distributions, UnspecifiedDistribution}
 import org.apache.spark.sql.connector.expressions.{Expressions, SortOrder}
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.lakewarden.catalog.LoadedTable
@@ -34,6 +34,9 @@ private[write] final class GuardedDeltaWrite(
   override def requiredDistribution: Distribution =
     if (deletes) Distributions.unspecified
     else rows.order.distribution(settings, Expressions.column(MetadataColumns.File))
+
+  override def advisoryPartitionSizeInBytes: Long =
+    if (requiredDistribution.isInstanceOf[UnspecifiedDistribution]) 0 else settings.partitionSize
 
   override def distributionStrictlyRequired: Boolean = false
   override def requiredOrdering: Array[SortOrder] = if (deletes) Array.empty else rows.requiredOrdering

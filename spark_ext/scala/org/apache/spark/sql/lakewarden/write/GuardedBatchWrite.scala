@@ -4,6 +4,7 @@ import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.ObjectMapper
 import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.io.compress.zlib.ZlibCompressor.CompressionLevel
 import org.apache.hadoop.mapreduce.Job
 
 import org.apache.spark.internal.Logging
@@ -51,7 +52,10 @@ class GuardedBatchWrite(
 
 /** Hadoop's configuration for writing the files: that of the launch, which a session cannot change. */
 private[write] object WriterConfiguration {
-  private val Codec = "parquet.compression.codec.zstd.level"
+  private val (zstd, gzip) = ("parquet.compression.codec.zstd.level", "zlib.compress.level")
+
+  /** The names of Hadoop's levels. */
+  private val GzipLevels = CompressionLevel.values.toSeq.filter(_ != CompressionLevel.DEFAULT_COMPRESSION)
 
   def of(schema: StructType, settings: WriteSettings): Configuration = {
     val launch = SparkSession.active.sparkContext.hadoopConfiguration
@@ -60,7 +64,10 @@ private[write] object WriterConfiguration {
     val conf = job.getConfiguration
     // Files are encrypted as the catalog says, by no other means.
     conf.unset("parquet.crypto.factory.class")
-    settings.codecLevel.foreach(level => conf.setInt(Codec, level))
+    settings.codecLevel.foreach { level =>
+      conf.setInt(zstd, level)
+      conf.setEnum(gzip, GzipLevels(math.min(level, GzipLevels.size - 1)))
+    }
     conf
   }
 

@@ -2,11 +2,12 @@ package org.apache.spark.sql.lakewarden.write
 
 import scala.jdk.CollectionConverters._
 
-import org.apache.spark.sql.connector.distributions.Distribution
+import org.apache.spark.sql.connector.distributions.{Distribution, UnspecifiedDistribution}
 import org.apache.spark.sql.connector.expressions.SortOrder
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.{LoadedTable, TableHandle}
+import org.apache.spark.sql.lakewarden.options.{GivenOptions, IcebergNames}
 import org.apache.spark.sql.types.DataType
 
 /** Builds a write of rows to a table. What cannot be written is refused before anything is begun. */
@@ -16,13 +17,19 @@ private[lakewarden] abstract class GuardedWriteBuilder(handle: TableHandle, info
   /** Who takes the files; asked when the write is built. */
   protected def target: CommitTarget
 
-  /** Write options that are obeyed, in small letters. */
-  protected def known: Set[String]
+  /** Options of Iceberg, in small letters, that have no effect on this write. */
+  protected def unused: Set[String] = Set.empty
 
-  protected def isKnown(option: String): Boolean = known(option)
+  /** Whether options that are not Iceberg's mean something. */
+  protected def others: Boolean = false
 
   /** How rows are brought together; none: as the table's settings say. */
   protected def distribution: Option[String] = None
+
+  protected val told = new GivenOptions("write", IcebergNames.write, info.options, handle.table.properties)
+
+  /** Entries for the snapshot's summary, as options and settings give them. */
+  protected def summary: Map[String, String] = WriteOptions.summary(told, info.options)
 
   override def build(): Write = {
     check()
@@ -38,15 +45,11 @@ private[lakewarden] abstract class GuardedWriteBuilder(handle: TableHandle, info
 
   protected def settings: WriteSettings = {
     val own = WriteSettings.of(handle.table.writeSettings)
-    distribution.fold(own)(each => own.copy(distribution = each))
+    WriteOptions.applied(distribution.fold(own)(each => own.copy(distribution = each)), told)
   }
 
   /** An option without effect is refused: a writer meant something by it. */
-  protected def refuseOptions(): Unit =
-    info.options.keySet.asScala.filterNot(isKnown).toSeq.sorted.headOption.foreach { name =>
-      throw LakewardenException.notSupportedYet(
-        s"The write option $name is not supported.", "write-option", "Remove it from the statement.")
-    }
+  protected def refuseOptions(): Unit = told.check(unused, others)
 
   private def refuseForeignRows(): Unit =
     if (!DataType.equalsStructurally(info.schema, handle.table.schema, ignoreNullability = true))
@@ -62,22 +65,29 @@ private[lakewarden] abstract class GuardedWriteBuilder(handle: TableHandle, info
         "Write the table with another engine.")
 }
 
+private object GuardedWriteBuilder {
+  val OfOverwrites: Set[String] = Set("overwrite-mode", Validation.isolationOption, Validation.baseOption)
+}
+
 /** Builds the first rows of a table that is being made, or the same rows in other files.
   *
   * The options of a statement that makes a table are the table's, too.
+  *
+  * @param files
+  *   who takes the files, with the entries for the snapshot's summary
   */
-private[lakewarden] final class NewFilesBuilder(handle: TableHandle, info: LogicalWriteInfo, files: CommitTarget)
+private[lakewarden] final class NewFilesBuilder(
+    handle: TableHandle, info: LogicalWriteInfo, files: Map[String, String] => CommitTarget)
     extends GuardedWriteBuilder(handle, info) {
-  override protected def target: CommitTarget = files
-  override protected def known: Set[String] = Set.empty
-  override protected def isKnown(option: String): Boolean = !NewFilesBuilder.Refused(option)
+  override protected def target: CommitTarget = files(summary)
+  override protected def unused: Set[String] = GuardedWriteBuilder.OfOverwrites ++ NewFilesBuilder.Unused
+  override protected def others: Boolean = true
 }
 
 private object NewFilesBuilder {
 
-  /** Options that Iceberg's own writer obeys and this one does not. */
-  private val Refused =
-    Set("branch", "tag", "write-format", "overwrite-mode", "replacewhere", "partitionoverwritemode")
+  /** Those of Delta, and Iceberg's option of reads. */
+  private val Unused = Set("tag", "replacewhere", "partitionoverwritemode")
 }
 
 /** How the rows of a write are to come (`RowOrder`), and who takes them. */
@@ -92,6 +102,10 @@ final class GuardedWrite(table: LoadedTable, target: CommitTarget, settings: Wri
   override def toBatch: BatchWrite = new GuardedBatchWrite(table, layout, settings, target)
 
   override def requiredDistribution: Distribution = order.distribution(settings)
+
+  /** Spark takes none where rows are not brought together. */
+  override def advisoryPartitionSizeInBytes: Long =
+    if (requiredDistribution.isInstanceOf[UnspecifiedDistribution]) 0 else settings.partitionSize
 
   /** A partition with very many rows may be written by several tasks. */
   override def distributionStrictlyRequired: Boolean = false

@@ -118,8 +118,6 @@ object RowCommand {
 /** What a command writes. */
 private abstract class CommandBuilder(handle: TableHandle, info: LogicalWriteInfo, command: String)
     extends GuardedWriteBuilder(handle, info) {
-  override protected def known: Set[String] = Set.empty
-
   /** `write.delete.distribution-mode` and so on; by default that of other writes. */
   override protected def distribution: Option[String] =
     handle.table.properties.get(s"write.$command.distribution-mode").map(_.toLowerCase(Locale.ROOT))
@@ -128,7 +126,7 @@ private abstract class CommandBuilder(handle: TableHandle, info: LogicalWriteInf
 /** Writes the rows that a command leaves, changes and adds. */
 private final class CommandWriteBuilder(handle: TableHandle, info: LogicalWriteInfo, command: String, change: Change)
     extends CommandBuilder(handle, info, command) {
-  override protected def target: CommitTarget = new TableTarget(handle, change)
+  override protected def target: CommitTarget = new TableTarget(handle, change, summary)
 }
 
 /** Writes the rows that a command changes and adds, and which rows go. */
@@ -138,7 +136,7 @@ private final class CommandDeltaBuilder(
     extends CommandBuilder(handle, info, command) with DeltaWriteBuilder {
   private val deletes = info.schema.isEmpty
 
-  override protected def target: CommitTarget = new TableTarget(handle, change)
+  override protected def target: CommitTarget = new TableTarget(handle, change, summary)
 
   override def build(): DeltaWrite = {
     if (deletes) refuseOptions() else check()

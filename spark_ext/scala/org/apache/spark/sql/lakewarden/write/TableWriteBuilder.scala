@@ -1,9 +1,5 @@
 package org.apache.spark.sql.lakewarden.write
 
-import java.util.Locale
-
-import scala.jdk.CollectionConverters._
-
 import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.connector.expressions.filter.{AlwaysTrue, Predicate}
@@ -16,13 +12,11 @@ import org.apache.spark.sql.lakewarden.read.FilterJson
 /** Builds an append of rows to a table that is there, or an overwrite: of rows that match a filter, or of partitions. */
 private[lakewarden] final class TableWriteBuilder(handle: TableHandle, info: LogicalWriteInfo)
     extends GuardedWriteBuilder(handle, info) with SupportsOverwriteV2 with SupportsDynamicOverwrite {
-  import TableWriteBuilder._
   private val (table, options) = (handle.table, info.options)
   private var change: Change = Append
 
   /** Those of an overwrite have no effect on an append. */
-  override protected def known: Set[String] =
-    if (change == Append) Set.empty else Set(Mode, Validation.isolationOption, Validation.baseOption)
+  override protected def unused: Set[String] = if (change == Append) GuardedWriteBuilder.OfOverwrites else Set.empty
 
   override protected def target: CommitTarget = new TableTarget(handle, change, summary)
 
@@ -45,29 +39,10 @@ private[lakewarden] final class TableWriteBuilder(handle: TableHandle, info: Log
   }
 
   /** Whether rows of the partitions alone go that the new rows are in, although the statement says all rows. */
-  private def isDynamic: Boolean = Option(options.get(Mode)).map(_.toLowerCase(Locale.ROOT)).exists {
-    case "dynamic" => true
-    case "static"  => false
-    case other => throw new LakewardenException(
-        "RequestInvalid", s"'${other.take(80)}' is not a value of the write option $Mode.", Some("write-option"),
-        Some("Use static or dynamic."))
-  }
+  private def isDynamic: Boolean = told.choice(Seq("static", "dynamic"), "overwrite-mode").contains("dynamic")
 
   private def inexact(predicates: Array[Predicate]): LakewardenException = LakewardenException.notSupportedYet(
     s"The rows to overwrite in ${table.fullName} are chosen by a condition that the catalog cannot evaluate: " +
       s"${predicates.mkString(" AND ")}.", "overwrite-filter",
     "Compare columns with literals, or use DELETE and INSERT INTO.")
-
-  /** Entries for the snapshot's summary, as Iceberg's options give them. */
-  private def summary: Map[String, String] =
-    options.asCaseSensitiveMap.asScala.collect {
-      case (name, value) if name.toLowerCase(Locale.ROOT).startsWith(Property) => name.drop(Property.length) -> value
-    }.toMap
-
-  override protected def isKnown(option: String): Boolean = super.isKnown(option) || option.startsWith(Property)
-}
-
-private object TableWriteBuilder {
-  private val Mode = "overwrite-mode"
-  private val Property = "snapshot-property."
 }

@@ -5,9 +5,11 @@ import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.TableHandle
+import org.apache.spark.sql.lakewarden.options.{GivenOptions, IcebergNames}
 import org.apache.spark.sql.lakewarden.read.FilterJson
 import org.apache.spark.sql.lakewarden.rest.Answers
 import org.apache.spark.sql.sources.Filter
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** DELETE of whole files, without reading one: the catalog knows by partitions and bounds which files these are. */
 private[lakewarden] final class WholeFiles(handle: TableHandle) {
@@ -34,7 +36,11 @@ private[lakewarden] final class WholeFiles(handle: TableHandle) {
   }
 
   private def remove(filter: JsonNode): Unit = {
-    val target = new TableTarget(handle, RemoveRows(table, filter, Validation(table.snapshotId), adds = false))
+    val none = CaseInsensitiveStringMap.empty
+    val session = new GivenOptions("write", IcebergNames.write, none, table.properties)
+    session.check()
+    val change = RemoveRows(table, filter, Validation(table.snapshotId), adds = false)
+    val target = new TableTarget(handle, change, WriteOptions.summary(session, none))
     target.begin()
     try target.commit(Nil)
     catch {

@@ -21,6 +21,8 @@ import org.apache.spark.sql.lakewarden.rest.Answers
   *   how rows are brought together by partition
   * @param fanOut
   *   whether files of many partitions are open at a time, instead of sorting the rows
+  * @param partitionSize
+  *   of the rows that one task gets, where they are brought together; 0: as Spark's settings say
   */
 final case class WriteSettings(
     format: DataFormat,
@@ -36,7 +38,8 @@ final case class WriteSettings(
     orcStripeSize: Long,
     orcCodec: CompressionKind,
     distribution: String,
-    fanOut: Boolean)
+    fanOut: Boolean,
+    partitionSize: Long = 0)
 
 /** How often a filter may take a value for one that is there, and how many distinct values it is made for. */
 final case class BloomFilter(falsePositives: Double, distinct: Option[Long])

@@ -86,9 +86,16 @@ final class GroupTarget(handle: TableHandle, group: FileGroup) extends BegunTarg
   */
 final class StagedTarget(client: CatalogClient, write: BegunWrite) extends CommitTarget {
   private var files: Seq[JsonNode] = Nil
+  private var summary = Map.empty[String, String]
   private var open = true
 
   override def name: String = Append.name
+
+  /** With entries for the snapshot's summary. */
+  def summarized(entries: Map[String, String]): StagedTarget = {
+    summary = entries
+    this
+  }
 
   override def begin(): BegunWrite = write
 
@@ -96,7 +103,7 @@ final class StagedTarget(client: CatalogClient, write: BegunWrite) extends Commi
 
   /** Creates the table with its first snapshot. */
   def land(): Unit = {
-    WriteRequests.commit(client, write, files, Append, Map.empty)
+    WriteRequests.commit(client, write, files, Append, summary)
     open = false
   }
 

@@ -1,0 +1,34 @@
+package org.apache.spark.sql.lakewarden.options
+
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/** How a scan is split and read. Sizes are in bytes; none: as Spark's settings say.
+  *
+  * @param batchRows
+  *   rows of a batch
+  * @param aggregates
+  *   whether aggregates can be answered out of footers
+  */
+final case class ReadOptions(
+    splitSize: Option[Long] = None, openCost: Option[Long] = None, batchRows: Option[Int] = None,
+    aggregates: Boolean = true)
+
+object ReadOptions {
+
+  /** Throws `NotSupportedYet` for options and settings without effect, and `RequestInvalid` for their values.
+    *
+    * @param properties
+    *   of the table
+    * @param format
+    *   of its files
+    */
+  def of(options: CaseInsensitiveStringMap, properties: Map[String, String], format: String): ReadOptions = {
+    val told = new GivenOptions("read", IcebergNames.read, options, properties)
+    told.check()
+    ReadOptions(
+      told.number("split-size", "spark.sql.iceberg.read.split-size", "read.split.target-size"),
+      told.number("file-open-cost", property = "read.split.open-file-cost"),
+      told.number("batch-size", property = s"read.$format.vectorization.batch-size").map(_.min(Int.MaxValue).toInt),
+      told.flag("aggregate-push-down-enabled", "spark.sql.iceberg.aggregate-push-down.enabled").getOrElse(true))
+  }
+}
