@@ -161,7 +161,7 @@ def authorize(authorizer: Authorizer, caller: Caller, table: LoadedTable, readin
     Raises:
         NotAuthorized: a column or a key is not granted, a column is masked, or rows are filtered.
     """
-    requests = caller.releases(_footer_keys(table)) if table.governed.ever_encrypted else []
+    requests = caller.releases(footer_keys(table)) if table.governed.ever_encrypted else []
     authorizer.require(caller, ACTION, table.name, requests + reading.required)
     refuse_altered(authorizer, caller, table, reading.altered)
 
@@ -196,6 +196,28 @@ def every_name(table: LoadedTable, field_ids: frozenset[int] | None = None) -> C
     for schema in table.metadata.schemas:
         names |= names_of(schema, frozenset(schema.field_ids) if field_ids is None else field_ids)
     return names
+
+
+def names_by_field(table: LoadedTable, field_ids: frozenset[int] | None = None) -> dict[int, ColumnNames]:
+    """Return by id every name of some fields and their parents in any schema of the table.
+
+    Args:
+        table: the table.
+        field_ids: the fields; None for all.
+    """
+    found: dict[int, ColumnNames] = {}
+    for schema in table.metadata.schemas:
+        named: dict[int, set[str]] = defaultdict(set)
+        for name, field_id in index_by_name(schema).items():
+            named[field_id].add(name)
+        columns = {each.field_id: each.name for each in schema.fields}
+        for chain in _chains(schema):
+            if field_ids is None or chain[-1] in field_ids:
+                column = columns[chain[0]]
+                nested = frozenset().union(*(named[each] for each in chain)) - {column}
+                names = ColumnNames(frozenset({column}), nested)
+                found[chain[-1]] = found.get(chain[-1], ColumnNames()) | names
+    return found
 
 
 class FieldNames:
@@ -284,7 +306,8 @@ def names_of(schema: Schema, field_ids: frozenset[int]) -> ColumnNames:
     return ColumnNames(columns, frozenset(named - columns))
 
 
-def _footer_keys(table: LoadedTable) -> set[str]:
+def footer_keys(table: LoadedTable) -> set[str]:
+    """Return the master keys of the footers of a table's files, in all epochs."""
     specs = [epoch.spec for epoch in table.governed.epochs.entries]
     return {spec.master_key_id for spec in specs if spec.master_key_id is not None}
 

@@ -1,4 +1,4 @@
-"""The engine API: register a key, load, plan, write, and alter.
+"""The engine API: register a key, load, inspect, plan, write, and alter.
 
 An engine registers a key when it starts, and signs its requests, which carry the user's token. Then the
 engine gets the keys of planned files even if the user does not have `key:release`. Without an engine's
@@ -38,6 +38,7 @@ from catalog.http.engine_models import (
 from catalog.http.expressions import filter_of
 from catalog.http.iceberg_models import CommittedTableAnswer
 from catalog.http.idempotency import OnceOf
+from catalog.http.inspect_models import InspectBody, arrow_of
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.plan_stream import BATCH_ROWS, MEDIA_TYPE, stream
@@ -127,6 +128,25 @@ def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, services:
     if planned.files.num_rows <= BATCH_ROWS:
         return Response(b"".join(stream(planned)), media_type=MEDIA_TYPE)
     return StreamingResponse(stream(planned), media_type=MEDIA_TYPE)
+
+
+@router.post(
+    f"{_TABLE}/inspect",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "A page of a metadata table, as an Arrow IPC stream.",
+            "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+@screened(on_table("table.inspect", bounds=Bounds.filtering))
+def inspect(
+    namespace: str, table: str, body: InspectBody, caller: CallerOf, services: ServicesOf
+) -> Response:
+    """Read a page of a metadata table: as for loading; SELECT on a column, for files and manifests."""
+    page = services.metadata_tables.page(caller, table_from_path(namespace, table), body.to_request())
+    return Response(arrow_of(page), media_type=MEDIA_TYPE)
 
 
 @router.post(f"{_TABLE}/writes")

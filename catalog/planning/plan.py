@@ -27,10 +27,9 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 
 from catalog.audit.outcomes import note
-from catalog.authorization.authorizer import Authorizer, Caller, Records
-from catalog.authorization.columns import authorize, resolve, view_of
-from catalog.authorization.table_access import report, sees_paths
-from catalog.base.errors import NoSuchTable
+from catalog.authorization.authorizer import Caller, Records
+from catalog.authorization.columns import ACTION, authorize, resolve, view_of
+from catalog.authorization.table_access import sees_paths
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.envelope.transport import TransportKey
@@ -46,6 +45,7 @@ from catalog.planning.masks import (
     weakened,
     without_masked,
 )
+from catalog.planning.opening import opened, require_sight, snapshot_of
 from catalog.planning.prune import Pruner
 from catalog.planning.releases import release
 from catalog.planning.request import ScanRequest
@@ -55,8 +55,7 @@ from catalog.planning.sealed import SealedPruner
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest, refuse_outside
 from catalog.snapshot_checks.entries import DELETED
-from policy.errors import MetadataInvalid, MetadataUnsealed, RequestInvalid
-from policy.privileges.operations import On, loading, required
+from policy.errors import MetadataInvalid
 from policy.view import Scan, visible
 
 _SHOWN_SOURCES: Final = (
@@ -162,23 +161,11 @@ class Planner:
         # Columns and masks are decided in several steps, all by the same policies.
         authorizer = self._context.authorizer.settled(records)
         on = self._context.on(caller, name)
-        _require_sight(authorizer, caller, name, on)
+        require_sight(authorizer, caller, name, on, ACTION)
         see_paths = sees_paths(authorizer, on)
-        with authorizer.recorded(caller, "table.plan", str(name), show_path=see_paths):
-            table = self._loaded(authorizer, caller, name, on)
-            report(authorizer, caller, table)
-            if table.seal is None and table.governed.ever_encrypted:
-                raise MetadataUnsealed(
-                    "The metadata is unsealed, so no keys are released, and files of this table "
-                    "are encrypted.",
-                    table=table.name,
-                    rule="unsealed-encrypted",
-                    hint="Restore the sealed metadata with `lakewarden table restore`.",
-                )
-            if table.seal is None:
-                # A plan refuses what a load refuses.
-                self._context.inspector.whole(table)
-            snapshot = _snapshot(table, request)
+        with authorizer.recorded(caller, ACTION, str(name), show_path=see_paths):
+            table = opened(self._context, authorizer, caller, name, on, ACTION)
+            snapshot = snapshot_of(table, request)
             schema = _schema(table, snapshot, request)
             columns = resolve(
                 table, schema, request.columns, request.filter, case_sensitive=request.case_sensitive
@@ -232,20 +219,6 @@ class Planner:
         note("rows", pc.sum(planned["record_count"]).as_py() or 0)
         return Plan(header, with_keys(planned, judged.forms, keys))
 
-    def _loaded(self, authorizer: Authorizer, caller: Caller, name: TableName, on: On) -> LoadedTable:
-        """Load the table. A caller who cannot load it gets the same error whether it exists or not."""
-        ways = loading(on)
-        try:
-            table = self._context.loader.load(name)
-        except NoSuchTable:
-            authorizer.screen(caller, "table.plan", str(name), *ways)
-            raise
-        if not any(authorizer.decide([each]).allowed for each in ways):
-            columns = {each for schema in table.metadata.schemas for each in schema.column_names}
-            ways = loading(on, sorted(columns))
-            authorizer.screen(caller, "table.plan", str(name), *ways)
-        return table
-
     def _files(
         self,
         table: LoadedTable,
@@ -292,9 +265,9 @@ class Planner:
             yield files
 
     def _deletes(self, table: LoadedTable, listed: Sequence[ManifestListEntry]) -> Iterator[OpenManifest]:
-        for opened in self._context.reader.open(table, listed):
-            _require_inside(table, opened.entries)
-            yield opened
+        for manifest in self._context.reader.open(table, listed):
+            _require_inside(table, manifest.entries)
+            yield manifest
 
 
 def _schema_json(schema: Schema | None) -> dict[str, Any] | None:
@@ -335,44 +308,6 @@ def _unmasked(request: ScanRequest, schema: Schema, masked: frozenset[int]) -> S
     """Remove the conditions on masked columns from the request's filter."""
     row_filter = weakened(request.filter, schema, masked, case_sensitive=request.case_sensitive)
     return replace(request, filter=row_filter)
-
-
-def _require_sight(authorizer: Authorizer, caller: Caller, name: TableName, on: On) -> None:
-    """Refuse callers without any privilege before anything about the table is revealed."""
-    any_right = required("table.plan", on)
-    if not authorizer.decide(any_right).allowed:
-        authorizer.require(caller, "table.plan", str(name), [on.request("select"), *any_right])
-
-
-def _snapshot(table: LoadedTable, request: ScanRequest) -> Snapshot | None:
-    metadata = table.metadata
-    ways = [each for each in (request.snapshot_id, request.ref, request.as_of_ms) if each is not None]
-    if len(ways) > 1:
-        raise RequestInvalid(
-            "The scan gives more than one of snapshot-id, ref and as-of-timestamp-ms.",
-            table=table.name,
-            rule="snapshot",
-            hint="Give one of them.",
-        )
-    if not ways:
-        return metadata.current_snapshot()
-    found: Snapshot | None
-    if request.snapshot_id is not None:
-        found = metadata.snapshot_by_id(request.snapshot_id)
-    elif request.ref is not None:
-        found = metadata.snapshot_by_name(request.ref)
-    else:
-        as_of = request.as_of_ms or 0
-        log = [entry for entry in metadata.snapshot_log if entry.timestamp_ms <= as_of]
-        found = metadata.snapshot_by_id(log[-1].snapshot_id) if log else None
-    if found is None:
-        raise RequestInvalid(
-            f"The table has no snapshot for {ways[0]!r}.",
-            table=table.name,
-            rule="snapshot",
-            hint="Give an id, a branch or tag, or a time in milliseconds that the table has a snapshot for.",
-        )
-    return found
 
 
 def _schema(table: LoadedTable, snapshot: Snapshot | None, request: ScanRequest) -> Schema:

@@ -65,10 +65,22 @@ class SealedPruner:
         if not parts:
             return kept
         clear = {i: _taken(each, rows) for i, each in gathered.decoded.stats(columns).items()}
-        statistics = reduce(_merged, parts, clear)
+        statistics = merged(clear, parts)
         flags = np.asarray(kept).copy()
         flags[rows] = self._pruner.may_match(statistics, len(rows))
         return pa.array(flags)
+
+
+def merged(
+    statistics: Mapping[int, FieldStatistics], parts: Iterable[tuple[Rows, Mapping[int, ColumnOfFiles]]]
+) -> Mapping[int, FieldStatistics]:
+    """Return statistics, with encrypted ones in place of those of the manifest.
+
+    Args:
+        statistics: those of the manifest.
+        parts: encrypted ones, with their rows; see `Keyring.open_bounds`.
+    """
+    return reduce(_merged, parts, statistics)
 
 
 def _taken(statistics: FieldStatistics, rows: Rows) -> FieldStatistics:

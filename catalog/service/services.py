@@ -31,6 +31,7 @@ from catalog.maintenance.encryption_report import EncryptionReporter
 from catalog.maintenance.garbage import GarbageCollector
 from catalog.maintenance.old_epochs import OldEpochs
 from catalog.maintenance.rewrites import Rewriter
+from catalog.metadata_tables.tables import MetadataTables
 from catalog.planning.plan import Planner
 from catalog.policy_store.changes import PolicyChanges
 from catalog.service.context import open_context
@@ -80,6 +81,7 @@ class Services(ServiceContext):
     lifecycle: Lifecycle
     registration: Registration
     planner: Planner
+    metadata_tables: MetadataTables
     rewriter: Rewriter
     old_epochs: OldEpochs
     encryption_report: EncryptionReporter
@@ -139,6 +141,7 @@ class Services(ServiceContext):
             registration=Registration(context),
             encryption_report=EncryptionReporter(context),
             planner=Planner(context),
+            metadata_tables=MetadataTables(context),
             rewriter=Rewriter(context),
             old_epochs=OldEpochs(context),
             writes=Writes(

@@ -38,6 +38,11 @@ def _plan(attempt: Try, *, encrypted: bool = False) -> httpx.Response:
     return attempt.http.post(url, json={"columns": ["id"]})
 
 
+def _inspect(attempt: Try, kind: str) -> httpx.Response:
+    url = f"{_ENGINE}/{attempt.standing()}/inspect"
+    return attempt.http.post(url, json={"metadata-table": kind})
+
+
 def _begin(attempt: Try, *, encrypted: bool = False) -> httpx.Response:
     return attempt.http.post(f"{_ENGINE}/{attempt.standing(encrypted=encrypted)}/writes")
 
@@ -151,6 +156,24 @@ ENGINE_ROWS: Final = (
         _LOADERS,
         lambda attempt: attempt.http.post(f"{_ENGINE}/{attempt.standing()}/load"),
         on_table=True,
+    ),
+    Row(
+        f"POST {_ENGINE_TABLE}/inspect",
+        "read the snapshots",
+        _LOAD,
+        _LOADERS,
+        lambda attempt: _inspect(attempt, "snapshots"),
+        on_table=True,
+        known_to="any",
+    ),
+    Row(
+        f"POST {_ENGINE_TABLE}/inspect",
+        "read the files",
+        ("select",),
+        _READERS,
+        lambda attempt: _inspect(attempt, "files"),
+        on_table=True,
+        known_to="any",
     ),
     Row(f"POST {_ENGINE_TABLE}/plan", "plan", ("select",), _READERS, _plan, on_table=True, known_to="any"),
     Row(
