@@ -40,7 +40,7 @@ final class GivenOptions(
 
   /** Absent names are null, as options have them. */
   def text(option: String, setting: String = null, property: String = null): Option[String] =
-    Option(options.get(option))
+    Option(option).flatMap(name => Option(options.get(name)))
       .orElse(Option(setting).flatMap(name => Option(conf.getConfString(name, null))))
       .orElse(Option(property).flatMap(properties.get))
 
@@ -54,7 +54,7 @@ final class GivenOptions(
   def choice(choices: Seq[String], option: String, setting: String = null, property: String = null): Option[String] =
     text(option, setting, property).map { value =>
       val lower = value.toLowerCase(Locale.ROOT)
-      if (choices.contains(lower)) lower else throw invalid(option, value, s"one of ${choices.mkString(", ")}")
+      if (choices.contains(lower)) lower else throw invalid(Option(option).getOrElse(setting), value, s"one of ${choices.mkString(", ")}")
     }
 
   def flag(option: String, setting: String = null, property: String = null): Option[Boolean] =

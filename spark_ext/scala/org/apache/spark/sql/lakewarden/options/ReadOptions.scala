@@ -8,10 +8,12 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
   *   rows of a batch
   * @param aggregates
   *   whether aggregates can be answered out of footers
+  * @param grouped
+  *   whether tasks have the files of one partition value each
   */
 final case class ReadOptions(
     splitSize: Option[Long] = None, openCost: Option[Long] = None, batchRows: Option[Int] = None,
-    aggregates: Boolean = true)
+    aggregates: Boolean = true, grouped: Boolean = false)
 
 object ReadOptions {
 
@@ -29,6 +31,7 @@ object ReadOptions {
       told.number("split-size", "spark.sql.iceberg.read.split-size", "read.split.target-size"),
       told.number("file-open-cost", property = "read.split.open-file-cost"),
       told.number("batch-size", property = s"read.$format.vectorization.batch-size").map(_.min(Int.MaxValue).toInt),
-      told.flag("aggregate-push-down-enabled", "spark.sql.iceberg.aggregate-push-down.enabled").getOrElse(true))
+      told.flag("aggregate-push-down-enabled", "spark.sql.iceberg.aggregate-push-down.enabled").getOrElse(true),
+      told.flag(null, "spark.sql.iceberg.planning.preserve-data-grouping").getOrElse(false))
   }
 }

@@ -48,6 +48,7 @@ private[lakewarden] final class FilterJson(schema: StructType, exact: Boolean = 
     case GreaterThanOrEqual(name, value) => above("gt-eq", name, value)
     case StringStartsWith(name, prefix) if prefix.nonEmpty => compared("starts-with", name, prefix)
     case In(name, values) if values.length <= MaxValues    => oneOf(name, values.toSeq.filter(_ != null))
+    case In(name, values) if !exact                        => between(name, values.toSeq.filter(_ != null))
     case _                                                 => None
   }
 
@@ -79,6 +80,18 @@ private[lakewarden] final class FilterJson(schema: StructType, exact: Boolean = 
         part("in").put("term", term(found)).set[ObjectNode]("values", all)
       }
     }
+
+  /** All that is between the smallest and the largest of many values. */
+  private def between(name: String, values: Seq[Any]): Option[JsonNode] = {
+    val ordered = column(name).map(_.dataType).toSeq.flatMap {
+      case IntegerType | LongType => values.map(each => each -> each.asInstanceOf[Number].longValue)
+      case DateType               => values.flatMap(each => Moments.days(each).map(each -> _.toLong))
+      case _                      => Nil
+    }
+    Option.when(values.nonEmpty && ordered.length == values.length) {
+      Seq(GreaterThanOrEqual(name, ordered.minBy(_._2)._1), LessThanOrEqual(name, ordered.maxBy(_._2)._1))
+    }.flatMap(both)
+  }
 
   /** A name with a dot could be taken for a nested one. */
   private def column(name: String): Option[WantedColumn] =

@@ -2,7 +2,8 @@ package org.apache.spark.sql.lakewarden.read
 
 import scala.collection.mutable.ArrayBuffer
 
-import org.apache.spark.sql.connector.read.InputPartition
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.connector.read.{HasPartitionKey, InputPartition}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.lakewarden.options.ReadOptions
 
@@ -14,8 +15,8 @@ private[read] final case class FileSplit(file: PlannedFile, start: Long, length:
   * @param lease
   *   whether the plan counts yet; it stays with the driver
   */
-private[read] final case class GuardedPartition(splits: Seq[FileSplit])(@transient private val lease: PlanLease)
-    extends InputPartition {
+private[read] sealed abstract class GuardedPartition(@transient lease: PlanLease) extends InputPartition {
+  def splits: Seq[FileSplit]
 
   /** No place is preferred. Spark asks for it each time that it begins to run tasks, on the driver. */
   override def preferredLocations(): Array[String] = {
@@ -25,6 +26,14 @@ private[read] final case class GuardedPartition(splits: Seq[FileSplit])(@transie
 
   override def toString: String = s"GuardedPartition(${splits.map(_.file.path).mkString(", ")})"
 }
+
+/** Parts of any files. */
+private[read] final case class AnySplits(splits: Seq[FileSplit])(lease: PlanLease) extends GuardedPartition(lease)
+
+/** Files of one partition value, in Spark's types. */
+private[read] final case class KeyedSplits(splits: Seq[FileSplit], partitionKey: InternalRow)(lease: PlanLease)
+    extends GuardedPartition(lease)
+    with HasPartitionKey
 
 private[read] object GuardedPartition {
 
@@ -48,7 +57,7 @@ private[read] object GuardedPartition {
     val bySettings = math.min(conf.filesMaxPartitionBytes.toDouble, math.max(openCost.toDouble, total / wanted))
     val most = math.max(math.max(options.splitSize.fold(bySettings)(_.toDouble), total / maxSplits), 1).toLong
     val splits = files.flatMap(split(_, most)).sortBy(-_.length)
-    packed(splits, most, openCost).map(each => GuardedPartition(each)(lease): InputPartition).toArray
+    packed(splits, most, openCost).map(each => AnySplits(each)(lease): InputPartition).toArray
   }
 
   /** Every byte of the file in exactly one split; a file without bytes is read too, and refused as damaged. */

@@ -58,9 +58,13 @@ private[lakewarden] class GuardedScan(
 
   override def planInputPartitions(): Array[InputPartition] = {
     val lease = new PlanLease(table.fullName, plan, FieldIds.all(wanted), asked.at, () => ask())
-    val packed = GuardedPartition.pack(files, lease, SQLConf.get, options, session.sparkContext.defaultParallelism)
-    if (packed.isEmpty && aggregates.nonEmpty) Array(GuardedPartition(Nil)(lease)) else packed
+    val packed = pack(files, lease)
+    if (packed.isEmpty && aggregates.nonEmpty) Array(AnySplits(Nil)(lease)) else packed
   }
+
+  /** The tasks that read some files. */
+  protected def pack(files: Seq[PlannedFile], lease: PlanLease): Array[InputPartition] =
+    GuardedPartition.pack(files, lease, SQLConf.get, options, session.sparkContext.defaultParallelism)
 
   override def createReaderFactory(): PartitionReaderFactory = {
     val gate = new FileGate(table.fullName, table.uuid, plan.allowed, plan.transport, new FileDigests(plan.verification))
@@ -102,7 +106,7 @@ private[lakewarden] class GuardedScan(
 
   override def hashCode: Int = identity.hashCode
 
-  private def identity: Product = (table.identity, asOf, wanted, filters.toSet, group, aggregates, metadata)
+  protected def identity: Product = (table.identity, asOf, wanted, filters.toSet, group, aggregates, metadata)
 
   private def shownMetadata: Seq[StructField] =
     metadata.map(each => each.copy(dataType = FieldIds.stripType(each.dataType), metadata = Metadata.empty))

@@ -22,7 +22,8 @@ private[lakewarden] class GuardedScanBuilder(
     extends ScanBuilder
     with SupportsPushDownRequiredColumns
     with SupportsPushDownFilters
-    with SupportsPushDownAggregates {
+    with SupportsPushDownAggregates
+    with SupportsPushDownLimit {
   private val table = handle.table
 
   /** An option that would have no effect is refused: a reader may have meant another state of the table by it. */
@@ -32,6 +33,7 @@ private[lakewarden] class GuardedScanBuilder(
   private var shown = Seq.empty[StructField]
   private var pushed = Seq.empty[Filter]
   private var aggregates = Option.empty[PushedAggregates]
+  private var limit = Option.empty[Int]
 
   /** A column of the table stands for itself, whatever its name. */
   override def pruneColumns(required: StructType): Unit = {
@@ -58,11 +60,17 @@ private[lakewarden] class GuardedScanBuilder(
   private def writtenAsOrc: Boolean = format == DataFormat.Orc.name
   private def format: String = table.writeSettings.path("format").asText
 
+  /** Spark tells it where no filter is left to it, and takes no more rows itself. */
+  override def pushLimit(rows: Int): Boolean = {
+    limit = Some(rows)
+    true
+  }
+
   override def pushedFilters(): Array[Filter] = pushed.toArray
 
   override def build(): Scan = scan(aggregates.fold(wanted)(_.wanted), pushed, shown, told)
 
   protected def scan(
       wanted: StructType, filters: Seq[Filter], metadata: Seq[StructField], options: ReadOptions): Scan =
-    new GuardedScan(handle, asOf, wanted, filters, aggregates = aggregates, metadata = metadata, options = options)
+    new QueryScan(handle, asOf, wanted, filters, aggregates, metadata, limit, options)
 }

@@ -53,6 +53,12 @@ object PartitionTransforms {
       .getOrElse(throw new LakewardenException("MetadataInvalid",
         s"The current id of $list in the table's metadata does not exist."))
 
+  /** Ids of the columns that all partition specs or all sort orders of a table's metadata are made from. */
+  def sources(metadata: JsonNode, list: String): Seq[Int] = for {
+    each <- metadata.required(list).elements.asScala.toSeq
+    field <- each.required("fields").elements.asScala
+  } yield field.required("source-id").intValue
+
   private def field(transform: Transform): (Seq[String], String, String) = transform match {
     case IdentityTransform(FieldReference(column)) => (column, "identity", column.mkString("."))
     case BucketTransform(count, Seq(FieldReference(column)), Seq()) =>

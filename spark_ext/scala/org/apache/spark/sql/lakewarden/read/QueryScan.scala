@@ -1,0 +1,73 @@
+package org.apache.spark.sql.lakewarden.read
+
+import org.apache.spark.sql.connector.expressions.{FieldReference, NamedReference}
+import org.apache.spark.sql.connector.read._
+import org.apache.spark.sql.connector.read.partitioning.{Partitioning, UnknownPartitioning}
+import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
+import org.apache.spark.sql.lakewarden.options.ReadOptions
+import org.apache.spark.sql.lakewarden.schema.{FieldIds, PartitionTransforms}
+import org.apache.spark.sql.lakewarden.write.PartitionLayout
+import org.apache.spark.sql.sources.Filter
+import org.apache.spark.sql.types.{StructField, StructType}
+
+/** The scan of a query, which reads less than the plan's files where Spark says so while the query runs.
+  *
+  * @param limit
+  *   how many rows are enough
+  */
+private[read] final class QueryScan(
+    handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter],
+    aggregates: Option[PushedAggregates], metadata: Seq[StructField], limit: Option[Int],
+    options: ReadOptions)
+    extends GuardedScan(
+      handle, asOf, wanted, filters, aggregates = aggregates, metadata = metadata, options = options)
+    with SupportsRuntimeFiltering
+    with SupportsReportPartitioning {
+  private val table = handle.table
+  private var chosen = Option.empty[Set[String]]
+
+  /** The columns by which the table's rows are brought together. */
+  override def filterAttributes(): Array[NamedReference] = {
+    val clustering = Seq("partition-specs", "sort-orders").flatMap(PartitionTransforms.sources(table.metadata, _)).toSet
+    val read = if (aggregates.isEmpty) wanted.fields.filter(each => clustering(FieldIds.of(each))) else Array.empty[StructField]
+    read.map(each => FieldReference(Seq(each.name)): NamedReference)
+  }
+
+  /** Leaves out the files without a matching row, by another plan of the same snapshot. Its keys are not used: what is
+    * read are files of the first plan.
+    */
+  override def filter(runtime: Array[Filter]): Unit = {
+    val known = new FilterJson(table.schema)
+    val said = runtime.toSeq.filter(known.says)
+    chosen = Option.when(said.nonEmpty) {
+      new PlanRequest(handle, asOf, new StructType, Nil, filters ++ said).send().files.map(_.path).toSet
+    }
+  }
+
+  override protected def files: Seq[PlannedFile] = {
+    val matching = chosen.fold(plan.files)(some => plan.files.filter(file => some(file.path)))
+    limit.fold(matching)(QueryScan.enough(matching, _))
+  }
+
+  override def outputPartitioning(): Partitioning =
+    groups.fold[Partitioning](new UnknownPartitioning(0))(_.partitioning)
+
+  override protected def pack(files: Seq[PlannedFile], lease: PlanLease): Array[InputPartition] =
+    groups.fold(super.pack(files, lease))(_.pack(files, lease))
+
+  private lazy val groups: Option[PartitionGroups] =
+    if (options.grouped && aggregates.isEmpty)
+      PartitionGroups.of(plan, PartitionLayout.of(table.metadata, table.schema), wanted)
+    else None
+
+  override protected def identity: Product = (super.identity, limit)
+}
+
+private object QueryScan {
+
+  /** The first files that have so many rows together, for certain: what deletes leave is not known. */
+  private def enough(files: Seq[PlannedFile], rows: Int): Seq[PlannedFile] = {
+    val before = files.scanLeft(0L)((sum, file) => if (file.deletes.isEmpty) sum + file.records else sum)
+    files.zip(before).takeWhile(_._2 < rows).map(_._1)
+  }
+}
