@@ -84,7 +84,8 @@ class KnownTable:
         if self.columns is None and self.spec is not None:
             keyed = [column for group in self.spec.columns for column in group.columns]
             masked = [column for group in self.spec.masks for column in group.columns]
-            known = (column.partition(".")[0] for column in (*keyed, *masked))
+            plaintext = self.spec.plaintext_columns or ()
+            known = (column.partition(".")[0] for column in (*keyed, *masked, *plaintext))
         lower, first = f"{path.lower()}.", path.partition(".")[0]
         holders = (each for each in known if lower.startswith(f"{each.lower()}."))
         return max(holders, key=lambda each: (len(each), path.startswith(each)), default=first)
@@ -197,10 +198,26 @@ def _keys(
             decision = view.decide(request)
             if not decision.allowed:
                 yield request.resource.values[-1], decision.reasons[0]
-        if not spec.columns and spec.master_key_id is not None:
+        if not spec.by_column and spec.master_key_id is not None:
             yield from _refused_key(view, spec.master_key_id, table.everything())
+        yield from _refused_with_others(view, table, spec, read)
     for key_id, columns in opened.items():
         yield from _refused_key(view, key_id, table.ever(columns))
+
+
+def _refused_with_others(
+    view: View, table: KnownTable, spec: EncryptionSpec, read: Collection[str]
+) -> Iterator[tuple[str, Reason]]:
+    """The table's key, if a column is read that no property names, and the user lacks another one.
+
+    An engine gets that key, and withholds the other columns.
+    """
+    if spec.plaintext_columns is None or spec.master_key_id is None:
+        return
+    known = {*(table.columns or read), *table.nested}
+    others = [each for each in known if spec.key_of(each) == spec.master_key_id]
+    if any(map(_with_fields_of(table, read), others)):
+        yield from _refused_key(view, spec.master_key_id, table.ever(others))
 
 
 def _refused_key(view: View, key_id: str, names: ColumnNames) -> Iterator[tuple[str, Reason]]:

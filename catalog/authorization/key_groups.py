@@ -23,11 +23,14 @@ RULE: Final = "key-group-split"
 
 
 def split_groups(authorizer: Authorizer, table: LoadedTable) -> Splits:
-    """Return the keys of a table's current epoch whose columns have different readers."""
+    """Return the column keys of a table's current epoch whose columns have different readers.
+
+    An engine gets the key of the columns that no property names whoever can read only some of them.
+    """
     epoch, schema = table.governed.epochs.current, table.metadata.schema()
     named = {
         group.key_id: [schema.find_column_name(field_id) or "" for field_id in group.field_ids]
-        for group in epoch.columns
+        for group in epoch.columns[: len(epoch.spec.columns)]
     }
     where = (table.record.name.database, table.record.name.name)
     return splits(authorizer.policies(), where, named, authorizer.now(), owner=table.record.owner)

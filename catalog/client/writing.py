@@ -1,8 +1,8 @@
 """Appends rows: begins a write, writes and encrypts the files, and commits them together.
 
-- Each file has a name with an id of its own, and a data key of its own, made here; it leaves this process
-  wrapped under the write's key alone. Table and file id are the AAD prefix, which the file does not store
-  unless stock readers are let in.
+- Each file has a random id as its name, which shows nothing of its rows, and a data key of its own, made
+  here; it leaves this process wrapped under the write's key alone. Table and file id are the AAD prefix,
+  which the file does not store unless stock readers are let in.
 - What cannot be encrypted as the table asks is refused before a file is made.
 - A write that fails is given up; what is left of it is cleaned up by the catalog.
 
@@ -138,7 +138,7 @@ class _Files:
                 self._finish(part.key)
 
     def _new(self, partition: dict[str, Any]) -> _File:
-        location = self._directory.child(new_file_name("00000", "parquet"))
+        location = self._directory.child(new_file_name("", "parquet"))
         digest = self._encryption is not None and self._encryption.digest
         stream = Written(self._storage.open_output(location), digest=digest)
         if self._encryption is None:

@@ -143,7 +143,8 @@ class Committer:
         if any(each.head is not None for each in taken_back) or sets_retention(table.metadata, metadata):
             changes = replace(changes, operations=changes.operations | {"table.alter"})
         back = self._drops_protection(caller, table, taken_back)
-        unprotects = wanted.unprotects or verdict.downgrades or back
+        shows = governance.shows_more(table.governed, table.metadata, wanted.spec, metadata)
+        unprotects = wanted.unprotects or verdict.downgrades or back or shows
         self._context.authorizer.require(
             caller,
             "table.commit",

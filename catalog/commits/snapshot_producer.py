@@ -7,7 +7,9 @@ one mechanism serves appends, overwrites and row deltas, on any branch.
   other live files as EXISTING, the removed ones as DELETED, with their existing sequence numbers. Entries are
   carried over from bytes that were verified by their seals.
 - Manifests without a live file are left out.
-- Added files of one content and partition spec share one manifest. They inherit the sequence number.
+- Added files of one content and partition spec share one manifest. They inherit the sequence number. Their
+  entries are in the order of the files' random ids: that of the tasks would show the order of the values
+  that a table is sorted by.
 - Everything is encoded before anything is stored. The digests of the stored files are kept, so that the
   commit checks exactly these bytes (`Inspector.commit`).
 
@@ -253,7 +255,7 @@ class SnapshotProducer:
     def _entries(self, added: Sequence[DataFile]) -> Iterator[list[ManifestEntry]]:
         """Yield the entries of the new files, grouped by manifest."""
         status, number = ManifestEntryStatus.ADDED, self.snapshot_id
-        for _, files in groupby(sorted(added, key=_manifest_of), _manifest_of):
+        for _, files in groupby(sorted(sorted(added, key=_name_of), key=_manifest_of), _manifest_of):
             yield [
                 ManifestEntry.from_args(status=status, snapshot_id=number, data_file=each) for each in files
             ]
@@ -282,6 +284,11 @@ class SnapshotProducer:
         before = None if self._parent is None else self._parent.summary or Summary(operation)
         counted = update_snapshot_summaries(Summary(Operation.OVERWRITE, **counts.build()), before)
         return Summary(operation, **summary, **counted.additional_properties)
+
+
+def _name_of(file: DataFile) -> str:
+    """Return the name of a file from its id on."""
+    return file.file_path.rpartition("/")[2].rpartition("-")[2]
 
 
 def _manifest_of(file: DataFile) -> tuple[bool, int]:

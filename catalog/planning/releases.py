@@ -8,7 +8,9 @@
   is in a group, that group's key is released, since the rest of the struct shows where it is null.
 - A position delete has paths and row numbers, and no column of the table. Its key opens no column.
 - In every case, the user must be entitled to every column of a released group, so that cryptography and
-  policy agree.
+  policy agree. The exception is the group of the columns that no property names, where
+  `encryption.plaintext-columns` is set: as with a single key, a trusted engine gets its key for every allowed
+  scan, and hides the other columns itself.
 - The file's key metadata, checked against its epoch, decides which columns a key opens: by field id, under
   every name of the field in any schema of the table. A field without a name has no policy, and its key is not
   released.
@@ -35,6 +37,7 @@ from catalog.envelope.scan_keys import FormKeys
 from catalog.planning.rows import POSITION_DELETES
 from catalog.reading.loading import LoadedTable
 from policy.decision import Decision
+from policy.encryption.encrypted_columns import KeyedFields
 from policy.errors import DecryptionRefused, NotAuthorized
 from policy.privileges.requests import AccessRequest
 from policy.view import refused_key
@@ -123,6 +126,8 @@ def _require_columns(
     """
     if key.everything and caller.engine is None:
         names = every_name(table)
+    elif caller.engine is not None and _is_rest(table, key):
+        return []
     elif key.field_ids:
         names = every_name(table, _known(table, key.field_ids))
     else:
@@ -132,6 +137,12 @@ def _require_columns(
         raise _split(authorizer, caller, table, key, reading.refused)
     refuse_altered(authorizer, caller, table, reading.altered)
     return reading.required
+
+
+def _is_rest(table: LoadedTable, key: _Opened) -> bool:
+    """Return whether a key opens what an epoch encrypts without naming it."""
+    others = [each.others for each in table.governed.epochs.entries]
+    return any(each == KeyedFields(key.key_id, key.field_ids) for each in others if each is not None)
 
 
 def _known(table: LoadedTable, field_ids: tuple[int, ...]) -> frozenset[int]:

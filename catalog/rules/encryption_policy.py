@@ -115,7 +115,7 @@ def facts_of(
         Column(
             field_id,
             _today_first(known),
-            column_key(spec, current[field_id]) if field_id in current else None,
+            column_key(spec, current.get(field_id)),
             field_id in current,
         )
         for field_id, known in sorted(names.items())

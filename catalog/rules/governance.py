@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import SortField
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 
 from catalog.iceberg.metadata import last_sequence_number
 from catalog.reading.loading import LoadedTable
@@ -18,14 +21,15 @@ from catalog.rules.table_changes import Changes
 from catalog.state.table_state import Governed
 from policy.encryption import governed
 from policy.encryption import requested as wanted_rules
-from policy.encryption.downgrade import downgrades_files, keys_of_fields, uncovers_fields
+from policy.encryption.downgrade import downgrades_files, hidden_fields, uncovers_fields
 from policy.encryption.encrypted_columns import (
+    followed,
     masked_fields,
     protected_fields,
-    renamed,
     require_column_left,
     require_numbered,
     require_room,
+    require_sorted,
     require_sources,
     resolve_columns,
 )
@@ -33,7 +37,7 @@ from policy.encryption.epochs import Epoch, Epochs, PekRef
 from policy.encryption.file_formats import FileFormat
 from policy.encryption.requested import Requested, for_new_table
 from policy.encryption.specification import ColumnKey, ColumnMask, EncryptionSpec
-from policy.errors import EncryptionPolicyViolation, RequestInvalid
+from policy.errors import EncryptionPolicyViolation, PropertyInvalid, RequestInvalid
 from policy.location.location import Location
 
 __all__ = [
@@ -48,6 +52,7 @@ __all__ = [
     "for_new_table",
     "next_version",
     "rotated",
+    "shows_more",
 ]
 
 
@@ -110,35 +115,41 @@ def following(
     if not spec.encrypts or before.schema() == after:
         return wanted
     ids = column_ids(before.schema())
-    for name, groups, in_force in (
-        (governed.MASKS, spec.masks, current.spec.masks),
-        (governed.COLUMNS, spec.columns, current.spec.columns),
+    for name, columns, in_force in (
+        (governed.MASKS, _grouped(spec.masks), _grouped(current.spec.masks)),
+        (governed.COLUMNS, _grouped(spec.columns), _grouped(current.spec.columns)),
+        (governed.PLAINTEXT_COLUMNS, spec.plaintext_columns, current.spec.plaintext_columns),
     ):
-        if name in said and groups == in_force:
-            _refuse_other_meaning(name, groups, ids, column_ids(after), table)
+        if name in said and columns == in_force:
+            _refuse_other_meaning(name, columns or (), ids, column_ids(after), table)
     was = _named_next(current.spec, ids, after)
     if spec.masks == current.spec.masks:
         spec = replace(spec, masks=was.masks)
     if spec.columns == current.spec.columns:
         spec = replace(spec, columns=was.columns)
+    if spec.plaintext_columns == current.spec.plaintext_columns:
+        spec = replace(spec, plaintext_columns=was.plaintext_columns)
+    if spec.columns == was.columns:
         require_column_left(current.spec, spec, table)
     keyed, epoch = resolve_columns(spec, column_ids(after)), current.epochs.current
     _refuse_returning(current, protected_fields(spec, keyed), before, after, table)
     uncovers = uncovers_fields(
-        keys_of_fields(epoch.spec, epoch.columns), keys_of_fields(spec, keyed), after.field_ids
+        hidden_fields(epoch.spec, epoch.columns, before.schema().field_ids),
+        hidden_fields(spec, keyed, after.field_ids),
+        after.field_ids,
     )
     return replace(wanted, spec=spec, unprotects=uncovers or downgrades_files(was, spec))
 
 
 def _refuse_other_meaning(
     name: str,
-    groups: Iterable[ColumnKey | ColumnMask],
+    columns: Iterable[str],
     before: Mapping[str, int],
     after: Mapping[str, int],
     table: str,
 ) -> None:
     """Refuse an unchanged list of columns in which a name now refers to another column."""
-    for column in (column for group in groups for column in group.columns):
+    for column in columns:
         if after.get(column, before[column]) != before[column]:
             raise RequestInvalid(
                 f"{name} is sent unchanged, but {column!r} is now the name of another column.",
@@ -155,7 +166,11 @@ def _named_next(spec: EncryptionSpec, ids: Mapping[str, int], after: Schema) -> 
     def next_name(column: str) -> str | None:
         return after.find_column_name(ids[column])
 
-    return replace(spec, masks=renamed(spec.masks, next_name), columns=renamed(spec.columns, next_name))
+    return followed(spec, next_name)
+
+
+def _grouped(groups: Iterable[ColumnKey | ColumnMask]) -> tuple[str, ...]:
+    return tuple(column for group in groups for column in group.columns)
 
 
 def _refuse_returning(
@@ -187,18 +202,59 @@ def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> N
 
     Raises:
         PropertyInvalid: a column does not exist, or there are too many.
-        EncryptionPolicyViolation: an encrypted column is a partition or sort source.
+        EncryptionPolicyViolation: an encrypted column is a partition source, or a plaintext column would show
+            the order of an encrypted one; or the name of a column has a dot.
     """
     if not spec.encrypts:
         return
     require_numbered(spec, _leaves(metadata.schema()))
     keyed = resolve_columns(spec, column_ids(metadata.schema()))
     check_masks(spec, metadata.schema(), table)
-    partitioned = [field.source_id for field in metadata.spec().fields if str(field.transform) != "void"]
-    sorted_by = [field.source_id for field in metadata.sort_order().fields if str(field.transform) != "void"]
+    _refuse_dots(spec, metadata.schema(), table)
+    require_sources(spec, keyed, _named(metadata, _partition_sources(metadata)), table)
+    constant = {
+        each.source_id for each in metadata.spec().fields if isinstance(each.transform, IdentityTransform)
+    }
+    varying = [each for each in _leaf_ids(metadata.schema()) if each not in constant]
+    sorted_by = _sources(metadata.sort_order().fields)
+    require_sorted(spec, keyed, _named(metadata, sorted_by), _named(metadata, varying), table)
+
+
+def shows_more(current: Governed, before: TableMetadata, spec: EncryptionSpec, after: TableMetadata) -> bool:
+    """Return whether a change partitions a table by more encrypted columns, so that manifests show them."""
+    new = set(_partition_sources(after)) - (
+        set(_partition_sources(before)) if current.spec.encrypts else set()
+    )
+    if not spec.shows_partitions or not new:
+        return False
+    hidden = protected_fields(spec, resolve_columns(spec, column_ids(after.schema())))
+    return hidden is None or not hidden.isdisjoint(new)
+
+
+def _partition_sources(metadata: TableMetadata) -> list[int]:
+    return _sources(metadata.spec().fields)
+
+
+def _sources(fields: Iterable[PartitionField | SortField]) -> list[int]:
+    return [each.source_id for each in fields if not isinstance(each.transform, VoidTransform)]
+
+
+def _named(metadata: TableMetadata, field_ids: Iterable[int]) -> list[tuple[str, int]]:
     name_of = metadata.schema().find_column_name
-    sources = [(name_of(each) or str(each), each) for each in partitioned + sorted_by]
-    require_sources(spec, keyed, sources, table)
+    return [(name_of(each) or str(each), each) for each in field_ids]
+
+
+def _refuse_dots(spec: EncryptionSpec, schema: Schema, table: str) -> None:
+    """Refuse a column that could be taken for one that is nested in a plaintext column."""
+    fields = index_by_id(schema).values() if spec.plaintext_columns is not None else ()
+    dotted = next((each.name for each in fields if "." in each.name), None)
+    if dotted is not None:
+        raise PropertyInvalid(
+            f"{governed.PLAINTEXT_COLUMNS}: the name of the column {dotted[:80]!r} has a dot.",
+            table=table,
+            rule="dotted-column",
+            hint="Rename the column, so that no nested column can have its name.",
+        )
 
 
 def check_room(table: LoadedTable) -> None:
@@ -213,7 +269,11 @@ def check_room(table: LoadedTable) -> None:
 
 
 def _leaves(schema: Schema) -> int:
-    return sum(field.field_type.is_primitive for field in index_by_id(schema).values())
+    return len(_leaf_ids(schema))
+
+
+def _leaf_ids(schema: Schema) -> list[int]:
+    return [each.field_id for each in index_by_id(schema).values() if each.field_type.is_primitive]
 
 
 def first_version(
@@ -263,7 +323,7 @@ def begins_epoch(current: Governed, spec: EncryptionSpec, schema: Schema) -> boo
 
     This is also the case if a field is added to an encrypted struct.
     """
-    if not spec.encrypts_as(current.spec) or not spec.columns:
+    if not spec.encrypts_as(current.spec) or not spec.by_column:
         return not spec.encrypts_as(current.spec)
     return resolve_columns(spec, column_ids(schema)) != current.epochs.current.columns
 

@@ -102,8 +102,10 @@ def check_spec(table: LoadedTable, metadata: TableMetadata, manifest: OpenManife
 
 
 def _shows_encrypted(table: LoadedTable, spec: PartitionSpec) -> bool:
-    """Return whether partition values of a spec are made of a column that is encrypted now."""
+    """Return whether partition values of a spec are made of an encrypted column, and are not to be shown."""
     epoch = table.governed.epochs.current
+    if table.governed.spec.shows_partitions:
+        return False
     hidden = protected_fields(epoch.spec, epoch.columns)
     sources = {each.source_id for each in spec.fields if not isinstance(each.transform, VoidTransform)}
     return bool(sources) and (hidden is None or not hidden.isdisjoint(sources))

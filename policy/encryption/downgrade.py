@@ -2,9 +2,11 @@
 
 A change downgrades a table if its new files would promise less than they do now:
 - a column that is encrypted would be in plaintext; from all columns to some counts, also if all are named,
-  since one that is added later would be in plaintext;
+  since one that is added later would be in plaintext. So does each more that `encryption.plaintext-columns`
+  names;
 - a column, or the footer, would be under another key: other users can have the permission to use it. So would
   columns with column keys that came under one key for all, from which an engine alone keeps them;
+- encrypted columns could be partition sources, so that manifests and paths would show their values;
 - changes of a file would be detected less: fewer tags where no digest is always looked at (AES_GCM_V1 tags
   all, AES_GCM_CTR_V1 all but the pages, ORC nothing); or a digest that is looked at less often, which also
   tells what a user changed who had a file's data key;
@@ -21,7 +23,7 @@ Source: docs/encryption.md, "Change encryption properties".
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from itertools import accumulate
+from dataclasses import dataclass
 from typing import Final
 
 from policy.encryption import governed
@@ -43,6 +45,8 @@ _HOW_OFTEN: Final = (VerifyDigest.NEVER, VerifyDigest.FIRST_READ, VerifyDigest.A
 _LET_IN: Final = (StandardClients.REFUSE, None, StandardClients.LOAD)
 #: From the one with the fewest tags on.
 _TAGGED: Final = (Algorithm.ORC_AES_CTR, Algorithm.AES_GCM_CTR_V1, Algorithm.AES_GCM_V1)
+#: What a column without a column key is under: an engine alone keeps it from users, who can have its key.
+_TABLE_KEY: Final = ""
 #: By property, the values that downgrade no table.
 _HARMLESS: Final[Mapping[str, Collection[str]]] = {
     governed.MECHANISM: {Mechanism.ENVELOPE},
@@ -53,6 +57,8 @@ _HARMLESS: Final[Mapping[str, Collection[str]]] = {
     governed.STOCK_READERS: {"false"},
     governed.STANDARD_CLIENTS: {StandardClients.REFUSE},
     governed.COLUMNS: (),
+    governed.PLAINTEXT_COLUMNS: {""},
+    governed.PARTITION_VALUES: {"refuse"},
     governed.MASTER_KEY_ID: (),
 }
 
@@ -71,6 +77,7 @@ def downgrades_files(before: EncryptionSpec, after: EncryptionSpec) -> bool:
         (after.stock_readers and not before.stock_readers)
         or _LET_IN.index(after.standard_clients) > _LET_IN.index(before.standard_clients)
         or not _shown(after) <= _shown(before)
+        or (after.shows_partitions and not before.shows_partitions)
     )
     if not (before.encrypts and after.encrypts):
         return opened or before.encrypts
@@ -88,40 +95,64 @@ def uncovers(before: EncryptionSpec, after: EncryptionSpec) -> bool:
     """Whether columns that new files hide would be in plaintext, or under other keys."""
     if not before.encrypts or not after.encrypts:
         return before.encrypts
-    if not before.columns or not after.columns:
-        return before.columns != after.columns
-    keys = {column: group.key_id for group in after.columns for column in group.columns}
-    return any(_key_of(column, keys) != group.key_id for group in before.columns for column in group.columns)
+    named = {column for spec in (before, after) for column in _named(spec)}
+    if before.encrypts_others and not after.encrypts_others:
+        return True
+    keys = {column: _key_of(before, column) for column in named}
+    return any(key is not None and _key_of(after, column) != key for column, key in keys.items())
 
 
-def keys_of_fields(spec: EncryptionSpec, keyed: tuple[KeyedFields, ...]) -> dict[int, str] | None:
-    """The key of each field that files of the specification encrypt; None if all are under one key.
+@dataclass(frozen=True, slots=True)
+class HiddenFields:
+    """The fields that files encrypt, with their keys.
+
+    Attributes:
+        keys: the master key of each field with a column key.
+        others: whether every other field is encrypted too, under the table's master key.
+        plaintext: the fields that are not, nevertheless.
+    """
+
+    keys: Mapping[int, str]
+    others: bool = False
+    plaintext: Collection[int] = ()
+
+    def key_of(self, field: int) -> str | None:
+        """What a field is under; None for plaintext. The table's own key is none of those that are named."""
+        if field in self.keys:
+            return self.keys[field]
+        return _TABLE_KEY if self.others and field not in self.plaintext else None
+
+
+def hidden_fields(
+    spec: EncryptionSpec, keyed: tuple[KeyedFields, ...], fields: Collection[int]
+) -> HiddenFields:
+    """The fields that files of a specification encrypt.
 
     Args:
         spec: the table's specification.
         keyed: its columns by field id, from `resolve_columns`.
+        fields: the fields of the schema that `keyed` is made of.
     """
-    if spec.encrypts and not spec.columns:
-        return None
-    return {field_id: group.key_id for group in keyed for field_id in group.field_ids}
+    named = keyed[: len(spec.columns)]
+    keys = {field_id: group.key_id for group in named for field_id in group.field_ids}
+    if spec.plaintext_columns is None:
+        return HiddenFields(keys, spec.encrypts_others)
+    others = {field_id for group in keyed[len(spec.columns) :] for field_id in group.field_ids}
+    return HiddenFields(keys, others=True, plaintext=set(fields) - others - keys.keys())
 
 
-def uncovers_fields(
-    before: Mapping[int, str] | None, after: Mapping[int, str] | None, fields: Collection[int]
-) -> bool:
+def uncovers_fields(before: HiddenFields, after: HiddenFields, fields: Collection[int]) -> bool:
     """Whether fields that new files hide would be plaintext, or under other keys, whatever they are called.
 
     Args:
-        before: the keys of the fields that are hidden now, from `keys_of_fields`; None for one key for all.
-        after: those of the fields that would be hidden.
+        before: the fields that are hidden now.
+        after: those that would be hidden.
         fields: the fields of the schema that comes; one that is dropped needs no protection.
     """
-    if before is None:
-        return after is not None
-    left = before.keys() & set(fields)
-    if after is None:
-        return bool(left)
-    return any(after.get(each) != before[each] for each in left)
+    if before.others and not after.others:
+        return True
+    keys = {each: before.key_of(each) for each in fields}
+    return any(key is not None and after.key_of(each) != key for each, key in keys.items())
 
 
 def could_downgrade(given: Mapping[str, str]) -> bool:
@@ -133,10 +164,13 @@ def could_downgrade(given: Mapping[str, str]) -> bool:
     return any(name in _HARMLESS and value not in _HARMLESS[name] for name, value in given.items())
 
 
-def _key_of(column: str, keys: Mapping[str, str]) -> str | None:
-    """The key that a column is under, or a struct around it."""
-    outer = accumulate(column.split("."), "{}.{}".format)
-    return next((keys[each] for each in outer if each in keys), None)
+def _named(spec: EncryptionSpec) -> set[str]:
+    return {*(spec.plaintext_columns or ()), *(column for group in spec.columns for column in group.columns)}
+
+
+def _key_of(spec: EncryptionSpec, column: str) -> str | None:
+    """What a column is under; None for plaintext. Under the table's key it is not as under a column key."""
+    return spec.column_key(column) or (None if spec.key_of(column) is None else _TABLE_KEY)
 
 
 def _tags_less(before: EncryptionSpec, after: EncryptionSpec) -> bool:

@@ -1,6 +1,9 @@
 """Which columns a table's files encrypt, by field id.
 
 Rules:
+- A column is encrypted if a property gives it a key. With `encryption.plaintext-columns`, every other column
+  is encrypted too, under the table's master key: what is nested in a column that is named is named with it,
+  and a struct is in a group only if all that it holds is.
 - Columns are checked against the schema by field id, since names change.
 - A file's key metadata names each field under a column key, and has a bound (docs/key-metadata.md): columns
   that would not fit into it are refused when they are named; of a table that names them already, when a write
@@ -21,7 +24,7 @@ from typing import Final, TypeVar
 
 from policy.encryption import governed
 from policy.encryption.file_formats import FileFormat
-from policy.encryption.specification import ColumnKey, ColumnMask, EncryptionSpec
+from policy.encryption.specification import NULLIFY, ColumnKey, ColumnMask, EncryptionSpec
 from policy.errors import EncryptionPolicyViolation, PropertyInvalid
 
 #: Of the 65,536 bytes and 255 keys of key metadata, what is left beside the footer's key with a long name.
@@ -52,14 +55,15 @@ class KeyedFields:
 
 
 def resolve_columns(spec: EncryptionSpec, name_to_field_id: Mapping[str, int]) -> tuple[KeyedFields, ...]:
-    """The column keys of a specification with field ids, in the order of `EncryptionSpec.columns`.
+    """The groups of columns that files encrypt: the column keys, then the columns that no property names.
 
     Args:
         spec: the table's specification.
         name_to_field_id: every column of the schema by its full dotted name, nested ones included.
 
     Raises:
-        PropertyInvalid: a column that the schema does not have, or a mask on a column without a key.
+        PropertyInvalid: a column that the schema does not have, a mask on a plaintext column, or no column
+            that is encrypted.
     """
     inside = _fields_inside(name_to_field_id)
     _refuse_nested(spec, name_to_field_id)
@@ -67,11 +71,13 @@ def resolve_columns(spec: EncryptionSpec, name_to_field_id: Mapping[str, int]) -
         KeyedFields(group.key_id, _field_ids(governed.COLUMNS, group.columns, inside))
         for group in spec.columns
     )
+    if spec.plaintext_columns is not None:
+        keyed += _others(spec, keyed, name_to_field_id, inside)
     protected = {field_id for group in keyed for field_id in group.field_ids}
     for mask in spec.masks:
         for column in mask.columns:
             ids = _field_ids(governed.MASKS, (column,), inside)
-            if spec.columns and not protected.issuperset(ids):
+            if spec.by_column and not protected.issuperset(ids):
                 raise PropertyInvalid(
                     f"{governed.MASKS}: column {column!r} has a mask but no column key.",
                     rule="mask-without-key",
@@ -81,11 +87,33 @@ def resolve_columns(spec: EncryptionSpec, name_to_field_id: Mapping[str, int]) -
     return keyed
 
 
+def _others(
+    spec: EncryptionSpec,
+    keyed: tuple[KeyedFields, ...],
+    name_to_field_id: Mapping[str, int],
+    inside: Mapping[str, list[int]],
+) -> tuple[KeyedFields, ...]:
+    """The columns under the table's master key: all that no property names, if there are any."""
+    plaintext = _field_ids(governed.PLAINTEXT_COLUMNS, spec.plaintext_columns or (), inside)
+    named = {*plaintext, *(field_id for group in keyed for field_id in group.field_ids)}
+    others = {field_id for name, field_id in name_to_field_id.items() if named.isdisjoint(inside[name])}
+    if others:
+        return (KeyedFields(spec.master_key_id or "", tuple(sorted(others))),)
+    if not keyed:
+        raise PropertyInvalid(
+            f"{governed.PLAINTEXT_COLUMNS} names every column of the table.",
+            rule="no-encrypted-column",
+            hint=f"Leave out a column, or set {governed.MECHANISM}=plaintext.",
+        )
+    return ()
+
+
 def _refuse_nested(spec: EncryptionSpec, names: Collection[str]) -> None:
     """Masks are of top-level columns; so are keys in ORC, whose encryption takes a struct whole."""
     named = [(governed.MASKS, column) for group in spec.masks for column in group.columns]
     if spec.file_format is FileFormat.ORC:
         named += [(governed.COLUMNS, column) for group in spec.columns for column in group.columns]
+        named += [(governed.PLAINTEXT_COLUMNS, column) for column in spec.plaintext_columns or ()]
     for name, column in named:
         outer = next(iter(_outer_names(column, names)), None)
         if outer is not None:
@@ -158,7 +186,7 @@ def protected_fields(spec: EncryptionSpec, keyed: tuple[KeyedFields, ...]) -> fr
         spec: the table's specification.
         keyed: its columns by field id, from `resolve_columns`.
     """
-    if spec.encrypts and not spec.columns:
+    if spec.encrypts and not spec.by_column:
         return None
     return frozenset(field_id for group in keyed for field_id in group.field_ids)
 
@@ -189,30 +217,94 @@ def _field_ids(name: str, columns: Iterable[str], inside: Mapping[str, list[int]
 def require_sources(
     spec: EncryptionSpec, keyed: tuple[KeyedFields, ...], sources: Iterable[tuple[str, int]], table: str
 ) -> None:
-    """Refuse encrypted columns as partition or sort sources.
+    """Refuse encrypted columns as partition sources, unless the table shows partition values.
 
-    Partition values, and the order of files, would show in plaintext what the column hides. Without column
-    keys every column is encrypted, so that such a table is neither partitioned nor sorted.
+    Manifests and paths show partition values in plaintext.
 
     Args:
         spec: the table's specification.
         keyed: its columns by field id, from `resolve_columns`.
-        sources: name and field id of the source of each partition field and sort field that is not void.
+        sources: name and field id of the source of each partition field that is not void.
         table: dotted name, for errors.
 
     Raises:
         EncryptionPolicyViolation: one of them is encrypted.
     """
-    encrypted = protected_fields(spec, keyed)
-    refused = [name for name, field_id in sources if encrypted is None or field_id in encrypted]
+    refused = [] if spec.shows_partitions else _encrypted(spec, keyed, sources)
     if refused:
         names = ", ".join(f"{name[:_SHOWN_NAME]!a}" for name in refused)
         raise EncryptionPolicyViolation(
-            f"Encrypted columns cannot partition or sort a table: {names}.",
+            f"Encrypted columns cannot partition a table: {names}.",
             table=table,
             rule="encrypted-source",
-            hint="Partition and sort by other columns, or encrypt only some columns (encryption.columns).",
+            hint=f"Partition by plaintext columns ({governed.PLAINTEXT_COLUMNS}), or sort by these columns "
+            f"(WRITE ORDERED BY). To show their partition values, set {governed.PARTITION_VALUES}=plaintext.",
         )
+
+
+def require_sorted(
+    spec: EncryptionSpec,
+    keyed: tuple[KeyedFields, ...],
+    sources: Iterable[tuple[str, int]],
+    others: Iterable[tuple[str, int]],
+    table: str,
+) -> None:
+    """Refuse encrypted columns that sort a table in which plaintext columns would show their order.
+
+    The values of a plaintext column can be read row by row, in the order of the encrypted one. So can the
+    hashes and redacted values that ORC stores beside the values of an encrypted column.
+
+    Args:
+        spec: the table's specification.
+        keyed: its columns by field id, from `resolve_columns`.
+        sources: name and field id of the source of each sort field that is not void.
+        others: name and field id of each column with values that can differ within a file.
+        table: dotted name, for errors.
+
+    Raises:
+        EncryptionPolicyViolation: one of the sources is encrypted, and one of the others is not.
+    """
+    sealed, encrypted = _encrypted(spec, keyed, sources), protected_fields(spec, keyed)
+    masked = {column for group in spec.masks if group.mask != NULLIFY for column in group.columns}
+    shown = [
+        name
+        for name, field_id in others
+        if (encrypted is not None and field_id not in encrypted) or name.partition(".")[0] in masked
+    ]
+    if sealed and shown:
+        raise EncryptionPolicyViolation(
+            f"The encrypted column {sealed[0][:_SHOWN_NAME]!a} cannot sort the table: files show values of "
+            f"{shown[0][:_SHOWN_NAME]!a} in the order of its rows, in plaintext or masked.",
+            table=table,
+            rule="encrypted-order",
+            hint="Encrypt that column without a mask that shows values, partition by it (identity), or sort "
+            "by plaintext columns.",
+        )
+
+
+def _encrypted(
+    spec: EncryptionSpec, keyed: tuple[KeyedFields, ...], sources: Iterable[tuple[str, int]]
+) -> list[str]:
+    encrypted = protected_fields(spec, keyed)
+    return [name for name, field_id in sources if encrypted is None or field_id in encrypted]
+
+
+def followed(spec: EncryptionSpec, next_name: Callable[[str], str | None]) -> EncryptionSpec:
+    """A specification by the names that its columns have from now on.
+
+    Args:
+        spec: the specification.
+        next_name: what a column is called next; None if it goes.
+    """
+    plaintext = spec.plaintext_columns
+    if plaintext is not None:
+        plaintext = tuple(sorted(name for name in map(next_name, plaintext) if name is not None))
+    return replace(
+        spec,
+        masks=renamed(spec.masks, next_name),
+        columns=renamed(spec.columns, next_name),
+        plaintext_columns=plaintext,
+    )
 
 
 def renamed(groups: Iterable[_Group], next_name: Callable[[str], str | None]) -> tuple[_Group, ...]:
@@ -236,7 +328,7 @@ def require_column_left(before: EncryptionSpec, after: EncryptionSpec, table: st
     Raises:
         EncryptionPolicyViolation: no column of the list is left.
     """
-    if before.columns and not after.columns:
+    if before.columns and not after.by_column:
         raise EncryptionPolicyViolation(
             "The change removes the last column that encryption.columns names.",
             table=table,

@@ -92,7 +92,7 @@ class Epoch:
     Attributes:
         from_sequence_number: the first sequence number it governs, 0 or more.
         spec: mechanism, algorithm, keys and columns.
-        columns: the columns of `spec` by field id.
+        columns: the columns of `spec` by field id; with `plaintext_columns`, then those without a column key.
         peks: the PEK versions that new files are under; none for plaintext.
         masks: the masks of `spec`, each after the id of its field; ascending.
     """
@@ -106,12 +106,19 @@ class Epoch:
     def __post_init__(self) -> None:
         if self.from_sequence_number < 0:
             raise _malformed("An encryption epoch begins at a negative sequence number.")
-        if tuple(group.key_id for group in self.columns) != tuple(g.key_id for g in self.spec.columns):
+        named = tuple(group.key_id for group in self.spec.columns)
+        others = () if self.spec.plaintext_columns is None else (self.spec.master_key_id,)
+        if tuple(group.key_id for group in self.columns) not in (named, (*named, *others)):
             raise _malformed("The columns of an encryption epoch do not match its specification.")
         if {ref.master_key_id for ref in self.peks} != set(self.spec.key_ids()):
             raise _malformed("The PEKs of an encryption epoch do not match its master keys.")
         if len(set(self.peks)) != len(self.peks):
             raise _malformed("An encryption epoch names the same PEK twice.")
+
+    @property
+    def others(self) -> KeyedFields | None:
+        """The columns under the table's master key because no property names them."""
+        return self.columns[-1] if len(self.columns) > len(self.spec.columns) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +264,15 @@ def encrypts_equally(before: Epoch, now: Epoch) -> bool:
 
 
 def _written(epoch: Epoch) -> tuple[object, ...]:
-    spec = replace(epoch.spec, columns=(), masks=(), verify_digest=VerifyDigest.NEVER)
+    spec = replace(
+        epoch.spec,
+        columns=(),
+        plaintext_columns=None,
+        masks=(),
+        verify_digest=VerifyDigest.NEVER,
+        standard_clients=None,
+        shows_partitions=False,
+    )
     return spec, epoch.spec.keeps_digests, epoch.columns, epoch.masks
 
 

@@ -34,6 +34,8 @@ MASTER_KEY_ID = "encryption.master-key-id"
 ALGORITHM = "encryption.algorithm"
 DATA_KEY_LENGTH = "encryption.data-key-length"
 COLUMNS = "encryption.columns"
+PLAINTEXT_COLUMNS = "encryption.plaintext-columns"
+PARTITION_VALUES = "encryption.partition-values"
 FOOTER = "encryption.footer"
 MASKS = "encryption.masks"
 STOCK_READERS = "encryption.stock-readers"
@@ -77,6 +79,10 @@ def _columns(name: str, value: object) -> str:
     return values.groups_text(values.column_groups(name, value))
 
 
+def _plaintext_columns(name: str, value: object) -> str:
+    return ",".join(values.column_names(name, value))
+
+
 def _masks(name: str, value: object) -> str:
     return values.groups_text(values.mask_groups(name, value))
 
@@ -97,6 +103,8 @@ _CANONICAL: Mapping[str, Normalise] = MappingProxyType(
         ALGORITHM: _closed(values.words("AES_GCM_V1", "AES_GCM_CTR_V1", "ORC_AES_CTR")),
         DATA_KEY_LENGTH: _closed(values.words("16", "24", "32")),
         COLUMNS: _columns,
+        PLAINTEXT_COLUMNS: _plaintext_columns,
+        PARTITION_VALUES: _closed(values.words("plaintext", "refuse")),
         FOOTER: _closed(values.words("encrypted", "plaintext")),
         MASKS: _masks,
         STOCK_READERS: _closed(values.words("true", "false")),
@@ -237,10 +245,11 @@ def contradiction(first: str, second: str) -> PropertyInvalid:
 
 
 def _refuse_uniform_with_columns(properties: Mapping[str, str], given: Mapping[str, _Given]) -> None:
-    """A uniform key says that there are no column keys."""
+    """A uniform key says that there are no column keys, and that all columns are encrypted."""
     uniform = next((name for name in properties if _without_option(name) == _UNIFORM_KEY), None)
-    if uniform is not None and COLUMNS in given:
-        raise contradiction(uniform, given[COLUMNS].name)
+    for name in (COLUMNS, PLAINTEXT_COLUMNS):
+        if uniform is not None and name in given:
+            raise contradiction(uniform, given[name].name)
 
 
 def _without_option(name: str) -> str:

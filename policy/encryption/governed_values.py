@@ -12,6 +12,7 @@ Source: docs/operations.md, "Governed table properties".
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -127,6 +128,22 @@ def column_groups(name: str, value: object) -> Groups:
         merged.setdefault(key, []).extend(columns)
     _refuse_nested_twice(name, seen)
     return tuple((key, tuple(sorted(merged[key]))) for key in sorted(merged))
+
+
+def column_names(name: str, value: object) -> tuple[str, ...]:
+    """``column,column`` in normal form: sorted. An empty text names no column.
+
+    Raises:
+        PropertyInvalid: an empty name, or a column that stands twice.
+    """
+    text = checked_text(name, value)
+    columns = [_column(name, each) for each in text.split(",")] if text.strip(" ") else []
+    once = set(columns)
+    if len(once) < len(columns):
+        twice = next(each for each, count in Counter(columns).items() if count > 1)
+        raise refused(name, f"column {twice!r} is listed twice.", "List each column once.")
+    _refuse_nested_twice(name, once)
+    return tuple(sorted(once))
 
 
 def _column_group(name: str, group: str) -> tuple[str, tuple[str, ...]]:

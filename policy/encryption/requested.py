@@ -27,7 +27,8 @@ class Requested:
         added: locations that the list did not hold before.
         new_keys: master key ids that the specification did not name before.
         unprotects: whether new files would promise less than those of now (`policy.encryption.downgrade`), or
-            their keys be had by readers that this catalog does not plan for.
+            their keys be had by readers that this catalog does not plan for; or manifests could show values
+            of encrypted columns.
     """
 
     allowed: AllowList
@@ -65,7 +66,13 @@ def for_new_table(
         properties, catalog_master_key_id=catalog_master_key_id, file_format=file_format or FileFormat.AVRO
     )
     refuse_without_effect(spec, table)
-    return Requested(allowed, spec, allowed.entries, spec.key_ids(), unprotects=spec.opens_to_others)
+    return Requested(
+        allowed,
+        spec,
+        allowed.entries,
+        spec.key_ids(),
+        unprotects=spec.opens_to_others or spec.shows_partitions,
+    )
 
 
 def for_change(

@@ -7,6 +7,9 @@ Rules:
 - `envelope` is the mechanism as soon as another encryption property is given. `plaintext` beside another
   one is a contradiction.
 - Without `encryption.columns` every column is encrypted, under the footer key. With it, those columns are.
+- With `encryption.plaintext-columns` every column but those is encrypted: under its column key, or else under
+  the table's master key. A column that both properties name is a contradiction. So is the table's master key
+  in `encryption.columns`: the other columns are under it already.
 - Which columns that is, by field id, is in `policy.encryption.encrypted_columns`.
 
 Source: docs/architecture.md.
@@ -17,11 +20,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import accumulate
 from typing import Final
 
 from policy.encryption import governed
 from policy.encryption.file_formats import WRITE_FORMAT, FileFormat
-from policy.encryption.governed_values import column_groups, groups_text, is_master_key_id, mask_groups
+from policy.encryption.governed_values import (
+    column_groups,
+    column_names,
+    groups_text,
+    is_master_key_id,
+    mask_groups,
+)
 from policy.errors import PropertyInvalid
 
 #: The mask that shows nothing but NULL.
@@ -106,7 +116,7 @@ class EncryptionSpec:
         master_key_id: the master key of the footer, or of the whole file; None for plaintext tables alone.
         algorithm: the Parquet algorithm that files must use.
         data_key_length: length of data keys in bytes.
-        columns: column keys, sorted by key id; empty means all columns under the footer key.
+        columns: column keys, sorted by key id.
         footer: encrypted, or plaintext and signed.
         masks: masks for columns that are denied, sorted by mask.
         stock_readers: whether files also carry what stock readers need.
@@ -114,6 +124,10 @@ class EncryptionSpec:
         verify_digest: when files are checked against their digests.
         standard_clients: whether standard clients can load the table; None if its namespace decides. It says
             nothing of files, so that changing it begins no encryption epoch.
+        plaintext_columns: the dotted names, sorted, of the columns that are not encrypted, where all others
+            are; None where only `columns` are encrypted, or without these all columns, under the footer key.
+        shows_partitions: whether encrypted columns can be partition sources, whose values manifests and paths
+            then show in plaintext. It says nothing of the files themselves, either.
     """
 
     mechanism: Mechanism
@@ -127,6 +141,8 @@ class EncryptionSpec:
     foreign_key_providers: tuple[tuple[str, str], ...] = ()
     verify_digest: VerifyDigest = VerifyDigest.NEVER
     standard_clients: StandardClients | None = None
+    plaintext_columns: tuple[str, ...] | None = None
+    shows_partitions: bool = False
 
     @classmethod
     def parse(
@@ -159,6 +175,7 @@ class EncryptionSpec:
             algorithm=algorithm,
             data_key_length=int(given.get(governed.DATA_KEY_LENGTH, "32")),
             columns=_column_keys(given),
+            plaintext_columns=_plaintext_columns(given),
             footer=Footer(given.get(governed.FOOTER, Footer.ENCRYPTED)),
             masks=_column_masks(given),
             stock_readers=given.get(governed.STOCK_READERS) == "true",
@@ -169,14 +186,26 @@ class EncryptionSpec:
                 given.get(governed.VERIFY_DIGEST, default_verification(algorithm.file_format))
             ),
             standard_clients=_standard_clients(given),
+            shows_partitions=given.get(governed.PARTITION_VALUES) == "plaintext",
         )
         refuse_unfit(spec, given)
+        _refuse_named_twice(spec)
         return spec
 
     @property
     def encrypts(self) -> bool:
         """Whether files of the table are encrypted."""
         return self.mechanism is not Mechanism.PLAINTEXT
+
+    @property
+    def by_column(self) -> bool:
+        """Whether files encrypt their columns in groups, and not as a whole under the footer's key."""
+        return bool(self.columns) or self.plaintext_columns is not None
+
+    @property
+    def encrypts_others(self) -> bool:
+        """Whether files encrypt the columns that no property names, those that come later included."""
+        return self.encrypts and (not self.columns or self.plaintext_columns is not None)
 
     @property
     def file_format(self) -> FileFormat | None:
@@ -197,7 +226,31 @@ class EncryptionSpec:
 
     def encrypts_as(self, other: EncryptionSpec) -> bool:
         """Whether files are the same under another specification."""
-        return self == replace(other, standard_clients=self.standard_clients)
+        return self == replace(
+            other, standard_clients=self.standard_clients, shows_partitions=self.shows_partitions
+        )
+
+    def key_of(self, column: str) -> str | None:
+        """The master key of a column; None if it is in plaintext.
+
+        Args:
+            column: its full dotted name.
+        """
+        if self.master_key_id is None:
+            return None
+        key_id = self.column_key(column)
+        if key_id is not None or not self.encrypts_others:
+            return key_id
+        return None if _around(column).intersection(self.plaintext_columns or ()) else self.master_key_id
+
+    def column_key(self, column: str) -> str | None:
+        """The master key of the column key of a column, or of a struct that it is in; None without one.
+
+        Args:
+            column: its full dotted name.
+        """
+        around = _around(column)
+        return next((each.key_id for each in self.columns if around.intersection(each.columns)), None)
 
     def key_ids(self) -> tuple[str, ...]:
         """The distinct master key ids, the footer's first; none for plaintext."""
@@ -223,6 +276,10 @@ class EncryptionSpec:
             properties[governed.FOOTER] = self.footer.value
         if self.columns:
             properties[governed.COLUMNS] = groups_text(tuple((g.key_id, g.columns) for g in self.columns))
+        if self.plaintext_columns is not None:
+            properties[governed.PLAINTEXT_COLUMNS] = ",".join(self.plaintext_columns)
+        if self.shows_partitions:
+            properties[governed.PARTITION_VALUES] = "plaintext"
         if self.masks:
             properties[governed.MASKS] = groups_text(tuple((m.mask, m.columns) for m in self.masks))
         if self.standard_clients is not None:
@@ -322,6 +379,45 @@ def _column_keys(given: Mapping[str, str]) -> tuple[ColumnKey, ...]:
     if governed.COLUMNS not in given:
         return ()
     return tuple(ColumnKey(*group) for group in column_groups(governed.COLUMNS, given[governed.COLUMNS]))
+
+
+def _plaintext_columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
+    if governed.PLAINTEXT_COLUMNS not in given:
+        return None
+    return column_names(governed.PLAINTEXT_COLUMNS, given[governed.PLAINTEXT_COLUMNS])
+
+
+def _around(column: str) -> set[str]:
+    """A column and what it is nested in."""
+    return set(accumulate(column.split("."), "{}.{}".format))
+
+
+def _refuse_named_twice(spec: EncryptionSpec) -> None:
+    """Refuse a column that is said to have a key and to be plaintext, and the table's key for some columns.
+
+    Raises:
+        PropertyInvalid: there is one.
+    """
+    if spec.plaintext_columns is None:
+        return
+    keyed = {column for group in spec.columns for column in group.columns}
+    plaintext = set(spec.plaintext_columns)
+    for column in sorted(keyed | plaintext):
+        around = _around(column)
+        if around & keyed and around & plaintext:
+            raise PropertyInvalid(
+                f"Properties {governed.COLUMNS} and {governed.PLAINTEXT_COLUMNS} contradict each other: both "
+                f"name {column!r}, or a column around it.",
+                rule="property-contradiction",
+                hint="Name the column in one of them only.",
+            )
+    if any(group.key_id == spec.master_key_id for group in spec.columns):
+        raise PropertyInvalid(
+            f"{governed.COLUMNS} names the table's master key {spec.master_key_id!r}. With "
+            f"{governed.PLAINTEXT_COLUMNS}, all columns without a column key are under it.",
+            rule="property-contradiction",
+            hint=f"Remove that key from {governed.COLUMNS}, or set another {governed.MASTER_KEY_ID}.",
+        )
 
 
 def _column_masks(given: Mapping[str, str]) -> tuple[ColumnMask, ...]:

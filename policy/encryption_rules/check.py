@@ -83,6 +83,8 @@ def _encrypting(facts: TableFacts, column: Column) -> str:
     if not column.is_current:
         return _EXPIRE
     if facts.spec.encrypts:
+        if facts.spec.plaintext_columns is not None:
+            return f"Remove it from {governed.PLAINTEXT_COLUMNS}."
         return f"Add it to {governed.COLUMNS}, or unset that property to encrypt all columns."
     return f"Set {governed.MECHANISM}=envelope."
 
@@ -140,6 +142,10 @@ def _wrong_files(rule: Rule, facts: TableFacts) -> Iterator[Violation]:
     if demands.no_stock_readers and spec.stock_readers:
         remedy = f"Set {governed.STOCK_READERS}=false."
         yield _of_table(rule, Requirement.STOCK_READERS, "", "Stock readers are not allowed.", remedy)
+    if demands.no_partition_values and spec.shows_partitions:
+        detail = "Plaintext partition values of encrypted columns are not allowed."
+        remedy = f"Unset {governed.PARTITION_VALUES}."
+        yield _of_table(rule, Requirement.PARTITION_VALUES, "", detail, remedy)
 
 
 def _of_table(rule: Rule, requirement: Requirement, found: str, detail: str, remedy: str) -> Violation:

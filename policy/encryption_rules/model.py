@@ -22,6 +22,7 @@ class Requirement(StrEnum):
     DATA_KEY_LENGTH = "data-key-length"
     PLAINTEXT_FOOTER = "plaintext-footer"
     STOCK_READERS = "stock-readers"
+    PARTITION_VALUES = "partition-values"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Column:
     Attributes:
         field_id: what it is, whatever it is called.
         names: today's name first, then every other that the table's schemas have for it.
-        key_id: the master key of its column key; None if it has none.
+        key_id: the master key that that it is under in files encrypted by column; None if it is under none.
         is_current: whether it is in the current schema, and not only in that of a snapshot.
     """
 
@@ -100,14 +101,21 @@ class TableFacts:
         """The master key that protects a column; None if it is in plaintext."""
         if not self.spec.encrypts:
             return None
-        return column.key_id if self.spec.columns else self.spec.master_key_id
+        return column.key_id if self.spec.by_column else self.spec.master_key_id
 
 
-def column_key(spec: EncryptionSpec, name: str) -> str | None:
-    """The master key of the column key that a specification gives to a column, or to a struct it is in."""
-    parts = name.split(".")
-    outer = {".".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
-    return next((group.key_id for group in spec.columns if outer.intersection(group.columns)), None)
+def column_key(spec: EncryptionSpec, name: str | None) -> str | None:
+    """The master key that a specification gives to a column of files that are encrypted by column.
+
+    Args:
+        spec: the specification.
+        name: what the column is called in the current schema; None if it is not in it.
+    """
+    if not spec.by_column:
+        return None
+    if name is None:
+        return spec.master_key_id if spec.encrypts_others else None
+    return spec.key_of(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +180,7 @@ class Demands:
         min_data_key_length: the shortest data key, in bytes.
         encrypted_footer: the footer is encrypted.
         no_stock_readers: stock readers get nothing.
+        no_partition_values: no encrypted column is a partition source.
     """
 
     must_encrypt: bool = False
@@ -181,6 +190,7 @@ class Demands:
     min_data_key_length: int = 0
     encrypted_footer: bool = False
     no_stock_readers: bool = False
+    no_partition_values: bool = False
 
     def plus(self, other: Demands) -> Demands:
         """Both."""
@@ -192,6 +202,7 @@ class Demands:
             max(self.min_data_key_length, other.min_data_key_length),
             self.encrypted_footer or other.encrypted_footer,
             self.no_stock_readers or other.no_stock_readers,
+            self.no_partition_values or other.no_partition_values,
         )
 
     def implies(self, other: Demands) -> bool:

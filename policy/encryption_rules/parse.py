@@ -45,6 +45,7 @@ _RULE: Final = _ABOUT | {
     "minDataKeyLength",
     "plaintextFooter",
     "stockReaders",
+    "partitionValues",
 }
 _TAG: Final = _ABOUT | {"tag", "description"}
 _LENGTHS: Final = (16, 24, 32)
@@ -151,6 +152,7 @@ def _demands(members: Field) -> Demands:
         min_data_key_length=_length(members["minDataKeyLength"]),
         encrypted_footer=_insisted(members["plaintextFooter"], insisting=False),
         no_stock_readers=_insisted(members["stockReaders"], insisting=False),
+        no_partition_values=_insisted(members["partitionValues"], insisting=False),
     )
     if demands == Demands():
         raise members.invalid("the rule has no requirement.", "Add a requirement, or remove the rule.")

@@ -127,7 +127,7 @@ def format_said(ordinary: Mapping[str, str], removals: Collection[str]) -> FileF
 
 
 def check_sources(statement: CreateTable, spec: EncryptionSpec, facts: TableFacts, table: str) -> None:
-    """Check that encrypted columns exist, and are neither partition nor sort sources.
+    """Check that encrypted columns exist, and are not partition sources, unless the table shows their values.
 
     Raises:
         Refusal: a source does not exist.
@@ -147,7 +147,7 @@ def check_sources(statement: CreateTable, spec: EncryptionSpec, facts: TableFact
 def check_encrypted_sources(
     sources: Iterable[tuple[str, ...]], spec: EncryptionSpec, facts: TableFacts, table: str
 ) -> None:
-    """Check that no column that partitions or sorts a table is encrypted.
+    """Check that no column that partitions a table is encrypted, unless the table shows their values.
 
     Raises:
         PropertyInvalid: an encrypted column does not exist.
@@ -160,6 +160,20 @@ def check_encrypted_sources(
         dotted = [".".join(each) for each in sources]
         numbered = [(each, folded.get(each.lower(), 0)) for each in dotted]
         require_sources(spec, resolve_columns(spec, ids), numbered, table)
+
+
+def encrypted_sources(sources: Iterable[tuple[str, ...]], spec: EncryptionSpec) -> bool:
+    """Whether one of some columns is encrypted, by their names in any letter case."""
+    lower = replace(
+        spec,
+        columns=tuple(replace(each, columns=_lower(each.columns)) for each in spec.columns),
+        plaintext_columns=None if spec.plaintext_columns is None else _lower(spec.plaintext_columns),
+    )
+    return any(lower.key_of(".".join(each).lower()) is not None for each in sources)
+
+
+def _lower(columns: Iterable[str]) -> tuple[str, ...]:
+    return tuple(each.lower() for each in columns)
 
 
 def _has(column: str, names: Iterable[str]) -> bool:

@@ -53,7 +53,7 @@ def _write(cursor: Cursor, name: Name) -> Statement:
             cursor.refuse("expected DISTRIBUTED BY PARTITION, ORDERED BY or UNORDERED, each once")
     if not distributed and not ordered:
         cursor.refuse("expected DISTRIBUTED BY PARTITION, ORDERED BY or UNORDERED")
-    return AlterLayout(name, sources)
+    return AlterLayout(name, sorted_by=sources)
 
 
 def _order(cursor: Cursor) -> tuple[Name, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import accumulate
 
-from policy.encryption.encrypted_columns import renamed
+from policy.encryption.encrypted_columns import followed
 from policy.encryption.specification import EncryptionSpec
 from policy.encryption_rules import Column, ColumnName, EncryptionRules, column_key, enforce
 from policy.encryption_rules import TableFacts as RuleFacts
@@ -99,6 +99,7 @@ def _as_known(statement: AlterColumns, facts: TableFacts) -> AlterColumns:
     if facts.spec is not None:
         names += [name for key in facts.spec.columns for name in key.columns]
         names += [name for mask in facts.spec.masks for name in mask.columns]
+        names += facts.spec.plaintext_columns or ()
     known = {outer.lower(): outer for name in names for outer in accumulate(name.split("."), "{}.{}".format)}
 
     def spelled(path: Name) -> Name:
@@ -125,7 +126,7 @@ def _as_known(statement: AlterColumns, facts: TableFacts) -> AlterColumns:
 
 
 def _followed(spec: EncryptionSpec | None, statement: AlterColumns) -> EncryptionSpec | None:
-    if spec is None or not (spec.columns or spec.masks):
+    if spec is None or not (spec.by_column or spec.masks):
         return spec
     if statement.replaced:
         return None
@@ -133,7 +134,7 @@ def _followed(spec: EncryptionSpec | None, statement: AlterColumns) -> Encryptio
     def next_name(column: str) -> str | None:
         return _name_after(column, statement)
 
-    return replace(spec, columns=renamed(spec.columns, next_name), masks=renamed(spec.masks, next_name))
+    return followed(spec, next_name)
 
 
 def _name_after(name: str, statement: AlterColumns) -> str | None:
@@ -169,4 +170,4 @@ def _rule_facts(name: TableName, facts: TableFacts) -> RuleFacts:
 
 
 def _keyed(column: Column, spec: EncryptionSpec) -> Column:
-    return replace(column, key_id=column_key(spec, column.name) if column.is_current else None)
+    return replace(column, key_id=column_key(spec, column.name if column.is_current else None))

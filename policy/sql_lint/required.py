@@ -133,8 +133,8 @@ class RequiredPrivileges(Needs):
             self.assumed.append("no policy denies the column under an earlier name")
         self._keep_rules(on, name, facts, after)
         self.assumed.append("the columns and their types allow the change")
-        if statement.replaced and facts.spec is not None and facts.spec.columns:
-            self.assumed.append("at least one column of encryption.columns remains")
+        if statement.replaced and facts.spec is not None and facts.spec.by_column:
+            self.assumed.append("at least one encrypted column remains")
         return name, after
 
     def alter_layout(self, statement: AlterLayout) -> None:
@@ -144,10 +144,15 @@ class RequiredPrivileges(Needs):
         self._all(required("table.alter", self._on(name, facts)))
         spec = facts.spec
         unnamed = facts.columns is None or facts.nested is None
-        if statement.sources and (spec is None or (spec.columns and unnamed)):
-            self.assumed.append("no encrypted column is a partition or sort source")
+        unknown = spec is None or (spec.by_column and unnamed)
+        if statement.sources and unknown:
+            self.assumed.append("no encrypted column is a partition source")
         elif statement.sources and spec is not None:
             changes.check_encrypted_sources(statement.sources, spec, facts, str(name))
+            if changes.encrypted_sources(statement.sources, spec):
+                self._all(required("table.unprotect", self._on(name, facts)))
+        if statement.sorted_by and (spec is None or changes.encrypted_sources(statement.sorted_by, spec)):
+            self.assumed.append("no plaintext column can show the order of an encrypted one")
         self.assumed.append("the columns and their types allow the change")
 
     def alter_reference(self, statement: AlterReference) -> None:
@@ -281,11 +286,13 @@ class RequiredPrivileges(Needs):
         """Columns that get keys are there, as far as it is known which are."""
         if not spec.encrypts:
             return
-        self.assumed.append("no encrypted column is a partition or sort source")
-        if not spec.columns:
+        self.assumed.append(
+            "no encrypted column is a partition source, and no plaintext column shows their order"
+        )
+        if not spec.by_column:
             return
         if facts.columns is None or facts.nested is None:
-            self.assumed.append("the table has every column in encryption.columns")
+            self.assumed.append("the table has every column that its properties name")
         else:
             names = [*facts.columns, *facts.nested]
             resolve_columns(spec, {name: number for number, name in enumerate(names, start=1)})

@@ -115,11 +115,13 @@ class AlterLayout:
 
     Attributes:
         name: the table.
-        sources: the columns that partition or sort it from then on.
+        sources: the columns that partition it from then on.
+        sorted_by: the columns that sort it from then on.
     """
 
     name: Name
     sources: tuple[Name, ...] = ()
+    sorted_by: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

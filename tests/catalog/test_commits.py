@@ -8,20 +8,16 @@ from typing import Any
 
 import pytest
 from pyiceberg.table import Table
-from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.table.update import (
-    AddSortOrderUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
     AssignUUIDUpdate,
     RemovePropertiesUpdate,
-    SetDefaultSortOrderUpdate,
     SetLocationUpdate,
     SetPropertiesUpdate,
     TableUpdate,
     UpgradeFormatVersionUpdate,
 )
-from pyiceberg.transforms import IdentityTransform
 
 from catalog.base.errors import CommitConflict
 from catalog.reading.loading import LoadedTable
@@ -172,13 +168,10 @@ def test_the_key_of_a_table_stays_when_encryption_comes_back(lake: Lake) -> None
     assert load(lake, table).governed.to_properties()["encryption.pek-id"] == first
 
 
-def test_an_encrypted_table_is_not_partitioned_or_sorted_later(lake: Lake) -> None:
+def test_an_encrypted_table_is_not_partitioned_later(lake: Lake) -> None:
     table = make(lake, properties=ENCRYPTED)
     with pytest.raises(EncryptionPolicyViolation), table.update_spec() as update:
         update.add_identity("name")
-    order = SortOrder(SortField(1, IdentityTransform()), order_id=1)
-    updates = (AddSortOrderUpdate(sort_order=order), SetDefaultSortOrderUpdate(sort_order_id=1))
-    refused(lake, table, EncryptionPolicyViolation, *updates)
     partitioned = make(lake)
     with partitioned.update_spec() as update:
         update.add_identity("name")

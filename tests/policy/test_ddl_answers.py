@@ -369,7 +369,7 @@ def test_columns_with_keys_outlive_a_change_of_columns() -> None:
     assumed = "the columns and their types allow the change"
     assert the_answer("ALTER TABLE lake.s.t ADD COLUMN a INT", judged_by).assumed == (assumed,)
     replaced = the_answer("ALTER TABLE lake.s.t REPLACE COLUMNS (id INT)", judged_by)
-    assert replaced.assumed == (assumed, "at least one column of encryption.columns remains")
+    assert replaced.assumed == (assumed, "at least one encrypted column remains")
 
 
 @each_row(

@@ -72,7 +72,7 @@ def test_columns_with_keys_are_there() -> None:
     known = the_answer(alter.format("ssn"), _known(facts))
     assert known.decision.allowed and not any("encryption.columns" in each for each in known.assumed)
     unknown = the_answer(alter.format("ssn"), context())
-    assert "the table has every column in encryption.columns" in unknown.assumed
+    assert "the table has every column that its properties name" in unknown.assumed
 
 
 def test_a_column_with_a_key_is_left() -> None:
@@ -204,14 +204,39 @@ def test_a_change_that_leaves_a_rule_for_encrypted_tables_takes_unprotect() -> N
     assert "unprotect table s.t" not in needs(the_answer(same, judged_by))
 
 
-def test_an_encrypted_column_does_not_partition_or_sort_a_known_table() -> None:
-    keyed = _table({"encryption.columns": "pii:ssn"}, "id", "ssn")
-    for change in ("ADD PARTITION FIELD {}", "WRITE ORDERED BY {}"):
-        sql = f"ALTER TABLE lake.s.t {change}"
+def test_an_encrypted_column_does_not_partition_a_known_table() -> None:
+    sql = "ALTER TABLE lake.s.t ADD PARTITION FIELD {}"
+    for given in ({"encryption.columns": "pii:ssn"}, {"encryption.plaintext-columns": "id"}):
+        keyed = _table(given, "id", "ssn")
         assert rule(the_answer(sql.format("bucket(4, SSN)"), _known(keyed))) == "encrypted-source"
-        answer = the_answer(sql.format("id"), _known(keyed))
+        answer = the_answer(sql.format("ID"), _known(keyed))
         assert answer.decision.allowed
-        assert "no encrypted column is a partition or sort source" not in answer.assumed
+        assert answer.assumed == ("the columns and their types allow the change",)
+        shown = _table({**given, "encryption.partition-values": "plaintext"}, "id", "ssn")
+        assert "unprotect table s.t" in needs(the_answer(sql.format("SSN"), _known(shown)))
+        assert "unprotect table s.t" not in needs(the_answer(sql.format("id"), _known(shown)))
+
+
+def test_an_encrypted_column_sorts_a_table_if_no_plaintext_column_shows_its_order() -> None:
+    keyed = _table({"encryption.plaintext-columns": "id"}, "id", "ssn")
+    shown = "no plaintext column can show the order of an encrypted one"
+    for column, assumed in (("SSN", True), ("Id", False)):
+        answer = the_answer(f"ALTER TABLE lake.s.t WRITE ORDERED BY {column}", _known(keyed))
+        assert answer.decision.allowed
+        assert (shown in answer.assumed) is assumed
+
+
+def test_plaintext_columns_follow_to_their_new_names_and_are_no_way_past_a_rule() -> None:
+    rules = rules_of(encryption_rule("all", columns=["ssn"], mustEncrypt=True))
+    keyed = _governed({"encryption.plaintext-columns": "day"}, "day", "ssn", "name")
+    judged_by = replace(_known(keyed), encryption=rules)
+    sets = "ALTER TABLE lake.s.t SET TBLPROPERTIES ('encryption.plaintext-columns'='{}')"
+    assert rule(the_answer(sets.format("day,ssn"), judged_by)) == "must-encrypt"
+    assert "unprotect table s.t" not in needs(the_answer(sets.format(""), judged_by))
+    assert "unprotect table s.t" in needs(the_answer(sets.format("day,name"), judged_by))
+    both = "ALTER TABLE lake.s.t RENAME COLUMN day TO ssn2; ALTER TABLE lake.s.t RENAME COLUMN ssn TO day"
+    assert the_answer("ALTER TABLE lake.s.t ADD COLUMN iban STRING", judged_by).decision.allowed
+    assert all(each.decision.allowed for each in answers(both, judged_by))
 
 
 def test_a_name_out_of_a_rules_reach_takes_unprotect() -> None:

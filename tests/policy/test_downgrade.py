@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from policy.encryption import governed
 from policy.encryption.downgrade import (
+    HiddenFields,
     could_downgrade,
     downgrades,
     downgrades_files,
-    keys_of_fields,
+    hidden_fields,
     uncovers_fields,
 )
 from policy.encryption.encrypted_columns import resolve_columns
@@ -20,7 +21,7 @@ from tests.support.vectors import each_row
 
 def parse(text: str) -> EncryptionSpec:
     """A specification: `format`, and encryption properties without their prefix."""
-    given = dict(each.split("=") for each in text.split())
+    given = dict(each.split("=", 1) for each in text.split())
     file_format = FileFormat(given.pop("format", "parquet"))
     named = {f"encryption.{name}": value for name, value in given.items()}
     return EncryptionSpec.parse(named, catalog_master_key_id="lake", file_format=file_format)
@@ -28,6 +29,7 @@ def parse(text: str) -> EncryptionSpec:
 
 ALL = "mechanism=envelope"
 SOME = "columns=pii:ssn"
+REST = "plaintext-columns=day"
 CTR = "algorithm=AES_GCM_CTR_V1"
 
 
@@ -46,7 +48,30 @@ CTR = "algorithm=AES_GCM_CTR_V1"
         ("columns=pii:address", "columns=pii:address.city", True),
         ("columns=pii:address.city", "columns=pii:city", True),
         ("columns=pii:addresses", "columns=pii:address", True),
+        ("", REST, False),
+        (ALL, REST, True),
+        (ALL, "plaintext-columns=", False),
+        ("plaintext-columns=", ALL, False),
+        (REST, ALL, False),
+        (REST, "plaintext-columns=", False),
+        (REST, "plaintext-columns=day,id", True),
+        (REST, "plaintext-columns=id", True),
+        ("plaintext-columns=address", "plaintext-columns=address.city", False),
+        ("plaintext-columns=address.city", "plaintext-columns=address", True),
+        (SOME, f"{SOME} {REST}", False),
+        (f"{SOME} {REST}", SOME, True),
+        (f"{SOME} plaintext-columns=", SOME, True),
+        # values of partitions
+        (ALL, "partition-values=plaintext", True),
+        ("", "partition-values=plaintext", True),
+        (ALL, "partition-values=refuse", False),
+        ("partition-values=plaintext", ALL, False),
         # or under another key
+        (REST, f"{SOME} {REST}", True),
+        (f"{SOME} {REST}", REST, True),
+        (f"{SOME} {REST}", "columns=pii:ssn,day plaintext-columns=", False),
+        ("columns=lake:ssn", REST, True),
+        ("columns=lake:ssn", ALL, True),
         (ALL, "master-key-id=x", True),
         (SOME, f"{SOME} master-key-id=x", True),
         (SOME, "columns=other:ssn", True),
@@ -117,6 +142,11 @@ def test_what_stays_as_it_is_weakens_nothing(text: str) -> None:
 Keys = Mapping[int, str] | None
 
 
+def hidden(keys: Keys) -> HiddenFields:
+    """Those fields alone, or for None all fields, under the table's key."""
+    return HiddenFields({}, others=True) if keys is None else HiddenFields(keys)
+
+
 @each_row(
     ("before", "after", "less"),
     [
@@ -138,6 +168,24 @@ Keys = Mapping[int, str] | None
 def test_columns_are_told_apart_by_the_ids_of_those_that_are_still_there(
     before: Keys, after: Keys, less: bool
 ) -> None:
+    assert uncovers_fields(hidden(before), hidden(after), [1, 2, 3]) is less
+
+
+@each_row(
+    ("before", "after", "less"),
+    [
+        # field 3 comes with the change
+        (HiddenFields({}, True, {1}), HiddenFields({}, True, {1}), False),
+        (HiddenFields({}, True, {1}), HiddenFields({}, True, {1, 3}), True),
+        (HiddenFields({}, True, {1}), HiddenFields({2: "pii"}, True, {1}), True),
+        (HiddenFields({2: "pii"}, True, {1}), HiddenFields({1: "pii", 2: "pii"}, True), False),
+        (HiddenFields({2: "pii"}, True, {1}), HiddenFields({2: "pii"}), True),
+        (HiddenFields({}, True), HiddenFields({}, True, {9}), False),
+    ],
+)
+def test_a_field_that_no_property_names_counts_as_encrypted(
+    before: HiddenFields, after: HiddenFields, less: bool
+) -> None:
     assert uncovers_fields(before, after, [1, 2, 3]) is less
 
 
@@ -152,7 +200,17 @@ def test_columns_are_told_apart_by_the_ids_of_those_that_are_still_there(
 )
 def test_fields_are_under_their_columns_keys_or_all_under_one(text: str, keys: Keys) -> None:
     spec = parse(text)
-    assert keys_of_fields(spec, resolve_columns(spec, {"ssn": 1, "name": 2, "name.first": 3})) == keys
+    names = {"ssn": 1, "name": 2, "name.first": 3}
+    found = hidden_fields(spec, resolve_columns(spec, names), names.values())
+    assert found == hidden(keys)
+
+
+def test_fields_that_no_property_names_are_under_the_tables_key() -> None:
+    names = {"ssn": 1, "name": 2, "name.first": 3, "name.last": 4, "day": 5}
+    spec = parse("columns=pii:ssn plaintext-columns=day,name.first")
+    found = hidden_fields(spec, resolve_columns(spec, names), names.values())
+    # The struct holds a plaintext field.
+    assert found == HiddenFields({1: "pii"}, True, {2, 3, 5})
 
 
 @each_row(
@@ -166,6 +224,8 @@ def test_fields_are_under_their_columns_keys_or_all_under_one(text: str, keys: K
         ("encryption.stock-readers", ["false"], ["true"]),
         ("encryption.standard-clients", ["refuse"], ["load"]),
         ("encryption.columns", [], ["pii:ssn"]),
+        ("encryption.plaintext-columns", [""], ["day"]),
+        ("encryption.partition-values", ["refuse"], ["plaintext"]),
         ("encryption.master-key-id", [], ["x"]),
         ("encryption.masks", ["nullify:ssn"], []),
         ("read.allowed.data.paths", ["s3://b/t"], []),

@@ -13,6 +13,7 @@ from policy.encryption.encrypted_columns import (
     protected_fields,
     require_column_left,
     require_numbered,
+    require_sorted,
     require_sources,
     resolve_columns,
 )
@@ -204,7 +205,7 @@ def check(sources, **given):
     require_sources(spec, resolve_columns(spec, SCHEMA), [(names[each], each) for each in sources], "db.t")
 
 
-def test_encrypted_column_may_not_be_a_partition_or_sort_source():
+def test_an_encrypted_column_is_no_partition_source():
     check([1, 3], columns="pii:ssn,address")
     for sources in ([2], [1, 2], [5]):
         with pytest.raises(EncryptionPolicyViolation) as refused:
@@ -215,6 +216,7 @@ def test_encrypted_column_may_not_be_a_partition_or_sort_source():
 def test_under_a_uniform_key_every_source_is_encrypted():
     check([], mechanism="envelope")
     check([1, 2, 3])
+    check([1, 2, 3], partition_values="plaintext")
     with pytest.raises(EncryptionPolicyViolation):
         check([1], mechanism="envelope")
 
@@ -225,11 +227,93 @@ def test_under_a_uniform_key_every_source_is_encrypted():
         ({}, frozenset()),
         ({"mechanism": "envelope"}, None),
         ({"columns": "pii:ssn,address;lake:addresses"}, frozenset({2, 4, 5, 6, 7})),
+        ({"plaintext_columns": "id,address"}, frozenset({2, 3, 7})),
+        ({"plaintext_columns": "address.city"}, frozenset({1, 2, 3, 6, 7})),
+        ({"plaintext_columns": "", "columns": "pii:ssn"}, frozenset(range(1, 8))),
     ],
 )
 def test_protected_are_all_columns_or_those_that_are_named(given, fields):
     spec = parse(**given)
     assert protected_fields(spec, resolve_columns(spec, SCHEMA)) == fields
+
+
+def order(sources, varying, **given):
+    """Refuses encrypted columns that sort a table in which other columns would show their order."""
+    spec = parse(**given)
+    names = {field_id: name for name, field_id in SCHEMA.items()}
+    keyed = resolve_columns(spec, SCHEMA)
+    require_sorted(spec, keyed, *([(names[i], i) for i in ids] for ids in (sources, varying)), "db.t")
+
+
+def test_an_encrypted_column_sorts_a_table_without_plaintext_columns():
+    order([2], [1, 2, 3], mechanism="envelope")
+    order([1], [1, 2, 3], columns="pii:ssn")
+    order([2], [2, 3], plaintext_columns="id,address,addresses")
+    order([2], [1, 2, 3], plaintext_columns="", columns="pii:email")
+    for said in ({"columns": "pii:ssn"}, {"plaintext_columns": "id"}):
+        with pytest.raises(EncryptionPolicyViolation) as refused:
+            order([2], [1, 2, 3], **said)
+        assert refused.value.rule == "encrypted-order"
+        assert refused.value.message == (
+            "The encrypted column 'ssn' cannot sort the table: files show values of 'id' in the order of its "
+            "rows, in plaintext or masked."
+        )
+
+
+def test_an_encrypted_column_sorts_no_orc_table_that_stores_hashes():
+    for masks, shown in (("sha256:email", True), ("redact:id", False), ("nullify:email", False)):
+        named = {"encryption.mechanism": "envelope", "encryption.masks": masks}
+        spec = EncryptionSpec.parse(named, catalog_master_key_id="lake", file_format=FileFormat.ORC)
+        with pytest.raises(EncryptionPolicyViolation) if shown else nullcontext():
+            require_sorted(spec, (), [("ssn", 2)], [("ssn", 2), ("email", 3)], "db.t")
+
+
+def test_columns_that_no_property_names_are_under_the_tables_key():
+    spec = parse(columns="pii:ssn", plaintext_columns="id,address.city")
+    # The struct itself is in no group, since a field of it is plaintext.
+    assert resolve_columns(spec, SCHEMA) == (KeyedFields("pii", (2,)), KeyedFields("lake", (3, 6, 7)))
+    assert {name: spec.key_of(name) for name in SCHEMA if name != "address"} == {
+        "id": None,
+        "ssn": "pii",
+        "email": "lake",
+        "address.city": None,
+        "address.zip": "lake",
+        "addresses": "lake",
+    }
+    later = {**SCHEMA, "address.street": 8, "salary": 9}
+    assert resolve_columns(spec, later)[1] == KeyedFields("lake", (3, 6, 7, 8, 9))
+    named = parse(columns="pii:ssn,email,addresses", plaintext_columns="id,address")
+    assert [group.key_id for group in resolve_columns(named, SCHEMA)] == ["pii"]
+
+
+@each_row(
+    ("given", "rule"),
+    [
+        ({"columns": "pii:ssn", "plaintext_columns": "ssn"}, "property-contradiction"),
+        ({"columns": "pii:address", "plaintext_columns": "address.city"}, "property-contradiction"),
+        ({"columns": "pii:address.city", "plaintext_columns": "address"}, "property-contradiction"),
+        ({"columns": "lake:ssn", "plaintext_columns": "id"}, "property-contradiction"),
+        ({"mechanism": "plaintext", "plaintext_columns": "id"}, "property-contradiction"),
+        ({"plaintext_columns": "id,id"}, "property-value"),
+        ({"plaintext_columns": "id,,ssn"}, "property-value"),
+        ({"plaintext_columns": "address,address.city"}, "property-value"),
+        ({"plaintext_columns": "nothing"}, "unknown-column"),
+        ({"plaintext_columns": "id,ssn,email,address,addresses"}, "no-encrypted-column"),
+        ({"plaintext_columns": "id", "masks": "nullify:id"}, "mask-without-key"),
+        ({"partition_values": "encrypted"}, "property-value"),
+    ],
+)
+def test_plaintext_columns_that_contradict_another_property_are_refused(given, rule):
+    with pytest.raises(PropertyInvalid) as refused:
+        resolve_columns(parse(**given), SCHEMA)
+    assert refused.value.rule == rule
+
+
+def test_of_orc_a_plaintext_column_is_a_top_level_column():
+    given = {"encryption.plaintext-columns": "address.city"}
+    spec = EncryptionSpec.parse(given, catalog_master_key_id="lake", file_format=FileFormat.ORC)
+    with pytest.raises(PropertyInvalid, match="nested-column"):
+        resolve_columns(spec, SCHEMA)
 
 
 def wide(keys, fields):
@@ -330,9 +414,7 @@ def test_key_metadata_is_filled_up_to_its_bounds():
 def test_an_error_names_the_sources_that_are_encrypted():
     with pytest.raises(EncryptionPolicyViolation) as refused:
         check([1, 2, 5], columns="pii:ssn,address")
-    assert refused.value.message == (
-        "Encrypted columns cannot partition or sort a table: 'ssn', 'address.city'."
-    )
+    assert refused.value.message == ("Encrypted columns cannot partition a table: 'ssn', 'address.city'.")
 
 
 @each_row(

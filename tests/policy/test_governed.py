@@ -175,6 +175,7 @@ def test_pek_id_from_a_client_is_refused(name):
         (("encryption.masks", "nullify:a"), ("orc.mask", "redact:a")),
         (("read.allowed.data.paths", "s3://a"), ("option.read.allowed.data.paths", "s3://b")),
         (("parquet.encryption.uniform.key", "a"), ("encryption.columns", "k:a")),
+        (("parquet.encryption.uniform.key", "a"), ("encryption.plaintext-columns", "a")),
         (("option.parquet.encryption.uniform.key", "a"), ("orc.encrypt", "k:a")),
     ],
 )
@@ -277,7 +278,8 @@ def test_invisible_character_anywhere_in_a_name_is_refused(name, place, characte
 
 GOVERNED_NAMES = (
     "The governed properties are read.allowed.data.paths, encryption.mechanism, encryption.master-key-id,"
-    " encryption.algorithm, encryption.data-key-length, encryption.columns, encryption.footer,"
+    " encryption.algorithm, encryption.data-key-length, encryption.columns,"
+    " encryption.plaintext-columns, encryption.partition-values, encryption.footer,"
     " encryption.masks, encryption.stock-readers, encryption.standard-clients, encryption.verify-digest,"
     " orc.key.provider, hadoop.security.key.provider.path."
 )
@@ -396,6 +398,8 @@ def test_more_properties_than_are_judged_are_refused():
         ("encryption.master-key-id", "X/X", "X/X"),
         ("encryption.columns", "k: XaX ; k:b.XcX", "k:XaX,b.XcX"),
         ("encryption.columns", " k :a .b", "k:a .b"),
+        ("encryption.plaintext-columns", " b.c , a", "a,b.c"),
+        ("encryption.plaintext-columns", "  ", ""),
         ("orc.key.provider", "a" * 65_536, "a" * 65_536),
         ("orc.key.provider", "X", "X"),
         ("orc.key.provider", "XX  XX", "XX  XX"),

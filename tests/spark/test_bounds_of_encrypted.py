@@ -6,13 +6,10 @@ import base64
 import logging
 import struct
 from collections.abc import Iterator
-from io import BytesIO
-from pathlib import Path
 
-import fastavro
 import pytest
 
-from tests.support.canary import files_below
+from tests.support.canary import files_below, unpacked
 from tests.support.reads import name_of
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, planned_files
@@ -62,14 +59,6 @@ SPELLED = {name: list(spelled(value)) for name, value in SECRETS.items()}
 
 def found_in(content: bytes) -> list[str]:
     return [name for name, spellings in SPELLED.items() if any(each in content for each in spellings)]
-
-
-def unpacked(file: Path) -> bytes:
-    """What a file holds, Avro's blocks unpacked."""
-    data = file.read_bytes()
-    if file.suffix != ".avro":
-        return data
-    return data + b"".join(block.bytes_.getvalue() for block in fastavro.block_reader(BytesIO(data)))
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def statements(page: str) -> list[str]:
 def test_the_statements_of_the_page_work(spark_lake: SparkLake, namespace: str) -> None:
     master_keys(spark_lake, "pii", "hr")
     found = statements(PAGE)
-    assert len(found) == 18
+    assert len(found) == 27
     name = namespace.removeprefix("lake.")
     answers = {}
     for each in found:

@@ -15,8 +15,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
+import fastavro
 import numpy as np
 
 from catalog.crypto.secret import SecretBytes
@@ -125,6 +127,14 @@ def files_below(*directories: Path) -> list[Path]:
 
 Needle = tuple[bytes, str, str]
 Form = Callable[[bytes], Iterable[bytes]]
+
+
+def unpacked(file: Path) -> bytes:
+    """What a file holds, Avro's blocks unpacked."""
+    data = file.read_bytes()
+    if file.suffix != ".avro":
+        return data
+    return data + b"".join(block.bytes_.getvalue() for block in fastavro.block_reader(BytesIO(data)))
 
 
 def needles(secrets: Mapping[str, bytes], forms: Mapping[str, Form]) -> list[Needle]:

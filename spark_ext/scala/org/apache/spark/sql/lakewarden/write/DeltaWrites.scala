@@ -66,8 +66,8 @@ private final class GuardedDeltaWriterFactory(rows: FileTemplate, deletes: Delet
 
   override def createWriter(partitionId: Int, taskId: Long): DeltaWriter[InternalRow] =
     new GuardedDeltaWriter(
-      new GuardedDataWriter(rows, partitionId, taskId), new PositionDeletes(deletes, f"$partitionId%05d-$taskId"),
-      file, position, each => StoredPath.delete(each, rows.conf.value))
+      new GuardedDataWriter(rows), new PositionDeletes(deletes), file, position,
+      each => StoredPath.delete(each, rows.conf.value))
 
   override def toString: String = s"GuardedDeltaWriterFactory(${rows.write.id})"
 }

@@ -18,19 +18,19 @@ final class FilesWritten(val files: Seq[String]) extends WriterCommitMessage {
 /** Makes the writers of tasks. It carries the write's transport key and prints none of it. */
 final class GuardedWriterFactory(template: FileTemplate) extends DataWriterFactory {
   override def createWriter(partitionId: Int, taskId: Long): DataWriter[InternalRow] =
-    new GuardedDataWriter(template, partitionId, taskId)
+    new GuardedDataWriter(template)
 
   override def toString: String = s"GuardedWriterFactory(${template.write.id})"
 }
 
 /** Writes the rows of one task attempt.
   *
-  * Every attempt has files of its own, since every file has an id of its own. Rows come sorted by partition, so
+  * Every attempt has files of its own, since every file has an id of its own. The id is the file's name: the number of
+  * the task would show the place of its rows in the table's sort order, which encrypted columns can make. Rows come sorted by partition, so
   * that one file is open at a time; where the table asks for `write.spark.fanout.enabled`, they come as they are
   * and several are. Either way a row goes into a file of its partition.
   */
-final class GuardedDataWriter(template: FileTemplate, partitionId: Int, taskId: Long)
-    extends DataWriter[InternalRow] with Logging {
+final class GuardedDataWriter(template: FileTemplate) extends DataWriter[InternalRow] with Logging {
   private val layout = template.layout
   private val mostOpen = if (template.settings.fanOut) GuardedDataWriter.FanOut else 1
 
@@ -73,7 +73,7 @@ final class GuardedDataWriter(template: FileTemplate, partitionId: Int, taskId: 
   private def start(key: Seq[Any]): DataFile = {
     val format = template.settings.format
     if (open.size >= mostOpen) finish(open.head._1)
-    val name = f"$partitionId%05d-$taskId-${DataKeys.newFileId()}.${format.name}"
+    val name = s"${DataKeys.newFileId()}.${format.name}"
     val location = (template.write.location +: layout.directories(key) :+ name).mkString("/")
     locations += location
     format.start(template, location)

@@ -19,12 +19,8 @@ private[write] final class DeleteTemplate(
     val files: FileTemplate, val perFile: Boolean, val partitions: Map[String, (Int, String)])
     extends Serializable
 
-/** The rows that one task attempt deletes, as numbers in their files; they may come in any order.
-  *
-  * @param name
-  *   begins the names of the files
-  */
-private[write] final class PositionDeletes(template: DeleteTemplate, name: String) {
+/** The rows that one task attempt deletes, as numbers in their files; they may come in any order. */
+private[write] final class PositionDeletes(template: DeleteTemplate) {
   private val deleted = mutable.HashMap.empty[UTF8String, Roaring64Bitmap]
   private val locations = mutable.ArrayBuffer.empty[String]
   private var open = Option.empty[DataFile]
@@ -52,7 +48,7 @@ private[write] final class PositionDeletes(template: DeleteTemplate, name: Strin
   /** @param paths in ascending order */
   private def write(paths: Seq[UTF8String]): JsonNode = {
     val files = template.files
-    val location = s"${files.write.location}/$name-deletes-${DataKeys.newFileId()}.${files.settings.format.name}"
+    val location = s"${files.write.location}/deletes-${DataKeys.newFileId()}.${files.settings.format.name}"
     locations += location
     val file = files.settings.format.start(files, location)
     open = Some(file)
