@@ -144,7 +144,7 @@ def test_reads_and_writes_are_refused_where_they_are_planned(spark_lake: SparkLa
     before = stock_table(spark_lake, table).metadata_location
     rows = spark.range(3)
     actions: dict[str, Callable[[], object]] = {
-        "snapshot-id": lambda: spark.read.option("snapshot-id", "1").table(table).collect(),
+        "snapshot-id": lambda: spark.read.option("snapshot-id", "x").table(table).collect(),
         "lookback": lambda: spark.sql(f"SELECT * FROM {table} WITH ('lookback' = '1')").collect(),
         "overwrite-mode": lambda: rows.writeTo(table).option("overwrite-mode", "dynamic").append(),
         "write-format": lambda: rows.writeTo(f"{table}_2").option("write-format", "orc").create(),
@@ -153,7 +153,7 @@ def test_reads_and_writes_are_refused_where_they_are_planned(spark_lake: SparkLa
     }
     for name, action in actions.items():
         assert name in str(refusal(action)), name
-    spark.conf.set("spark.wap.branch", "audit")
+    spark.conf.set("spark.sql.iceberg.locality.enabled", "true")
     try:
         for statement in (
             "SELECT * FROM {}",
@@ -163,9 +163,9 @@ def test_reads_and_writes_are_refused_where_they_are_planned(spark_lake: SparkLa
         ):
             refused = refusal(lambda s=statement: spark.sql(s.format(table)).collect())
             assert refused.getCondition() == "LAKEWARDEN.NOT_SUPPORTED_YET", statement
-            assert "spark.wap.branch" in str(refused)
+            assert "spark.sql.iceberg.locality.enabled" in str(refused)
     finally:
-        spark.conf.unset("spark.wap.branch")
+        spark.conf.unset("spark.sql.iceberg.locality.enabled")
     assert stock_table(spark_lake, table).metadata_location == before
 
 

@@ -66,10 +66,11 @@ def test_old_and_new_in_one_query(spark_lake: SparkLake, table: str) -> None:
 
 
 def test_reader_options_of_other_engines_are_not_passed_over(spark_lake: SparkLake, table: str) -> None:
-    """Passed over, `snapshot-id` would read today's rows without a word."""
+    """Passed over, `start-snapshot` would read today's rows without a word."""
     (first, _), _ = _snapshots(spark_lake, table)
-    error = refusal(lambda: spark_lake.spark.read.option("snapshot-id", first).table(table).collect())
-    assert "snapshot-id" in str(error)
+    assert spark_lake.spark.read.option("snapshot-id", first).table(table).columns == ["id", "was"]
+    error = refusal(lambda: spark_lake.spark.read.option("start-snapshot", first).table(table).collect())
+    assert "start-snapshot" in str(error)
 
 
 def test_data_frame_sees_what_was_written_after_it(spark_lake: SparkLake, namespace: str) -> None:

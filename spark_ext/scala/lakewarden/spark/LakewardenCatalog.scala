@@ -10,6 +10,7 @@ import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.catalog.functions.UnboundFunction
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure
 import org.apache.spark.sql.connector.expressions.Transform
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog._
 import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths, EngineKeys}
@@ -41,7 +42,7 @@ final class LakewardenCatalog
   private lazy val tables = {
     val users = new PlanUsers(
       launched.client(() => active, engine), () => launched.user(own), () => launched.user(active))
-    new Tables(name, client, paths, users)
+    new Tables(name, client, paths, users, () => Wap.of(own.fold(SQLConf.get)(_.sessionState.conf)))
   }
 
   /** The session that this catalog belongs to; before it is bound, the one that calls. */
@@ -82,9 +83,9 @@ final class LakewardenCatalog
   override def tableExists(ident: Identifier): Boolean = tables.exists(ident)
   override def loadTable(ident: Identifier): Table = running(tables.load(ident))
   override def loadTable(ident: Identifier, version: String): Table =
-    running(tables.load(ident, AsOf.version(_, version)))
+    running(tables.load(ident, _.version(version)))
   override def loadTable(ident: Identifier, timestamp: Long): Table =
-    running(tables.load(ident, AsOf.timestamp(_, timestamp)))
+    running(tables.load(ident, _.timestamp(timestamp)))
 
   /** What is loaded for a plan of another user's session is of no use to it. Spark loads so what it has cached
     * for one user when another has written the table, and forgets the cached rows if it may not.

@@ -14,6 +14,7 @@ import org.apache.spark.sql.lakewarden.statements.{IcebergStatements, OurTables}
   *  - before relations are looked up: an engine refuses statements beside servers that nobody checks (`ServersRule`),
   *    and the session's settings are compared with the launch configuration (`LaunchRule`; rules for hints are the
   *    ones that run first);
+  *  - then Iceberg's ways to name a table or a state of one become Spark's own (`IcebergReads`);
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
   *  - a new table's OPTIONS do not contradict its properties (`OptionsRule`);
   *  - before a plan is made physical: once more (`LaunchStrategy`).
@@ -26,14 +27,19 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     val grants = new CodeGrants(engine)
     def code(session: SparkSession): CodeGuard = new CodeGuard(session.asInstanceOf[classic.SparkSession], grants)
     def servers(session: SparkSession) = new ServersRule(session.asInstanceOf[classic.SparkSession], grants)
-    extensions.injectParser { (session, parser) =>
+    def ours(session: SparkSession): OurTables = {
       lazy val taking = guard(session)
       lazy val guarding = code(session)
-      lazy val ours = new OurTables(session, plan => {
+      new OurTables(session, plan => {
         taking.check(plan)
         guarding.check(plan)
       })
-      val statements = new IcebergStatements(name => ours.contains(name))
+    }
+    extensions.injectParser { (session, parser) =>
+      lazy val taking = guard(session)
+      lazy val guarding = code(session)
+      lazy val known = ours(session)
+      val statements = new IcebergStatements(name => known.contains(name))
       TokenTakingParser.over(
         parser,
         () => {
@@ -44,6 +50,7 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     }
     extensions.injectHintResolutionRule(session => servers(session))
     extensions.injectHintResolutionRule(session => new LaunchRule(guard(session)))
+    extensions.injectHintResolutionRule(session => new IcebergReads(ours(session).contains))
     extensions.injectHintResolutionRule(session => new CodeRule(code(session)))
     extensions.injectCheckRule(_ => new SessionUserRule(engine))
     extensions.injectCheckRule(_ => OptionsRule)

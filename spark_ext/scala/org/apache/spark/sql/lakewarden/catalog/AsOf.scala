@@ -1,50 +1,41 @@
 package org.apache.spark.sql.lakewarden.catalog
 
-import scala.jdk.CollectionConverters._
+import com.fasterxml.jackson.databind.node.ObjectNode
 
-import com.fasterxml.jackson.databind.JsonNode
+/** A state of a table that a statement names: a snapshot, or a branch as it is. */
+sealed trait TableState
 
-import org.apache.spark.sql.lakewarden.LakewardenException
+/** An earlier state of a table: `VERSION AS OF`, `TIMESTAMP AS OF`, a tag. It has the schema of its time. */
+final case class AsOf(snapshotId: Long) extends TableState
 
-/** An earlier state of a table: `VERSION AS OF`, `TIMESTAMP AS OF`.
+/** A branch, which has the current schema, and which can be written.
   *
-  * Names and times are resolved when the table is loaded, so that the schema and the plan of one query are of
-  * the same snapshot.
+  * @param head
+  *   the snapshot that it stands on; none: it is empty
+  * @param exists
+  *   false: the first write to it creates it at the head of main, and until then it is read as main
+  * @param isNamed
+  *   whether the statement names it by the table's name; no option can name another one
+  * @param wapId
+  *   under which writes are staged: their snapshots move no branch
   */
-final case class AsOf(snapshotId: Long)
+final case class Branch(
+    name: String, head: Option[Long], exists: Boolean = true, isNamed: Boolean = false, wapId: Option[String] = None)
+    extends TableState {
 
-object AsOf {
+  /** What the catalog is asked to read; none: the main branch. */
+  def ref: Option[String] = Option.when(exists && name != Branch.Main)(name)
 
-  /** The snapshot of that id, or that a branch or tag of that name stands on. Digits are an id. */
-  def version(metadata: JsonNode, text: String): AsOf =
-    if (text.nonEmpty && text.forall(each => each >= '0' && each <= '9')) known(metadata, text)
-    else
-      Option(metadata.path("refs").get(text)) match {
-        case Some(ref) => AsOf(ref.get("snapshot-id").longValue)
-        case None      => throw noSuch(s"The table has no snapshot, branch or tag '$text'.")
-      }
-
-  /** The snapshot that was current at a time.
-    *
-    * @param micros
-    *   since the epoch
-    */
-  def timestamp(metadata: JsonNode, micros: Long): AsOf = {
-    val millis = Math.floorDiv(micros, 1000L)
-    val earlier = metadata.path("snapshot-log").elements.asScala
-      .filter(_.get("timestamp-ms").longValue <= millis)
-      .toSeq
-    val last = earlier.lastOption.getOrElse(throw noSuch("The table had no snapshot at that time."))
-    AsOf(last.get("snapshot-id").longValue)
+  /** Says in the body of a commit what takes the snapshot. */
+  def put(body: ObjectNode): Unit = {
+    if (name != Branch.Main) body.put("branch", name)
+    wapId.foreach(body.put("wap-id", _))
   }
 
-  private def known(metadata: JsonNode, digits: String): AsOf =
-    metadata.path("snapshots").elements.asScala
-      .map(_.get("snapshot-id").longValue)
-      .find(_.toString == digits)
-      .map(AsOf(_))
-      .getOrElse(throw noSuch(s"The table has no snapshot $digits."))
+  /** As people read it, behind the table's name. */
+  def shown: String = if (name == Branch.Main) "" else s" [branch=$name]"
+}
 
-  private def noSuch(problem: String): LakewardenException = new LakewardenException(
-    "NoSuchSnapshot", problem, Some("snapshot"), Some("Choose a snapshot that is not expired."))
+object Branch {
+  val Main = "main"
 }

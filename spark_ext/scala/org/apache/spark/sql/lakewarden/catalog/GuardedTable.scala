@@ -69,12 +69,12 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
     MetadataColumns.of(handle.table.metadata, handle.table.schema).map(MetadataColumns.toSpark).toArray
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
-    new GuardedScanBuilder(handle, asOf, options)
+    new GuardedScanBuilder(if (asOf.isEmpty) handle.on(options) else unnamed(options), asOf, options)
 
-  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new TableWriteBuilder(written, info)
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new TableWriteBuilder(written.on(info.options), info)
 
   override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
-    RowCommand.builder(written, info)
+    RowCommand.builder(written.on(info.options), info)
 
   /** Whether the rows to delete are whole files. Else Spark asks for a row-level operation. */
   override def canDeleteWhere(filters: Array[Filter]): Boolean = new WholeFiles(written).canDelete(filters.toSeq)
@@ -85,6 +85,12 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
     new WholeFiles(written).delete(Seq(AlwaysTrue()))
     true
   }
+
+  /** The table, which is read as it was. */
+  private def unnamed(options: CaseInsensitiveStringMap): TableHandle =
+    if (!options.containsKey(TableHandle.BranchOption)) handle
+    else throw TableStates.refused(
+      s"The statement names a snapshot of $name, and a branch by an option.", "time-travel", "Name one of them.")
 
   /** The table, which is written as it is now. */
   private def written: TableHandle =

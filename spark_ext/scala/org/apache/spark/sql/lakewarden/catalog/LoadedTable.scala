@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient, CatalogPaths}
 import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** A table as the catalog answered it, for one user.
   *
@@ -21,6 +22,8 @@ import org.apache.spark.sql.types.StructType
   *   how its files are to be written (`WriteSettings`), or what refuses a write
   * @param viewer
   *   for whom and by which rules it was loaded
+  * @param branch
+  *   what is read and written
   */
 final case class LoadedTable(
     catalogName: String,
@@ -31,7 +34,8 @@ final case class LoadedTable(
     schema: StructType,
     metadata: JsonNode,
     writeSettings: JsonNode,
-    viewer: Viewer) {
+    viewer: Viewer,
+    branch: Branch) {
 
   def principal: String = viewer.principal
   def policyVersion: String = viewer.policyVersion
@@ -51,15 +55,17 @@ final case class LoadedTable(
   /** Of the schema that is current. */
   def schemaId: Int = Answers.field(metadata, "current-schema-id").intValue
 
-  /** The head of main when the table was loaded; none for a table without rows. */
-  def snapshotId: Option[Long] =
-    Option(metadata.path("current-snapshot-id")).filter(_.isNumber).map(_.longValue).filter(_ >= 0)
+  /** The head of the branch when the table was loaded; none for a branch without rows. */
+  def snapshotId: Option[Long] = branch.head
 
   /** The table as one viewer sees it; by this Spark finds what it has cached for a name. */
-  def id: String = Seq(uuid, principal, policyVersion, viewer.governedVersion).mkString("/")
+  def id: String = (Seq(uuid, principal, policyVersion, viewer.governedVersion) ++ branch.ref).mkString("/")
+
+  /** The names by which statements can have read the branch. */
+  def readNames: Seq[Seq[String]] = nameParts +: branch.ref.map(each => nameParts :+ s"branch_$each").toSeq
 
   /** What makes two loads the same: nothing that is kept for one user is used for another, or by other rules. */
-  def identity: Product = (catalogName, namespace, name, uuid, metadataLocation, viewer)
+  def identity: Product = (catalogName, namespace, name, uuid, metadataLocation, viewer, branch)
 }
 
 /** For whom the catalog answered, and by which rules.
@@ -84,4 +90,21 @@ object Viewer {
 }
 
 /** A table and the way to the catalog as its user. */
-final case class TableHandle(table: LoadedTable, client: CatalogClient)
+final case class TableHandle(table: LoadedTable, client: CatalogClient) {
+
+  /** The same on the branch that the option `branch` names. Throws if it does not exist, or the statement names another. */
+  def on(options: CaseInsensitiveStringMap): TableHandle = Option(options.get(TableHandle.BranchOption)).fold(this) { name =>
+    val now = table.branch
+    if (now.isNamed && now.name != name) throw TableStates.refused(
+      s"The statement names the branch '${now.name}' of ${table.fullName}, and the option branch '${name.take(80)}'.",
+      "snapshot-reference", "Name the branch once.")
+    val chosen = new TableStates(table.fullName, table.metadata, Wap(None, None)).branch(name)
+    copy(table = table.copy(branch = chosen.copy(wapId = now.wapId)))
+  }
+}
+
+object TableHandle {
+
+  /** Of reads and writes. */
+  val BranchOption = "branch"
+}

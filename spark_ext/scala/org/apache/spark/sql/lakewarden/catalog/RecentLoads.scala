@@ -10,8 +10,8 @@ import org.apache.spark.sql.lakewarden.rest.{CatalogClient, TokenDigest}
 /** Tables as they were loaded a moment ago, in one session.
   *
   * Spark loads the tables of a query when it resolves their names, and once more when it begins to run the query.
-  * The second load asks again unless all of this holds: the first was a moment ago, for the same token, and this
-  * JVM has changed nothing in the catalog since. A query is never resolved by a load that is remembered. What the
+  * The second load asks again unless all of this holds: the first was a moment ago, for the same token and settings,
+  * and this JVM has changed nothing in the catalog since. A query is never resolved by a load that is remembered. What the
   * user may read is decided by the plan, which is asked for each time.
   */
 private[catalog] final class RecentLoads {
@@ -20,8 +20,8 @@ private[catalog] final class RecentLoads {
   private var known = Map.empty[Identifier, Load]
 
   /** The table that was loaded a moment ago for the query that begins to run, or else what `load` answers. */
-  def reuse(ident: Identifier, user: TokenDigest)(load: => GuardedTable): GuardedTable = {
-    val now = Moment(System.nanoTime, CatalogClient.changes, user)
+  def reuse(ident: Identifier, user: TokenDigest, wap: Wap)(load: => GuardedTable): GuardedTable = {
+    val now = Moment(System.nanoTime, CatalogClient.changes, user, wap)
     val found = synchronized(known.get(ident)).filter(each => isRunning && each.moment.serves(now))
     found.map(_.table).getOrElse {
       val table = load
@@ -34,8 +34,8 @@ private[catalog] final class RecentLoads {
 private object RecentLoads {
   private val ForNanos = Duration.ofMillis(200).toNanos
 
-  private final case class Moment(nanos: Long, changes: Long, user: TokenDigest) {
-    def serves(now: Moment): Boolean = now.nanos - nanos < ForNanos && now.changes == changes && now.user == user
+  private final case class Moment(nanos: Long, changes: Long, user: TokenDigest, wap: Wap) {
+    def serves(now: Moment): Boolean = now.nanos - nanos < ForNanos && now.copy(nanos = nanos) == this
   }
 
   private final case class Load(table: GuardedTable, moment: Moment)

@@ -22,13 +22,15 @@ import org.apache.spark.sql.types.StructType
   *   asks for the session that the catalog belongs to
   * @param users
   *   ask for the session that runs a plan with one of the tables in it
+  * @param wap
+  *   the session's settings for write-audit-publish
   */
-final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPaths, users: PlanUsers) {
+final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPaths, users: PlanUsers, wap: () => Wap) {
   private val json = JsonNodeFactory.instance
   private val recent = new RecentLoads
 
   def load(ident: Identifier): GuardedTable =
-    recent.reuse(ident, users.owner())(guarded(ident, loaded(ident), None))
+    recent.reuse(ident, users.owner(), wap())(Selector.of(ident).fold(load(ident, _.current))(selected(ident, _)))
 
   /** Told to those with any right on the table, who may be about to create it. */
   def exists(ident: Identifier): Boolean =
@@ -38,18 +40,43 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
       }
     catch { case _: NoSuchTableException => false }
 
-  /** An earlier state, chosen by what the table's metadata says of its past. */
-  def load(ident: Identifier, choose: JsonNode => AsOf): GuardedTable = {
-    val answer = loaded(ident)
-    guarded(ident, answer, Some(choose(Answers.field(answer, "metadata"))))
-  }
+  /** A state that is chosen by what the table's metadata says. */
+  def load(ident: Identifier, choose: TableStates => TableState): GuardedTable =
+    try guarded(ident, loaded(ident), choose)
+    catch {
+      case absent: NoSuchTableException =>
+        Selector.of(ident).filter(each => isThere(each.table)).foreach { _ =>
+          throw TableStates.refused(
+            s"$ident names a state of a table, and the statement another one.", "time-travel", "Name one of them.")
+        }
+        throw absent
+    }
+
+  /** A state of a table, or a table of that very name. Where both are there, neither is taken: a new table in a
+    * namespace must not stand in for a branch.
+    */
+  private def selected(ident: Identifier, selector: Selector): GuardedTable =
+    try {
+      val table = guarded(selector.table, loaded(selector.table), selector.state)
+      if (isThere(ident)) throw TableStates.refused(
+        s"$ident is a table, and a branch, tag or snapshot of the table ${selector.table}.", "ambiguous-name",
+        "Use VERSION AS OF or the option branch, or rename one of the tables.")
+      table
+    } catch {
+      case hidden: LakewardenException if hidden.kind == "NotAuthorized" =>
+        try guarded(ident, loaded(ident), _.current)
+        catch { case _: NoSuchTableException => throw hidden }
+      case _: NoSuchTableException => guarded(ident, loaded(ident), _.current)
+    }
+
+  private def isThere(ident: Identifier): Boolean = client.exists(paths.table(levels(ident), ident.name)).contains(true)
 
   def create(ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String])
       : Table = {
     val body = TableRequests.create(ident.name, columns, partitions, properties)
     requireNamespace(ident)
     val answer = Refusals.ofNewTable(ident)(client.post(CatalogPaths.engineTables(levels(ident)), Some(body)))
-    guarded(ident, answer, None)
+    guarded(ident, answer, _.current)
   }
 
   /** Begins a table together with its first write; nothing is visible before its commit. */
@@ -57,10 +84,17 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
       : StagedTable = {
     val body = TableRequests.create(ident.name, columns, partitions, properties)
     requireNamespace(ident)
+    requireUnaudited(ident, properties)
     val answer = Refusals.ofNewTable(ident)(client.post(CatalogPaths.stagedWrites(levels(ident)), Some(body)))
     val target = new StagedTarget(users.client, BegunWrite.parse(Answers.field(answer, "write")))
-    new StagedGuardedTable(handle(ident, answer, None), ident, target)
+    new StagedGuardedTable(handle(ident, answer, None, TableStates.Empty), ident, target)
   }
+
+  /** The rows of a new table would be on main at once. */
+  private def requireUnaudited(ident: Identifier, properties: Map[String, String]): Unit =
+    if (Wap.isEnabled(properties) && wap() != Wap(None, None)) throw LakewardenException.notSupportedYet(
+      s"$ident is to have ${Wap.Enabled}=true, and the session sets spark.wap.id or spark.wap.branch.", "wap",
+      "Create the table without rows first, then insert them.")
 
   /** Spark may come with no change at all, after `DROP COLUMN IF EXISTS`. */
   def alter(ident: Identifier, changes: Seq[TableChange]): Table = {
@@ -92,20 +126,25 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
   private def loaded(ident: Identifier, client: CatalogClient = client): JsonNode =
     Refusals.ofTable(ident)(client.post(operation(ident, "load")))
 
-  private def guarded(ident: Identifier, answer: JsonNode, asOf: Option[AsOf]): GuardedTable = {
-    val loadedNow = handle(ident, answer, asOf)
+  private def guarded(ident: Identifier, answer: JsonNode, choose: TableStates => TableState): GuardedTable = {
+    val states = new TableStates(ident.toString, Answers.field(answer, "metadata"), wap())
+    val (asOf, branch) = choose(states) match {
+      case earlier: AsOf  => (Some(earlier), TableStates.Empty)
+      case branch: Branch => (None, branch)
+    }
+    val loadedNow = handle(ident, answer, asOf, branch)
     def principalNow: String = Viewer.of(Answers.field(loaded(ident, users.client), "config")).principal
     val owner = new SessionUser(loadedNow.table.principal, users.owner(), users.running, () => principalNow)
     new GuardedTable(loadedNow, asOf, owner)
   }
 
-  private def handle(ident: Identifier, answer: JsonNode, asOf: Option[AsOf]): TableHandle = {
+  private def handle(ident: Identifier, answer: JsonNode, asOf: Option[AsOf], branch: Branch): TableHandle = {
     val (metadata, config) = (Answers.field(answer, "metadata"), Answers.field(answer, "config"))
     val own = IcebergSchema.toSpark(schema(metadata, asOf))
     val table = LoadedTable(
       catalogName, ident.namespace.toSeq, ident.name, UUID.fromString(metadata.required("table-uuid").textValue),
       answer.path("metadata-location").asText, if (asOf.isEmpty) own else masksMayBeNull(own, config), metadata,
-      Answers.field(answer, "write-settings"), Viewer.of(config))
+      Answers.field(answer, "write-settings"), Viewer.of(config), branch)
     TableHandle(table, users.client)
   }
 

@@ -17,6 +17,9 @@ final case class ReadOptions(
 
 object ReadOptions {
 
+  /** They became time travel, or the name of the table, before there was a scan (`IcebergReads`), or have no effect. */
+  private val Elsewhere = Set("as-of-timestamp", "path", "snapshot-id", "tag")
+
   /** Throws `NotSupportedYet` for options and settings without effect, and `RequestInvalid` for their values.
     *
     * @param properties
@@ -26,7 +29,7 @@ object ReadOptions {
     */
   def of(options: CaseInsensitiveStringMap, properties: Map[String, String], format: String): ReadOptions = {
     val told = new GivenOptions("read", IcebergNames.read, options, properties)
-    told.check()
+    told.check(Elsewhere)
     ReadOptions(
       told.number("split-size", "spark.sql.iceberg.read.split-size", "read.split.target-size"),
       told.number("file-open-cost", property = "read.split.open-file-cost"),

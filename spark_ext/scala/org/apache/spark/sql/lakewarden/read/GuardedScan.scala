@@ -89,7 +89,7 @@ private[lakewarden] class GuardedScan(
     override def numRows: OptionalLong = OptionalLong.of(plan.records)
   }
 
-  override def description(): String = s"${table.fullName} [filters=${filters.mkString(", ")}]"
+  override def description(): String = s"${table.fullName}${table.branch.shown} [filters=${filters.mkString(", ")}]"
 
   override def getMetaData(): Map[String, String] = Map(
     "Location" -> table.metadata.path("location").asText,

@@ -118,7 +118,7 @@ private[read] final class PlanRequest(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, metadata: Seq[StructField], filters: Seq[Filter],
     group: Option[FileGroup] = None) {
   private val table = handle.table
-  private val loaded = Plan.snapshotId(table.metadata.path("current-snapshot-id"))
+  private val loaded = table.snapshotId
 
   /** One plan, every path in it checked. */
   def send(): Plan = {
@@ -137,6 +137,7 @@ private[read] final class PlanRequest(
   private def body(asOf: Option[AsOf]): JsonNode = {
     val node = PlanRequest.json.createObjectNode
     asOf.foreach(each => node.put("snapshot-id", each.snapshotId))
+    if (asOf.isEmpty && group.isEmpty) table.branch.ref.foreach(node.put("ref", _))
     group.foreach { each =>
       val files = node.put("ref", each.branch).putArray("files")
       each.paths.foreach(files.add(_))

@@ -86,8 +86,8 @@ private[lakewarden] final class NewFilesBuilder(
 
 private object NewFilesBuilder {
 
-  /** Those of Delta, and Iceberg's option of reads. */
-  private val Unused = Set("tag", "replacewhere", "partitionoverwritemode")
+  /** Those of Delta, Iceberg's option of reads, and the branch, since a new table has none. */
+  private val Unused = Set("tag", "replacewhere", "partitionoverwritemode", TableHandle.BranchOption)
 }
 
 /** How the rows of a write are to come (`RowOrder`), and who takes them. */

@@ -6,7 +6,7 @@ import org.apache.spark.sql.connector.expressions.{Expressions, NamedReference}
 import org.apache.spark.sql.connector.read.ScanBuilder
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.catalog.{LoadedTable, TableHandle}
+import org.apache.spark.sql.lakewarden.catalog.{LoadedTable, SourceName, TableHandle}
 import org.apache.spark.sql.lakewarden.read.{CommandScan, CommandScanBuilder, MetadataColumns}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -118,6 +118,12 @@ object RowCommand {
 /** What a command writes. */
 private abstract class CommandBuilder(handle: TableHandle, info: LogicalWriteInfo, command: String)
     extends GuardedWriteBuilder(handle, info) {
+
+  /** The table is on its branch already. A path is not how a command finds it. */
+  override protected def unused: Set[String] =
+    Set(SourceName.Path) ++ Option(info.options.get(TableHandle.BranchOption)).filter(_ != handle.table.branch.name)
+      .map(_ => TableHandle.BranchOption)
+
   /** `write.delete.distribution-mode` and so on; by default that of other writes. */
   override protected def distribution: Option[String] =
     handle.table.properties.get(s"write.$command.distribution-mode").map(_.toLowerCase(Locale.ROOT))

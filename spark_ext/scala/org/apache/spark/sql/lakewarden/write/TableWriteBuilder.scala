@@ -6,7 +6,7 @@ import org.apache.spark.sql.connector.expressions.filter.{AlwaysTrue, Predicate}
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.internal.connector.PredicateUtils
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.catalog.TableHandle
+import org.apache.spark.sql.lakewarden.catalog.{SourceName, TableHandle}
 import org.apache.spark.sql.lakewarden.read.FilterJson
 
 /** Builds an append of rows to a table that is there, or an overwrite: of rows that match a filter, or of partitions. */
@@ -15,8 +15,11 @@ private[lakewarden] final class TableWriteBuilder(handle: TableHandle, info: Log
   private val (table, options) = (handle.table, info.options)
   private var change: Change = Append
 
-  /** Those of an overwrite have no effect on an append. */
-  override protected def unused: Set[String] = if (change == Append) GuardedWriteBuilder.OfOverwrites else Set.empty
+  /** Those of an overwrite have no effect on an append; a path is the name by which the table was found, or has none. */
+  override protected def unused: Set[String] = {
+    val path = Option(options.get(SourceName.Path)).filterNot(SourceName.isOf(_, table.name)).map(_ => SourceName.Path)
+    (if (change == Append) GuardedWriteBuilder.OfOverwrites else Set.empty) ++ path
+  }
 
   override protected def target: CommitTarget = new TableTarget(handle, change, summary)
 

@@ -32,6 +32,7 @@ private[lakewarden] final class WholeFiles(handle: TableHandle) {
 
   private def ask(filter: JsonNode): Boolean = {
     val body = JsonNodeFactory.instance.objectNode().set[ObjectNode]("filter", filter)
+    table.branch.ref.foreach(body.put("branch", _))
     Answers.field(handle.client.post(table.engineSegments("whole-files"), Some(body)), "whole-files").asBoolean
   }
 

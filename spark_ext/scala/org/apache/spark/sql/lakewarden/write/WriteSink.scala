@@ -6,7 +6,7 @@ import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.catalog.{CachedRows, FileGroup, TableHandle}
+import org.apache.spark.sql.lakewarden.catalog.{CachedRows, FileGroup, TableHandle, TableRequests}
 import org.apache.spark.sql.lakewarden.rest.CatalogClient
 
 /** Where a write comes from and where its files go: the catalog at once, or a table that is still staged.
@@ -43,12 +43,12 @@ sealed abstract class BegunTarget(handle: TableHandle) extends CommitTarget {
   }
 
   /** A commit that would change nothing is not made. */
-  protected def send(files: Seq[JsonNode], change: Change, summary: Map[String, String] = Map.empty): Unit =
+  protected def send(files: Seq[JsonNode], change: Change)(more: ObjectNode => Unit = _ => ()): Unit =
     if (change.isEmpty(files)) abort()
-    else begun.foreach(write => WriteRequests.commit(handle.client, write, files, change, summary))
+    else begun.foreach(write => WriteRequests.commit(handle.client, write, files, change)(more))
 }
 
-/** A change of a table's rows.
+/** A change of the rows of a table's branch.
   *
   * @param summary
   *   entries for the snapshot's summary
@@ -58,8 +58,11 @@ final class TableTarget(handle: TableHandle, change: Change, summary: Map[String
   override def name: String = change.name
 
   override def commit(files: Seq[JsonNode]): Unit = {
-    send(files, change, summary)
-    CachedRows.drop(handle.table.nameParts)
+    send(files, change) { body =>
+      handle.table.branch.put(body)
+      WriteRequests.summarize(body, summary)
+    }
+    handle.table.readNames.foreach(CachedRows.drop)
   }
 }
 
@@ -74,7 +77,7 @@ final class GroupTarget(handle: TableHandle, group: FileGroup) extends BegunTarg
   def added: Int = written
 
   override def commit(files: Seq[JsonNode]): Unit = {
-    send(files, change)
+    send(files, change)()
     written = files.size
   }
 }
@@ -103,7 +106,7 @@ final class StagedTarget(client: CatalogClient, write: BegunWrite) extends Commi
 
   /** Creates the table with its first snapshot. */
   def land(): Unit = {
-    WriteRequests.commit(client, write, files, Append, summary)
+    WriteRequests.commit(client, write, files, Append)(WriteRequests.summarize(_, summary))
     open = false
   }
 
@@ -121,19 +124,23 @@ private object WriteRequests {
   private val Attempts = 4
   private val FirstPauseMs = 250L
 
-  def commit(
-      client: CatalogClient, write: BegunWrite, files: Seq[JsonNode], change: Change, summary: Map[String, String])
-      : Unit = {
+  /** @param more what else the body says */
+  def commit(client: CatalogClient, write: BegunWrite, files: Seq[JsonNode], change: Change)(
+      more: ObjectNode => Unit = _ => ()): Unit = {
     val body = JsonNodeFactory.instance.objectNode()
     change.put(body)
     val added = body.putArray("added")
     files.foreach(added.add)
-    if (summary.nonEmpty) {
-      val entries = body.putObject("summary")
-      summary.foreach { case (name, value) => entries.put(name, value) }
-    }
+    more(body)
     send(client, write, body, 1, mayHaveLanded = false)
   }
+
+  /** Entries for the snapshot's summary. */
+  def summarize(body: ObjectNode, entries: Map[String, String]): Unit =
+    if (entries.nonEmpty) {
+      body.set[ObjectNode]("summary", TableRequests.texts(entries))
+      ()
+    }
 
   def abort(client: CatalogClient, write: BegunWrite): Unit = client.delete(Seq("engine", "v1", "writes", write.id))
 
