@@ -171,4 +171,4 @@ class _Added:
         return RequestInvalid(message, table=self._table, path=path, rule="duplicate-file", hint=hint)
 
 
-_COLUMNS = ["status", "content", "file_path", "referenced_data_file", "content_offset"]
+_COLUMNS = ["status", "file_path", "referenced_data_file", "content_offset"]

@@ -2,9 +2,10 @@
 
 Rules:
 
-- The identity of a data file or equality delete file is its content type and its path, for any spelling of
-  scheme and host. For a position delete file, the referenced file and the offset are added: a Puffin file has
-  many deletion vectors (Iceberg specification, "Data File Fields").
+- The identity of a file is its path, for any spelling of scheme and host: readers keep what they read of a
+  file by its path, so one file has one entry, whatever the content type and the columns that it compares. An
+  entry with an offset is a deletion vector. A Puffin file has many, so the referenced file and the offset are
+  added (Iceberg specification, "Data File Fields").
 - The keys of an encrypted file are bound to its file id. In an encrypted table, two files with one id count
   as the same file.
 - An index is the sorted 64-bit hashes of the live files of one manifest. If a hash is missing, the file is
@@ -28,7 +29,6 @@ from policy.location.location import Location
 Hashes = npt.NDArray[np.uint64]
 
 _HASH_BYTES: Final = 8
-_POSITION_DELETES: Final = 1
 _SEPARATOR: Final = "\n"
 #: The scheme and the slashes after it. Spellings of one location can differ in them.
 _SCHEME: Final = "^[A-Za-z0-9]+:/*"
@@ -38,13 +38,13 @@ _CAPITALS: Final = "^[A-Za-z0-9]+://[^/]*[A-Z]"
 
 def identities(entries: pa.Table) -> pa.Array:
     """Return one text per entry, equal for the same file only."""
-    texts = _joined(_places(entries["file_path"]), entries["content"])
-    positional = pc.equal(entries["content"], _POSITION_DELETES)
-    if not pc.any(positional).as_py():
+    texts = _places(entries["file_path"])
+    vectors = pc.is_valid(entries["content_offset"])
+    if not pc.any(vectors).as_py():
         return texts
     # The text of an entry does not depend on the other entries of its manifest.
     longer = _joined(texts, entries["referenced_data_file"], entries["content_offset"])
-    return _flat(pc.if_else(positional, longer, texts))
+    return _flat(pc.if_else(vectors, longer, texts))
 
 
 def file_ids(entries: pa.Table) -> pa.Array:

@@ -27,10 +27,6 @@ def check_form(files: FileCommit, table: LoadedTable) -> None:
     """
     contents = {each.content for each in files.added}
     deletes = bool(contents - {DataFileContent.DATA})
-    paths = {
-        is_data: {each.path for each in files.added if (each.content == DataFileContent.DATA) is is_data}
-        for is_data in (True, False)
-    }
     removal = [bool(files.deleted_paths), files.delete_filter is not None, files.replace_partitions]
     conditional = files.removes_rows_by_condition
     for problem, hint, found in (
@@ -59,11 +55,6 @@ def check_form(files: FileCommit, table: LoadedTable) -> None:
             "adds delete files, and removes files by a condition",
             "Name the files to remove in deleted-paths.",
             deletes and conditional,
-        ),
-        (
-            "adds a data file and a delete file with one path",
-            "Give each file a path of its own.",
-            bool(paths[True] & paths[False]),
         ),
         (
             "gives both a command and an isolation level",

@@ -275,7 +275,7 @@ def test_a_delete_file_in_place_of_a_data_file(plain: Ledger) -> None:
     file = replace(plain.file(engine, 0, 9), path=delete.path)
     with pytest.raises(RequestInvalid) as refusal:
         plain.commit("overwrite", [file, delete], engine, base_snapshot_id=plain.head().snapshot_id)
-    assert refusal.value.rule == "operation"
+    assert refusal.value.rule == "duplicate-file"
 
 
 def withheld(how: str) -> dict[str, Any]:

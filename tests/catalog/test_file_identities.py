@@ -11,14 +11,16 @@ from policy.location.allow_list import AllowList
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 
 
-def entries(*files: tuple[int, str], referenced: str | None = None, status: int = 1) -> pa.Table:
+def entries(
+    *files: tuple[int, str], referenced: str | None = None, offset: int | None = None, status: int = 1
+) -> pa.Table:
     return pa.table(
         {
             "status": pa.array([status] * len(files), pa.int8()),
             "content": pa.array([content for content, _ in files], pa.int8()),
             "file_path": [path for _, path in files],
             "referenced_data_file": pa.array([referenced] * len(files), pa.string()),
-            "content_offset": pa.nulls(len(files), pa.int64()),
+            "content_offset": pa.array([offset] * len(files), pa.int64()),
         }
     )
 
@@ -53,5 +55,15 @@ def test_an_equality_delete_is_one_file_beside_a_position_delete_and_without() -
 
 
 def test_deletes_of_two_files_in_one_puffin_file_are_two() -> None:
-    one, other = (entries((POSITION_DELETES, "s3://bucket/p"), referenced=path) for path in ("a", "b"))
+    one, other = (
+        entries((POSITION_DELETES, "s3://bucket/p"), referenced=path, offset=4) for path in ("a", "b")
+    )
     assert identities(one) != identities(other)
+
+
+@pytest.mark.parametrize("referenced", [None, "s3://bucket/d"])
+def test_a_path_is_one_file_whatever_its_content(referenced: str | None) -> None:
+    """Readers keep the rows of a delete file by its path."""
+    contents = (DATA, POSITION_DELETES, EQUALITY_DELETES)
+    listed = [entries((content, "s3://bucket/x"), referenced=referenced) for content in contents]
+    assert len({identities(each)[0].as_py() for each in listed}) == 1

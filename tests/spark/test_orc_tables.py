@@ -61,6 +61,14 @@ def test_every_type_comes_back_as_from_parquet(
     assert [len(in_orc), in_orc[0]["ts"].microsecond, in_orc[1]["s"]] == [3, 123456, "ü😀"]
 
 
+def test_the_two_zeros_of_a_batch_differ(spark_lake: SparkLake, namespace: str) -> None:
+    rows = "(float('0.0'), -0.0D, array(0.0D, -0.0D)), (float('-0.0'), 0.0D, NULL)"
+    zeros = f"SELECT /*+ COALESCE(1) */ * FROM VALUES {rows} AS t(f, d, a)"
+    made(spark_lake, f"{namespace}.t", "f FLOAT, d DOUBLE, a ARRAY<DOUBLE>", zeros)
+    found = spark_lake.rows(f"SELECT * FROM {namespace}.t")
+    assert repr(plain(found)) == repr(plain(spark_lake.rows(zeros)))
+
+
 def test_stock_readers_see_true_iceberg_files(spark_lake: SparkLake, typed: tuple[str, str]) -> None:
     """Field ids on every level, required columns, and instants in microseconds of UTC."""
     files = data_files(spark_lake, typed[0])

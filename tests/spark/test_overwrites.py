@@ -27,6 +27,7 @@ STATEMENTS = {
     "DELETE FROM {} WHERE p = 'b'": [(1, "a")],
     "DELETE FROM {} WHERE p = 'b' AND id >= 2": [(1, "a")],
     "DELETE FROM {} WHERE p = 'b' AND p LIKE '%z'": [(1, "a"), (2, "b"), (3, "b")],
+    "DELETE FROM {} WHERE id = length(p) OR p IS NULL": [(2, "b"), (3, "b")],
     "DELETE FROM {} WHERE false": [(1, "a"), (2, "b"), (3, "b")],
     "DELETE FROM {}": [],
     "TRUNCATE TABLE {}": [],

@@ -98,15 +98,21 @@ def test_reader_changes_no_row(spark_lake: SparkLake, table: str) -> None:
             "WHEN MATCHED THEN UPDATE SET v = 'x'",
             "MERGE_CARDINALITY_VIOLATION",
         ),
+        (
+            "MERGE INTO {} t USING (SELECT 1 AS id UNION ALL SELECT 1) s ON t.id = s.id "
+            "WHEN NOT MATCHED BY SOURCE THEN DELETE",
+            "MERGE_CARDINALITY_VIOLATION",
+        ),
         ("INSERT INTO {} REPLACE WHERE id = 1 SELECT 3, 'x', 'y'", "REQUEST_INVALID"),
         ("INSERT INTO {} REPLACE WHERE length(v) = 1 SELECT 3, 'x', 'y'", "NOT_SUPPORTED_YET"),
+        ("INSERT INTO {} REPLACE WHERE id = length(v) OR v IS NULL SELECT 3, 'x', 'y'", "NOT_SUPPORTED_YET"),
         ("DELETE FROM {} VERSION AS OF 1 WHERE id = 1", None),
     ],
 )
 def test_statement_that_fails_changes_nothing(
     spark_lake: SparkLake, table: str, statement: str, condition: str | None
 ) -> None:
-    """The third and fourth would remove other rows than those that the condition names."""
+    """The third would write the first row twice, the next ones would remove other rows than those meant."""
     before = _state(spark_lake, table)
     error = refusal(lambda: spark_lake.rows(statement.format(table)))
     if condition is not None:

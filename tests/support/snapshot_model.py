@@ -43,9 +43,9 @@ class File:
         return "/" + self.path.partition(":")[2].lstrip("/")
 
     @property
-    def identity(self) -> tuple[object, ...]:
-        """What no snapshot has twice."""
-        return (self.content, self.place, self.referenced)
+    def identity(self) -> str:
+        """What no snapshot has twice: the path, since no file here is a deletion vector."""
+        return self.place
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ package lakewarden.spark
 import org.apache.spark.sql.{classic, SparkSession, SparkSessionExtensions}
 import org.apache.spark.sql.lakewarden.catalog._
 import org.apache.spark.sql.lakewarden.code._
-import org.apache.spark.sql.lakewarden.statements.{IcebergStatements, OurTables}
+import org.apache.spark.sql.lakewarden.statements.{IcebergStatements, KeptMatches, OurTables}
 
 /** `spark.sql.extensions=lakewarden.spark.LakewardenExtensions`.
   *
@@ -15,6 +15,7 @@ import org.apache.spark.sql.lakewarden.statements.{IcebergStatements, OurTables}
   *    and the session's settings are compared with the launch configuration (`LaunchRule`; rules for hints are the
   *    ones that run first);
   *  - then Iceberg's ways to name a table or a state of one become Spark's own (`IcebergReads`);
+  *  - a MERGE counts the matches of rows that it keeps (`KeptMatches`);
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
   *  - a new table's OPTIONS do not contradict its properties (`OptionsRule`);
   *  - before a plan is made physical: once more (`LaunchStrategy`).
@@ -52,6 +53,11 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectHintResolutionRule(session => new LaunchRule(guard(session)))
     extensions.injectHintResolutionRule(session => new IcebergReads(ours(session).contains))
     extensions.injectHintResolutionRule(session => new CodeRule(code(session)))
+    extensions.injectHintResolutionRule(_ => KeptMatches.Begun)
+    extensions.injectResolutionRule(_ => new KeptMatches.Decided(_.table match {
+      case table: GuardedTable => table.mergesByRewriting
+      case _                   => false
+    }))
     extensions.injectCheckRule(_ => new SessionUserRule(engine))
     extensions.injectCheckRule(_ => OptionsRule)
     extensions.injectCheckRule(session => new CodeCheck(code(session)))

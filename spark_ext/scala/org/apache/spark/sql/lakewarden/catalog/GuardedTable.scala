@@ -8,6 +8,7 @@ import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.catalog.TableCapability.{
   BATCH_READ, BATCH_WRITE, OVERWRITE_BY_FILTER, OVERWRITE_DYNAMIC, TRUNCATE}
 import org.apache.spark.sql.connector.expressions.Transform
+import org.apache.spark.sql.connector.expressions.filter.{AlwaysTrue, Predicate}
 import org.apache.spark.sql.connector.read.ScanBuilder
 import org.apache.spark.sql.connector.write.{
   LogicalWriteInfo, RowLevelOperationBuilder, RowLevelOperationInfo, WriteBuilder}
@@ -15,7 +16,6 @@ import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.read.{GuardedScanBuilder, MetadataColumns}
 import org.apache.spark.sql.lakewarden.schema.{FieldIds, PartitionTransforms}
 import org.apache.spark.sql.lakewarden.write.{NewFilesBuilder, RowCommand, StagedTarget, TableWriteBuilder, WholeFiles}
-import org.apache.spark.sql.sources.{AlwaysTrue, Filter}
 import org.apache.spark.sql.types.StructField
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -54,7 +54,7 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
     with SupportsWrite
     with SupportsMetadataColumns
     with SupportsRowLevelOperations
-    with SupportsDelete {
+    with SupportsDeleteV2 {
 
   override def capabilities: util.Set[TableCapability] =
     util.EnumSet.of(BATCH_READ, BATCH_WRITE, TRUNCATE, OVERWRITE_BY_FILTER, OVERWRITE_DYNAMIC)
@@ -77,12 +77,12 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
     RowCommand.builder(written.on(info.options), info)
 
   /** Whether the rows to delete are whole files. Else Spark asks for a row-level operation. */
-  override def canDeleteWhere(filters: Array[Filter]): Boolean = new WholeFiles(written).canDelete(filters.toSeq)
-  override def deleteWhere(filters: Array[Filter]): Unit = new WholeFiles(written).delete(filters.toSeq)
+  override def canDeleteWhere(predicates: Array[Predicate]): Boolean = new WholeFiles(written).canDelete(predicates)
+  override def deleteWhere(predicates: Array[Predicate]): Unit = new WholeFiles(written).delete(predicates)
 
   /** TRUNCATE TABLE, and DELETE without a condition. */
   override def truncateTable(): Boolean = {
-    new WholeFiles(written).delete(Seq(AlwaysTrue()))
+    new WholeFiles(written).delete(Array(new AlwaysTrue))
     true
   }
 
@@ -97,6 +97,9 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
     if (asOf.isEmpty) handle
     else throw LakewardenException.notSupportedYet(
       s"Writing to an earlier snapshot of $name is not supported.", "row-level", "Leave the snapshot out.")
+
+  /** Whether MERGE writes files again, and not only which of their rows are deleted. */
+  def mergesByRewriting: Boolean = RowCommand.writesFilesAgain(handle.table, "merge")
 
   override def equals(other: Any): Boolean = other match {
     case table: GuardedTable => table.handle.table.identity == handle.table.identity && table.asOf == asOf

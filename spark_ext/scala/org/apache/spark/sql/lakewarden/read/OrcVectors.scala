@@ -41,9 +41,10 @@ private final class OrcNumbers(kind: DataType, values: LongColumnVector) extends
   override def getLong(row: Int): Long = values.vector(at(row))
 }
 
+/** ORC's reader takes the two zeros for equal values, but keeps each where no value is NULL. */
 private final class OrcFloats(kind: DataType, values: DoubleColumnVector) extends OrcVector(kind, values) {
-  override def getFloat(row: Int): Float = values.vector(at(row)).toFloat
-  override def getDouble(row: Int): Double = values.vector(at(row))
+  override def getFloat(row: Int): Float = getDouble(row).toFloat
+  override def getDouble(row: Int): Double = values.vector(if (values.noNulls) row else at(row))
 }
 
 /** Microseconds; of the milliseconds of a second, which ORC keeps twice, those among the nanoseconds count. */

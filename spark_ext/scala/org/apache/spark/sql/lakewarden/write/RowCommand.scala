@@ -82,17 +82,24 @@ object RowCommand {
   def builder(handle: TableHandle, info: RowLevelOperationInfo): RowLevelOperationBuilder = {
     val (table, command) = (handle.table, info.command)
     requireColumns(table)
-    val property = s"write.${name(command)}.mode"
-    table.properties.get(property).fold(copyOnWrite)(_.toLowerCase(Locale.ROOT)) match {
+    mode(table, name(command)) match {
       case `copyOnWrite` => () => new CopyOnWrite(handle, command)
       case `mergeOnRead` =>
         requireSameFiles(table)
         () => new MergeOnRead(handle, command)
       case other => throw LakewardenException.notSupportedYet(
-          s"${table.fullName} has the property $property=$other.", "write-property",
+          s"${table.fullName} has the property ${property(name(command))}=$other.", "write-property",
           s"Set it to $copyOnWrite or $mergeOnRead.")
     }
   }
+
+  /** Whether a command writes files again, and not only which of their rows are deleted. */
+  def writesFilesAgain(table: LoadedTable, command: String): Boolean = mode(table, command) == copyOnWrite
+
+  private def mode(table: LoadedTable, command: String): String =
+    table.properties.get(property(command)).fold(copyOnWrite)(_.toLowerCase(Locale.ROOT))
+
+  private def property(command: String): String = s"write.$command.mode"
 
   private def requireColumns(table: LoadedTable): Unit = {
     val needed = Set(MetadataColumns.File, MetadataColumns.Position, MetadataColumns.Partition)

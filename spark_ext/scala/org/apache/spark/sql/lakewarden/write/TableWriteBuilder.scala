@@ -1,13 +1,9 @@
 package org.apache.spark.sql.lakewarden.write
 
-import com.fasterxml.jackson.databind.JsonNode
-
 import org.apache.spark.sql.connector.expressions.filter.{AlwaysTrue, Predicate}
 import org.apache.spark.sql.connector.write._
-import org.apache.spark.sql.internal.connector.PredicateUtils
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.{SourceName, TableHandle}
-import org.apache.spark.sql.lakewarden.read.FilterJson
 
 /** Builds an append of rows to a table that is there, or an overwrite: of rows that match a filter, or of partitions. */
 private[lakewarden] final class TableWriteBuilder(handle: TableHandle, info: LogicalWriteInfo)
@@ -25,16 +21,12 @@ private[lakewarden] final class TableWriteBuilder(handle: TableHandle, info: Log
 
   override def overwrite(predicates: Array[Predicate]): WriteBuilder =
     if (isDynamic && predicates.forall(_.isInstanceOf[AlwaysTrue])) overwriteDynamicPartitions()
-    else changing(RemoveRows(
-      table, exact(predicates).getOrElse(throw inexact(predicates)), Validation.of(table, options), adds = true))
+    else {
+      val filter = ExactFilters.of(predicates, table.schema).getOrElse(throw inexact(predicates))
+      changing(RemoveRows(table, filter, Validation.of(table, options), adds = true))
+    }
 
   override def overwriteDynamicPartitions(): WriteBuilder = changing(RemovePartitions(Validation.of(table, options)))
-
-  /** The rows to remove, for the catalog; none if it does not know them exactly. */
-  private def exact(predicates: Array[Predicate]): Option[JsonNode] = {
-    val filters = PredicateUtils.toV1(predicates).toSeq
-    Option.when(filters.size == predicates.length)(new FilterJson(table.schema, exact = true).of(filters)).flatten
-  }
 
   private def changing(wanted: Change): WriteBuilder = {
     change = wanted

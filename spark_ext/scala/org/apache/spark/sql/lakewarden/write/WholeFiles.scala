@@ -3,30 +3,29 @@ package org.apache.spark.sql.lakewarden.write
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 
+import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.TableHandle
 import org.apache.spark.sql.lakewarden.options.{GivenOptions, IcebergNames}
-import org.apache.spark.sql.lakewarden.read.FilterJson
 import org.apache.spark.sql.lakewarden.rest.Answers
-import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** DELETE of whole files, without reading one: the catalog knows by partitions and bounds which files these are. */
 private[lakewarden] final class WholeFiles(handle: TableHandle) {
   private val table = handle.table
 
-  /** Whether in each file all rows match the filters, or none. */
-  def canDelete(filters: Seq[Filter]): Boolean = exact(filters).exists { filter =>
+  /** Whether in each file all rows match the conditions, or none. */
+  def canDelete(predicates: Array[Predicate]): Boolean = exact(predicates).exists { filter =>
     isNothing(filter) || ask(filter)
   }
 
   /** Removes the files whose rows match, as they are when this is committed. */
-  def delete(filters: Seq[Filter]): Unit =
-    exact(filters) match {
+  def delete(predicates: Array[Predicate]): Unit =
+    exact(predicates) match {
       case Some(filter) if isNothing(filter) =>
       case Some(filter)                      => remove(filter)
       case None => throw LakewardenException.notSupportedYet(
-          s"The rows to delete from ${table.fullName} are not whole files: ${filters.mkString(" AND ")}.", "row-level",
+          s"The rows to delete from ${table.fullName} are not whole files: ${predicates.mkString(" AND ")}.", "row-level",
           "Compare columns with literals.")
     }
 
@@ -52,7 +51,7 @@ private[lakewarden] final class WholeFiles(handle: TableHandle) {
     }
   }
 
-  private def exact(filters: Seq[Filter]): Option[JsonNode] = new FilterJson(table.schema, exact = true).of(filters)
+  private def exact(predicates: Array[Predicate]): Option[JsonNode] = ExactFilters.of(predicates, table.schema)
 
   private def isNothing(filter: JsonNode): Boolean = filter.path("type").asText == "false"
 }
