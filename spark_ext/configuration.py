@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from policy.errors import RequestInvalid
 from spark_ext.jar import spark_jar
 from spark_ext.runtime import find_java
+from spark_ext.spark_errors import install
 
 #: The environment variable of the driver that names the file with the engine's own token.
 ENGINE_CREDENTIAL: Final = "LAKEWARDEN_ENGINE_TOKEN_FILE"
@@ -189,4 +190,5 @@ class _Builder(SparkSession.Builder):
     def _completed(self, session: SparkSession) -> SparkSession:
         for name, value in self._of_session.items():
             session.conf.set(name, value)
+        install()
         return session

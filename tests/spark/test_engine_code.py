@@ -389,7 +389,7 @@ def test_analyzer_that_runs_no_rules(spark_lake: SparkLake) -> None:
     ):
         session.sql(f"SELECT * FROM text.`{ABSENT}`")
     parser: Any = session._jsparkSession.sessionState().sqlParser()
-    with pytest.raises(Exception, match=r"SecurityException.*singlePassResolver"):
+    with pytest.raises(Exception, match=r"NotAuthorized: .*singlePassResolver"):
         parser.parsePlan("SELECT 1")
 
 

@@ -16,6 +16,8 @@ import org.apache.spark.sql.AnalysisException
   *   what the user can do
   * @param file
   *   the data file that is the matter, and that no other attempt would read either
+  * @param about
+  *   what else the error is about, by name: `table`, `snapshot`
   */
 final class LakewardenException(
     val kind: String,
@@ -23,21 +25,21 @@ final class LakewardenException(
     val rule: Option[String] = None,
     val hint: Option[String] = None,
     cause: Throwable = null,
-    val file: Option[String] = None)
+    val file: Option[String] = None,
+    about: Map[String, String] = Map.empty)
     extends AnalysisException(
       message = LakewardenException.text(kind, problem, rule, hint),
       cause = Option(cause),
       errorClass = Some(LakewardenException.condition(kind)),
-      messageParameters = Map.empty[String, String]) {
+      messageParameters = about ++ Map("problem" -> problem) ++ rule.map("rule" -> _) ++ hint.map("hint" -> _)) {
 
   /** SQL scripts look for a handler by it; without one they would end with an error of their own. */
-  override def getSqlState: String = LakewardenException.SqlState
+  override def getSqlState: String = SqlStates.of(kind)
 }
 
 object LakewardenException {
 
-  /** Insufficient privilege, or a rule against access (SQL standard, class 42). */
-  private val SqlState = "42501"
+  private val About = Seq("table", "snapshot")
 
   /** The error class: `LocationNotAllowed` is `LAKEWARDEN.LOCATION_NOT_ALLOWED`. */
   def condition(kind: String): String =
@@ -46,7 +48,8 @@ object LakewardenException {
   /** An error as the catalog answers it (docs/rest-api.md, "Errors"). */
   def of(error: JsonNode): LakewardenException = new LakewardenException(
     error.path("lakewarden").asText, error.path("message").asText,
-    Option(error.get("rule")).map(_.asText), Option(error.get("hint")).map(_.asText))
+    Option(error.get("rule")).map(_.asText), Option(error.get("hint")).map(_.asText),
+    about = About.flatMap(name => Option(error.get(name)).map(value => name -> value.asText)).toMap)
 
   /** What this release does not do; nothing was changed. */
   def notSupportedYet(what: String, rule: String, hint: String): LakewardenException =

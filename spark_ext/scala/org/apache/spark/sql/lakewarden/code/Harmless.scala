@@ -1,6 +1,6 @@
 package org.apache.spark.sql.lakewarden.code
 
-import java.nio.charset.StandardCharsets.UTF_8
+import org.apache.spark.sql.lakewarden.Resource
 
 /** What is known to run no code of a user and to open nothing by path: the lists below
   * `resources/lakewarden/harmless`. What is on no list is refused to users without `engine:code`.
@@ -25,11 +25,5 @@ object Harmless {
   /** Full names of the messages of Spark Connect. */
   lazy val connectMessages: Set[String] = read("connect-messages")
 
-  private def read(name: String): Set[String] = {
-    val stream = getClass.getResourceAsStream(s"/lakewarden/harmless/$name.txt")
-    val text =
-      try new String(stream.readAllBytes(), UTF_8)
-      finally stream.close()
-    text.linesIterator.filterNot(_.startsWith("#")).filter(_.nonEmpty).toSet
-  }
+  private def read(name: String): Set[String] = Resource.lines(s"/lakewarden/harmless/$name.txt").toSet
 }

@@ -1,7 +1,8 @@
 package org.apache.spark.sql.lakewarden.options
 
-import java.nio.charset.StandardCharsets.UTF_8
 import java.util.Locale
+
+import org.apache.spark.sql.lakewarden.Resource
 
 /** What an option or setting of Iceberg is here. */
 sealed trait Meaning
@@ -29,7 +30,7 @@ final class Names private[options] (meanings: Map[String, Meaning]) {
 /** What each option and setting of Iceberg on Spark is here: `resources/lakewarden/iceberg-options.txt`. */
 object IcebergNames {
   private lazy val all: Map[String, Map[String, Meaning]] = {
-    val entries = lines.map(_.split(" ", 4).toList).map {
+    val entries = Resource.lines("/lakewarden/iceberg-options.txt").map(_.split(" ", 4).toList).map {
       case List(kind, name, "honoured")      => (kind, name, Meaning.Honoured)
       case List(kind, name, "only", value)   => (kind, name, Meaning.Only(value))
       case List(kind, name, "refused", hint) => (kind, name, Meaning.Refused(hint))
@@ -50,12 +51,4 @@ object IcebergNames {
 
   private def lowered(kind: String): Map[String, Meaning] =
     all(kind).map { case (name, meaning) => name.toLowerCase(Locale.ROOT) -> meaning }
-
-  private def lines: Seq[String] = {
-    val stream = getClass.getResourceAsStream("/lakewarden/iceberg-options.txt")
-    val text =
-      try new String(stream.readAllBytes(), UTF_8)
-      finally stream.close()
-    text.linesIterator.filterNot(_.startsWith("#")).filter(_.nonEmpty).toSeq
-  }
 }

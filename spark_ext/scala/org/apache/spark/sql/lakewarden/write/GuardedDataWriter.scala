@@ -42,13 +42,15 @@ final class GuardedDataWriter(template: FileTemplate) extends DataWriter[Interna
 
   override def write(row: InternalRow): Unit = {
     val key = layout.keyOf(row)
-    val file = fileOf(key)
-    file.write(row)
-    if (file.isFull) finish(key)
+    WriteErrors.translated(template.write.location) {
+      val file = fileOf(key)
+      file.write(row)
+      if (file.isFull) finish(key)
+    }
   }
 
   override def commit(): FilesWritten = {
-    open.keys.toSeq.foreach(finish)
+    WriteErrors.translated(template.write.location)(open.keys.toSeq.foreach(finish))
     new FilesWritten(finished.map(_.toString).toSeq)
   }
 

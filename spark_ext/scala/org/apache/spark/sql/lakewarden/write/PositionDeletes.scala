@@ -37,7 +37,7 @@ private[write] final class PositionDeletes(template: DeleteTemplate) {
   def finish(): Seq[JsonNode] = {
     val paths = deleted.keys.toSeq.sorted(Ordering.comparatorToOrdering[UTF8String](_.compareTo(_)))
     val groups = if (template.perFile) paths.map(Seq(_)) else paths.groupBy(partition).values.toSeq
-    groups.map(write)
+    WriteErrors.translated(template.files.write.location)(groups.map(write))
   }
 
   def abandon(): Unit = open.foreach(_.abandon())
