@@ -25,7 +25,9 @@ from policy.errors import RequestInvalid
 
 #: What keeps every table from being rewritten, and not the one at hand alone.
 _EVERYWHERE: Final = ("CATALOG_UNAVAILABLE", "NOT_AUTHENTICATED", "CATALOG_NOT_TRUSTED", "STATE_UNAVAILABLE")
-_COLUMNS: Final = ("table", "files", "bytes", "new files", "left", "with deletes", "forbidden", "problem")
+_COLUMNS: Final = ("table", "files", "bytes", "new files", "left", "forbidden", "problem")
+
+_GROUP: Final = "max-file-group-size-bytes"
 
 #: A part of a name as SQL writes it, and one that needs no quotes.
 _PART: Final = re.compile(r"`(?:[^`]|``)+`|[^.`]+")
@@ -47,7 +49,6 @@ class RewrittenTable:
         rewritten_bytes: their size.
         added_files: the files that came in their place.
         left_files: files that still are not as the table's properties say, on all branches.
-        held_files: those of them that cannot be rewritten: with deleted rows, or delete files.
         old_forbidden: whether files of before are refused from now on.
         problem: why something was left, or not forbidden, a line each; None if nothing was in the way.
     """
@@ -57,7 +58,6 @@ class RewrittenTable:
     rewritten_bytes: int = 0
     added_files: int = 0
     left_files: int = 0
-    held_files: int = 0
     old_forbidden: bool = False
     problem: str | None = None
 
@@ -74,7 +74,7 @@ def rewrite_data_files(
     Args:
         spark: a session with the catalog.
         names: ``CATALOG.NAMESPACE.TABLE``, ``CATALOG.NAMESPACE`` for all tables in it, or ``CATALOG``.
-        max_group_bytes: bytes of files that are committed together; 1 GiB if it is left out.
+        max_group_bytes: bytes of files that are committed together; 100 GiB if it is left out.
         forbid_old: let no file of before be read any more, table by table, where none is left.
         show: show progress, and a table of what was done at the end.
 
@@ -104,7 +104,7 @@ class _Rewriting:
         self._spark = spark
         self._catalog = catalog
         self._table = table
-        self._size = {} if max_group_bytes is None else {"max_group_bytes": max_group_bytes}
+        self._size = "" if max_group_bytes is None else f", options => map('{_GROUP}', '{max_group_bytes}')"
         self._tell = tell
         self._done = RewrittenTable(f"{catalog}.{table}")
         self._failing = False
@@ -113,7 +113,7 @@ class _Rewriting:
         """Rewrite what is left; then forbid the rest, if that is asked for."""
         try:
             self._step(max_groups=0)
-            while self._step(max_groups=1) and not self._failing:
+            while self._done.left_files and self._step(max_groups=1) and not self._failing:
                 pass
         except PySparkException as problem:
             self._failed(problem)
@@ -141,26 +141,25 @@ class _Rewriting:
 
     def _step(self, **options: int | bool) -> bool:
         """One CALL; whether it rewrote something."""
-        row = self._call(options | self._size)
-        self._failing = row["failed_groups"] + row["failed_files"] > 0
+        row = self._call(options)
+        self._failing = row["failed_groups"] + row["failed_data_files_count"] > 0
         done = self._done
         self._done = replace(
             done,
-            rewritten_files=done.rewritten_files + row["rewritten_files"],
-            rewritten_bytes=done.rewritten_bytes + row["rewritten_bytes"],
-            added_files=done.added_files + row["added_files"],
+            rewritten_files=done.rewritten_files + row["rewritten_data_files_count"],
+            rewritten_bytes=done.rewritten_bytes + row["rewritten_bytes_count"],
+            added_files=done.added_files + row["added_data_files_count"],
             left_files=row["left_files"],
-            held_files=row["held_files"],
             old_forbidden=row["old_forbidden"],
-            problem=row["problem"] or (done.problem if row["left_files"] > row["held_files"] else None),
+            problem=row["problem"] or (done.problem if row["left_files"] else None),
         )
         whole = self._done.rewritten_bytes + row["left_bytes"]
         self._tell(f"{done.table}: bytes", self._done.rewritten_bytes, whole)
-        return bool(row["rewritten_files"])
+        return bool(row["rewritten_data_files_count"])
 
     def _call(self, options: dict[str, int | bool]) -> Row:
         listed = "".join(f", {name} => {str(value).lower()}" for name, value in options.items())
-        statement = f"CALL {self._catalog}.system.rewrite_data_files(table => :table{listed})"
+        statement = f"CALL {self._catalog}.system.rewrite_data_files(table => :table{listed}{self._size})"
         (row,) = self._spark.sql(statement, args={"table": self._table}).collect()
         return row
 
@@ -210,7 +209,6 @@ def _line(done: RewrittenTable) -> Sequence[object]:
         done.rewritten_bytes,
         done.added_files,
         done.left_files,
-        done.held_files,
         "yes" if done.old_forbidden else "no",
         done.problem and done.problem.replace("\n", " "),
     )

@@ -55,6 +55,7 @@ from catalog.iceberg.manifests.writing import (
     schema_of,
 )
 from catalog.iceberg.metadata import metadata_directory, require_written_version
+from catalog.iceberg.partition_keys import partition_of
 from catalog.iceberg.transforms import exact_spec
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest
@@ -126,6 +127,9 @@ class SnapshotProducer:
         self._uuid = uuid.uuid4()
         #: The live entries of each manifest that lists a removed file, by path; removed files are DELETED.
         self._rewritten: dict[str, list[ManifestEntry]] = {}
+        #: The live entries of manifests that are replaced, for each new manifest; and the manifests.
+        self._regrouped: list[list[ManifestEntry]] = []
+        self._replaced: set[str] = set()
         self.snapshot_id = self._metadata.new_snapshot_id()
         self.sequence_number = self._metadata.next_sequence_number()
 
@@ -155,6 +159,29 @@ class SnapshotProducer:
             )
         return self._removed()
 
+    def regroup(self, listed: Sequence[ManifestListEntry], count: int) -> int:
+        """Distribute the live files of some manifests over new ones, ordered by partition.
+
+        Args:
+            listed: manifests of the parent, of one content and partition spec; not with removed files.
+            count: how many new manifests are wanted.
+
+        Returns:
+            how many there are.
+        """
+        entries: list[ManifestEntry] = []
+        for manifest in self._context.reader.open(self._table, listed):
+            entries += self._live(manifest)
+        for entry in entries:
+            entry.status = ManifestEntryStatus.EXISTING
+        # Within a partition by random names, as new files are.
+        entries.sort(key=lambda entry: (partition_of(entry.data_file), _name_of(entry.data_file)))
+        self._replaced |= {each.manifest_path for each in listed}
+        each = max(1, -(-len(entries) // max(1, count)))
+        groups = [entries[first : first + each] for first in range(0, len(entries), each)]
+        self._regrouped += groups
+        return len(groups)
+
     def make(
         self, operation: Operation, added: Sequence[DataFile], summary: Mapping[str, str]
     ) -> MadeSnapshot:
@@ -171,8 +198,10 @@ class SnapshotProducer:
         """
         files: dict[str, bytes] = {}
         try:
-            new = [self._manifest(files, each) for each in (*self._entries(added), *self._rewritten.values())]
-            kept = [each for each in self._listed if each.manifest_path not in self._rewritten]
+            made = (*self._entries(added), *self._rewritten.values(), *self._regrouped)
+            new = [self._manifest(files, each) for each in made]
+            gone = self._rewritten.keys() | self._replaced
+            kept = [each for each in self._listed if each.manifest_path not in gone]
             return self.of_manifests([*new, *kept], self._summary(operation, added, summary), files)
         except LakewardenError:
             raise
@@ -240,13 +269,18 @@ class SnapshotProducer:
         going = pc.is_in(manifest.entries["file_path"], value_set=removed).filter(live).to_pylist()
         if not any(going):
             return []
-        rows, spec_id = pc.indices_nonzero(live).to_pylist(), manifest.listed.partition_spec_id
-        entries = manifest_entries(manifest.decoded, manifest.entries, rows, spec_id)
+        entries = self._live(manifest)
         for entry, goes in zip(entries, going, strict=True):
             entry.status = ManifestEntryStatus.DELETED if goes else ManifestEntryStatus.EXISTING
             if goes:
                 entry.snapshot_id = self.snapshot_id
         return entries
+
+    @staticmethod
+    def _live(manifest: OpenManifest) -> list[ManifestEntry]:
+        live = pc.not_equal(manifest.entries["status"], DELETED)
+        rows, spec_id = pc.indices_nonzero(live).to_pylist(), manifest.listed.partition_spec_id
+        return manifest_entries(manifest.decoded, manifest.entries, rows, spec_id)
 
     def _removed(self) -> list[ManifestEntry]:
         entries = (entry for each in self._rewritten.values() for entry in each)

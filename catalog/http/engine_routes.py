@@ -42,7 +42,14 @@ from catalog.http.inspect_models import InspectBody, arrow_of
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.plan_stream import BATCH_ROWS, MEDIA_TYPE, stream
-from catalog.http.rewrite_models import RewritesAnswer, RewritesBody
+from catalog.http.rewrite_models import (
+    DanglingAnswer,
+    DanglingBody,
+    ManifestsAnswer,
+    ManifestsBody,
+    RewritesAnswer,
+    RewritesBody,
+)
 from catalog.http.routing import BootstrapRoute, EngineRoute
 from catalog.http.screening import Bounds, new_table, screened, write
 from catalog.http.screening import table as on_table
@@ -197,15 +204,28 @@ def rewrites(
     namespace: str, table: str, body: RewritesBody, caller: CallerOf, services: ServicesOf
 ) -> RewritesAnswer:
     """List the next files to rewrite: UPDATE on the table, SELECT on each column, unmasked."""
-    found = services.rewriter.groups(
-        caller,
-        table_from_path(namespace, table),
-        max_bytes=body.max_group_bytes,
-        max_groups=body.max_groups,
-        branch=body.branch,
-        without=body.without,
-    )
+    found = services.rewriter.groups(caller, table_from_path(namespace, table), body.to_request())
     return RewritesAnswer.of(found)
+
+
+@router.post(f"{_TABLE}/rewrites/dangling-deletes")
+def remove_dangling_deletes(
+    namespace: str, table: str, body: DanglingBody, caller: CallerOf, services: ServicesOf
+) -> DanglingAnswer:
+    """Remove the delete files that apply to no data file: UPDATE on the table."""
+    name = table_from_path(namespace, table)
+    removed = services.manifests.remove_dangling(caller, name, body.branch)
+    return DanglingAnswer(removed_delete_files_count=removed)
+
+
+@router.post(f"{_TABLE}/manifests/rewrite")
+def rewrite_manifests(
+    namespace: str, table: str, body: ManifestsBody, caller: CallerOf, services: ServicesOf
+) -> ManifestsAnswer:
+    """Rewrite the manifests of a partition spec: UPDATE on the table."""
+    name = table_from_path(namespace, table)
+    done = services.manifests.rewrite(caller, name, spec_id=body.spec_id, branch=body.branch)
+    return ManifestsAnswer(rewritten_manifests_count=done.rewritten, added_manifests_count=done.added)
 
 
 # What administrators do, too.

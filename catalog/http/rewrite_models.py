@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from catalog.http.base_models import Answer, OwnBody
+from catalog.http.expressions import filter_of
 from catalog.maintenance.old_epochs import EpochReport
-from catalog.maintenance.rewrites import Rewrites
+from catalog.maintenance.rewrites import RewriteRequest, Rewrites
 
 _LONG: Final = 2**63 - 1
-_GIBIBYTE: Final = 2**30
 
 
 class RewritesBody(OwnBody):
-    """Limits for the groups of files to rewrite, the branch (all by default), and files to leave out."""
+    """What to rewrite: options of `rewrite_data_files`, the branch, a filter, and files to leave out."""
 
-    max_group_bytes: Annotated[int, Field(ge=1, le=_LONG)] = _GIBIBYTE
     max_groups: Annotated[int, Field(ge=0, le=1000)] = 100
+    options: dict[str, str] = Field({}, max_length=100)
     branch: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    filter: Annotated[Any, Field(description="An expression of the Iceberg REST specification.")] = None
+    case_sensitive: bool = True
+    sort_columns: list[list[str]] = Field([], max_length=100)
     without: list[str] = Field([], max_length=1000)
+    sequence_number: Annotated[int, Field(ge=0, le=_LONG)] | None = None
+
+    def to_request(self) -> RewriteRequest:
+        """Convert the body to a request.
+
+        Raises:
+            RequestInvalid, NotSupportedYet: the filter cannot be evaluated.
+        """
+        return RewriteRequest(
+            max_groups=self.max_groups,
+            options=self.options,
+            branch=self.branch,
+            row_filter=filter_of(self.filter),
+            case_sensitive=self.case_sensitive,
+            sort_columns=self.sort_columns,
+            without=self.without,
+            sequence_number=self.sequence_number,
+        )
 
 
 class GroupAnswer(Answer):
@@ -31,19 +53,18 @@ class GroupAnswer(Answer):
     paths: list[str]
     sizes: list[int]
     records: int
+    outputs: int
+    file_size: int
 
 
 class RewritesAnswer(Answer):
-    """The next groups, and all files at branch heads whose encryption differs from the current epoch.
-
-    `held` names some of the files that cannot be rewritten.
-    """
+    """The next groups, and all files at branch heads whose encryption or format differs from the table's."""
 
     groups: list[GroupAnswer]
     left_files: int
     left_bytes: int
-    held_files: int
-    held: list[str]
+    sequence_number: int
+    dangling: bool
 
     @classmethod
     def of(cls, found: Rewrites) -> RewritesAnswer:
@@ -52,9 +73,35 @@ class RewritesAnswer(Answer):
             groups=[GroupAnswer.model_validate(each) for each in found.groups],
             left_files=found.files,
             left_bytes=found.bytes,
-            held_files=found.held_files,
-            held=list(found.held),
+            sequence_number=found.sequence_number,
+            dangling=found.dangling,
         )
+
+
+class DanglingBody(OwnBody):
+    """The branch whose delete files are removed that apply to no data file; all branches by default."""
+
+    branch: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+
+
+class DanglingAnswer(Answer):
+    """How many delete files were removed."""
+
+    removed_delete_files_count: int
+
+
+class ManifestsBody(OwnBody):
+    """The partition spec whose manifests are rewritten (the current one by default), and the branch."""
+
+    spec_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    branch: Annotated[str, Field(min_length=1, max_length=255)] = MAIN_BRANCH
+
+
+class ManifestsAnswer(Answer):
+    """How many manifests were replaced, and by how many."""
+
+    rewritten_manifests_count: int
+    added_manifests_count: int
 
 
 class EpochFilesAnswer(Answer):

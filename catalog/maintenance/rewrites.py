@@ -1,26 +1,28 @@
-"""Plans which files an engine has to rewrite, so that all files match the table's current epoch.
+"""Plans which files an engine has to rewrite: badly sized ones, and those whose encryption is an earlier one.
 
 - The caller can write, and can read every column and row unmasked: a column or row that is hidden from the
   reader would be lost. The scan plans of the rewrite check this again.
-- Files are in groups, each for one commit: a rewrite that is interrupted loses one group. Files of a
-  partition are together. A group has at most the requested number of bytes, unless it has one file.
-- If the table sets `write.format.default`, files of another format are rewritten too.
-- A file with deleted rows is not rewritten, but counted and named: a `replace` keeps the number of rows.
+- Which files are rewritten, and in what groups, `compaction` decides. A file has to be rewritten if its
+  encryption or format differs from the table's, or that of a delete file that applies to it. On all branches
+  these are listed; other files on the given branch, or on `main`.
 - A caller who finds unreadable files requests groups without them, so that they do not block other files.
 - Nothing is stored between requests. The table alone decides what is left, so that a rewrite continues where
-  the previous one stopped.
+  the previous one stopped. The sequence number of the first answer keeps new files out of later groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.manifest import DataFileContent
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.authorization.authorizer import Caller
@@ -28,24 +30,25 @@ from catalog.authorization.columns import authorize, resolve, view_of
 from catalog.authorization.table_access import require_on
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
-from catalog.iceberg.manifests import ManifestContent
+from catalog.iceberg.bounds import Mask
+from catalog.iceberg.manifests import ManifestContent, data_files
 from catalog.iceberg.metadata import require_written_version
 from catalog.iceberg.partition_values import ShownPartitions
 from catalog.maintenance.census import Census, heads, open_head
+from catalog.maintenance.compaction import Candidate, Compaction
 from catalog.planning.deletes import Deletes
-from catalog.planning.rows import empty_rows, planned_rows
+from catalog.planning.rows import planned_rows
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest, SnapshotReader
+from catalog.rules.governance import check_sorted, column_ids
 from catalog.snapshot_checks.entries import DELETED, alive
+from catalog.writes.applying import only_file
+from catalog.writes.scopes import Files, RowsOfFilter
 from policy.encryption.file_formats import WRITE_FORMAT
 from policy.errors import RequestInvalid
+from policy.write_settings import write_settings
 
 ACTION: Final = "table.rewrite"
-
-#: Maximum number of files in a group: its plan and its commit name each of them.
-_MOST_FILES: Final = 5_000
-#: How many of the files that cannot be rewritten are named.
-_SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,9 @@ class RewriteGroup:
         snapshot_id: its head, from which they are to be read.
         paths: the files.
         sizes: of each, its bytes.
-        records: their rows.
+        records: their rows, deleted ones included.
+        outputs: how many files to write in their place.
+        file_size: the size at which a file is ended, in bytes.
     """
 
     branch: str
@@ -65,6 +70,8 @@ class RewriteGroup:
     paths: tuple[str, ...]
     sizes: tuple[int, ...]
     records: int
+    outputs: int
+    file_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +80,42 @@ class Rewrites:
 
     Attributes:
         groups: the next groups.
-        files, bytes: all at the heads of the branches looked at that is to be rewritten, in groups or not.
-        held_files: those of them that cannot be rewritten here: files with deleted rows, and delete files.
-        held: where the first of these are.
+        files, bytes: all at the heads of the branches looked at that have to be rewritten, in groups or not,
+            delete files included.
+        sequence_number: the table's last one, for the next request.
+        dangling: whether delete files are to be removed that apply to no file.
     """
 
     groups: tuple[RewriteGroup, ...] = ()
     files: int = 0
     bytes: int = 0
-    held_files: int = 0
-    held: tuple[str, ...] = ()
+    sequence_number: int = 0
+    dangling: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteRequest:
+    """What to rewrite.
+
+    Attributes:
+        max_groups: how many groups are answered.
+        options: those of `rewrite_data_files` (`Compaction`).
+        branch: the branch to look at; None for all that have files of an earlier encryption, and `main`.
+        row_filter: only files that can have matching rows.
+        case_sensitive: how its names are compared.
+        sort_columns: the columns that the rows are going to be sorted by, if not by the table's sort order.
+        without: files that are to be in no group.
+        sequence_number: files that were added later are in no group, unless they have to be rewritten.
+    """
+
+    max_groups: int
+    options: Mapping[str, str] = field(default_factory=dict)
+    branch: str | None = None
+    row_filter: BooleanExpression = field(default_factory=AlwaysTrue)
+    case_sensitive: bool = True
+    sort_columns: Sequence[Sequence[str]] = ()
+    without: Collection[str] = ()
+    sequence_number: int | None = None
 
 
 class Rewriter:
@@ -95,31 +128,19 @@ class Rewriter:
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
 
-    def groups(
-        self,
-        caller: Caller,
-        name: TableName,
-        *,
-        max_bytes: int,
-        max_groups: int,
-        branch: str | None = None,
-        without: Collection[str] = (),
-    ) -> Rewrites:
-        """Return the next groups of files to rewrite, and the number and size of all that are left.
+    def groups(self, caller: Caller, name: TableName, request: RewriteRequest) -> Rewrites:
+        """Return the next groups of files to rewrite, and the number and size of all that have to be.
 
         Args:
             caller: who is going to rewrite.
             name: the table.
-            max_bytes: bytes of a group.
-            max_groups: how many groups are answered.
-            branch: the branch to look at; None for all.
-            without: files that are to be in no group.
+            request: what to rewrite.
 
         Raises:
             NotAuthorized: UPDATE on the table and unmasked SELECT on all of its columns are needed; `release`
                 on its keys too, unless an engine asks.
-            RequestInvalid: there is no such branch.
-            NotSupportedYet: a branch has deletion vectors.
+            RequestInvalid: there is no such branch, or a value of an option is not valid.
+            NotSupportedYet: a branch has deletion vectors, or an option is not supported.
             MetadataUnsealed, MetadataTampered, LocationNotAllowed, DecryptionRefused: the table cannot be
                 trusted.
         """
@@ -129,18 +150,45 @@ class Rewriter:
             table = self._context.loader.load_sealed(name)
             require_written_version(table.metadata, table.name)
             schema = table.metadata.schema()
-            columns = resolve(table, schema, None, AlwaysTrue(), case_sensitive=True)
+            columns = resolve(table, schema, None, request.row_filter, case_sensitive=request.case_sensitive)
             authorize(authorizer, caller, table, view_of(authorizer, caller, table).reads(columns.names))
-            looked = [_OldFiles(self._context.reader, table, *each) for each in _heads(table, branch)]
-        groups = (group for old in looked for group in old.packed(max_bytes, without))
-        held = [path for old in looked for path in old.held]
+            compaction = _compaction(table, request.options)
+            _check_sort(table, request.sort_columns)
+            looked = [
+                _Branch(self._context, table, *each, compaction, request)
+                for each in _heads(table, request.branch)
+            ]
         return Rewrites(
-            tuple(islice(groups, max_groups)),
-            sum(old.count for old in looked),
-            sum(old.bytes for old in looked),
-            len(held),
-            tuple(held[:_SHOWN]),
+            tuple(islice((group for each in looked for group in each.groups()), request.max_groups)),
+            sum(each.count for each in looked),
+            sum(each.bytes for each in looked),
+            table.metadata.next_sequence_number() - 1,
+            compaction.dangling,
         )
+
+
+def _compaction(table: LoadedTable, options: Mapping[str, str]) -> Compaction:
+    target = write_settings(table.metadata.properties, table.name)["target-file-size"]
+    return Compaction.parse(options, target, table.metadata.default_spec_id, table.name)
+
+
+def _check_sort(table: LoadedTable, columns: Sequence[Sequence[str]]) -> None:
+    """Refuse to sort by columns that the table's sort order could not have.
+
+    Raises:
+        RequestInvalid: the table has no such column.
+        EncryptionPolicyViolation: plaintext columns would show the order of an encrypted one.
+    """
+    known = column_ids(table.metadata.schema())
+    names = [".".join(each) for each in columns]
+    absent = [name for name in names if name not in known]
+    if absent:
+        raise RequestInvalid(
+            f"Column {absent[0][:80]!r} does not exist. Columns: {', '.join(known)}.",
+            table=table.name,
+            rule="sort-order",
+        )
+    check_sorted(table.governed.spec, table.metadata, [known[name] for name in names], table.name)
 
 
 def _heads(table: LoadedTable, branch: str | None) -> list[tuple[str, Snapshot]]:
@@ -160,62 +208,92 @@ def _no_such(branch: str, table: LoadedTable) -> NoReturn:
     )
 
 
-class _OldFiles:
-    """The files at the head of a branch whose encryption or format differs from the table's.
+class _Branch:
+    """The files at the head of a branch that can be rewritten.
 
     Attributes:
-        count, bytes: all of them.
-        held: paths of those that cannot be rewritten.
+        count, bytes: of those that have to be, delete files included.
     """
 
-    def __init__(self, reader: SnapshotReader, table: LoadedTable, branch: str, head: Snapshot) -> None:
+    def __init__(
+        self,
+        context: ServiceContext,
+        table: LoadedTable,
+        branch: str,
+        head: Snapshot,
+        compaction: Compaction,
+        request: RewriteRequest,
+    ) -> None:
         schema = table.metadata.schema()
-        self._branch, self._head = branch, head
-        self._census = Census(reader, table)
+        self._table, self._branch, self._head = table, branch, head
+        self._compaction, self._without = compaction, frozenset(request.without)
+        self._compacts = branch == (request.branch or MAIN_BRANCH)
+        self._latest = request.sequence_number
+        self._census = Census(context.reader, table)
         self._format = table.metadata.properties.get(WRITE_FORMAT)
         self._shown = ShownPartitions(table.metadata.specs(), schema, frozenset(schema.field_ids))
-        data: list[OpenManifest] = []
-        deletes: list[OpenManifest] = []
-        for each in open_head(reader, table, head):
-            (data if each.listed.content is ManifestContent.DATA else deletes).append(each)
-        applied = Deletes(deletes, table, schema, self._shown) if deletes else None
-        old = [self._old(each, applied) for each in data]
-        rows = pa.concat_tables([empty_rows(), *old])
-        beside = [alive(each.entries).filter(self._census.old(alive(each.entries))) for each in deletes]
-        self.count = rows.num_rows + sum(each.num_rows for each in beside)
-        sizes = [rows["file_size_in_bytes"], *(each["file_size_in_bytes"] for each in beside)]
-        self.bytes: int = sum(pc.sum(each).as_py() or 0 for each in sizes)
-        self._free = rows.filter(pc.is_null(rows["deletes"]))
-        held = [rows.filter(pc.is_valid(rows["deletes"])), *beside]
-        self.held: list[str] = [path for each in held for path in each["file_path"].to_pylist()]
-
-    def packed(self, max_bytes: int, without: Collection[str]) -> Iterator[RewriteGroup]:
-        """Group the files that can be rewritten, with the files of a partition together."""
-        left_out = pc.is_in(self._free["file_path"], value_set=pa.array(without, pa.string()))
-        ordered = self._free.filter(pc.invert(left_out)).sort_by(
-            [("spec_id", "ascending"), ("partition", "ascending")]
+        self._scope = RowsOfFilter(
+            context.keyring, table, request.row_filter, case_sensitive=request.case_sensitive
         )
-        names = ("file_path", "file_size_in_bytes", "record_count")
-        rows = list(zip(*(ordered[name].to_pylist() for name in names), strict=True))
-        first = size = 0
-        for at, (_, length, _) in enumerate(rows):
-            if at > first and (size + length > max_bytes or at - first == _MOST_FILES):
-                yield _group(self._branch, self._head, rows[first:at])
-                first, size = at, 0
-            size += length
-        if rows:
-            yield _group(self._branch, self._head, rows[first:])
+        data, deletes = _opened(context.reader, table, head)
+        beside = [alive(each.entries).filter(self._census.old(alive(each.entries))) for each in deletes]
+        self._outdated = frozenset(path for each in beside for path in each["file_path"].to_pylist())
+        self._deletes = Deletes(deletes, table, schema, self._shown) if deletes else None
+        self._rows = _deleted_rows(deletes)
+        self._files = [file for each in data for file in self._candidates(each)]
+        must = [file.size for file in self._files if file.must]
+        self.count = len(must) + len(self._outdated)
+        self.bytes: int = sum(must) + sum(pc.sum(each["file_size_in_bytes"]).as_py() or 0 for each in beside)
 
-    def _old(self, manifest: OpenManifest, deletes: Deletes | None) -> pa.Table:
-        live = pc.not_equal(manifest.entries["status"], DELETED)
-        mask = pc.and_(live, pc.or_(self._census.old(manifest.entries), self._otherwise(manifest.entries)))
-        rows = planned_rows(manifest.entries.filter(mask), manifest.listed, self._shown)
-        if deletes is None:
-            return rows
+    def groups(self) -> Iterator[RewriteGroup]:
+        """Return the groups of files to rewrite."""
+        found = self._compaction.groups(file for file in self._files if file.path not in self._without)
+        for files in found:
+            size = sum(file.size for file in files)
+            yield RewriteGroup(
+                self._branch,
+                self._head.snapshot_id,
+                tuple(file.path for file in files),
+                tuple(file.size for file in files),
+                sum(file.records for file in files),
+                self._compaction.outputs(size),
+                self._compaction.file_size,
+            )
+
+    def _candidates(self, manifest: OpenManifest) -> Iterator[Candidate]:
+        chosen = self._scope.touches(Files.live(manifest))
+        must = np.asarray(pc.or_(self._census.old(manifest.entries), self._otherwise(manifest.entries)))
+        chosen = chosen & (must | self._can_compact(manifest.entries) | bool(self._outdated))
+        entries = manifest.entries.filter(pa.array(chosen))
         spec_id = manifest.listed.partition_spec_id
-        # The commit of the rewrite does not look at statistics either.
-        return deletes.attach(
-            rows, manifest.decoded, spec_id, pc.indices_nonzero(mask).to_pylist(), by_statistics=False
+        current = spec_id == self._table.metadata.default_spec_id
+        rows = planned_rows(entries, manifest.listed, self._shown)
+        applied = self._applied(rows, manifest, chosen)
+        columns = (rows[name].to_pylist() for name in _READ)
+        for old, deletes, path, size, records, partition, number in zip(
+            must[chosen], applied, *columns, strict=True
+        ):
+            forced = bool(old) or not self._outdated.isdisjoint(deletes)
+            if forced or (self._compacts and (self._latest is None or number <= self._latest)):
+                deleted = sum(self._rows.get((path, each), 0) for each in deletes)
+                own = partition if current else None
+                yield Candidate(path, size, records, own, forced, len(deletes), deleted)
+
+    def _can_compact(self, entries: pa.Table) -> Mask:
+        """Return one flag per file: whether its size or its deletes can make it a candidate."""
+        if not self._compacts:
+            return np.zeros(entries.num_rows, np.bool_)
+        sizes, wanted = entries["file_size_in_bytes"].to_numpy(), self._compaction
+        wrong: Mask = (sizes < wanted.smallest) | (sizes > wanted.largest)
+        return wrong | wanted.rewrite_all | (self._deletes is not None)
+
+    def _applied(self, rows: pa.Table, manifest: OpenManifest, chosen: Mask) -> list[list[str]]:
+        """Return the delete files that apply to each file, whatever statistics say."""
+        if self._deletes is None:
+            return [[] for _ in range(rows.num_rows)]
+        spec_id, numbers = manifest.listed.partition_spec_id, np.flatnonzero(chosen).tolist()
+        return self._deletes.paths_of(
+            self._deletes.attach(rows, manifest.decoded, spec_id, numbers, by_statistics=False)
         )
 
     def _otherwise(self, entries: pa.Table) -> pa.Array | pa.ChunkedArray:
@@ -225,6 +303,28 @@ class _OldFiles:
         return pc.not_equal(pc.utf8_lower(entries["file_format"]), self._format.lower())
 
 
-def _group(branch: str, head: Snapshot, files: Sequence[tuple[str, int, int]]) -> RewriteGroup:
-    paths, sizes, records = zip(*files, strict=True)
-    return RewriteGroup(branch, head.snapshot_id, paths, sizes, sum(records))
+#: What candidates are made of.
+_READ: Final = ("file_path", "file_size_in_bytes", "record_count", "partition", "file_sequence_number")
+
+
+def _opened(
+    reader: SnapshotReader, table: LoadedTable, head: Snapshot
+) -> tuple[list[OpenManifest], list[OpenManifest]]:
+    """Open the manifests of a snapshot: those of data files, and those of delete files."""
+    data: list[OpenManifest] = []
+    deletes: list[OpenManifest] = []
+    for each in open_head(reader, table, head):
+        (data if each.listed.content is ManifestContent.DATA else deletes).append(each)
+    return data, deletes
+
+
+def _deleted_rows(deletes: Sequence[OpenManifest]) -> dict[tuple[str, str], int]:
+    """Return the rows of position delete files for one data file, by data file and delete file."""
+    found: dict[tuple[str, str], int] = {}
+    for manifest in deletes:
+        numbers = pc.indices_nonzero(pc.not_equal(manifest.entries["status"], DELETED)).to_pylist()
+        for file in data_files(manifest.decoded, numbers, manifest.listed.partition_spec_id):
+            only = only_file(file) if file.content == DataFileContent.POSITION_DELETES else None
+            if only is not None:
+                found[only, file.file_path] = file.record_count
+    return found

@@ -103,6 +103,11 @@ class Deletes:
         files = files.set_column(files.schema.get_field_index("deletes"), "deletes", column)
         return pa.concat_tables([files, pa.concat_tables([empty_rows(), *self._rows]).take(pa.array(used))])
 
+    def paths_of(self, files: pa.Table) -> list[list[str]]:
+        """Return the paths of the delete files that `attach` found for each row."""
+        paths = [path for each in self._rows for path in each["file_path"].to_pylist()]
+        return [[paths[number] for number in each or ()] for each in files["deletes"].to_pylist()]
+
     def apply_to(self, file: DataFile, sequence_number: int) -> bool:
         """Return whether a delete file applies to a data file, whatever statistics say.
 

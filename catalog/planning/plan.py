@@ -256,7 +256,7 @@ class Planner:
         files = pa.concat_tables([empty_rows(), *parts])
         compared = applied.compared if applied else frozenset()
         if request.files is not None:
-            return those_of(files, request.files, table), compared
+            files = those_of(files, request.files, table)
         return applied.append_to(files) if applied else files, compared
 
     def _data(self, table: LoadedTable, listed: Sequence[ManifestListEntry]) -> Iterator[Gathered]:

@@ -15,7 +15,7 @@ from catalog.authorization.columns import ScanColumns
 from catalog.base.errors import CommitConflict
 from catalog.planning.request import ScanRequest
 from catalog.reading.loading import LoadedTable
-from policy.errors import NotSupportedYet, RequestInvalid
+from policy.errors import RequestInvalid
 
 
 def require_whole(table: LoadedTable, schema: Schema, columns: ScanColumns, request: ScanRequest) -> None:
@@ -42,7 +42,6 @@ def those_of(files: pa.Table, wanted: frozenset[str], table: LoadedTable) -> pa.
 
     Raises:
         CommitConflict: one is not in the table any more.
-        NotSupportedYet: rows of one are deleted by a delete file.
     """
     found = files.filter(pc.is_in(files["file_path"], value_set=pa.array(sorted(wanted), pa.string())))
     if found.num_rows != len(wanted):
@@ -51,13 +50,5 @@ def those_of(files: pa.Table, wanted: frozenset[str], table: LoadedTable) -> pa.
             table=table.name,
             rule="rewritten-files",
             hint="List the files to rewrite again.",
-        )
-    if found["deletes"].null_count != found.num_rows:
-        raise NotSupportedYet(
-            f"{found.num_rows - found['deletes'].null_count} files have deleted rows. "
-            "Rewriting them is not supported.",
-            table=table.name,
-            rule="deletes",
-            hint="Compact the table with an engine that applies deletes.",
         )
     return found

@@ -212,12 +212,29 @@ def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> N
     check_masks(spec, metadata.schema(), table)
     _refuse_dots(spec, metadata.schema(), table)
     require_sources(spec, keyed, _named(metadata, _partition_sources(metadata)), table)
+    check_sorted(spec, metadata, _sources(metadata.sort_order().fields), table)
+
+
+def check_sorted(spec: EncryptionSpec, metadata: TableMetadata, columns: Iterable[int], table: str) -> None:
+    """Check the columns that rows of a table are sorted by.
+
+    Args:
+        spec: the table's specification.
+        metadata: its metadata.
+        columns: the field ids.
+        table: dotted name, for errors.
+
+    Raises:
+        EncryptionPolicyViolation: a plaintext column would show the order of an encrypted one.
+    """
+    if not spec.encrypts:
+        return
+    keyed = resolve_columns(spec, column_ids(metadata.schema()))
     constant = {
         each.source_id for each in metadata.spec().fields if isinstance(each.transform, IdentityTransform)
     }
     varying = [each for each in _leaf_ids(metadata.schema()) if each not in constant]
-    sorted_by = _sources(metadata.sort_order().fields)
-    require_sorted(spec, keyed, _named(metadata, sorted_by), _named(metadata, varying), table)
+    require_sorted(spec, keyed, _named(metadata, columns), _named(metadata, varying), table)
 
 
 def shows_more(current: Governed, before: TableMetadata, spec: EncryptionSpec, after: TableMetadata) -> bool:

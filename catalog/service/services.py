@@ -29,6 +29,7 @@ from catalog.kms_server.parquet_readers import ParquetKeyEndpoint
 from catalog.kms_server.store import EndpointKeyStore
 from catalog.maintenance.encryption_report import EncryptionReporter
 from catalog.maintenance.garbage import GarbageCollector
+from catalog.maintenance.manifests import ManifestMaintenance
 from catalog.maintenance.old_epochs import OldEpochs
 from catalog.maintenance.rewrites import Rewriter
 from catalog.metadata_tables.tables import MetadataTables
@@ -83,6 +84,7 @@ class Services(ServiceContext):
     planner: Planner
     metadata_tables: MetadataTables
     rewriter: Rewriter
+    manifests: ManifestMaintenance
     old_epochs: OldEpochs
     encryption_report: EncryptionReporter
     writes: Writes
@@ -143,6 +145,7 @@ class Services(ServiceContext):
             planner=Planner(context),
             metadata_tables=MetadataTables(context),
             rewriter=Rewriter(context),
+            manifests=ManifestMaintenance(context, committer),
             old_epochs=OldEpochs(context),
             writes=Writes(
                 context,

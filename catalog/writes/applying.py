@@ -8,7 +8,7 @@ Source: Iceberg table specification, "Scan Planning".
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,10 +77,26 @@ class DeleteFiles:
             file: the data file.
             sequence_number: its data sequence number.
         """
+        found = next(self._applying(file, sequence_number), None)
+        return None if found is None else AppliedDelete(found.data_file.file_path, found.snapshot_id)
+
+    def deletable(self, file: DataFile, sequence_number: int) -> int:
+        """Return how many rows of a data file the delete files can delete: a position delete one a row.
+
+        Args:
+            file: the data file.
+            sequence_number: its data sequence number.
+        """
+        rows: int = file.record_count
+        found = [each.data_file for each in self._applying(file, sequence_number)]
+        if not all(map(_is_positional, found)):
+            return rows
+        return min(rows, sum(each.record_count for each in found))
+
+    def _applying(self, file: DataFile, sequence_number: int) -> Iterator[ManifestEntry]:
         for entry in (*self._local.get(partition_of(file), ()), *self._everywhere):
             if _applies(entry.data_file, entry.sequence_number or 0, file, sequence_number):
-                return AppliedDelete(entry.data_file.file_path, entry.snapshot_id)
-        return None
+                yield entry
 
 
 def _is_positional(delete: DataFile) -> bool:

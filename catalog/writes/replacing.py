@@ -1,7 +1,7 @@
 """Checks that a `replace` keeps the rows.
 
-- The new files have as many rows as the removed ones.
-- No delete file applies to the removed ones: the new files would restore the deleted rows.
+- The new files have as many rows as the removed ones. If delete files apply to the removed ones, the new
+  files leave out the deleted rows: they have no more rows, and no fewer than the delete files can delete.
 - It says by which schema the rows were read, which is then compared with the current one: otherwise the
   values of a column that the earlier schema does not have would be lost.
 - It has no delete files.
@@ -9,7 +9,7 @@
 Whether the files are still the ones that were read is validated as for every commit (`validation`). So a
 rewrite fails if another commit removes or rewrites the same files, or deletes rows of them. Otherwise it is
 committed on top of appends, removals and other rewrites. The new files have the sequence number of their
-commit: later deletes apply to them. Earlier deletes do not, and did not apply to the old files either.
+commit: later deletes apply to them. Earlier deletes do not: the rewrite has applied them.
 
 Source: Iceberg table specification, "Scan Planning" and "Snapshots": a `replace` changes files, and not the
 table's data.
@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry
 from pyiceberg.table.snapshots import Snapshot
 
-from catalog.base.errors import CommitConflict
 from catalog.iceberg.manifests import ManifestContent
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import SnapshotReader
@@ -51,7 +50,6 @@ def check_replaced(
         removed: the head's entries of the files to be removed.
 
     Raises:
-        CommitConflict: a file has deleted rows.
         NotSupportedYet: it has delete files.
         RequestInvalid: rows would be lost or added, or the schema is not given.
     """
@@ -74,28 +72,21 @@ def check_replaced(
         sum(entry.data_file.record_count for entry in removed),
         sum(file.record_count for file in added),
     )
-    if gone != come:
+    deleted = 0 if head is None else _deletable(reader, table, head, removed)
+    if not gone - deleted <= come <= gone:
+        without = f", of which delete files delete at most {deleted}" if deleted else ""
         raise RequestInvalid(
-            f"A replace must keep the number of rows, but it removes {gone} rows and adds {come}.",
+            f"A replace must keep the number of rows, but it removes {gone} rows{without}, and adds {come}.",
             table=table.name,
             rule="replaced-rows",
             hint="To change rows, commit an overwrite.",
         )
-    if head is not None:
-        _refuse_deleted(reader, table, head, removed)
 
 
-def _refuse_deleted(
+def _deletable(
     reader: SnapshotReader, table: LoadedTable, head: Snapshot, removed: Sequence[ManifestEntry]
-) -> None:
+) -> int:
+    """Return how many rows of the removed files delete files can delete."""
     listed = [each for each in reader.manifests(table, head) if each.content is ManifestContent.DELETES]
     deletes = DeleteFiles(table, (Files.live(each) for each in reader.open(table, listed)))
-    for entry in removed:
-        if deletes.applying(entry.data_file, entry.sequence_number or 0) is not None:
-            raise CommitConflict(
-                "A delete file deletes rows of a file to replace.",
-                table=table.name,
-                path=entry.data_file.file_path,
-                rule="replaced-deletes",
-                hint="Compact the table with an engine that applies deletes.",
-            )
+    return sum(deletes.deletable(entry.data_file, entry.sequence_number or 0) for entry in removed)

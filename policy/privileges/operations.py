@@ -88,6 +88,7 @@ OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
         "table.forbid-old-epochs": _all("alter"),
         # ALTER looks after what the table keeps, DROP deletes files.
         "table.clean-up": _all("alter", "drop"),
+        "table.expire": _all("alter", "drop", "update"),
         "key.list": _LOADING,
         "key.show": _LOADING,
         "key.create": _all("alter", on_keys="use"),

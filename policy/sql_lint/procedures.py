@@ -6,22 +6,22 @@ whatever the current namespace is. Further parameters are named, and have plain 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from policy.sql_lint.cursor import Cursor, Name
 from policy.sql_lint.lexer import Kind, tokens_of
 from policy.sql_lint.problems import Problem
-from policy.sql_lint.statements import CallOnKeys, CallRewrite
+from policy.sql_lint.statements import CallMaintenance, CallOnKeys, CallRewrite
 
-#: The procedures on keys, and whether it is data keys that they move.
+_Value = Callable[[Cursor], str]
+
 _REWRAPS: Final = {"rotate_key": False, "rewrap_keys": True}
 _REWRITE: Final = "rewrite_data_files"
 _FORBID: Final = "FORBID_OLD"
-#: What else rewriting takes, and what the values are.
-_OPTIONS: Final = {"BRANCH": Kind.STRING, "MAX_GROUPS": Kind.NUMBER, "MAX_GROUP_BYTES": Kind.NUMBER}
 
 
-def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite:
+def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite | CallMaintenance:
     """What is behind CALL.
 
     Raises:
@@ -30,47 +30,103 @@ def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite:
     start = cursor.next.start
     procedure = cursor.name()
     called = procedure[-1].lower()
-    if cursor.hive or called not in (*_REWRAPS, _REWRITE):
+    parameters = _PARAMETERS.get(called)
+    if cursor.hive or parameters is None:
+        *first, last = _PARAMETERS
         raise Problem(
             start,
             "not-supported-yet",
             f"The procedure {'.'.join(procedure)[:80]!a} is not supported, or bypasses the catalog.",
-            f"Use one of the procedures {', '.join(_REWRAPS)} and {_REWRITE}.",
+            f"Use one of the procedures {', '.join(first)} and {last}.",
         )
     cursor.expect_symbol("(")
     if cursor.took("TABLE"):
         _arrow(cursor)
     start = cursor.next.start
     table = _name_in(cursor.string(), start)
-    if called in _REWRAPS:
-        cursor.expect_symbol(")")
-        return CallOnKeys(procedure, table, rewraps=_REWRAPS[called])
-    forbids = _options(cursor)
+    given = _arguments(cursor, parameters)
     cursor.expect_symbol(")")
-    return CallRewrite(procedure, table, forbids=forbids)
+    if called in _REWRAPS:
+        return CallOnKeys(procedure, table, rewraps=_REWRAPS[called])
+    if called == _REWRITE:
+        return CallRewrite(procedure, table, forbids=given.get(_FORBID) == "TRUE")
+    return CallMaintenance(procedure, table, _OPERATIONS[called])
 
 
-def _options(cursor: Cursor) -> bool:
-    """The parameters behind the table; whether old epochs are to be forbidden."""
-    left, forbids = {*_OPTIONS, _FORBID}, False
+def _arguments(cursor: Cursor, parameters: Mapping[str, _Value]) -> dict[str, str]:
+    """The arguments behind the table, by the name of their parameter."""
+    given: dict[str, str] = {}
     while cursor.took_symbol(","):
-        name = next((each for each in sorted(left) if cursor.ahead(each)), None)
+        left = sorted(parameters.keys() - given.keys())
+        name = next((each for each in left if cursor.ahead(each)), None)
         if name is None:
             cursor.refuse("unknown or repeated parameter")
-        left.remove(name)
         cursor.take()
         _arrow(cursor)
-        if name != _FORBID and cursor.next.kind is not _OPTIONS[name]:
-            cursor.refuse("expected a literal value")
-        if name == "BRANCH":
-            cursor.string()
-        elif name != _FORBID:
-            cursor.take()
-        elif cursor.took("TRUE"):
-            forbids = True
-        else:
-            cursor.expect("FALSE")
-    return forbids
+        given[name] = parameters[name](cursor)
+    return given
+
+
+def _number(cursor: Cursor) -> str:
+    if cursor.next.kind is not Kind.NUMBER:
+        cursor.refuse("expected a literal value")
+    return cursor.take().text
+
+
+def _flag(cursor: Cursor) -> str:
+    if cursor.took("TRUE"):
+        return "TRUE"
+    cursor.expect("FALSE")
+    return "FALSE"
+
+
+def _text(cursor: Cursor) -> str:
+    if cursor.next.kind is not Kind.STRING:
+        cursor.refuse("expected a literal value")
+    return cursor.string()
+
+
+def _time(cursor: Cursor) -> str:
+    cursor.took("TIMESTAMP")
+    return _text(cursor)
+
+
+def _texts(cursor: Cursor) -> str:
+    """Texts in `map(…)`, by their names."""
+    cursor.expect("MAP")
+    cursor.listed(_text)
+    return ""
+
+
+def _numbers(cursor: Cursor) -> str:
+    cursor.expect("ARRAY")
+    cursor.listed(_number)
+    return ""
+
+
+#: The procedures, and what values the parameters behind the table have.
+_PARAMETERS: Final[Mapping[str, Mapping[str, _Value]]] = {
+    "rotate_key": {},
+    "rewrap_keys": {},
+    _REWRITE: {
+        "STRATEGY": _text,
+        "SORT_ORDER": _text,
+        "OPTIONS": _texts,
+        "WHERE": _text,
+        "BRANCH": _text,
+        "MAX_GROUPS": _number,
+        _FORBID: _flag,
+    },
+    "rewrite_manifests": {"SPEC_ID": _number},
+    "expire_snapshots": {"OLDER_THAN": _time, "RETAIN_LAST": _number, "SNAPSHOT_IDS": _numbers},
+    "remove_orphan_files": {"OLDER_THAN": _time, "LOCATION": _text, "DRY_RUN": _flag},
+}
+#: What other procedures than those on keys and the rewrite of data files do.
+_OPERATIONS: Final = {
+    "rewrite_manifests": "table.rewrite",
+    "expire_snapshots": "table.expire",
+    "remove_orphan_files": "table.clean-up",
+}
 
 
 def _arrow(cursor: Cursor) -> None:

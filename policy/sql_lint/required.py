@@ -33,6 +33,7 @@ from policy.sql_lint.statements import (
     AlterLayout,
     AlterProperties,
     AlterReference,
+    CallMaintenance,
     CallOnKeys,
     CallRewrite,
     CreateTable,
@@ -233,7 +234,12 @@ class RequiredPrivileges(Needs):
             self._all(required("table.forbid-old-epochs", on))
             self.assumed.append("no retained snapshot keeps files of an earlier encryption epoch")
 
-    def _called(self, statement: CallOnKeys | CallRewrite) -> TableName:
+    def call_maintenance(self, statement: CallMaintenance) -> None:
+        """CALL of a procedure that reads no rows."""
+        name = self._called(statement)
+        self._all(required(statement.operation, self._on(name, self.known(name))))
+
+    def _called(self, statement: CallOnKeys | CallRewrite | CallMaintenance) -> TableName:
         """The table that a procedure is called on; the names of tables there are this catalog's."""
         catalog, given_table = self.context.catalog, statement.table
         if statement.procedure[:-1] != (catalog, _SYSTEM):

@@ -16,6 +16,7 @@ from policy.sql_lint.statements import (
     AlterLayout,
     AlterProperties,
     AlterReference,
+    CallMaintenance,
     CallOnKeys,
     CallRewrite,
     Code,
@@ -116,6 +117,8 @@ class Script:
                 required.call_on_keys(statement)
             case CallRewrite():
                 required.call_rewrite(statement)
+            case CallMaintenance():
+                required.call_maintenance(statement)
             case Code():
                 required.code(statement.what)
             case NoPrivileges():

@@ -255,6 +255,21 @@ class CallRewrite:
 
 
 @dataclass(frozen=True, slots=True)
+class CallMaintenance:
+    """CALL of another procedure that maintains a table.
+
+    Attributes:
+        procedure: its name as it is written.
+        table: the table's name, which the procedure is given.
+        operation: what it does, by its name in `policy.privileges.operations`.
+    """
+
+    procedure: Name
+    table: Name
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
 class NoPrivileges:
     """What asks for nothing, such as a harmless setting."""
 
@@ -275,6 +290,7 @@ Statement = (
     | Namespace
     | Code
     | Explain
+    | CallMaintenance
     | CallOnKeys
     | CallRewrite
     | NoPrivileges

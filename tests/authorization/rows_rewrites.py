@@ -20,6 +20,10 @@ def _rewrites(attempt: Try, *, encrypted: bool = False) -> httpx.Response:
     return attempt.http.post(url, json={})
 
 
+def _maintain(attempt: Try, what: str) -> httpx.Response:
+    return attempt.http.post(f"/engine/v1/tables/{OWN}/{attempt.table()}/{what}", json={})
+
+
 def _epochs(attempt: Try) -> httpx.Response:
     return attempt.http.get(f"/admin/v1/tables/{OWN}/{attempt.standing(encrypted=True)}/regimes")
 
@@ -39,6 +43,17 @@ ROWS: Final = (
         lambda attempt: _rewrites(attempt, encrypted=True),
         on_table=True,
         known_to="update",
+    ),
+    *(
+        Row(
+            f"POST /engine/v1{_TABLE}/{what}",
+            "maintain",
+            ("update",),
+            _WRITERS,
+            lambda attempt, what=what: _maintain(attempt, what),
+            on_table=True,
+        )
+        for what in ("rewrites/dangling-deletes", "manifests/rewrite")
     ),
     Row(f"GET /admin/v1{_TABLE}/regimes", "look", ("alter|update",), _LOOKERS, _epochs, on_table=True),
     *(

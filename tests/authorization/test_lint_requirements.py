@@ -15,6 +15,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 
 from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.maintenance.rewrites import RewriteRequest
 from catalog.planning.request import ScanRequest
 from catalog.service.services import Services
 from catalog.tables.alter import Change, RemoveProperty, SetProperty
@@ -63,7 +64,7 @@ def _read(services: Services, caller: Caller, table: TableName, *columns: str) -
 
 def _rewrite(services: Services, caller: Caller, table: TableName, _: TableName) -> None:
     services.access.load(caller, table)
-    services.rewriter.groups(caller, table, max_bytes=1, max_groups=1)
+    services.rewriter.groups(caller, table, RewriteRequest(max_groups=1))
     services.planner.plan(caller, table, ScanRequest(files=frozenset()))
 
 
@@ -90,6 +91,7 @@ CASES: Final = (
     Case("CALL lake.system.rotate_key(table => 'T')", lambda s, c, t, u: s.key_rotation.rotate(c, t), True),
     Case("CALL lake.system.rewrap_keys(table => 'T')", lambda s, c, t, u: s.key_rewrap.rewrap(c, t), True),
     Case("CALL lake.system.rewrite_data_files(table => 'T')", _rewrite),
+    Case("CALL lake.system.rewrite_manifests(table => 'T')", lambda s, c, t, u: s.manifests.rewrite(c, t)),
     Case("CREATE NAMESPACE n1", lambda s, c, t, u: s.namespaces.create(c, ("n1",), {})),
     Case(
         "CREATE NAMESPACE n2 LOCATION 's3://b/n' WITH PROPERTIES ('lakewarden.unsealed'='allow')",

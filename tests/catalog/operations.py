@@ -26,6 +26,7 @@ from pyiceberg.types import LongType, NestedField
 from catalog.authorization.authorizer import Caller
 from catalog.base.errors import NamespaceNotEmpty, NoSuchTable
 from catalog.base.identifiers import TableName
+from catalog.maintenance.rewrites import RewriteRequest
 from catalog.planning.request import ScanRequest
 from catalog.tables.alter import Change, SetProperty
 from catalog.tables.drafts import NewTable
@@ -414,7 +415,7 @@ TABLE = [
     Row("Writes.abort", abort_write, _EVERYONE, "table.write"),
     Row(
         "Rewriter.groups",
-        on_table(lambda lake, who, n: lake.services.rewriter.groups(who, n, max_bytes=1, max_groups=1)),
+        on_table(lambda lake, who, n: lake.services.rewriter.groups(who, n, RewriteRequest(max_groups=1))),
         WRITES,
         "table.rewrite",
     ),

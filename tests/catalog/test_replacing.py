@@ -171,7 +171,7 @@ def test_rows_that_are_deleted_meanwhile_do_not_come_back(lake: Lake) -> None:
     assert base is not None
     add_deletes(lake, table, DataFileContent.POSITION_DELETES)
     with pytest.raises(CommitConflict) as refused:
-        rewrite(lake, table, RewriteGroup("main", base, (path,), (1000,), 10))
+        rewrite(lake, table, RewriteGroup("main", base, (path,), (1000,), 10, 1, 1000))
     assert refused.value.rule == "new-deletes"
 
 
@@ -181,5 +181,5 @@ def test_deletes_of_other_files_do_not_hinder(lake: Lake) -> None:
     base = load(lake, name_of(table)).metadata.current_snapshot_id
     assert base is not None
     add_deletes(lake, table, DataFileContent.POSITION_DELETES, applies_to=[other])
-    new = rewrite(lake, table, RewriteGroup("main", base, (path,), (1000,), 10))
+    new = rewrite(lake, table, RewriteGroup("main", base, (path,), (1000,), 10, 1, 1000))
     assert new in paths(lake, table)

@@ -9,12 +9,10 @@ from pyiceberg.transforms import IdentityTransform
 
 from catalog.base.errors import CommitConflict
 from catalog.envelope.data_keys import new_dek
-from catalog.maintenance import rewrites
-from catalog.maintenance.rewrites import Rewrites
 from catalog.tables.schema_changes import RenameColumn
 from catalog.writes import data_files
 from catalog.writes.new_files import FileCommit
-from policy.errors import NotAuthorized, NotSupportedYet, RequestInvalid
+from policy.errors import NotAuthorized, RequestInvalid
 from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies, tables
 from tests.support.plans import plan
@@ -30,14 +28,14 @@ def test_files_of_an_earlier_epoch_are_to_be_rewritten(lake: Lake) -> None:
     found = ask(lake, table)
     (group,) = found.groups
     assert (set(group.paths), group.records, group.sizes) == (old, 20, (1000, 1000))
-    assert (found.files, found.bytes, found.held_files) == (2, 2000, 0)
+    assert (found.files, found.bytes) == (2, 2000)
 
 
 def test_a_table_as_its_epoch_says_has_nothing_to_rewrite(lake: Lake) -> None:
     for properties in ({}, ENCRYPTED):
         table = make(lake, properties=properties)
         append_files(lake, name_of(table))
-        assert ask(lake, table) == Rewrites()
+        assert ask(lake, table).groups == ()
 
 
 def test_files_in_another_format_than_the_table_says_are_to_be_rewritten(lake: Lake) -> None:
@@ -62,7 +60,7 @@ def test_files_from_before_there_were_digests_of_footers_are_to_be_rewritten(
     (group,) = ask(lake, table).groups
     assert set(group.paths) == old
     rewrite(lake, table, group)
-    assert ask(lake, table) == Rewrites()
+    assert ask(lake, table).groups == ()
 
 
 def test_orc_files_with_other_masks_are_to_be_rewritten(lake: Lake) -> None:
@@ -135,12 +133,10 @@ def test_groups_have_no_more_bytes_than_were_asked_for(lake: Lake) -> None:
     assert ask(lake, table, max_groups=0).groups == ()
 
 
-def test_groups_have_no_more_files_than_one_request_holds(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rewrites, "_MOST_FILES", 2)
+def test_groups_have_no_more_files_than_were_asked_for(lake: Lake) -> None:
     table = migrating(lake, files=5)
-    assert [len(each.paths) for each in ask(lake, table).groups] == [2, 2, 1]
+    few = ask(lake, table, options={"max-file-group-input-files": 2})
+    assert [len(each.paths) for each in few.groups] == [2, 2, 1]
 
 
 def test_files_of_a_partition_are_next_to_each_other(lake: Lake) -> None:
@@ -208,22 +204,29 @@ def test_groups_are_made_without_files_that_are_not_wanted(lake: Lake) -> None:
     first, *others = sorted(paths(lake, table))
     found = ask(lake, table, without=[first, "file:///absent"])
     assert sorted(path for each in found.groups for path in each.paths) == others
-    assert (found.files, found.held_files) == (3, 0)
+    assert found.files == 3
     assert ask(lake, table, without=[first, *others]).groups == ()
 
 
-def test_files_with_deleted_rows_are_left_counted_and_named(lake: Lake) -> None:
+def test_files_whose_delete_files_are_old_are_rewritten_without_the_deleted_rows(lake: Lake) -> None:
     table = make(lake)
     first, second = append_files(lake, name_of(table), 2)
     deletes = add_deletes(lake, table, DataFileContent.POSITION_DELETES, applies_to=[first])
     encrypt(lake, table)
     found = ask(lake, table)
     (group,) = found.groups
-    assert (group.paths, found.files, found.held_files) == ((second,), 3, 2)
-    assert found.held == (first, deletes)
-    rewrite(lake, table, group)
-    with pytest.raises(NotSupportedYet):
-        plan(lake, table, files=frozenset([first]))
+    assert (set(group.paths), found.files) == ({first, second}, 3)
+    planned = plan(lake, table, files=frozenset(group.paths)).files
+    *data, last = planned["file_path"].to_pylist()
+    assert (set(data), last) == ({first, second}, deletes)
+    for records in (group.records - 2, group.records + 1):
+        with pytest.raises(RequestInvalid) as refused:
+            rewrite(lake, table, group, records=records)
+        assert refused.value.rule == "replaced-rows"
+    new = rewrite(lake, table, group, records=group.records - 1)
+    assert (paths(lake, table), ask(lake, table).files) == ({new}, 1)
+    assert lake.services.manifests.remove_dangling(lake.caller(ALICE), name_of(table)) == 1
+    assert ask(lake, table).files == 0
 
 
 def test_a_plan_of_files_has_those_and_no_others(lake: Lake) -> None:

@@ -33,6 +33,8 @@ REPEATABLE_ANYWAY = {
     "plan",
     "whole_files",
     "rewrites",
+    "remove_dangling_deletes",
+    "rewrite_manifests",
     "begin_write",
     "stage_write",
     "forbid_old_epochs",

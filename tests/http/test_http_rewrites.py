@@ -46,11 +46,11 @@ def test_from_the_groups_to_the_end_of_the_old_epoch(
         (group,) = found["groups"]
         assert (group["branch"], group["snapshot-id"]) == ("main", old)
         assert (len(group["paths"]), group["sizes"], group["records"]) == (2, [1000, 1000], 20)
-        left = [found[each] for each in ("left-files", "left-bytes", "held-files", "held")]
-        assert left == [2, 2000, 0, []]
+        left = [found[each] for each in ("left-files", "left-bytes", "sequence-number", "dangling")]
+        assert left == [2, 2000, 1, True]
         assert post(engine, url(name, "rewrites"), without=group["paths"])["groups"] == []
-        few = post(engine, url(name, "rewrites"), **{"max-group-bytes": 1000, "max-groups": 1})
-        assert [len(each["paths"]) for each in few["groups"]] == [1]
+        few = post(engine, url(name, "rewrites"), options={"max-file-group-size-bytes": "1000"})
+        assert [len(each["paths"]) for each in few["groups"]] == [1, 1]
         planned = engine.post(url(name, "plan"), json={"ref": "main", "files": group["paths"]})
         rows = pa.ipc.open_stream(planned.content).read_all()
         assert set(rows["file_path"].to_pylist()) == set(group["paths"])
@@ -98,7 +98,8 @@ def _key(key: Any) -> dict[str, Any]:
     [
         {"max-groups": -1},
         {"max-groups": 1001},
-        {"max-group-bytes": 0},
+        {"options": {"max-file-group-size-bytes": "0"}},
+        {"options": {"min-input-files": "1.5"}},
         {"branch": ""},
         {"where": "id = 1"},
         {"without": ["x"] * 1001},

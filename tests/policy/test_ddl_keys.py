@@ -82,7 +82,8 @@ def test_what_is_no_call_on_keys_is_denied(call: str, expected: str) -> None:
             f"a.{'b' * 90}('s.t')",
             6,
             f"The procedure 'a.{'b' * 78}' is not supported, or bypasses the catalog.",
-            "Use one of the procedures rotate_key, rewrap_keys and rewrite_data_files.",
+            "Use one of the procedures rotate_key, rewrap_keys, rewrite_data_files, rewrite_manifests, "
+            "expire_snapshots and remove_orphan_files.",
         ),
         (
             f"{'b' * 90}.ROTATE_key('s.t')",

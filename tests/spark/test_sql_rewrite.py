@@ -8,14 +8,12 @@ from contextlib import suppress
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyiceberg.manifest import DataFileContent
 from pyspark.errors import PySparkException
 
 from catalog.base import crash_points
 from catalog.envelope.key_metadata import KeyMetadata
 from policy.encryption.specification import Algorithm, Footer
 from policy.errors import StateUnavailable
-from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, BOB, policy, standard_policies, tables
 from tests.support.reads import publish, with_ids
 from tests.support.spark import CATALOG, SparkLake
@@ -30,6 +28,9 @@ from tests.support.spark_tables import (
 )
 
 pytestmark = pytest.mark.core
+
+#: Each file is a group.
+ONE_FILE = "map('max-file-group-size-bytes', '1')"
 
 
 def below(table: str) -> str:
@@ -61,12 +62,20 @@ def test_plaintext_becomes_encrypted(spark_lake: SparkLake, namespace: str) -> N
     spark_lake.rows(f"INSERT INTO {table} VALUES (3, NULL)")
     before = sorted(spark_lake.rows(f"SELECT * FROM {table}"), key=str)
     done = call(spark_lake, table)
-    assert (done["rewritten_files"], done["added_files"], done["left_files"]) == (3, 1, 0)
+    assert (done["rewritten_data_files_count"], done["added_data_files_count"], done["left_files"]) == (
+        3,
+        1,
+        0,
+    )
     assert encrypted(spark_lake, table) == [True, True]
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}"), key=str) == before
     assert stock_table(spark_lake, table).metadata.current_snapshot().summary.operation.value == "replace"
     again = call(spark_lake, table)
-    assert (again["rewritten_files"], again["added_files"], again["failed_groups"]) == (0, 0, 0)
+    assert (again["rewritten_data_files_count"], again["added_data_files_count"], again["failed_groups"]) == (
+        0,
+        0,
+        0,
+    )
 
 
 def test_appends_and_reads_go_on_meanwhile(spark_lake: SparkLake, namespace: str) -> None:
@@ -84,11 +93,11 @@ def test_appends_and_reads_go_on_meanwhile(spark_lake: SparkLake, namespace: str
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        done = call(spark_lake, table, max_group_bytes=1)
+        done = call(spark_lake, table, options=ONE_FILE)
     finally:
         stop.set()
         worker.join()
-    assert (done["rewritten_files"], done["failed_groups"], done["left_files"]) == (3, 0, 0)
+    assert (done["rewritten_data_files_count"], done["failed_groups"], done["left_files"]) == (3, 0, 0)
     assert seen and seen == [3 + number for number in range(1, len(seen) + 1)]
     ids = sorted(row[0] for row in spark_lake.rows(f"SELECT id FROM {table}"))
     assert ids == [*range(3), *range(100, 100 + len(seen))]
@@ -98,8 +107,8 @@ def test_appends_and_reads_go_on_meanwhile(spark_lake: SparkLake, namespace: str
 def test_a_rewrite_that_is_cut_short_goes_on_with_what_is_left(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     before = migrating(spark_lake, table)
-    first = call(spark_lake, table, max_groups=1, max_group_bytes=1)
-    assert (first["rewritten_files"], first["left_files"]) == (1, 2)
+    first = call(spark_lake, table, max_groups=1, options=ONE_FILE)
+    assert (first["rewritten_data_files_count"], first["left_files"]) == (1, 2)
     commits = []
 
     def hook(point: str) -> None:
@@ -109,35 +118,36 @@ def test_a_rewrite_that_is_cut_short_goes_on_with_what_is_left(spark_lake: Spark
                 raise StateUnavailable("The database is away.")
 
     with crash_points.hooked(hook):
-        cut = call(spark_lake, table, max_group_bytes=1)
-    assert (cut["rewritten_files"], cut["failed_groups"], cut["left_files"]) == (1, 1, 1)
+        cut = call(spark_lake, table, options=ONE_FILE)
+    assert (cut["rewritten_data_files_count"], cut["failed_groups"], cut["left_files"]) == (1, 1, 1)
     assert "StateUnavailable" in str(cut["problem"])
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
     last = call(spark_lake, table)
-    assert (last["rewritten_files"], last["left_files"], last["problem"]) == (1, 0, None)
+    assert (last["rewritten_data_files_count"], last["left_files"], last["problem"]) == (1, 0, None)
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
 
 
 def test_files_that_cannot_be_read_are_named_and_hold_back_no_others(
     spark_lake: SparkLake, namespace: str
 ) -> None:
-    """Of one group: one file is gone, one is cut short, rows of one are deleted."""
+    """Of one group: one file is gone, one is cut short."""
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id INT")
     spark_lake.rows(f"INSERT INTO {table} SELECT CAST(id AS INT) FROM range(0, 5, 1, 5)")
-    gone, cut, held, *others = (local_path(file) for file in data_files(spark_lake, table))
-    stock = stock_table(spark_lake, table)
-    add_deletes(spark_lake.lake, stock, DataFileContent.POSITION_DELETES, applies_to=[f"file://{held}"])
+    gone, cut, *others = (local_path(file) for file in data_files(spark_lake, table))
     spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.mechanism' = 'envelope')")
     gone.unlink()
     cut.write_bytes(cut.read_bytes()[:100])
     done = call(spark_lake, table)
-    assert (done["rewritten_files"], done["failed_groups"], done["failed_files"]) == (2, 0, 2)
-    assert (done["left_files"], done["held_files"]) == (4, 2)
-    *unread, deleted = str(done["problem"]).splitlines()
+    assert (done["rewritten_data_files_count"], done["failed_groups"], done["failed_data_files_count"]) == (
+        3,
+        0,
+        2,
+    )
+    assert done["left_files"] == 2
+    unread = str(done["problem"]).splitlines()
     assert {line.partition(":")[0] for line in unread} == {"DataFileMissing", "DataFileDamaged"}
     assert gone.name in "".join(unread) and cut.name in "".join(unread)
-    assert held.name in deleted and "rule=deletes" in deleted
     assert not any(file.name in str(done["problem"]) for file in others)
     # What nothing more can be done about is refused, by name.
     refused = str(refusal(lambda: call(spark_lake, table)))
@@ -156,8 +166,12 @@ def test_a_file_that_a_group_fails_for_is_found_where_nothing_names_it(
     spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.mechanism' = 'envelope')")
     sizes = {path.name: path.stat().st_size for path in map(local_path, data_files(spark_lake, table))}
     done = call(spark_lake, table)
-    assert (done["rewritten_files"], done["failed_groups"], done["failed_files"]) == (3, 0, 2)
-    assert done["rewritten_bytes"] == sum(sizes.values()) - sum(sizes[each.name] for each in wrong)
+    assert (done["rewritten_data_files_count"], done["failed_groups"], done["failed_data_files_count"]) == (
+        3,
+        0,
+        2,
+    )
+    assert done["rewritten_bytes_count"] == sum(sizes.values()) - sum(sizes[each.name] for each in wrong)
     told = str(done["problem"]).splitlines()
     assert len(told) == done["left_files"] == 2 and all("rule=record-count" in line for line in told)
     assert {each.name for each in wrong} == {name for name in sizes if name in str(done["problem"])}
@@ -197,12 +211,12 @@ def test_whoever_cancels_a_job_cancels_the_rewrite(spark_lake: SparkLake, namesp
 
     try:
         with crash_points.hooked(hook), pytest.raises(Py4JJavaError, match="SPARK_JOB_CANCELLED"):
-            call(spark_lake, table, max_group_bytes=1)
+            call(spark_lake, table, options=ONE_FILE)
     finally:
         context._jsc.sc().clearJobGroup()
     assert len(begun) == 2
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
-    assert call(spark_lake, table)["rewritten_files"] == 2
+    assert call(spark_lake, table)["rewritten_data_files_count"] == 2
 
 
 def test_rewrites_side_by_side_double_no_row(spark_lake: SparkLake, namespace: str) -> None:
@@ -212,7 +226,7 @@ def test_rewrites_side_by_side_double_no_row(spark_lake: SparkLake, namespace: s
 
     def work() -> None:
         with suppress(Exception):
-            spark_lake.session(ALICE).sql(statement(table, "max_group_bytes => 1")).collect()
+            spark_lake.session(ALICE).sql(statement(table, f"options => {ONE_FILE}")).collect()
 
     workers = [threading.Thread(target=work) for _ in range(2)]
     for worker in workers:
@@ -236,7 +250,7 @@ def test_from_one_encryption_to_another(spark_lake: SparkLake, namespace: str) -
         listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
         spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ({listed})")
         done = call(spark_lake, table)
-        assert (done["rewritten_files"], done["left_files"]) == (1, 0)
+        assert (done["rewritten_data_files_count"], done["left_files"]) == (1, 0)
         assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
         assert spark_lake.rows(f"SELECT id FROM {table} WHERE name = 'n1'") == [(1,)]
     (metadata,) = [KeyMetadata.parse(file["key_metadata"]) for file in data_files(spark_lake, table)]
@@ -261,7 +275,7 @@ def test_parquet_becomes_orc_and_back(spark_lake: SparkLake, namespace: str) -> 
     ):
         spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
         done = call(spark_lake, table)
-        assert (done["added_files"], done["left_files"]) == (1, 0)
+        assert (done["added_data_files_count"], done["left_files"]) == (1, 0)
         assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
         (file,) = data_files(spark_lake, table)
         formats.append((file["file_format"], file["key_metadata"] is not None))
@@ -276,7 +290,7 @@ def test_partitions_are_kept(spark_lake: SparkLake, namespace: str) -> None:
     master_keys(spark_lake, "pii")
     spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.columns' = 'pii:name')")
     done = call(spark_lake, table)
-    assert (done["rewritten_files"], done["added_files"]) == (4, 2)
+    assert (done["rewritten_data_files_count"], done["added_data_files_count"]) == (4, 2)
     assert sorted(file["partition"]["id"] for file in data_files(spark_lake, table)) == [1, 2]
     assert spark_lake.rows(f"SELECT count(*) FROM {table} WHERE id = 2") == [(2,)]
 
@@ -323,11 +337,86 @@ def test_whoever_may_not_see_a_column_rewrites_nothing(spark_lake: SparkLake, na
 def test_options_without_a_meaning_are_refused(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     migrating(spark_lake, table, files=1)
-    for option in ("max_group_bytes => 0", "max_groups => -1", "branch => ''", "branch => 'absent'"):
+    for option in (
+        "options => map('max-file-group-size-bytes', '0')",
+        "max_groups => -1",
+        "branch => ''",
+        "branch => 'absent'",
+    ):
         refused_as("REQUEST_INVALID", spark_lake.spark, statement(table, option))
     for option in ("max_groups => 'x'", "unknown => 1"):
         with pytest.raises(PySparkException):
             spark_lake.spark.sql(statement(table, option))
     counted = call(spark_lake, table, max_groups=0)
-    assert (counted["rewritten_files"], counted["left_files"]) == (0, 1)
+    assert (counted["rewritten_data_files_count"], counted["left_files"]) == (0, 1)
     assert encrypted(spark_lake, table) == [False]
+
+
+def test_small_files_are_compacted_and_deleted_rows_left_out(spark_lake: SparkLake, namespace: str) -> None:
+    """In an encrypted table, with position delete files, which go as well."""
+    table = f"{namespace}.t"
+    properties = {
+        "encryption.mechanism": "envelope",
+        "write.delete.mode": "merge-on-read",
+    }
+    create_table(spark_lake, table, "id INT, name STRING", properties=properties)
+    spark_lake.rows(f"INSERT INTO {table} SELECT CAST(id AS INT), concat('n', id) FROM range(0, 12, 1, 6)")
+    spark_lake.rows(f"DELETE FROM {table} WHERE id IN (1, 2)")
+    few = call(spark_lake, table, options="map('min-input-files', '7', 'delete-ratio-threshold', '1')")
+    assert few["rewritten_data_files_count"] == 0
+    some = call(spark_lake, table, options="map('delete-file-threshold', '1')", where="'id < 2'")
+    assert (some["rewritten_data_files_count"], some["removed_delete_files_count"]) == (1, 1)
+    done = call(spark_lake, table)
+    assert done == {
+        "rewritten_data_files_count": 6,
+        "added_data_files_count": 1,
+        "rewritten_bytes_count": done["rewritten_bytes_count"],
+        "failed_data_files_count": 0,
+        "removed_delete_files_count": 1,
+        "failed_groups": 0,
+        "left_files": 0,
+        "left_bytes": 0,
+        "old_forbidden": False,
+        "problem": None,
+    }
+    assert sorted(row[0] for row in spark_lake.rows(f"SELECT id FROM {table}")) == [0, *range(3, 12)]
+    (file,) = data_files(spark_lake, table)
+    assert file["key_metadata"] is not None
+
+
+def test_rows_are_sorted_by_what_the_call_says(spark_lake: SparkLake, namespace: str) -> None:
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id INT, b INT, name STRING")
+    spark_lake.rows(
+        f"INSERT INTO {table} SELECT CAST(id * 7 % 16 AS INT), CAST(id * 3 % 16 AS INT), CAST(id AS STRING) "
+        "FROM range(0, 16, 1, 2)"
+    )
+
+    def ids(order: str, strategy: str = "'sort'") -> list[tuple[object, ...]]:
+        done = call(
+            spark_lake, table, strategy=strategy, sort_order=order, options="map('rewrite-all', 'true')"
+        )
+        assert done["added_data_files_count"] == 1
+        return spark_lake.rows(f"SELECT id, b FROM {table} ORDER BY _pos")
+
+    rows = ids("'ID DESC NULLS LAST, b'")
+    assert rows == sorted(rows, reverse=True)
+
+    def interleaved(row: tuple[int, ...]) -> int:
+        return sum((row[at] >> bit & 1) << 2 * bit + 1 - at for at in range(2) for bit in range(4))
+
+    rows = ids("'zorder(id, b)'", "null")
+    assert rows == sorted(rows, key=interleaved)
+    for arguments in (
+        "strategy => 'sort'",
+        "strategy => 'z'",
+        "strategy => 'binpack', sort_order => 'id'",
+        "sort_order => 'absent'",
+        "options => map('min-input-files', 'x')",
+    ):
+        refused_as("REQUEST_INVALID", spark_lake.spark, statement(table, arguments))
+    for arguments in ("options => map('partial-progress.enabled', 'false')", "where => 'rand() < 0.5'"):
+        refused_as("NOT_SUPPORTED_YET", spark_lake.spark, statement(table, arguments))
+    master_keys(spark_lake, "pii")
+    spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.columns' = 'pii:id')")
+    refused_as("ENCRYPTION_POLICY_VIOLATION", spark_lake.spark, statement(table, "sort_order => 'id'"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from catalog.maintenance.rewrites import RewriteGroup, Rewrites
+from catalog.maintenance.rewrites import RewriteGroup, RewriteRequest, Rewrites
 from catalog.writes.new_files import FileCommit
 from tests.support.lake import ALICE, Lake
 from tests.support.plans import plan
@@ -17,8 +17,10 @@ _LARGE = 2**40
 
 def ask(lake: Lake, table: Table, user: str = ALICE, **options: Any) -> Rewrites:
     """What is to be rewritten, for an engine that acts for somebody."""
-    limits: dict[str, Any] = {"max_bytes": _LARGE, "max_groups": 100} | options
-    return lake.services.rewriter.groups(lake.caller(user, "spark"), name_of(table), **limits)
+    given = {name: str(value) for name, value in options.pop("options", {}).items()}
+    given = {"max-file-group-size-bytes": str(options.pop("max_bytes", _LARGE))} | given
+    request = RewriteRequest(**{"max_groups": 100} | options, options=given)
+    return lake.services.rewriter.groups(lake.caller(user, "spark"), name_of(table), request)
 
 
 def paths(lake: Lake, table: Table, ref: str = "main") -> set[str]:

@@ -14,6 +14,7 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog._
 import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths, EngineKeys}
+import org.apache.spark.sql.lakewarden.statements.IcebergStatements
 import org.apache.spark.sql.lakewarden.write.TransformFunctions
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -38,7 +39,8 @@ final class LakewardenCatalog
   private lazy val client: CatalogClient = launched.client(() => own, engine)
   private lazy val paths = new CatalogPaths(client)
   private lazy val namespaces = new Namespaces(client, paths)
-  private lazy val procedures = new Procedures(this, client, tables)
+  private lazy val procedures = new Procedures(
+    this, client, tables, new SortArguments(IcebergStatements.sortOrder))
   private lazy val tables = {
     val users = new PlanUsers(
       launched.client(() => active, engine), () => launched.user(own), () => launched.user(active))

@@ -12,7 +12,7 @@ import org.apache.spark.sql.connector.read.ScanBuilder
 import org.apache.spark.sql.connector.write.{LogicalWriteInfo, WriteBuilder}
 import org.apache.spark.sql.lakewarden.rest.Answers
 import org.apache.spark.sql.lakewarden.read.GuardedScan
-import org.apache.spark.sql.lakewarden.write.{CommitTarget, NewFilesBuilder, WriteSettings}
+import org.apache.spark.sql.lakewarden.write.{Arrangement, CommitTarget, GroupWriteBuilder}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** Files of a table that are rewritten together.
@@ -21,14 +21,20 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
   *   the head of their branch when they were found
   * @param sizes
   *   of each file, its bytes
+  * @param outputs
+  *   how many files are to be written in their place
+  * @param fileSize
+  *   the size at which a file is ended, in bytes
   */
-final case class FileGroup(branch: String, snapshotId: Long, paths: Seq[String], sizes: Seq[Long]) {
+final case class FileGroup(
+    branch: String, snapshotId: Long, paths: Seq[String], sizes: Seq[Long], outputs: Int, fileSize: Long) {
   def bytes: Long = sizes.sum
 
   /** The first half of the files, and the others. */
   def halves: Seq[FileGroup] = {
     val (first, others) = paths.zip(sizes).splitAt(paths.size / 2)
-    Seq(first, others).map(half => copy(paths = half.map(_._1), sizes = half.map(_._2)))
+    Seq(first, others).map(half =>
+      copy(paths = half.map(_._1), sizes = half.map(_._2), outputs = (outputs + 1) / 2))
   }
 }
 
@@ -39,25 +45,23 @@ object FileGroup {
     Answers.text(answered, "branch"),
     Answers.field(answered, "snapshot-id").longValue,
     Answers.field(answered, "paths").elements.asScala.map(_.asText).toSeq,
-    Answers.field(answered, "sizes").elements.asScala.map(_.longValue).toSeq)
+    Answers.field(answered, "sizes").elements.asScala.map(_.longValue).toSeq,
+    Answers.field(answered, "outputs").intValue,
+    Answers.field(answered, "file-size").longValue)
 }
 
 /** The files of a group as a table of their own: read by a plan of them alone, and written in their place. */
-private[catalog] final class GroupTable(handle: TableHandle, group: FileGroup, target: CommitTarget)
+private[catalog] final class GroupTable(
+    handle: TableHandle, val group: FileGroup, target: CommitTarget, arrangement: Arrangement)
     extends ShownTable(handle)
     with SupportsRead
     with SupportsWrite {
-
-  /** How many files are to come of them, by the size that the table wants its files to have. */
-  def wanted: Int = {
-    val size = WriteSettings.of(handle.table.writeSettings).targetFileSize
-    math.max(1, math.min(Int.MaxValue.toLong, (group.bytes - 1) / size + 1)).toInt
-  }
 
   override def capabilities: util.Set[TableCapability] = util.EnumSet.of(BATCH_READ, BATCH_WRITE)
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
     () => new GuardedScan(handle, None, handle.table.schema, Nil, Some(group))
 
-  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new NewFilesBuilder(handle, info, _ => target)
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
+    new GroupWriteBuilder(handle, info, target, group, arrangement)
 }

@@ -20,14 +20,16 @@ import org.apache.spark.sql.types._
   *   asks for the session that the catalog belongs to
   * @param tables
   *   its tables
+  * @param sorting
+  *   reads the sort order of a rewrite
   */
-final class Procedures(catalog: CatalogPlugin, client: CatalogClient, tables: => Tables) {
+final class Procedures(catalog: CatalogPlugin, client: CatalogClient, tables: => Tables, sorting: SortArguments) {
   import Procedures._
 
   private def catalogName: String = catalog.name
 
   private lazy val all: Seq[TableProcedure] =
-    Operations.map(new CatalogProcedure(_, catalogName, client)) :+ new RewriteProcedure(catalog, client, tables)
+    Operations.map(new CatalogProcedure(_, catalogName, client)) :+ new RewriteProcedure(catalog, client, tables, sorting)
 
   def list(namespace: Array[String]): Array[Identifier] =
     if (isSystem(namespace)) all.map(each => Identifier.of(Array(System), each.name)).toArray else Array.empty
@@ -54,7 +56,15 @@ object Procedures {
       Some("branches"),
       Seq(
         Shown("branch", StringType), Shown("snapshot-id", nullable = true), Shown("manifests"), Shown("files"),
-        Shown("lost"))))
+        Shown("lost"))),
+    CatalogOperation(
+      "rewrite_manifests", "Rewrite the manifests of a partition spec, ordered by partition.",
+      Seq("manifests", "rewrite"), None,
+      Seq(Shown("rewritten-manifests-count", IntegerType), Shown("added-manifests-count", IntegerType)),
+      Seq(
+        Argument.refused("use_caching", BooleanType, "The catalog rewrites manifests, not Spark."),
+        Argument("spec_id", IntegerType, "The partition spec; the current one by default."),
+        Argument.refused("sort_by", ArrayType(StringType), "Files are ordered by all partition fields."))))
 
   private def isSystem(namespace: Array[String]): Boolean = namespace.sameElements(Array(System))
 

@@ -18,71 +18,89 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.read.AllowedPaths
 import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient, CatalogPaths}
-import org.apache.spark.sql.lakewarden.write.GroupTarget
+import org.apache.spark.sql.lakewarden.write.{Arrangement, GroupTarget}
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
-/** `CALL <catalog>.system.rewrite_data_files(table => '…')`: writes the files again that are not encrypted as the
-  * table's properties say.
+/** `CALL <catalog>.system.rewrite_data_files(table => '…')`: writes files again that are too small or too large, that have
+  * many deleted rows, or that are not encrypted as the table's properties say.
   *
   * Which files these are, and in what groups, the catalog says. Each group is read by a plan of its own, written
   * like any rows, and committed by itself, on top of what others commit meanwhile. A group that fails is passed
   * over and counted; where one of its files is the reason, the group is tried again without that file. Where it is
   * not said which one, the group is halved until it is found.
   */
-private final class RewriteProcedure(catalog: CatalogPlugin, client: CatalogClient, tables: => Tables)
+private final class RewriteProcedure(
+    catalog: CatalogPlugin, client: CatalogClient, tables: => Tables, sorting: SortArguments)
     extends TableProcedure(catalog.name) {
   import RewriteProcedure._
 
   override def name: String = "rewrite_data_files"
-  override def description: String = "Rewrite the files whose encryption differs from the table's properties."
+  override def description: String = "Rewrite small files into larger ones, and files whose encryption differs from the table's properties."
 
   override def parameters: Array[ProcedureParameter] = super.parameters ++ Array(
-    parameter("branch", StringType, "NULL", "The branch; all branches by default."),
+    parameter("strategy", StringType, "NULL", "binpack (the default) or sort."),
+    parameter("sort_order", StringType, "NULL", "What to sort by: fields, or zorder(a, b)."),
+    parameter("options", Argument.Texts, "NULL", "Options of the rewrite."),
+    parameter("where", StringType, "NULL", "A condition; only files that can have matching rows are rewritten."),
+    parameter("branch", StringType, "NULL", "The branch; by default main, and all branches for old encryption."),
     parameter("max_groups", IntegerType, "NULL", "Maximum number of file groups to rewrite; 0 only counts them."),
-    parameter("max_group_bytes", LongType, "NULL", "Maximum bytes of a file group; 1 GiB by default."),
     parameter("forbid_old", BooleanType, "false", "Refuse files of earlier encryption epochs, if none is left."))
 
   override protected def answer(table: Identifier, arguments: InternalRow): AnsweredRows = {
+    def text(at: Int): Option[String] = Option.when(!arguments.isNullAt(at))(arguments.getUTF8String(at).toString)
     val request = JsonNodeFactory.instance.objectNode
-    if (!arguments.isNullAt(1)) request.put("branch", arguments.getUTF8String(1).toString)
-    if (!arguments.isNullAt(3)) request.put("max-group-bytes", arguments.getLong(3))
-    val done = rewritten(table, request, Done(), if (arguments.isNullAt(2)) Int.MaxValue else arguments.getInt(2))
-    val forbidden = !arguments.isNullAt(4) && arguments.getBoolean(4) && forbid(table)
-    val left = ask(table, request, 0)
-    new AnsweredRows(Schema, Array(done.row(left, forbidden)))
+    val arrangement = sorting.of(text(1), text(2), tables.load(table))
+    sorting.put(request, arrangement)
+    if (!arguments.isNullAt(3)) {
+      val options = request.putObject("options")
+      Argument.texts(arguments, 3).foreach { case (name, value) => options.put(name, value) }
+    }
+    text(4).foreach(where =>
+      request.set[JsonNode]("filter", new ProcedureFilter(catalog, tables.load(table).handle).parse(where)))
+    text(5).foreach(request.put("branch", _))
+    val most = if (arguments.isNullAt(6)) Int.MaxValue else arguments.getInt(6)
+    val begun = ask(table, request, math.min(most, 0))
+    request.set[JsonNode]("sequence-number", Answers.field(begun, "sequence-number"))
+    val done = rewritten(table, request, arrangement, Done(), most)
+    val removed = if (most > 0 && Answers.field(begun, "dangling").asBoolean) removeDangling(table, text(5)) else 0
+    val forbidden = !arguments.isNullAt(7) && arguments.getBoolean(7) && forbid(table)
+    new AnsweredRows(Schema, Array(done.row(ask(table, request, 0), removed, forbidden)))
   }
 
   /** Group by group, until none is left, or a pass over them neither rewrote one nor found a file to do without. */
   @tailrec
-  private def rewritten(table: Identifier, request: ObjectNode, done: Done, most: Int): Done = {
+  private def rewritten(
+      table: Identifier, request: ObjectNode, arrangement: Arrangement, done: Done, most: Int): Done = {
     val groups = Answers.field(ask(table, done.without(request), math.min(most, AtOnce)), "groups").elements.asScala
       .map(FileGroup.of).toSeq
-    val pass = groups.foldLeft(done.copy(failed = Nil))(searched(table))
+    val pass = groups.foldLeft(done.copy(failed = Nil, failedFiles = 0))(searched(table, arrangement))
     if (pass.groups == done.groups && pass.unread.size == done.unread.size) pass.orRefusal
-    else rewritten(table, request, pass, math.max(0, most - (pass.groups - done.groups)))
+    else rewritten(table, request, arrangement, pass, math.max(0, most - (pass.groups - done.groups)))
   }
 
   /** A group is rewritten; or, if it fails and it is not said for which file, its halves one after the other. */
-  private def searched(table: Identifier)(sum: Done, group: FileGroup): Done = attempt(table, group) match {
-    case Left(why) if why.file.isEmpty && mayBeAFiles(why) && sum.failing < mostFailing =>
-      group.paths match {
-        case Seq(path) => sum.and(group, Left(ofFile(path, why)))
-        case _         => group.halves.foldLeft(sum.failedOnce)(searched(table))
-      }
-    case outcome => sum.and(group, outcome)
-  }
+  private def searched(table: Identifier, arrangement: Arrangement)(sum: Done, group: FileGroup): Done =
+    attempt(table, group, arrangement) match {
+      case Left(why) if why.file.isEmpty && mayBeAFiles(why) && sum.failing < mostFailing =>
+        group.paths match {
+          case Seq(path) => sum.and(group, Left(ofFile(path, why)))
+          case _         => group.halves.foldLeft(sum.failedOnce)(searched(table, arrangement))
+        }
+      case outcome => sum.and(group, outcome)
+    }
 
   /** Cancelling a group's job cancels the whole rewrite. */
-  private def attempt(table: Identifier, group: FileGroup): Either[LakewardenException, Int] =
-    try Right(rewrite(table, group))
+  private def attempt(
+      table: Identifier, group: FileGroup, arrangement: Arrangement): Either[LakewardenException, Int] =
+    try Right(rewrite(table, group, arrangement))
     catch { case NonFatal(problem) => if (causes(problem).exists(isCancelled)) throw problem else Left(refusal(problem)) }
 
   /** How many files came in place of the group's. */
-  private def rewrite(table: Identifier, group: FileGroup): Int = {
+  private def rewrite(table: Identifier, group: FileGroup, arrangement: Arrangement): Int = {
     val handle = tables.load(table).handle
     val target = new GroupTarget(handle, group)
-    val files = new GroupTable(handle, group, target)
+    val files = new GroupTable(handle, group, target, arrangement)
     val write = AppendData.byPosition(relation(files), packed(relation(files), files))
     Dataset.ofRows(SparkSession.active, write)
     target.added
@@ -96,10 +114,17 @@ private final class RewriteProcedure(catalog: CatalogPlugin, client: CatalogClie
 
   /** As many tasks as files are to come; where rows are brought together by partition, Spark decides that. */
   private def packed(rows: LogicalPlan, files: GroupTable): LogicalPlan =
-    if (files.partitioning.nonEmpty) rows else Repartition(files.wanted, shuffle = false, rows)
+    if (files.partitioning.nonEmpty) rows else Repartition(files.group.outputs, shuffle = false, rows)
 
   private def ask(table: Identifier, request: ObjectNode, groups: Int): JsonNode =
     post(table, Seq("rewrites"), request.deepCopy.put("max-groups", groups))
+
+  /** Removes delete files that apply to no file any more; how many. */
+  private def removeDangling(table: Identifier, branch: Option[String]): Int = {
+    val request = JsonNodeFactory.instance.objectNode
+    branch.foreach(request.put("branch", _))
+    Answers.field(post(table, Seq("rewrites", "dangling-deletes"), request), "removed-delete-files-count").intValue
+  }
 
   private def forbid(table: Identifier): Boolean =
     Answers.field(post(table, Seq("regimes", "forbid-old"), JsonNodeFactory.instance.objectNode), "old-forbidden").asBoolean
@@ -130,14 +155,14 @@ private object RewriteProcedure {
     "LocationNotAllowed", "LocationInvalid", "NotSupportedYet")
 
   private val Schema = StructType(Seq(
-    StructField("rewritten_files", LongType, nullable = false),
-    StructField("added_files", LongType, nullable = false),
-    StructField("rewritten_bytes", LongType, nullable = false),
+    StructField("rewritten_data_files_count", IntegerType, nullable = false),
+    StructField("added_data_files_count", IntegerType, nullable = false),
+    StructField("rewritten_bytes_count", LongType, nullable = false),
+    StructField("failed_data_files_count", IntegerType, nullable = false),
+    StructField("removed_delete_files_count", IntegerType, nullable = false),
     StructField("failed_groups", LongType, nullable = false),
-    StructField("failed_files", LongType, nullable = false),
     StructField("left_files", LongType, nullable = false),
     StructField("left_bytes", LongType, nullable = false),
-    StructField("held_files", LongType, nullable = false),
     StructField("old_forbidden", BooleanType, nullable = false),
     StructField("problem", StringType, nullable = true)))
 
@@ -182,6 +207,8 @@ private object RewriteProcedure {
     *   groups that were rewritten
     * @param failed
     *   why groups of the last pass could not be rewritten, whose files are not the reason
+    * @param failedFiles
+    *   the files of these groups
     * @param unread
     *   the files that could not be rewritten, and why
     * @param failing
@@ -193,6 +220,7 @@ private object RewriteProcedure {
       added: Long = 0,
       bytes: Long = 0,
       failed: Seq[LakewardenException] = Nil,
+      failedFiles: Int = 0,
       unread: ListMap[String, LakewardenException] = ListMap.empty,
       failing: Int = 0) {
 
@@ -202,7 +230,7 @@ private object RewriteProcedure {
       case Left(why) =>
         val sum = failedOnce
         why.file.filter(file => group.paths.contains(file) && unread.size < mostUnread)
-          .fold(sum.copy(failed = failed :+ why))(file => sum.copy(unread = unread.updated(file, why)))
+          .fold(sum.copy(failed = failed :+ why, failedFiles = failedFiles + group.paths.size))(file => sum.copy(unread = unread.updated(file, why)))
     }
 
     def failedOnce: Done = copy(failing = failing + 1)
@@ -220,11 +248,11 @@ private object RewriteProcedure {
       throw new LakewardenException(first.kind, all.stripPrefix(s"${first.kind}: "), cause = first)
     }
 
-    def row(left: JsonNode, forbidden: Boolean): InternalRow = {
-      val problem = told(problems.map(_.getMessage) ++ held(left))
+    def row(left: JsonNode, removed: Int, forbidden: Boolean): InternalRow = {
+      val problem = told(problems.map(_.getMessage))
       InternalRow(
-        files, added, bytes, failed.size.toLong, unread.size.toLong, Answers.field(left, "left-files").longValue,
-        Answers.field(left, "left-bytes").longValue, Answers.field(left, "held-files").longValue, forbidden,
+        files.toInt, added.toInt, bytes, failedFiles + unread.size, removed, failed.size.toLong,
+        Answers.field(left, "left-files").longValue, Answers.field(left, "left-bytes").longValue, forbidden,
         Option(problem).filter(_.nonEmpty).map(UTF8String.fromString).orNull)
     }
 
@@ -235,15 +263,5 @@ private object RewriteProcedure {
   private def told(problems: Seq[String]): String = {
     val more = problems.size - mostTold
     (problems.take(mostTold) ++ Option.when(more > 0)(s"And $more more.")).mkString("\n")
-  }
-
-  /** Files that nothing here can rewrite. */
-  private def held(left: JsonNode): Option[String] = {
-    val count = Answers.field(left, "held-files").longValue
-    val named = Answers.field(left, "held").elements.asScala.map(each => AllowedPaths.shown(each.asText)).toSeq
-    val more = if (count > named.size) s" and ${count - named.size} more" else ""
-    Option.when(count > 0)(
-      s"Files with row deletes and delete files were not rewritten: ${named.mkString(", ")}$more. [rule=deletes] " +
-        "Compact the table with an engine that applies deletes, while the table is in plaintext.")
   }
 }

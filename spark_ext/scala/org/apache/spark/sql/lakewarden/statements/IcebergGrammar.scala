@@ -103,6 +103,10 @@ object IcebergGrammar extends Parsers {
 
   private final case class WriteOrder(distribution: Option[String], fields: Seq[SortTerm])
 
+  /** The argument `sort_order` of a rewrite: fields, or the columns of a z-order. */
+  lazy val sortOrder: Parser[Either[Seq[SortTerm], Seq[Seq[String]]]] = phrase(
+    (word("zorder") ~> symbol("(") ~> rep1sep(name, symbol(",")) <~ symbol(")")) ^^ (Right(_)) | order ^^ (Left(_)))
+
   private lazy val order: Parser[Seq[SortTerm]] =
     symbol("(") ~> rep1sep(sortTerm, symbol(",")) <~ symbol(")") | rep1sep(sortTerm, symbol(","))
 

@@ -6,6 +6,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.catalyst.trees.Origin
 import org.apache.spark.sql.execution.command.ExplainCommand
 import org.apache.spark.sql.internal.VariableSubstitution
+import org.apache.spark.sql.lakewarden.catalog.SortTerm
 import org.apache.spark.sql.lakewarden.statements.IcebergGrammar.{NoSuccess, Success}
 
 /** Reads Iceberg's statements about tables of Lakewarden catalogs; every other text is left to the next parser, whole.
@@ -46,6 +47,13 @@ object IcebergStatements {
     case Other(text, _)  => text == "$"
     case _               => false
   }
+
+  /** The argument `sort_order` of a rewrite. Throws `ParseException` if it is none. */
+  def sortOrder(text: String): Either[Seq[SortTerm], Seq[Seq[String]]] =
+    IcebergGrammar.sortOrder(new TokenReader(text, SqlToken.tokens(text))) match {
+      case Success(order, _)  => order
+      case refused: NoSuccess => throw refusal(text, refused)
+    }
 
   /** Spark's own error for a text that is no statement, at the place that cannot be read. */
   private def refusal(text: String, refused: NoSuccess): ParseException = {

@@ -91,10 +91,10 @@ private object NewFilesBuilder {
 }
 
 /** How the rows of a write are to come (`RowOrder`), and who takes them. */
-final class GuardedWrite(table: LoadedTable, target: CommitTarget, settings: WriteSettings)
+class GuardedWrite(table: LoadedTable, target: CommitTarget, settings: WriteSettings)
     extends RequiresDistributionAndOrdering {
-  private[write] val layout = PartitionLayout.of(table.metadata, table.schema)
-  private[write] val order = RowOrder.of(table.metadata, table.schema, layout)
+  private[write] lazy val layout: PartitionLayout = PartitionLayout.of(table.metadata, table.schema)
+  private[write] lazy val order: RowOrder = RowOrder.of(table.metadata, table.schema, layout)
 
   override def description: String = s"${target.name} ${table.fullName}"
   override def toString: String = description

@@ -5,7 +5,9 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.connector.distributions.{Distribution, Distributions}
-import org.apache.spark.sql.connector.expressions.{Expression, Expressions, NullOrdering, SortDirection, SortOrder}
+import org.apache.spark.sql.connector.expressions.{
+  Expression, Expressions, FieldReference, NullOrdering, SortDirection, SortOrder}
+import org.apache.spark.sql.lakewarden.catalog.SortTerm
 import org.apache.spark.sql.lakewarden.schema.PartitionTransforms
 import org.apache.spark.sql.types.StructType
 
@@ -17,7 +19,7 @@ import org.apache.spark.sql.types.StructType
   *
   * Source: Apache Iceberg's `SortOrderUtil.buildSortOrder` and `SparkWriteUtil.writeRequirements`.
   */
-final class RowOrder private (partitions: Seq[PartitionField], fields: Seq[RowOrder.Field]) {
+final class RowOrder private (partitions: Seq[PartitionField], fields: Seq[RowOrder.SortedBy]) {
 
   def distribution(settings: WriteSettings): Distribution = settings.distribution match {
     case "hash" if clusters.nonEmpty => Distributions.clustered(clusters.toArray)
@@ -39,8 +41,7 @@ final class RowOrder private (partitions: Seq[PartitionField], fields: Seq[RowOr
   private def sorted: Seq[SortOrder] = {
     val first = unsorted.flatMap(each => each.transform.expression(each.column)).map(
       Expressions.sort(_, SortDirection.ASCENDING, NullOrdering.NULLS_FIRST))
-    first ++ fields.flatMap(each =>
-      each.transform.expression(each.column).map(Expressions.sort(_, each.direction, each.nulls)))
+    first ++ fields.flatMap(_.sort)
   }
 
   /** The partition fields that the sort order does not sort by. */
@@ -63,14 +64,46 @@ object RowOrder {
     new RowOrder(layout.fields, order.required("fields").asScala.flatMap(field(_, schema)).toSeq)
   }
 
-  /** One field of the sort order. */
-  private final case class Field(
-      column: Seq[String], transform: PartitionTransform, direction: SortDirection, nulls: NullOrdering) {
+  /** The order that a statement gives in place of the table's.
+    *
+    * @param columns
+    *   the z-order of these, or none; then `terms` are sorted by
+    */
+  def of(terms: Seq[SortTerm], columns: Seq[Seq[String]], layout: PartitionLayout): RowOrder = {
+    val wanted = terms.map(each => Field(
+      each.term.column, PartitionTransform.parse(each.term.transform), direction(!each.ascending),
+      nulls(each.nullsFirst)))
+    new RowOrder(layout.fields, wanted ++ Option.when(columns.nonEmpty)(ZOrdered(columns)))
+  }
 
-    def isOf(partition: PartitionField): Boolean = partition.column == column && partition.transform == transform
+  /** What rows are sorted by. */
+  private sealed trait SortedBy {
+    def sort: Option[SortOrder]
+    def isOf(partition: PartitionField): Boolean = false
 
     /** Whether rows in its order are in that of a partition field, too. */
-    def sorts(partition: PartitionField): Boolean = partition.column == column &&
+    def sorts(partition: PartitionField): Boolean = false
+  }
+
+  /** Several columns at once. */
+  private final case class ZOrdered(columns: Seq[Seq[String]]) extends SortedBy {
+    override def sort: Option[SortOrder] = {
+      val references = columns.map(FieldReference(_): Expression)
+      Some(Expressions.sort(
+        Expressions.apply(ZOrder.Name, references: _*), SortDirection.ASCENDING, NullOrdering.NULLS_FIRST))
+    }
+  }
+
+  /** One field of the sort order. */
+  private final case class Field(
+      column: Seq[String], transform: PartitionTransform, direction: SortDirection, nulls: NullOrdering)
+      extends SortedBy {
+
+    override def sort: Option[SortOrder] = transform.expression(column).map(Expressions.sort(_, direction, nulls))
+
+    override def isOf(partition: PartitionField): Boolean = partition.column == column && partition.transform == transform
+
+    override def sorts(partition: PartitionField): Boolean = partition.column == column &&
       ((transform, partition.transform) match {
         case (Identity, _: TimeTransform | _: Truncate) => true
         case (fine: TimeTransform, coarse: TimeTransform) => Units.indexOf(fine.unit) > Units.indexOf(coarse.unit)
@@ -82,11 +115,14 @@ object RowOrder {
 
   private def field(node: JsonNode, schema: StructType): Option[Field] =
     PartitionLayout.path(schema, node.required("source-id").asInt).map { way =>
-      val descending = node.required("direction").asText == "desc"
-      val nullsFirst = node.required("null-order").asText == "nulls-first"
       Field(
         way.map(_._1), PartitionTransform.parse(node.required("transform").asText),
-        if (descending) SortDirection.DESCENDING else SortDirection.ASCENDING,
-        if (nullsFirst) NullOrdering.NULLS_FIRST else NullOrdering.NULLS_LAST)
+        direction(node.required("direction").asText == "desc"),
+        nulls(node.required("null-order").asText == "nulls-first"))
     }
+
+  private def direction(descending: Boolean): SortDirection =
+    if (descending) SortDirection.DESCENDING else SortDirection.ASCENDING
+
+  private def nulls(first: Boolean): NullOrdering = if (first) NullOrdering.NULLS_FIRST else NullOrdering.NULLS_LAST
 }

@@ -7,16 +7,18 @@ import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.types._
 
 /** The partition transforms as functions of SQL, by which Spark also clusters and sorts what is written:
-  * `system.bucket(16, id)`, `system.truncate(4, name)`, `system.years(ts)`, `months`, `days`, `hours`.
+  * `system.bucket(16, id)`, `system.truncate(4, name)`, `system.years(ts)`, `months`, `days`, `hours`. And `system.zorder(a, b)`, by which a rewrite sorts.
   */
 object TransformFunctions {
   /** The names of the functions. */
-  val Names: Seq[String] = Seq("bucket", "truncate", "years", "months", "days", "hours")
+  val Names: Seq[String] = Seq("bucket", "truncate", "years", "months", "days", "hours", ZOrder.Name)
 
   /** The function of a name, in the namespace `system` or in none, as Spark asks for transforms. */
   def load(ident: Identifier): Option[UnboundFunction] = {
     val here = ident.namespace.isEmpty || ident.namespace.sameElements(Array("system"))
-    if (here && Names.contains(ident.name)) Some(new TransformFunction(ident.name)) else None
+    if (here && ident.name == ZOrder.Name) Some(ZOrder)
+    else if (here && Names.contains(ident.name)) Some(new TransformFunction(ident.name))
+    else None
   }
 
   /** The transform that a function stands for; the number is that of `bucket` and `truncate`. */
