@@ -52,9 +52,9 @@ class InspectBody(OwnBody):
 def arrow_of(page: Page) -> bytes:
     """Return a page as an Arrow IPC stream; the schema's metadata says what it is of."""
     header: dict[str, Any] = page.to_json()
-    sink = pa.BufferOutputStream()
     schema = page.schema.with_metadata({HEADER: json.dumps(header)})
+    rows = pa.Table.from_batches(page.batches, page.schema).combine_chunks()
+    sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
-        for batch in page.batches:
-            writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+        writer.write_table(rows.replace_schema_metadata(schema.metadata))
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]

@@ -149,5 +149,6 @@ class Page:
             "principal": self.principal,
             "policy-version": self.policy_version,
             "valid-ms": self.valid_ms,
+            "row-count": sum(each.num_rows for each in self.batches),
             "next-page-token": self.next_token,
         }

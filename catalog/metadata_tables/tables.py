@@ -43,13 +43,14 @@ from catalog.metadata_tables.pages import Page, PageRequest, Position, state_of
 from catalog.metadata_tables.partitions import PartitionRows
 from catalog.metadata_tables.schemas import has, schema_of, selected
 from catalog.metadata_tables.sight import ACTION, Sight, require_column, require_load, sight_of
+from catalog.planning.gathering import Gathered, gathered
 from catalog.planning.opening import opened, require_sight, snapshot_of
 from catalog.reading.loading import LoadedTable
 from catalog.snapshot_checks.entries import DELETED
 from policy.errors import NotSupportedYet, RequestInvalid
 from policy.privileges.operations import required
 
-#: Rows of a page, and values in its columns with a value for each column of the table.
+#: Entries of a page, deleted ones too, and values in its columns with a value for each column of the table.
 _PAGE_ROWS: Final = 8192
 _PAGE_VALUES: Final = 400_000
 #: Manifests whose seals are looked up together.
@@ -234,6 +235,13 @@ class _Reading:
                 return self._all_manifests(position)
             case MetadataTable.PARTITIONS:
                 return [self._partitions()], None
+            case MetadataTable.POSITION_DELETES:
+                raise NotSupportedYet(
+                    "The rows of position_deletes are in delete files, which the catalog does not read.",
+                    table=self._table.name,
+                    rule="metadata-table",
+                    hint="Read the metadata table delete_files.",
+                )
             case _:
                 return self._entries(position)
 
@@ -277,8 +285,8 @@ class _Reading:
     def _partitions(self) -> pa.RecordBatch:
         partitions = Partitions(self._table, self._sight)
         counted = PartitionRows(self._table.metadata, partitions)
-        for part in self._parts(self._listed()):
-            counted.add(part)
+        for files in self._gathered(self._listed()):
+            counted.add(self._part(files))
         rows, values = list(counted.rows()), counted.values()
         struct = next((each for each in self._columns.fields if each.name == "partition"), None)
         arrays = []
@@ -289,28 +297,33 @@ class _Reading:
                 arrays.append(pa.array([each[kind.name] for each in rows], kind.type))
         return self._of(arrays, len(rows))
 
-    def _parts(self, listed: Sequence[ManifestListEntry]) -> Iterator[Part]:
-        """Return the entries of some manifests that are shown: live ones, or all of them."""
-        for opened_ in self._reader.open(self._table, listed):
-            part = Part(opened_.listed, opened_.entries, opened_.decoded.statistics)
-            if self._kind not in OF_ENTRIES:
-                live = pc.not_equal(part.entries["status"], DELETED)
-                part = Part(part.listed, part.entries.filter(live), part.statistics.filter(live))
-            yield part
+    def _gathered(self, listed: Sequence[ManifestListEntry]) -> Iterator[Gathered]:
+        """Return the entries of manifests, small ones together."""
+        return gathered(self._reader.open(self._table, listed))
+
+    def _part(self, files: Gathered, first: int = 0, count: int | None = None) -> Part:
+        """Return those of some entries that are shown: live ones, or all of them."""
+        entries, statistics = files.entries.slice(first, count), files.decoded.statistics.slice(first, count)
+        if self._kind in OF_ENTRIES:
+            return Part(files.listed, entries, statistics)
+        live = pc.not_equal(entries["status"], DELETED)
+        return Part(files.listed, entries.filter(live), statistics.filter(live))
 
     def _entries(self, position: Position) -> tuple[Iterable[pa.RecordBatch], Position | None]:
         listed, left = self._listed(), self._page_rows
         batches: list[pa.RecordBatch] = []
         at, row = position.outer, position.row
         while at < len(listed):
-            for part in self._parts(listed[at : at + _OPENED_TOGETHER]):
-                taken = Part(part.listed, part.entries.slice(row, left), part.statistics.slice(row, left))
-                batches.append(self._of(self._files.columns(self._columns, taken), len(taken.entries)))
-                left -= len(taken.entries)
-                row += len(taken.entries)
-                if row < len(part.entries):
-                    return batches, position.at(at, row)
-                at, row = at + 1, 0
+            for files in self._gathered(listed[at : at + _OPENED_TOGETHER]):
+                part = self._part(files, row, left)
+                batches.append(self._of(self._files.columns(self._columns, part), len(part.entries)))
+                until = min(row + left, len(files.entries))
+                left -= until - row
+                for size in (len(each.decoded.entries) for each in files.manifests):
+                    if until < size:
+                        return batches, position.at(at, until)
+                    at, until = at + 1, until - size
+                row = 0
                 if left <= 0 and at < len(listed):
                     return batches, position.at(at)
         return batches, None

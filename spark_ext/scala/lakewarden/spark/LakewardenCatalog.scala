@@ -82,17 +82,21 @@ final class LakewardenCatalog
   // Tables
 
   override def listTables(namespace: Array[String]): Array[Identifier] = namespaces.tables(namespace)
-  override def tableExists(ident: Identifier): Boolean = tables.exists(ident)
-  override def loadTable(ident: Identifier): Table = running(tables.load(ident))
+  override def tableExists(ident: Identifier): Boolean =
+    MetadataTables.find(ident)(tables.load).nonEmpty || tables.exists(ident)
+  override def loadTable(ident: Identifier): Table = loaded(ident)(tables.load)
   override def loadTable(ident: Identifier, version: String): Table =
-    running(tables.load(ident, _.version(version)))
+    loaded(ident)(tables.load(_, _.version(version)))
   override def loadTable(ident: Identifier, timestamp: Long): Table =
-    running(tables.load(ident, _.timestamp(timestamp)))
+    loaded(ident)(tables.load(_, _.timestamp(timestamp)))
+
+  private def loaded(ident: Identifier)(load: Identifier => GuardedTable): Table =
+    running(MetadataTables.find(ident)(load).getOrElse(load(ident)))
 
   /** What is loaded for a plan of another user's session is of no use to it. Spark loads so what it has cached
     * for one user when another has written the table, and forgets the cached rows if it may not.
     */
-  private def running(table: GuardedTable): Table = {
+  private def running(table: UsersTable): Table = {
     table.user.require(table.name)
     table
   }
@@ -106,15 +110,17 @@ final class LakewardenCatalog
       : Table = tables.create(ident, columns, partitions, properties.asScala.toMap)
 
   override def alterTable(ident: Identifier, changes: TableChange*): Table = {
-    val altered = tables.alter(ident, changes)
+    val altered = MetadataTables.changing(ident)(tables.alter(ident, changes))
     invalidateTable(ident)
     altered
   }
 
   /** REFRESH TABLE. */
   override def invalidateTable(ident: Identifier): Unit = CachedRows.drop(name +: ident.namespace.toSeq :+ ident.name)
-  override def dropTable(ident: Identifier): Boolean = tables.drop(ident, purge = false)
-  override def purgeTable(ident: Identifier): Boolean = tables.drop(ident, purge = true)
+  override def dropTable(ident: Identifier): Boolean =
+    MetadataTables.changing(ident)(tables.drop(ident, purge = false))
+  override def purgeTable(ident: Identifier): Boolean =
+    MetadataTables.changing(ident)(tables.drop(ident, purge = true))
   override def renameTable(ident: Identifier, renamed: Identifier): Unit = tables.rename(ident, renamed)
 
   // Tables that are made together with their first rows

@@ -39,7 +39,7 @@ abstract class ShownTable(handle: TableHandle) extends Table {
 }
 
 object ShownTable {
-  private def column(field: StructField): Column =
+  def column(field: StructField): Column =
     Column.create(field.name, field.dataType, field.nullable, field.getComment().orNull, field.metadata.json)
 }
 
@@ -50,6 +50,8 @@ object ShownTable {
   */
 final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val user: SessionUser)
     extends ShownTable(handle)
+    with UsersTable
+    with ListedPartitions
     with SupportsRead
     with SupportsWrite
     with SupportsMetadataColumns

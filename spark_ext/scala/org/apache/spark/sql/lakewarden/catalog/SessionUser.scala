@@ -48,8 +48,8 @@ final class SessionUserRule(val engine: EngineKeys) extends (LogicalPlan => Unit
   override def apply(plan: LogicalPlan): Unit = plan.foreachWithSubqueries {
     case relation: DataSourceV2Relation =>
       relation.table match {
-        case guarded: GuardedTable => guarded.user.require(guarded.name)
-        case _                     =>
+        case loaded: UsersTable => loaded.user.require(loaded.name)
+        case _                  =>
       }
     case _ =>
   }

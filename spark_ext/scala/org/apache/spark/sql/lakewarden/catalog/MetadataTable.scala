@@ -1,0 +1,124 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import java.util
+import java.util.Locale
+
+import org.apache.spark.sql.catalyst.analysis.NoSuchTableException
+import org.apache.spark.sql.connector.catalog._
+import org.apache.spark.sql.connector.catalog.TableCapability.{
+  BATCH_READ, BATCH_WRITE, OVERWRITE_BY_FILTER, OVERWRITE_DYNAMIC, TRUNCATE}
+import org.apache.spark.sql.connector.read.ScanBuilder
+import org.apache.spark.sql.connector.write.{
+  LogicalWriteInfo, RowLevelOperationBuilder, RowLevelOperationInfo, WriteBuilder}
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.read.{MetadataPages, MetadataScanBuilder}
+import org.apache.spark.sql.sources.Filter
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/** A table that was loaded for one user. */
+trait UsersTable extends Table {
+  def user: SessionUser
+}
+
+/** What the catalog tells of a table's snapshots, manifests and files: `lake.sales.orders.files`. It can be read only.
+  *
+  * @param schema
+  *   its columns
+  */
+final class MetadataTable(
+    base: GuardedTable, kind: String, pages: MetadataPages, schema: StructType)
+    extends Table
+    with UsersTable
+    with SupportsRead
+    with SupportsWrite
+    with SupportsRowLevelOperations
+    with SupportsDelete {
+
+  override def name: String = pages.name
+  override def user: SessionUser = base.user
+  override def columns: Array[Column] = schema.fields.map(ShownTable.column)
+
+  /** Writing is a capability, so that it is refused here and says why. */
+  override def capabilities: util.Set[TableCapability] =
+    util.EnumSet.of(BATCH_READ, BATCH_WRITE, TRUNCATE, OVERWRITE_BY_FILTER, OVERWRITE_DYNAMIC)
+
+  override def id: String = s"${base.id}/$kind"
+  override def version: String = base.version
+
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
+    new MetadataScanBuilder(pages, schema, identity, options)
+
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = throw MetadataTables.readOnly(name)
+  override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
+    throw MetadataTables.readOnly(name)
+  override def canDeleteWhere(filters: Array[Filter]): Boolean = throw MetadataTables.readOnly(name)
+  override def deleteWhere(filters: Array[Filter]): Unit = throw MetadataTables.readOnly(name)
+  override def truncateTable(): Boolean = throw MetadataTables.readOnly(name)
+
+  override def equals(other: Any): Boolean = other match {
+    case table: MetadataTable => table.identity == identity
+    case _                    => false
+  }
+
+  override def hashCode: Int = identity.hashCode
+  override def toString: String = name
+
+  private def identity: Product = (base.handle.table.identity, base.asOf, kind)
+}
+
+/** Finds metadata tables by name, as Iceberg does: the last part of the name in any case, where there is no table of
+  * that name.
+  */
+object MetadataTables {
+  private val Names = Set(
+    "snapshots", "history", "refs", "metadata_log_entries", "manifests", "files", "data_files", "delete_files",
+    "entries", "partitions", "position_deletes", "all_manifests", "all_files", "all_data_files", "all_delete_files",
+    "all_entries")
+
+  /** The table, and the metadata table of it, that a name can stand for. */
+  def unapply(ident: Identifier): Option[(Identifier, String)] = {
+    val kind = ident.name.toLowerCase(Locale.ROOT)
+    Option.when(ident.namespace.length > 1 && Names(kind)) {
+      (Identifier.of(ident.namespace.init, ident.namespace.last), kind)
+    }
+  }
+
+  /** The metadata table of that name; none where the table of which it would be is not there or not the user's to
+    * see, or where there is a table of that name.
+    *
+    * @param load
+    *   loads the table of which it is
+    */
+  def find(ident: Identifier)(load: Identifier => GuardedTable): Option[MetadataTable] = ident match {
+    case MetadataTables(base, kind) => unless("NotAuthorized")(load(base)).flatMap { table =>
+        val branch = table.handle.table.branch
+        val named = table.asOf.map(_.snapshotId).orElse(branch.head.filter(_ => branch.isNamed))
+        val pages = new MetadataPages(table.handle, kind, named)
+        unless("TableExists")(new MetadataTable(table, kind, pages, pages.schema))
+      }
+    case _ => None
+  }
+
+  /** Changes the table of a name. What would change a metadata table is refused by what it is.
+    *
+    * @param change
+    *   false if there was nothing to change
+    */
+  def changing[T](ident: Identifier)(change: => T): T = ident match {
+    case MetadataTables(base, kind) =>
+      unless("NotAuthorized")(change).filter(_ != false).getOrElse(throw readOnly(s"$base.$kind"))
+    case _ => change
+  }
+
+  /** What an operation answers; none if there is no such table, or it is refused in one way. */
+  private def unless[T](refused: String)(operation: => T): Option[T] =
+    try Some(operation)
+    catch {
+      case _: NoSuchTableException                                     => None
+      case refusal: LakewardenException if refusal.kind == refused => None
+    }
+
+  def readOnly(name: String): LakewardenException = LakewardenException.notSupportedYet(
+    s"$name is a metadata table, which can only be read.", "metadata-table", "Change the table itself.")
+}
