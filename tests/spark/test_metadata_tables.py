@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
+from catalog.metadata_tables.kinds import MetadataTable
 from tests.support.lake import CAROL, policy, standard_policies
 from tests.support.spark import SparkLake
 from tests.support.spark_refusals import refused_as
 from tests.support.vectors import each_row
 
-KINDS = (
-    "snapshots history refs metadata_log_entries manifests files data_files delete_files entries partitions"
-    " all_manifests all_files all_data_files all_delete_files all_entries"
-).split()
+KINDS = sorted(set(MetadataTable) - {MetadataTable.POSITION_DELETES})
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +24,8 @@ def table(spark_lake: SparkLake) -> str:
     spark_lake.rows(
         f"CREATE TABLE {name} (id BIGINT, part STRING, price DECIMAL(9,2), x DOUBLE, at TIMESTAMP, day DATE)"
         " USING iceberg PARTITIONED BY (part, days(day))"
-        " TBLPROPERTIES ('encryption.columns' = 'lakewarden:id,price,x,at', 'write.delete.mode' = 'merge-on-read')"
+        " TBLPROPERTIES ('encryption.columns' = 'lakewarden:id,price,x,at',"
+        " 'write.delete.mode' = 'merge-on-read')"
     )
     one = "1.50BD, double('NaN'), TIMESTAMP '2020-01-01 00:00:00Z', DATE '2020-01-01'"
     spark_lake.rows(f"INSERT INTO {name} VALUES (1, 'a', {one}), (2, 'a', {one})")
@@ -48,7 +47,7 @@ def test_rows_of_metadata_tables(spark_lake: SparkLake, table: str) -> None:
     assert tuple(two.partition) == ("a", date(2020, 1, 1))
     metrics = two.readable_metrics
     assert (metrics.id.lower_bound, metrics.id.upper_bound, metrics.id.value_count) == (1, 2, 2)
-    assert (metrics.price.upper_bound, metrics.x.nan_value_count, metrics.x.lower_bound) == (
+    assert (metrics.price.upper_bound, metrics.x.value_count, metrics.x.lower_bound) == (
         Decimal("1.50"),
         2,
         None,
@@ -123,7 +122,7 @@ def test_what_a_user_of_some_columns_sees(spark_lake: SparkLake, table: str) -> 
     try:
         (row,) = spark_lake.rows(f"SELECT * FROM {table}.data_files WHERE record_count = 2", CAROL)
         assert (row.file_path, tuple(row.partition)) == (None, (None, None))
-        assert (row.readable_metrics.id.upper_bound, row.readable_metrics.x.nan_value_count) == (2, None)
+        assert (row.readable_metrics.id.upper_bound, row.readable_metrics.x.value_count) == (2, None)
         refused_as("NOT_AUTHORIZED", spark_lake.session(CAROL), f"SHOW PARTITIONS {table}")
     finally:
         spark_lake.lake.set_policies(standard_policies())
