@@ -61,6 +61,8 @@ def test_rows_of_metadata_tables(spark_lake: SparkLake, table: str) -> None:
 def test_queries_on_metadata_tables(spark_lake: SparkLake, table: str) -> None:
     first = spark_lake.rows(f"SELECT record_count FROM {table}.files VERSION AS OF 'first'")
     assert first == [(2,)]
+    assert spark_lake.spark.read.option("tag", "first").table(f"{table}.entries").count() == 1
+    assert spark_lake.rows(f"SELECT count(*) FROM {table}.branch_main.files") == [(3,)]
     joined = spark_lake.rows(
         f"SELECT s.operation, count(*), sum(e.data_file.record_count) FROM {table}.entries e"
         f" JOIN {table}.SNAPSHOTS s ON e.snapshot_id = s.snapshot_id WHERE e.status < 2 GROUP BY 1 ORDER BY 1"
