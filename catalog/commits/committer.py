@@ -15,35 +15,26 @@ from pyiceberg.table.update import AssertRefSnapshotId, TableRequirement, TableU
 
 from catalog.authorization import key_groups
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.columns import refuse_masks, selects
-from catalog.authorization.table_access import overlap_requests
 from catalog.base.errors import CommitConflict
 from catalog.base.identifiers import TableName
+from catalog.commits.governing import Governing
+from catalog.commits.judgement import Judge
 from catalog.commits.publish import Publication, Publisher
-from catalog.commits.renaming import former_names
-from catalog.commits.rollbacks import Rollbacks
 from catalog.context import ServiceContext
-from catalog.db.engine import read
 from catalog.envelope.peks import PekRecord
 from catalog.iceberg.metadata import require_written_version
 from catalog.reading.loading import LoadedTable
 from catalog.rules import governance
 from catalog.rules import table_changes as change_rules
-from catalog.rules.governance import Requested
 from catalog.rules.openable import check_commit
 from catalog.rules.table_changes import Changes
-from catalog.snapshot_checks.branches import Rollback, rollbacks, sets_retention
-from catalog.snapshot_checks.inspection import Origin, require_parents
-from catalog.state import table_state
+from catalog.snapshot_checks.inspection import Origin
 from catalog.state.idempotency import succeeds_unchanged
 from catalog.state.seals import Digest
-from policy.encryption.epochs import PekRef
 from policy.encryption.file_formats import FileFormat, written_format
-from policy.errors import LocationNotAllowed, MetadataTampered
+from policy.errors import MetadataTampered
 from policy.location.location import Location
-from policy.privileges.operations import changing, required
-from policy.privileges.requests import AccessRequest
-from policy.privileges.tables import check_table_location
+from policy.privileges.operations import required
 
 
 class Committer:
@@ -55,7 +46,8 @@ class Committer:
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
-        self._rollbacks = Rollbacks(context.reader, context.keyring)
+        self._judge = Judge(context)
+        self._governing = Governing(context)
         self._publisher = Publisher(context)
 
     def commit(
@@ -135,40 +127,22 @@ class Committer:
         begins = governance.begins_epoch(table.governed, wanted.spec, metadata.schema())
         governs = changes.governs or begins or wanted.allowed != table.governed.allowed
         change_rules.refuse_mixture(changes, table.name, governs=governs)
-        verdict = self._context.encryption.of_change(table, metadata, wanted.spec)
         moved = [Location.parse(text) for text in changes.locations]
-        overlaps, former = self._context.overlapping(table.record, moved), former_names(table, metadata)
-        require_parents(table, metadata)
-        taken_back = rollbacks(table.metadata, metadata)
-        if any(each.head is not None for each in taken_back) or sets_retention(table.metadata, metadata):
-            changes = replace(changes, operations=changes.operations | {"table.alter"})
-        back = self._drops_protection(caller, table, taken_back)
-        shows = governance.shows_more(table.governed, table.metadata, wanted.spec, metadata)
-        unprotects = wanted.unprotects or verdict.downgrades or back or shows
-        self._context.authorizer.require(
-            caller,
-            "table.commit",
-            table.name,
-            self._requests(caller, table, changes, wanted, unprotects=unprotects)
-            + selects(self._context.authorizer, caller, table, former),
-            hidden=overlap_requests(caller, overlaps),
-        )
-        if former.columns:
-            refuse_masks(self._context.authorizer, caller, table, former, action="table.commit")
+        judged = self._judge.require(caller, table, metadata, wanted, changes.operations, moved)
         if metadata == table.metadata and not governs:
             succeeds_unchanged(table.metadata_location)
             return table
         governance.check_schema(wanted.spec, metadata, table.name)
-        verdict.enforce(table.name)
+        judged.verdict.enforce(table.name)
         governed, peks = table.governed, tuple[PekRecord, ...]()
         if governs:
-            governed, peks = self._next_governed(table, wanted, metadata, begins)
-        relies = self._relies(table, governed)
-        judged = replace(table, governed=governed)
+            governed, peks = self._governing.next(table, wanted, metadata, begins=begins)
+        relies = self._governing.relies(table, governed)
+        next_table = replace(table, governed=governed)
         self._context.standard_clients.require_new(caller, "table.commit", table.record.name, governed.spec)
         if governs and not force:
-            self._refuse_breaking(table, judged)
-        files = self._context.inspector.commit(judged, metadata, origin, written)
+            self._governing.refuse_breaking(table, next_table)
+        files = self._context.inspector.commit(next_table, metadata, origin, written)
         published = self._publisher.publish(
             Publication(
                 record=table.record,
@@ -180,7 +154,7 @@ class Committer:
                 peks=peks,
                 author=caller.principal.name,
                 relies=relies,
-                overlaps=frozenset(other.id for other in overlaps),
+                overlaps=judged.overlaps,
             )
         )
         if governed.epochs.current != table.governed.epochs.current:
@@ -191,62 +165,6 @@ class Committer:
         """Refuse users without the required privileges before the answer tells anything about the table."""
         either = required("table.commit", self._context.on(caller, name))
         self._context.authorizer.screen(caller, "table.commit", str(name), *either)
-
-    def _drops_protection(self, caller: Caller, table: LoadedTable, taken_back: list[Rollback]) -> bool:
-        """Return whether rollbacks drop protection. Callers need ALTER before the snapshots are examined."""
-        if any(each.head is not None for each in taken_back):
-            alter = required("table.alter", caller.on(table.record.name, table.record.owner))
-            self._context.authorizer.screen(caller, "table.commit", table.name, *alter)
-        return self._rollbacks.drop_protection(table, taken_back)
-
-    def _requests(
-        self, caller: Caller, table: LoadedTable, changes: Changes, wanted: Requested, *, unprotects: bool
-    ) -> list[AccessRequest]:
-        record = table.record
-        on = caller.on(record.name, record.owner)
-        moved = [Location.parse(text) for text in changes.locations]
-        for location in moved:
-            check_table_location(location, str(record.name))
-        own = record.location if record.default_location else None
-        requests = [each for operation in sorted(changes.operations) for each in required(operation, on)]
-        return requests + changing(on, wanted, moved, own, unprotects=unprotects)
-
-    def _next_governed(
-        self, table: LoadedTable, wanted: Requested, metadata: TableMetadata, begins: bool
-    ) -> tuple[table_state.Governed, tuple[PekRecord, ...]]:
-        """Return the next governed version, and the keys to create for a new epoch."""
-        with read(self._context.engine) as connection:
-            version = table_state.next_governed_version(connection, table.record.id)
-        if not begins:
-            return governance.next_version(table.governed, wanted, metadata, None, version), ()
-        refs, made = self._context.keyring.keys_for(table.record, wanted.spec, table.governed)
-        return governance.next_version(table.governed, wanted, metadata, refs, version), made
-
-    def _relies(self, table: LoadedTable, governed: table_state.Governed) -> frozenset[PekRef]:
-        """Return the keys that must stay active until the commit is published.
-
-        Keys that are disabled already are not among them. They only prevent commits that add files, and the
-        checks of those files refuse these.
-        """
-        current = governed.epochs.current
-        if current != table.governed.epochs.current:
-            return frozenset(current.peks)
-        return self._context.keyring.active(table.record, governed)
-
-    def _refuse_breaking(self, table: LoadedTable, judged: LoadedTable) -> None:
-        """Refuse to narrow the allowed locations while live snapshots need them."""
-        if all(judged.governed.allowed.covers(entry) for entry in table.governed.allowed.entries):
-            return
-        broken = self._context.inspector.broken_snapshots(judged)
-        if broken:
-            raise LocationNotAllowed(
-                f"The change removes allowed locations that {len(broken)} live snapshots need: "
-                f"{', '.join(str(snapshot) for snapshot in sorted(broken)[:10])}.",
-                table=table.name,
-                snapshot=min(broken),
-                rule="narrowing",
-                hint="Expire these snapshots first, or run `lakewarden table set --force`.",
-            )
 
 
 def check_requirements(

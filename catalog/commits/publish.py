@@ -45,6 +45,7 @@ class Publication:
         metadata: the new metadata.
         governed: the governed version that applies from then on.
         governs: whether `governed` is a new version.
+        staged: whether `governed` is recorded already, since the write began.
         files: manifest lists and manifests to seal.
         peks: new keys to record with it.
         relies: versions of keys that the commit uses; each has to be active when the commit is prepared.
@@ -62,6 +63,7 @@ class Publication:
     author: str
     relies: frozenset[PekRef] = frozenset()
     overlaps: frozenset[str] = frozenset()
+    staged: bool = False
 
     @property
     def location(self) -> Location:
@@ -159,6 +161,11 @@ class Publisher:
             raise _given_up(record)
 
     def _prepare_governed(self, connection: Connection, publication: Publication) -> None:
+        """Record a new governed version, unless a staged write recorded it."""
+        if publication.staged:
+            version = publication.governed.version
+            table_state.require_prepared(connection, publication.record.id, version)
+            return
         table_state.add_governed(
             connection,
             publication.record.id,

@@ -196,7 +196,7 @@ lw_staged = Table(
 
 #: A write that an engine began. `state`: open, committing, committed, closed, clearing, aborted, swept.
 #: `snapshot_id` is from the last commit attempt. `staged_metadata` is that of the table which the commit
-#: creates; null if the table exists.
+#: creates or replaces, else null. `base_location` is the metadata.json of a table that it replaces.
 lw_write = Table(
     "lw_write",
     metadata,
@@ -213,6 +213,7 @@ lw_write = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=False),
     Column("staged_metadata", Text, nullable=True),
+    Column("base_location", String(1000), nullable=True),
     Index("ix_lw_write_state", "state", "expires_ms"),
     Index("ix_lw_write_table", "table_id"),
 )

@@ -57,6 +57,16 @@ class StageWrite(OwnBody):
     properties: dict[str, str] | None = None
 
 
+class ReplaceTable(OwnBody):
+    """What a table becomes; see `NewTable`."""
+
+    location: str | None = None
+    table_schema: Annotated[dict[str, Any], Field(alias="schema")]
+    partition_spec: dict[str, Any] | None = None
+    write_order: dict[str, Any] | None = None
+    properties: dict[str, str] | None = None
+
+
 class PlanBody(OwnBody):
     """The scan to plan; at most one of `snapshot-id`, `ref` and `as-of-ms`, else the current snapshot."""
 
@@ -155,7 +165,7 @@ class AddedFile(OwnBody):
 class CommitWrite(OwnBody):
     """The files of a write to commit, and what to remove; see `FileCommit`."""
 
-    operation: Literal["append", "delete", "overwrite", "replace"]
+    operation: Literal["append", "delete", "overwrite", "replace", "none"]
     added: list[AddedFile] = Field(default_factory=list)
     deleted_paths: list[str] = Field(default_factory=list)
     delete_filter: Filter = None

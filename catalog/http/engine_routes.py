@@ -29,6 +29,7 @@ from catalog.http.engine_models import (
     KeyRegistered,
     PlanBody,
     RegisterKey,
+    ReplaceTable,
     StageWrite,
     WholeFilesAnswer,
     WholeFilesBody,
@@ -39,7 +40,7 @@ from catalog.http.expressions import filter_of
 from catalog.http.iceberg_models import CommittedTableAnswer
 from catalog.http.idempotency import OnceOf
 from catalog.http.inspect_models import InspectBody, arrow_of
-from catalog.http.new_tables import new_table_of
+from catalog.http.new_tables import new_table_of, replacement_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.plan_stream import BATCH_ROWS, MEDIA_TYPE, stream
 from catalog.http.rewrite_models import (
@@ -196,6 +197,19 @@ def alter_table(
         "commit",
     )
     return committed_table(altered)
+
+
+@router.post(
+    f"{_TABLE}/replace", responses=answers(WriteStagedAnswer, "The write, and what it makes of the table.")
+)
+@screened(on_table("table.replace", "table.replace"))
+def replace_table(
+    namespace: str, table: str, body: ReplaceTable, caller: CallerOf, services: ServicesOf
+) -> Response:
+    """Begin a write that replaces its table: ALTER, UPDATE, and what its changes need."""
+    viewer = Viewer.of(caller, services)
+    new = replacement_of(table_from_path(namespace, table), body)
+    return staged_write(services.writes.begin_replacing(caller, new), viewer)
 
 
 @router.post(f"{_TABLE}/rewrites")

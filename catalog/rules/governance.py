@@ -21,7 +21,7 @@ from catalog.rules.table_changes import Changes
 from catalog.state.table_state import Governed
 from policy.encryption import governed
 from policy.encryption import requested as wanted_rules
-from policy.encryption.downgrade import downgrades_files, hidden_fields, uncovers_fields
+from policy.encryption.downgrade import downgrades_files, hidden_fields, uncovers, uncovers_fields
 from policy.encryption.encrypted_columns import (
     followed,
     masked_fields,
@@ -38,6 +38,7 @@ from policy.encryption.file_formats import FileFormat
 from policy.encryption.requested import Requested, for_new_table
 from policy.encryption.specification import ColumnKey, ColumnMask, EncryptionSpec
 from policy.errors import EncryptionPolicyViolation, PropertyInvalid, RequestInvalid
+from policy.location.allow_list import AllowList
 from policy.location.location import Location
 
 __all__ = [
@@ -50,7 +51,9 @@ __all__ = [
     "following",
     "for_change",
     "for_new_table",
+    "for_replacement",
     "next_version",
+    "replaced",
     "rotated",
     "shows_more",
 ]
@@ -139,6 +142,68 @@ def following(
         after.field_ids,
     )
     return replace(wanted, spec=spec, unprotects=uncovers or downgrades_files(was, spec))
+
+
+def for_replacement(
+    current: Governed, wanted: Requested, after: Schema, table: str, *, said: Collection[str]
+) -> Requested:
+    """Adapt the lists of encrypted, plaintext and masked columns to a schema that replaces another one.
+
+    Columns are found by name: a column of the new schema is under the key that the list gives its name,
+    whether or not it keeps its field id. Columns that vanish leave the lists.
+
+    Args:
+        current: the governed version in force.
+        wanted: the requested properties.
+        after: the new schema.
+        table: dotted name, for errors.
+        said: the governed properties that the request sets, including those set to the value in force.
+
+    Raises:
+        EncryptionPolicyViolation: no column of the list is left.
+    """
+    spec, left = wanted.spec, _left_by_name(current.spec, after)
+    if governed.MASKS not in said and spec.masks == current.spec.masks:
+        spec = replace(spec, masks=left.masks)
+    plaintext, columns = left.plaintext_columns, left.columns
+    if governed.PLAINTEXT_COLUMNS not in said and spec.plaintext_columns == current.spec.plaintext_columns:
+        spec = replace(spec, plaintext_columns=plaintext)
+    if governed.COLUMNS not in said and spec.columns == current.spec.columns:
+        spec = replace(spec, columns=columns)
+        require_column_left(current.spec, spec, table)
+    return replaced(current, wanted.allowed, spec, after)
+
+
+def replaced(current: Governed, allowed: AllowList, spec: EncryptionSpec, after: Schema) -> Requested:
+    """Return what a replacement requires, from what governs the table before and after it.
+
+    Args:
+        current: the governed version in force.
+        allowed: the next allowed list.
+        spec: the next encryption specification.
+        after: the new schema.
+    """
+    left = _left_by_name(current.spec, after)
+    # Without a column that it names, a list would mean all columns.
+    emptied = current.spec.columns and not left.columns and left.plaintext_columns is None
+    covers_less = not spec.encrypts if emptied else uncovers(left, spec)
+    return Requested(
+        allowed=allowed,
+        spec=spec,
+        added=tuple(entry for entry in allowed.entries if not current.allowed.covers(entry)),
+        new_keys=tuple(key for key in spec.key_ids() if key not in current.spec.key_ids()),
+        unprotects=covers_less or downgrades_files(left, spec),
+    )
+
+
+def _left_by_name(spec: EncryptionSpec, after: Schema) -> EncryptionSpec:
+    """Return the specification without the columns that a schema does not have."""
+    names = column_ids(after)
+
+    def next_name(column: str) -> str | None:
+        return column if column in names else None
+
+    return followed(spec, next_name)
 
 
 def _refuse_other_meaning(

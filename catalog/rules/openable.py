@@ -86,7 +86,9 @@ def check_new_table(metadata: TableMetadata, now_ms: int, table: str) -> None:
     _check_snapshots(metadata, metadata.snapshots, {}, table)
 
 
-def check_commit(base: TableMetadata, metadata: TableMetadata, now_ms: int, table: str) -> None:
+def check_commit(
+    base: TableMetadata, metadata: TableMetadata, now_ms: int, table: str, *, replaces: bool = False
+) -> None:
     """Check the metadata that a commit makes.
 
     Args:
@@ -94,6 +96,7 @@ def check_commit(base: TableMetadata, metadata: TableMetadata, now_ms: int, tabl
         metadata: as it would be stored.
         now_ms: the time in milliseconds.
         table: dotted name, for errors.
+        replaces: whether the commit replaces the table, whose main branch is then without rows.
 
     Raises:
         RequestInvalid: an engine could not open it, or could not read the table with it.
@@ -105,7 +108,8 @@ def check_commit(base: TableMetadata, metadata: TableMetadata, now_ms: int, tabl
             new = [each for each in spec.fields if (each.source_id, str(each.transform)) not in present]
             layout.check_redundancy(new, table)
     _check_layout(base, metadata, table)
-    _check_required(base, metadata, table)
+    if not replaces:
+        _check_required(base, metadata, table)
     added = new_snapshots(base, metadata)
     _check_times(added, base.last_updated_ms, now_ms, table)
     _check_snapshots(metadata, added, base.refs, table)

@@ -48,6 +48,7 @@ from catalog.tables.namespaces import Namespaces
 from catalog.tables.registration import Registration
 from catalog.writes.filters import WholeFiles
 from catalog.writes.orphans import Orphans
+from catalog.writes.replacing_writes import ReplacingWrites
 from catalog.writes.sessions import WriteLog
 from catalog.writes.staged_writes import StagedWrites
 from catalog.writes.steps import Writes
@@ -152,6 +153,7 @@ class Services(ServiceContext):
                 log,
                 TableWrites(context, log, committer),
                 StagedWrites(context, log, drafter),
+                ReplacingWrites(context, log),
                 Orphans(context),
             ),
             whole_files=WholeFiles(context),

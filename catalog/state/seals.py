@@ -278,6 +278,13 @@ def holds_snapshot(connection: Connection, table_id: str, snapshot_id: int) -> b
     return connection.execute(statement.limit(1)).first() is not None
 
 
+def was_governed(connection: Connection, table_id: str, version: int) -> bool:
+    """Return whether a governed version of a table is or was in force."""
+    mine = (lw_seal.c.table_id == table_id, lw_seal.c.governed_version == version)
+    published = lw_seal.c.state.in_([SealState.CURRENT, SealState.SUPERSEDED])
+    return connection.execute(select(lw_seal.c.id).where(*mine, published).limit(1)).first() is not None
+
+
 def is_settled(connection: Connection, table_id: str, metadata_location: str) -> bool:
     """Return whether a metadata.json is the current one, and no commit on top of it is in progress.
 

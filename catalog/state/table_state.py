@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 
 from catalog.base.errors import CommitConflict, TableExists
 from catalog.base.identifiers import TableName
-from catalog.db.schema import lw_binding, lw_governed, lw_pek, lw_table
+from catalog.db.schema import lw_binding, lw_governed, lw_pek, lw_seal, lw_table
 from catalog.state.seals import SealState
 from policy.encryption.encrypted_columns import KeyedFields
 from policy.encryption.epochs import Epoch, Epochs, PekRef
@@ -359,6 +359,28 @@ def add_governed(connection: Connection, table_id: str, governed: Governed, auth
         connection.execute(insert(lw_governed).values(**values))
     except IntegrityError as error:
         raise CommitConflict("Another request changed the governed properties at the same time.") from error
+
+
+def abandon_governed(connection: Connection, table_id: str, version: int) -> None:
+    """Abandon a prepared governed version that no commit puts in force. Its number is not used again."""
+    columns = lw_governed.c
+    mine = (columns.table_id == table_id, columns.version == version, columns.state == SealState.PREPARED)
+    names_it = (lw_seal.c.table_id == table_id, lw_seal.c.governed_version == version)
+    prepared = select(lw_seal.c.id).where(*names_it, lw_seal.c.state == SealState.PREPARED)
+    statement = update(lw_governed).where(*mine, ~prepared.exists())
+    connection.execute(statement.values(state=SealState.ABANDONED))
+
+
+def require_prepared(connection: Connection, table_id: str, version: int) -> None:
+    """Check that a governed version can still be put in force.
+
+    Raises:
+        CommitConflict: it was abandoned.
+    """
+    mine = (lw_governed.c.table_id == table_id, lw_governed.c.version == version)
+    state = connection.scalar(select(lw_governed.c.state).where(*mine))
+    if state != SealState.PREPARED:
+        raise CommitConflict("The write was abandoned.", hint="Begin a new write.")
 
 
 def forget_creation(connection: Connection, table_id: str) -> None:

@@ -12,7 +12,7 @@ Source: Iceberg table specification, "Partition Evolution" and "Sorting"; Apache
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
@@ -115,13 +115,43 @@ def partition_updates(
         AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
         AssertLastAssignedPartitionId(last_assigned_partition_id=metadata.last_partition_id),
     ]
+    return requirements, _spec_updates(metadata, spec)
+
+
+def replaced_partitions(
+    metadata: TableMetadata, schema: Schema, wanted: PartitionSpec, ids: Mapping[int, int], table: str
+) -> list[TableUpdate]:
+    """Convert another partitioning to updates of a commit.
+
+    Args:
+        metadata: the table's metadata.
+        schema: the schema that is current after the commit.
+        wanted: the partition spec, by the ids of another schema.
+        ids: the field ids of `schema`, by the ids that `wanted` has.
+        table: dotted name, for errors.
+
+    Raises:
+        RequestInvalid: the spec does not fit the schema.
+    """
+    draft = _Draft(metadata, schema, removed={each.field_id for each in metadata.spec().fields})
+    for each in wanted.fields:
+        if each.source_id not in ids:
+            _refuse(f"The partition field {each.name[:_SHOWN]!r} has no source column")
+        draft.put(ids[each.source_id], each.transform, each.name)
+    spec = draft.spec()
+    layout.check_redundancy(spec.fields, table)
+    layout.check_spec(spec, schema, table)
+    return _spec_updates(metadata, spec)
+
+
+def _spec_updates(metadata: TableMetadata, spec: PartitionSpec) -> list[TableUpdate]:
     known = next((each.spec_id for each in metadata.partition_specs if spec.compatible_with(each)), None)
     if known is not None:
         changed = known != metadata.default_spec_id
-        return requirements, [SetDefaultSpecUpdate(spec_id=known)] if changed else []
+        return [SetDefaultSpecUpdate(spec_id=known)] if changed else []
     spec_id = 1 + max(each.spec_id for each in metadata.partition_specs)
     added = PartitionSpec(*spec.fields, spec_id=spec_id)
-    return requirements, [AddPartitionSpecUpdate(spec=added), SetDefaultSpecUpdate(spec_id=_ADDED_LAST)]
+    return [AddPartitionSpecUpdate(spec=added), SetDefaultSpecUpdate(spec_id=_ADDED_LAST)]
 
 
 def sort_updates(
@@ -141,14 +171,31 @@ def sort_updates(
     requirements: list[TableRequirement] = [
         AssertDefaultSortOrderId(default_sort_order_id=metadata.default_sort_order_id)
     ]
+    return requirements, order_updates(metadata, schema, fields, table)
+
+
+def order_updates(
+    metadata: TableMetadata, schema: Schema, fields: list[SortField], table: str
+) -> list[TableUpdate]:
+    """Convert a sort order to updates of a commit; without fields, the table is unsorted.
+
+    Args:
+        metadata: the table's metadata.
+        schema: the schema that is current after the commit.
+        fields: of the sort order, by the ids of `schema`.
+        table: dotted name, for errors.
+
+    Raises:
+        RequestInvalid: a column does not exist, or cannot sort the table.
+    """
     known = next((each.order_id for each in metadata.sort_orders if each.fields == fields), None)
     if known is not None:
         changed = known != metadata.default_sort_order_id
-        return requirements, [SetDefaultSortOrderUpdate(sort_order_id=known)] if changed else []
+        return [SetDefaultSortOrderUpdate(sort_order_id=known)] if changed else []
     order_id = 1 + max(each.order_id for each in metadata.sort_orders)
     order = SortOrder(*fields, order_id=order_id) if fields else UNSORTED_SORT_ORDER
     layout.check_order(order, schema, table)
-    return requirements, [
+    return [
         AddSortOrderUpdate(sort_order=order),
         SetDefaultSortOrderUpdate(sort_order_id=_ADDED_LAST),
     ]
@@ -182,6 +229,12 @@ class _Draft:
             _refuse(f"The table is already partitioned by {duplicate.name[:_SHOWN]!r}, the same transform")
         made = self._recycled(source, transform, change.name)
         self._make_room(made.name)
+        self.added.append(made)
+
+    def put(self, source: int, transform: Transform[Any, Any], name: str) -> None:
+        """Add a field to a spec that begins anew."""
+        made = self._recycled(source, transform, name)
+        self._require_unused(name)
         self.added.append(made)
 
     def remove(self, change: RemovePartitionField) -> None:

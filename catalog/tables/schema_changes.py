@@ -303,11 +303,16 @@ def _require_promotion(schema: Schema, change: UpdateType) -> None:
     if field is None:
         _refuse(f"The column {_shown(change.path)} does not exist")
     before, after = field.field_type, change.type
-    if before != after and (before, after) not in _PROMOTIONS and not _more_digits(before, after):
+    if not can_become(before, after):
         _refuse(
             f"The column {_shown(change.path)} cannot change from {before} to {after}: "
             "supported are int to long, float to double, and decimals with more digits"
         )
+
+
+def can_become(before: IcebergType, after: IcebergType) -> bool:
+    """Return whether values of a type are values of another one: it is the same, or wider."""
+    return before == after or (before, after) in _PROMOTIONS or _more_digits(before, after)
 
 
 def _more_digits(before: IcebergType, after: IcebergType) -> bool:

@@ -31,6 +31,11 @@ def check_form(files: FileCommit, table: LoadedTable) -> None:
     conditional = files.removes_rows_by_condition
     for problem, hint, found in (
         (
+            "has no snapshot, but does not create or replace its table",
+            "Commit the files as an append, delete, overwrite or replace.",
+            files.operation == "none",
+        ),
+        (
             "removes files or adds delete files, but is an append",
             "Commit it as an overwrite or delete.",
             files.operation == "append" and (any(removal) or deletes),

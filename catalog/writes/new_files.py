@@ -74,7 +74,8 @@ class FileCommit:
 
     Attributes:
         operation: ``append`` adds data files; ``delete`` removes rows; ``overwrite`` removes and adds;
-            ``replace`` removes and adds without changing rows.
+            ``replace`` removes and adds without changing rows; ``none`` has no snapshot, and creates or
+            replaces the table of a staged write.
         added: new data files and delete files.
         deleted_paths: data files and delete files to remove, as the plan named them.
         base_snapshot_id: the head that the rows were read from; None if the branch was empty.
@@ -91,7 +92,7 @@ class FileCommit:
         wap_id: stages the snapshot under this id instead of moving the branch.
     """
 
-    operation: Literal["append", "delete", "overwrite", "replace"]
+    operation: Literal["append", "delete", "overwrite", "replace", "none"]
     added: tuple[NewFile, ...]
     deleted_paths: tuple[str, ...] = ()
     base_snapshot_id: int | None = None

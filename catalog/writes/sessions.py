@@ -83,7 +83,8 @@ class WriteRow:
         transport: its transport key; None if the table was not encrypted then.
         state: its state when it was read.
         snapshot_id: the snapshot of the last attempt to commit it.
-        staged_metadata: the metadata of the table that it creates; None if the table existed.
+        staged_metadata: the metadata of the table that it creates or replaces; None for other writes.
+        base_location: the metadata.json of the table that it replaces; None for other writes.
     """
 
     id: str
@@ -94,6 +95,7 @@ class WriteRow:
     state: WriteState
     snapshot_id: int | None
     staged_metadata: str | None
+    base_location: str | None
 
 
 class WriteLog:
@@ -121,6 +123,7 @@ class WriteLog:
         session: WriteSession,
         transport: SealedTransport | None,
         staged_metadata: str | None = None,
+        base_location: str | None = None,
     ) -> None:
         """Record a new write."""
         keys: dict[str, object] = {}
@@ -140,6 +143,7 @@ class WriteLog:
             "created_ms": self.now_ms(),
             "expires_ms": session.expires_ms,
             "staged_metadata": staged_metadata,
+            "base_location": base_location,
         }
         connection.execute(insert(lw_write).values(**values, **keys))
 
@@ -217,6 +221,7 @@ def _row(row: Row[tuple[object, ...]]) -> WriteRow:
         state=WriteState(row.state),
         snapshot_id=row.snapshot_id,
         staged_metadata=row.staged_metadata,
+        base_location=row.base_location,
     )
 
 

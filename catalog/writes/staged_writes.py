@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyiceberg.table.refs import MAIN_BRANCH
-
 from catalog.authorization import key_groups
 from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
@@ -32,7 +30,9 @@ from catalog.rules.governance import Requested
 from catalog.snapshot_checks.inspection import Origin
 from catalog.state import claims, seals, table_state
 from catalog.state import pek_records as key_records
+from catalog.state.seals import Digest
 from catalog.tables.drafts import Draft, Drafter, NewTable
+from catalog.writes.first_commit import first_snapshot
 from catalog.writes.new_files import FileCommit
 from catalog.writes.sessions import WriteLog, WriteRow, WriteSession
 from catalog.writes.table_writes import (
@@ -42,7 +42,6 @@ from catalog.writes.table_writes import (
     of_write,
     require_allowed,
 )
-from catalog.writes.written_files import make_snapshot
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
 from policy.location.location import Location
 from policy.privileges.tables import write_paths
@@ -132,16 +131,16 @@ class StagedWrites:
         """Create the table with its first snapshot."""
         if self.is_published(row):
             return self.found(row, granted)
-        _require_first(files, str(granted.name))
         self._drafter.require_free(granted.name)
         table = self._table(row, granted.name)
-        built = make_snapshot(self._context, self._log, table, row, files, caller)
+        built = first_snapshot(self._context, self._log, table, row, files, caller)
         try:
             return self._create(caller, table, built, granted)
         except CommitStateUnknown:
             raise
         except LakewardenError as refusal:
-            built.discard(self._context.storage)
+            if built is not None:
+                built.discard(self._context.storage)
             if isinstance(refusal, CommitConflict | TableExists) and self.is_published(row):
                 return self.found(row, granted)  # A parallel attempt published it.
             raise
@@ -164,11 +163,14 @@ class StagedWrites:
         return (row.prefix, record.location) if record.default_location and not others else (row.prefix,)
 
     def _create(
-        self, caller: Caller, table: LoadedTable, built: MadeSnapshot, granted: Granted
+        self, caller: Caller, table: LoadedTable, built: MadeSnapshot | None, granted: Granted
     ) -> LoadedTable:
-        metadata = change_rules.apply(table.metadata, built.updates, None, table.name)
+        metadata, written = table.metadata, dict[str, Digest]()
+        if built is not None:
+            metadata = change_rules.apply(metadata, built.updates, None, table.name)
+            written.update(built.written)
         self._drafter.check_rules(granted.name, metadata, table.governed.spec)
-        files = self._context.inspector.commit(table, metadata, Origin.WRITE, built.written)
+        files = self._context.inspector.commit(table, metadata, Origin.WRITE, written)
         published = self._publisher.publish(
             Publication(
                 record=table.record,
@@ -200,19 +202,3 @@ class StagedWrites:
         data = row.staged_metadata.encode("utf-8")
         metadata = parse_metadata(data, path=_NOWHERE, table=str(name))
         return LoadedTable(record, governed, metadata, _NOWHERE, None)
-
-
-def _require_first(files: FileCommit, table: str) -> None:
-    """Check that the commit is an append to the main branch: the table has no files to remove.
-
-    Raises:
-        RequestInvalid: it is another commit.
-    """
-    if files != FileCommit("append", files.added, branch=MAIN_BRANCH, summary=files.summary):
-        raise RequestInvalid(
-            "The write creates a table, so it must be an append to main without any other field; it is "
-            f"{files.operation!r} on {files.branch!r}.",
-            table=table,
-            rule="operation",
-            hint="Commit the files as an append.",
-        )

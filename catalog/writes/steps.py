@@ -5,8 +5,9 @@
 - Each write has its own transport key. Executors wrap their data keys under it (`transport`).
 - Committing a write twice has the same effect as committing it once.
 
-The beginning, publishing and abandoning of a write differ between tables that exist (`table_writes`) and
-tables that the write creates (`staged_writes`). The states are the same (`sessions`).
+The beginning, publishing and abandoning of a write differ between tables that exist (`table_writes`), that
+the write creates (`staged_writes`) and that it replaces (`replacing_writes`). The states are the same
+(`sessions`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from catalog.state.write_states import ALIVE, DONE, WriteState
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit
 from catalog.writes.orphans import Orphans
+from catalog.writes.replacing_writes import ReplacingWrites
 from catalog.writes.sessions import GONE, WriteLog, WriteRow, WriteSession, not_open
 from catalog.writes.staged_writes import StagedWrites
 from catalog.writes.table_writes import Granted, TableWrites
@@ -70,6 +72,7 @@ class Writes:
         log: stores the writes.
         tables: writes to tables that exist.
         staged: writes that create their table.
+        replacing: writes that replace their table.
         orphans: finds what committed writes left.
     """
 
@@ -79,12 +82,14 @@ class Writes:
         log: WriteLog,
         tables: TableWrites,
         staged: StagedWrites,
+        replacing: ReplacingWrites,
         orphans: Orphans,
     ) -> None:
         self._context = context
         self._log = log
         self._tables = tables
         self._staged = staged
+        self._replacing = replacing
         self._orphans = orphans
 
     def begin(self, caller: Caller, name: TableName) -> WriteSession:
@@ -109,6 +114,17 @@ class Writes:
             as `Creator.create` otherwise.
         """
         return self._staged.begin(caller, new)
+
+    def begin_replacing(self, caller: Caller, new: NewTable) -> WriteSession:
+        """Begin a write whose commit replaces its table. Until then the table stays as it is.
+
+        Raises:
+            NotAuthorized: ALTER and UPDATE on the table are needed, and what its changes need; and `release`
+                on its keys unless the caller is an engine.
+            LocationNotAllowed: the table's own directories are not in its allowed list.
+            as `Committer.commit` otherwise.
+        """
+        return self._replacing.begin(caller, new)
 
     def screen(self, caller: Caller, write_id: str) -> None:
         """Refuse a commit that cannot succeed, before its files are sent.
@@ -236,7 +252,9 @@ class Writes:
         return True
 
     def _kind(self, row: WriteRow) -> _Kind:
-        return self._tables if row.staged_metadata is None else self._staged
+        if row.staged_metadata is None:
+            return self._tables
+        return self._staged if row.base_location is None else self._replacing
 
     def _find(self, caller: Caller, write_id: str) -> WriteRow:
         row = self._log.find(caller.principal.name, write_id)

@@ -75,6 +75,7 @@ OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
         "table.write": _all("update"),
         "table.alter": _all("alter"),
         "table.commit": _any("update", "alter"),
+        "table.replace": _all("alter", "update"),
         "table.rewrite": _all("update"),
         "table.rename": _all("alter"),
         "table.overlap": _all("alter"),

@@ -13,6 +13,7 @@ from tests.authorization.model import BOOTSTRAP, NEVER
 from tests.authorization.roles import ENGINE_ALONE, OWN, OWNER, STEWARD, THROUGH_ENGINE, WITH_TOKEN
 from tests.authorization.rows import EVERYBODY, Row, Try, sent
 from tests.authorization.world import PLAIN, UNSEALED
+from tests.support.http_calls import SCHEMA
 
 _LOADERS: Final = "reader writer alterer owner keeper mason releaser sparked steward"
 _READERS: Final = "reader writer owner releaser sparked steward"
@@ -69,6 +70,11 @@ def _stage(attempt: Try, **properties: str) -> httpx.Response:
         # The table's own directories have to be on its list, or nothing could be written.
         body["properties"] = _consistent(attempt, body["properties"])
     return attempt.http.post(f"/engine/v1/namespaces/{OWN}/staged-writes", json=body)
+
+
+def _replace(attempt: Try, *, encrypted: bool = False, **properties: str) -> httpx.Response:
+    url = f"{_ENGINE}/{attempt.standing(encrypted=encrypted)}/replace"
+    return attempt.http.post(url, json={"schema": SCHEMA, "properties": properties})
 
 
 def _create(attempt: Try, **more: Any) -> httpx.Response:
@@ -201,6 +207,27 @@ ENGINE_ROWS: Final = (
         "releaser sparked steward",
         lambda attempt: _begin(attempt, encrypted=True),
         on_table=True,
+    ),
+    Row(
+        f"POST {_ENGINE_TABLE}/replace",
+        "replace",
+        ("alter", "update"),
+        "owner steward",
+        _replace,
+    ),
+    Row(
+        f"POST {_ENGINE_TABLE}/replace",
+        "replace an encrypted one",
+        ("alter", "update", "release|engine"),
+        "steward",
+        lambda attempt: _replace(attempt, encrypted=True),
+    ),
+    Row(
+        f"POST {_ENGINE_TABLE}/replace",
+        "replace an encrypted one by a plaintext one",
+        ("alter", "update", "unprotect"),
+        "owner steward",
+        lambda attempt: _replace(attempt, encrypted=True, **{"encryption.mechanism": "plaintext"}),
     ),
     Row(
         f"POST {_ENGINE_TABLE}/alter",

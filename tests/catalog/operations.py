@@ -408,6 +408,12 @@ TABLE = [
         (LocationNotAllowed,),
         "paths",
     ),
+    Row(
+        "Writes.begin_replacing",
+        on_table(lambda lake, who, n: lake.services.writes.begin_replacing(who, NewTable(n, SCHEMA))),
+        WRITES,
+        "table.replace",
+    ),
     Row("Writes.screen", screen_write, WRITES, "table.write"),
     Row("Writes.screen", screen_staged_write, WRITES, "table.create", variant="staged"),
     Row("Writes.commit", commit_write, WRITES, "table.write"),

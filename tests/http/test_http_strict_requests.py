@@ -132,9 +132,11 @@ SCREENED = [
     ("POST", "/engine/v1/namespaces/db/tables"),
     ("POST", "/engine/v1/namespaces/db/staged-writes"),
     ("POST", "/engine/v1/tables/db/t/plan"),
+    ("POST", "/engine/v1/tables/db/t/inspect"),
     ("POST", "/engine/v1/tables/db/t/rewrites"),
     ("POST", "/engine/v1/tables/db/t/whole-files"),
     ("POST", "/engine/v1/tables/db/t/alter"),
+    ("POST", "/engine/v1/tables/db/t/replace"),
 ]
 
 

@@ -105,7 +105,8 @@ def judge(spark_lake: SparkLake) -> Iterator[Judge]:
         names = getattr(options.IcebergNames, kind)()
         told = java.org.apache.spark.sql.util.CaseInsensitiveStringMap(given)
         try:
-            options.GivenOptions(kind, names, told, none).check(unused, False)
+            given_options = options.GivenOptions(kind, names, told, none)
+            given_options.check(unused, getattr(given_options, "check$default$2")())
         except AnalysisException as refused:
             return str(refused)
         return None

@@ -41,10 +41,8 @@ def unchanged(spark_lake: SparkLake, table: str) -> Iterator[Check]:
 @each_row(
     "statement",
     [
-        "REPLACE TABLE {} (id INT)",
-        "CREATE OR REPLACE TABLE {} (id INT)",
-        "REPLACE TABLE {} AS SELECT 1 AS id",
-        "CREATE OR REPLACE TABLE {} AS SELECT 1 AS id",
+        "REPLACE TABLE {} (id VARIANT)",
+        "CREATE OR REPLACE TABLE {} USING csv AS SELECT 1 AS id",
         "CREATE TABLE {}_2 (id INT) USING avro",
         "CREATE TABLE {}_2 USING csv AS SELECT 1 AS id",
         "CREATE TABLE {}_2 (id INT) CLUSTER BY (id)",
@@ -62,17 +60,6 @@ def test_statement_is_refused_with_the_typed_error(
     message = refused_as("NOT_SUPPORTED_YET", spark_lake.spark, statement.format(table))
     assert "[rule=" in message
     unchanged()
-
-
-def test_data_frame_writers_that_replace(spark_lake: SparkLake, table: str) -> None:
-    frame = spark_lake.spark.sql("SELECT 7 AS id")
-    refusals = [
-        refusal(lambda: frame.writeTo(table).createOrReplace()),
-        refusal(lambda: frame.writeTo(table).replace()),
-        refusal(lambda: frame.write.mode("overwrite").saveAsTable(table)),
-    ]
-    assert {each.getCondition() for each in refusals} == {"LAKEWARDEN.NOT_SUPPORTED_YET"}
-    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == [(0,), (1,)]
 
 
 @each_row(

@@ -123,7 +123,7 @@ final class LakewardenCatalog
     MetadataTables.changing(ident)(tables.drop(ident, purge = true))
   override def renameTable(ident: Identifier, renamed: Identifier): Unit = tables.rename(ident, renamed)
 
-  // Tables that are made together with their first rows
+  // Tables that are made, or made anew, together with their first rows
 
   override def stageCreate(ident: Identifier, info: TableInfo): StagedTable = {
     requireNoConstraints(info)
@@ -133,14 +133,23 @@ final class LakewardenCatalog
       ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: util.Map[String, String])
       : StagedTable = tables.stage(ident, columns, partitions, properties.asScala.toMap)
 
-  override def stageReplace(ident: Identifier, info: TableInfo): StagedTable = throw replacing(ident)
+  override def stageReplace(ident: Identifier, info: TableInfo): StagedTable = {
+    requireNoConstraints(info)
+    stageReplace(ident, info.columns, info.partitions, info.properties)
+  }
   override def stageReplace(
       ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: util.Map[String, String])
-      : StagedTable = throw replacing(ident)
-  override def stageCreateOrReplace(ident: Identifier, info: TableInfo): StagedTable = throw replacing(ident)
+      : StagedTable = tables.stageReplacement(ident, columns, partitions, properties.asScala.toMap)
+
+  override def stageCreateOrReplace(ident: Identifier, info: TableInfo): StagedTable = {
+    requireNoConstraints(info)
+    stageCreateOrReplace(ident, info.columns, info.partitions, info.properties)
+  }
   override def stageCreateOrReplace(
       ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: util.Map[String, String])
-      : StagedTable = throw replacing(ident)
+      : StagedTable =
+    if (tableExists(ident)) stageReplace(ident, columns, partitions, properties)
+    else stageCreate(ident, columns, partitions, properties)
 
   // Functions: the partition transforms
 
@@ -159,8 +168,4 @@ final class LakewardenCatalog
     if (info.constraints.nonEmpty)
       throw LakewardenException.notSupportedYet("Table constraints are not supported.", "constraint",
         "Remove them from the statement.")
-
-  private def replacing(ident: Identifier): LakewardenException = LakewardenException.notSupportedYet(
-    s"$ident: REPLACE TABLE is not supported.", "replace",
-    "Create a table with another name, or drop this one first.")
 }

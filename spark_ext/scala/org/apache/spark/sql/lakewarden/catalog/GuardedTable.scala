@@ -15,7 +15,7 @@ import org.apache.spark.sql.connector.write.{
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.read.{GuardedScanBuilder, MetadataColumns}
 import org.apache.spark.sql.lakewarden.schema.{FieldIds, PartitionTransforms}
-import org.apache.spark.sql.lakewarden.write.{NewFilesBuilder, RowCommand, StagedTarget, TableWriteBuilder, WholeFiles}
+import org.apache.spark.sql.lakewarden.write.{RowCommand, StagedTarget, StagedWriteBuilder, TableWriteBuilder, WholeFiles}
 import org.apache.spark.sql.types.StructField
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -111,21 +111,39 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
   override def hashCode: Int = (handle.table.identity, asOf).hashCode
 }
 
-/** A table that is made together with its first rows: `CREATE TABLE … AS SELECT`.
+/** A table that is made, or made anew, together with its first rows: `CREATE` and `REPLACE TABLE … AS SELECT`.
   *
-  * Spark writes the rows, then commits or aborts; the catalog creates table and snapshot in the one step of
+  * Spark writes the rows, then commits or aborts; the catalog makes table and snapshot in the one step of
   * `commitStagedChanges`.
   */
-final class StagedGuardedTable(handle: TableHandle, ident: Identifier, target: StagedTarget)
+final class StagedGuardedTable(
+    handle: TableHandle, ident: Identifier, target: StagedTarget, options: Seq[String], replaces: Boolean)
     extends ShownTable(handle)
     with SupportsWrite
     with StagedTable {
+  private var written = false
 
-  override def capabilities: util.Set[TableCapability] = util.EnumSet.of(BATCH_WRITE)
+  override def capabilities: util.Set[TableCapability] = util.EnumSet.of(BATCH_WRITE, TRUNCATE)
 
-  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new NewFilesBuilder(handle, info, target.summarized)
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = {
+    written = true
+    new StagedWriteBuilder(handle, info, target)
+  }
 
-  override def commitStagedChanges(): Unit = Refusals.ofNewTable(ident)(target.land())
+  override def commitStagedChanges(): Unit = {
+    if (!written) StagedGuardedTable.refuse(options)
+    if (replaces) Refusals.ofTable(ident)(target.land()) else Refusals.ofNewTable(ident)(target.land())
+  }
 
   override def abortStagedChanges(): Unit = target.abort()
+}
+
+object StagedGuardedTable {
+
+  /** Refuses options of writes in a statement that writes no rows. */
+  def refuse(options: Seq[String]): Unit = options.headOption.foreach { name =>
+    throw LakewardenException.notSupportedYet(
+      s"The write option $name has no effect on a statement without rows.", "write-option",
+      "Remove it from the statement.")
+  }
 }

@@ -11,6 +11,7 @@ import org.apache.spark.sql.connector.catalog.{Column, TableCatalog}
 import org.apache.spark.sql.connector.catalog.CatalogV2Util
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.options.IcebergNames
 import org.apache.spark.sql.lakewarden.schema.{IcebergSchema, PartitionTransforms}
 import org.apache.spark.sql.lakewarden.write.DataFormat
 
@@ -29,16 +30,31 @@ object TableRequests {
     * `PropertyInvalid` for an option that contradicts a property.
     */
   def create(
-      name: String, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String]): JsonNode = {
+      name: String, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String]): JsonNode =
+    definition(columns, partitions, properties).put("name", name)
+
+  private def definition(
+      columns: Array[Column], partitions: Array[Transform], properties: Map[String, String]): ObjectNode = {
     columns.foreach(requirePlain)
     val schema = IcebergSchema.toIceberg(CatalogV2Util.v2ColumnsToStructType(columns))
-    val body = json.objectNode.put("name", name)
+    val body = json.objectNode
     body.set[ObjectNode]("schema", schema)
     body.set[ObjectNode]("partition-spec", PartitionTransforms.toIceberg(partitions.toSeq, schema))
     properties.get(TableCatalog.PROP_LOCATION).foreach(body.put("location", _))
     body.set[ObjectNode]("properties", texts(withFormat(withoutOptions(properties)) -- SparkNames))
     body
   }
+
+  /** The body of replacing a table. Throws as `create`. */
+  def replace(columns: Array[Column], partitions: Array[Transform], properties: Map[String, String]): JsonNode =
+    definition(columns, partitions, properties)
+
+  /** The options of a statement that are for the write of its rows. */
+  def ofWrites(properties: Map[String, String]): Seq[String] =
+    properties.keys.toSeq.filter(_.startsWith(TableCatalog.OPTION_PREFIX))
+      .map(_.substring(TableCatalog.OPTION_PREFIX.length)).filter(isOfWrites).sorted
+
+  private def isOfWrites(option: String): Boolean = IcebergNames.write.of(option.toLowerCase(Locale.ROOT)).nonEmpty
 
   /** Properties as a JSON object. */
   def texts(properties: Map[String, String]): ObjectNode = {
@@ -47,7 +63,9 @@ object TableRequests {
     node
   }
 
-  /** Spark hands OPTIONS over twice, as `k` and `option.k`: equal is one, different is a contradiction. */
+  /** Spark hands OPTIONS over twice, as `k` and `option.k`: equal is one, different is a contradiction. Options of the
+    * write are no properties.
+    */
   private def withoutOptions(properties: Map[String, String]): Map[String, String] = {
     val (options, plain) = properties.partition(_._1.startsWith(TableCatalog.OPTION_PREFIX))
     options.foldLeft(plain) { case (all, (prefixed, value)) =>
@@ -56,7 +74,7 @@ object TableRequests {
         throw new LakewardenException(
           "PropertyInvalid", s"OPTIONS and TBLPROPERTIES give $name different values.", Some("option"),
           Some("Set it in one of them only."))
-      all + (name -> value)
+      if (isOfWrites(name)) all - name else all + (name -> value)
     }
   }
 

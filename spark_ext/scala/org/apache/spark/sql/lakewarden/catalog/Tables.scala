@@ -73,6 +73,7 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
 
   def create(ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String])
       : Table = {
+    StagedGuardedTable.refuse(TableRequests.ofWrites(properties))
     val body = TableRequests.create(ident.name, columns, partitions, properties)
     requireNamespace(ident)
     val answer = Refusals.ofNewTable(ident)(client.post(CatalogPaths.engineTables(levels(ident)), Some(body)))
@@ -86,15 +87,37 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
     requireNamespace(ident)
     requireUnaudited(ident, properties)
     val answer = Refusals.ofNewTable(ident)(client.post(CatalogPaths.stagedWrites(levels(ident)), Some(body)))
-    val target = new StagedTarget(users.client, BegunWrite.parse(Answers.field(answer, "write")))
-    new StagedGuardedTable(handle(ident, answer, None, TableStates.Empty), ident, target)
+    staged(ident, answer, TableRequests.ofWrites(properties), replaces = false)
   }
 
-  /** The rows of a new table would be on main at once. */
+  /** Begins another definition of a table together with its first write; the table stays as it is before the commit. */
+  def stageReplacement(
+      ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String])
+      : StagedTable = {
+    val body = TableRequests.replace(columns, partitions, properties)
+    val answer = Refusals.ofTable(ident)(client.post(operation(ident, "replace"), Some(body)))
+    staged(ident, answer, TableRequests.ofWrites(properties), replaces = true)
+  }
+
+  private def staged(ident: Identifier, answer: JsonNode, options: Seq[String], replaces: Boolean): StagedTable = {
+    val table = handle(ident, answer, None, TableStates.Empty)
+    val target = new StagedTarget(
+      users.client, table.table.nameParts, BegunWrite.parse(Answers.field(answer, "write")))
+    if (replaces)
+      try requireUnaudited(ident, table.table.properties)
+      catch {
+        case refused: LakewardenException =>
+          target.abort()
+          throw refused
+      }
+    new StagedGuardedTable(table, ident, target, options, replaces)
+  }
+
+  /** The rows of a new table, or of a replaced one, would be on main at once. */
   private def requireUnaudited(ident: Identifier, properties: Map[String, String]): Unit =
     if (Wap.isEnabled(properties) && wap() != Wap(None, None)) throw LakewardenException.notSupportedYet(
       s"$ident is to have ${Wap.Enabled}=true, and the session sets spark.wap.id or spark.wap.branch.", "wap",
-      "Create the table without rows first, then insert them.")
+      "Create the table without rows first, then insert them; to replace a table, unset these settings.")
 
   /** Spark may come with no change at all, after `DROP COLUMN IF EXISTS`. */
   def alter(ident: Identifier, changes: Seq[TableChange]): Table = {

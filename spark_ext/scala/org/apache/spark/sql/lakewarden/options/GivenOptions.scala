@@ -25,13 +25,13 @@ final class GivenOptions(
     *
     * @param unused
     *   options, in small letters, that have no effect on this read or write
-    * @param others
-    *   whether options that are not Iceberg's mean something
+    * @param isOther
+    *   whether an option that is not Iceberg's means something
     */
-  def check(unused: Set[String] = Set.empty, others: Boolean = false): Unit = {
+  def check(unused: Set[String] = Set.empty, isOther: String => Boolean = _ => false): Unit = {
     options.asScala.toSeq.sorted.foreach { case (name, value) =>
       val refusal = if (unused(name)) Some(Meaning.Refused("Remove it from the statement.")) else names.of(name)
-      refuse(s"The $kind option $name", s"$kind-option", value, refusal, others)
+      refuse(s"The $kind option $name", s"$kind-option", value, refusal, isOther(name))
     }
     conf.getAllConfs.toSeq.filter(each => IcebergNames.isSetting(each._1)).sorted.foreach {
       case (name, value) => refuse(s"The setting $name of this session", "setting", value, IcebergNames.settings.of(name))

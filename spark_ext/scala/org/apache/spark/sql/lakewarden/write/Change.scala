@@ -29,6 +29,16 @@ case object Append extends Change {
   }
 }
 
+/** Makes a table, or makes it anew, without a snapshot. */
+case object NoRows extends Change {
+  override def name: String = "none"
+
+  override def put(body: ObjectNode): Unit = {
+    body.put("operation", name)
+    ()
+  }
+}
+
 /** The same rows in other files, in the place of those of a group.
   *
   * @param schemaId

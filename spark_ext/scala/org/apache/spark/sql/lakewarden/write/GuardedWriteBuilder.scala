@@ -1,5 +1,7 @@
 package org.apache.spark.sql.lakewarden.write
 
+import java.util.Locale
+
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.connector.distributions.{Distribution, UnspecifiedDistribution}
@@ -20,8 +22,8 @@ private[lakewarden] abstract class GuardedWriteBuilder(handle: TableHandle, info
   /** Options of Iceberg, in small letters, that have no effect on this write. */
   protected def unused: Set[String] = Set.empty
 
-  /** Whether options that are not Iceberg's mean something. */
-  protected def others: Boolean = false
+  /** Whether an option, in small letters, that is not Iceberg's means something. */
+  protected def isOther(option: String): Boolean = false
 
   /** How rows are brought together; none: as the table's settings say. */
   protected def distribution: Option[String] = None
@@ -49,7 +51,7 @@ private[lakewarden] abstract class GuardedWriteBuilder(handle: TableHandle, info
   }
 
   /** An option without effect is refused: a writer meant something by it. */
-  protected def refuseOptions(): Unit = told.check(unused, others)
+  protected def refuseOptions(): Unit = told.check(unused, isOther)
 
   private def refuseForeignRows(): Unit =
     if (!DataType.equalsStructurally(info.schema, handle.table.schema, ignoreNullability = true))
@@ -69,25 +71,34 @@ private object GuardedWriteBuilder {
   val OfOverwrites: Set[String] = Set("overwrite-mode", Validation.isolationOption, Validation.baseOption)
 }
 
-/** Builds the first rows of a table that is being made, or the same rows in other files.
+/** Builds the first rows of a table that is being made, or made anew.
   *
-  * The options of a statement that makes a table are the table's, too.
-  *
-  * @param files
-  *   who takes the files, with the entries for the snapshot's summary
+  * Spark gives the options of such a statement to the table, too: there they are properties.
   */
-private[lakewarden] final class NewFilesBuilder(
-    handle: TableHandle, info: LogicalWriteInfo, files: Map[String, String] => CommitTarget)
-    extends GuardedWriteBuilder(handle, info) {
-  override protected def target: CommitTarget = files(summary)
-  override protected def unused: Set[String] = GuardedWriteBuilder.OfOverwrites ++ NewFilesBuilder.Unused
-  override protected def others: Boolean = true
+private[lakewarden] final class StagedWriteBuilder(handle: TableHandle, info: LogicalWriteInfo, staged: StagedTarget)
+    extends GuardedWriteBuilder(handle, info) with SupportsTruncate {
+  import StagedWriteBuilder._
+
+  /** Spark 4.3 empties a table that it makes anew; the catalog does that anyway. */
+  override def truncate(): WriteBuilder = this
+
+  override protected def target: CommitTarget = staged.summarized(summary)
+
+  /** A new table has no branch but main. */
+  override protected def unused: Set[String] = GuardedWriteBuilder.OfOverwrites + TableHandle.BranchOption
+
+  /** Properties with an effect, and the location. */
+  override protected def isOther(option: String): Boolean = option == Path ||
+    Effective.exists(option.startsWith) && handle.table.properties.exists(_._1.toLowerCase(Locale.ROOT) == option)
 }
 
-private object NewFilesBuilder {
+private object StagedWriteBuilder {
 
-  /** Those of Delta, Iceberg's option of reads, and the branch, since a new table has none. */
-  private val Unused = Set("tag", "replacewhere", "partitionoverwritemode", TableHandle.BranchOption)
+  /** Says where the table lies, as LOCATION does. */
+  private val Path = "path"
+
+  /** How names of properties begin that have an effect. */
+  private val Effective = Seq("write.", "encryption.", "read.allowed.", "commit.", "history.")
 }
 
 /** How the rows of a write are to come (`RowOrder`), and who takes them. */

@@ -82,13 +82,16 @@ final class GroupTarget(handle: TableHandle, group: FileGroup) extends BegunTarg
   }
 }
 
-/** The write of a table that is made together with its first rows.
+/** The write of a table that is made, or made anew, together with its first rows.
   *
   * Spark commits the rows first and the table afterwards. The catalog does both in one step, so `commit` keeps
-  * the files, and `land`, which the staged table calls, sends them.
+  * the files, and `land`, which the staged table calls, sends them. Without rows, Spark commits the table alone.
+  *
+  * @param table
+  *   its name, the catalog's before it
   */
-final class StagedTarget(client: CatalogClient, write: BegunWrite) extends CommitTarget {
-  private var files: Seq[JsonNode] = Nil
+final class StagedTarget(client: CatalogClient, table: Seq[String], write: BegunWrite) extends CommitTarget {
+  private var files: Option[Seq[JsonNode]] = None
   private var summary = Map.empty[String, String]
   private var open = true
 
@@ -102,12 +105,14 @@ final class StagedTarget(client: CatalogClient, write: BegunWrite) extends Commi
 
   override def begin(): BegunWrite = write
 
-  override def commit(written: Seq[JsonNode]): Unit = files = files ++ written
+  override def commit(written: Seq[JsonNode]): Unit = files = Some(files.getOrElse(Nil) ++ written)
 
-  /** Creates the table with its first snapshot. */
+  /** Makes the table, with its first snapshot if Spark wrote rows. */
   def land(): Unit = {
-    WriteRequests.commit(client, write, files, Append)(WriteRequests.summarize(_, summary))
+    val change = if (files.isEmpty) NoRows else Append
+    WriteRequests.commit(client, write, files.getOrElse(Nil), change)(WriteRequests.summarize(_, summary))
     open = false
+    CachedRows.drop(table)
   }
 
   override def abort(): Unit = if (open) {
