@@ -32,6 +32,7 @@ from catalog.maintenance.garbage import GarbageCollector
 from catalog.maintenance.manifests import ManifestMaintenance
 from catalog.maintenance.old_epochs import OldEpochs
 from catalog.maintenance.rewrites import Rewriter
+from catalog.maintenance.snapshot_procedures import SnapshotProcedures
 from catalog.metadata_tables.tables import MetadataTables
 from catalog.planning.plan import Planner
 from catalog.policy_store.changes import PolicyChanges
@@ -80,6 +81,7 @@ class Services(ServiceContext):
     creator: Creator
     committer: Committer
     alterer: Alterer
+    snapshot_procedures: SnapshotProcedures
     lifecycle: Lifecycle
     registration: Registration
     planner: Planner
@@ -140,6 +142,7 @@ class Services(ServiceContext):
             creator=Creator(context, drafter),
             committer=committer,
             alterer=Alterer(context, committer),
+            snapshot_procedures=SnapshotProcedures(context, committer),
             lifecycle=Lifecycle(context),
             registration=Registration(context),
             encryption_report=EncryptionReporter(context),

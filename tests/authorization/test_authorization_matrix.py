@@ -27,6 +27,7 @@ from tests.authorization.rows_keys import KEY_ROWS
 from tests.authorization.rows_kms_endpoint import ROWS as KMS_ENDPOINT_ROWS
 from tests.authorization.rows_policies import ROWS as POLICY_ROWS
 from tests.authorization.rows_rewrites import ROWS as REWRITE_ROWS
+from tests.authorization.rows_snapshots import ROWS as SNAPSHOT_ROWS
 from tests.authorization.world import ABSENT, PLAIN, VAULT, World, open_world
 from tests.support.http_calls import refused
 
@@ -36,6 +37,7 @@ ROWS = (
     *ADMIN_ROWS,
     *KEY_ROWS,
     *REWRITE_ROWS,
+    *SNAPSHOT_ROWS,
     *POLICY_ROWS,
     *KMS_ENDPOINT_ROWS,
 )

@@ -16,7 +16,7 @@ from sqlalchemy import select
 from catalog.base import crash_points
 from catalog.db.engine import read
 from catalog.db.schema import lw_idempotency
-from catalog.http import engine_routes, iceberg_namespaces, iceberg_tables
+from catalog.http import engine_routes, engine_snapshots, iceberg_namespaces, iceberg_tables
 from catalog.http.idempotency import answers_repetitions
 from catalog.state.idempotency import IdempotencyKeys, KeyedRequest
 from policy.errors import StateUnavailable
@@ -39,6 +39,9 @@ REPEATABLE_ANYWAY = {
     "stage_write",
     "forbid_old_epochs",
     "rewrap_keys",
+    "inspect",
+    "list_ancestors",
+    "replace_table",
     "commit_write",
     "abort_write",
 }
@@ -79,7 +82,12 @@ def test_config_advertises_the_lifetime(alice: httpx.Client) -> None:
 def test_each_operation_that_changes_something_can_be_repeated() -> None:
     changing = [
         route
-        for router in (iceberg_namespaces.router, iceberg_tables.router, engine_routes.router)
+        for router in (
+            iceberg_namespaces.router,
+            iceberg_tables.router,
+            engine_routes.router,
+            engine_snapshots.router,
+        )
         for route in router.routes
         if getattr(route, "methods", set()) & {"POST", "PUT", "PATCH", "DELETE"}
     ]

@@ -125,7 +125,11 @@ private final class CatalogProcedure(operation: CatalogOperation, catalogName: S
 
   override protected def answer(table: Identifier, arguments: InternalRow): AnsweredRows = {
     val path = CatalogPaths.engineTable(table.namespace.toSeq, table.name, operation.path.head) ++ operation.path.tail
-    val answered = Refusals.ofTable(table)(client.post(path, Some(operation.body(arguments))))
+    val request = operation.body(arguments)
+    val answered = Refusals.ofTable(table)(client.post(path, Some(request)))
+    val name = catalogName +: table.namespace.toSeq :+ table.name
+    CachedRows.drop(name)
+    Option(request.get("branch")).foreach(branch => CachedRows.drop(name :+ s"branch_${branch.asText}"))
     new AnsweredRows(operation.schema, operation.rows(answered))
   }
 }

@@ -29,7 +29,8 @@ final class Procedures(catalog: CatalogPlugin, client: CatalogClient, tables: =>
   private def catalogName: String = catalog.name
 
   private lazy val all: Seq[TableProcedure] =
-    Operations.map(new CatalogProcedure(_, catalogName, client)) :+ new RewriteProcedure(catalog, client, tables, sorting)
+    (Operations ++ SnapshotProcedures.All).map(new CatalogProcedure(_, catalogName, client)) :+
+      new RewriteProcedure(catalog, client, tables, sorting)
 
   def list(namespace: Array[String]): Array[Identifier] =
     if (isSystem(namespace)) all.map(each => Identifier.of(Array(System), each.name)).toArray else Array.empty
