@@ -52,6 +52,25 @@ class Cursor:
         self._at = len(self._tokens)
         return start, self._text[start : rest[-1].end] if rest else "", rest
 
+    def balanced(self, *stops: str, commas: bool = False) -> str:
+        """The text up to a keyword, closing parenthesis or comma, but for those in parentheses or CASE … END.
+
+        Raises:
+            Problem: there is none.
+        """
+        begun, depth, end = self.next, 0, self.next.start
+        while self.next.kind is not Kind.END:
+            token = self.next
+            closes = token.is_symbol(")", "]")
+            if depth == 0 and (closes or token.is_word(*stops) or (commas and token.is_symbol(","))):
+                break
+            depth += token.is_symbol("(", "[") or token.is_word("CASE")
+            depth -= closes or token.is_word("END")
+            end = self.take().end
+        if self.next is begun:
+            self.refuse("expected an expression")
+        return self._text[begun.start : end]
+
     def ahead(self, phrase: str) -> bool:
         """Whether the keywords of a phrase come next; `A|B` stands for one of them."""
         words = phrase.split()

@@ -15,6 +15,15 @@ from policy.sql_lint.lexer import Kind, Token, tokens_of
 from policy.sql_lint.problems import Problem
 from policy.sql_lint.procedures import read_call
 from policy.sql_lint.queries import begins_query, read_query
+from policy.sql_lint.row_changes import (
+    by_name,
+    read_delete,
+    read_merge,
+    read_overwrite,
+    read_replacement,
+    read_truncate,
+    read_update,
+)
 from policy.sql_lint.settings import read_setting
 from policy.sql_lint.statements import (
     AlterProperties,
@@ -39,7 +48,7 @@ _NAMESPACE: Final = "NAMESPACE|DATABASE|SCHEMA"
 _NAMESPACE_RESERVED: Final = frozenset({"location", "owner"})
 #: What Spark and Hive do past the catalog, or what the catalog does not take from them yet.
 _PAST_THE_CATALOG: Final = (
-    "REPLACE DELETE UPDATE MERGE TRUNCATE ANALYZE LOAD EXPORT IMPORT MSCK REPAIR OPTIMIZE CACHE UNCACHE "
+    "REPLACE ANALYZE LOAD EXPORT IMPORT MSCK REPAIR OPTIMIZE CACHE UNCACHE "
     "GRANT REVOKE LOCK UNLOCK DFS EXECUTE BEGIN DECLARE RESET ABORT KILL"
 )
 _NOT_CARRIED_OUT: Final = frozenset(_PAST_THE_CATALOG.split())
@@ -231,9 +240,9 @@ def _insert(cursor: Cursor) -> Statement:
     name = cursor.past("TABLE").name()
     if cursor.took("PARTITION"):
         cursor.listed(_static_value)
-    cursor.took("BY NAME")
-    if cursor.next.is_symbol("(") and not begins_query(cursor):
-        cursor.listed(Cursor.name)
+    by_name(cursor)
+    if not cursor.hive and cursor.took("REPLACE WHERE"):
+        return read_replacement(cursor, name)
     return Insert(name, read_query(cursor))
 
 
@@ -302,7 +311,11 @@ _STATEMENTS: Final[Mapping[str, _Read]] = {
     f"DROP {_NAMESPACE}": _drop_namespace,
     "DROP": _denied("This DROP"),
     "INSERT INTO": _insert,
-    "INSERT OVERWRITE": _denied("INSERT OVERWRITE"),
+    "INSERT OVERWRITE": read_overwrite,
+    "DELETE": read_delete,
+    "UPDATE": read_update,
+    "MERGE": read_merge,
+    "TRUNCATE": read_truncate,
     "SHOW TBLPROPERTIES": _show_table,
     "SHOW CREATE TABLE": _show_table,
     "SHOW COLUMNS": lambda cursor: DescribeTable(cursor.expect("IN|FROM").name()),

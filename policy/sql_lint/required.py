@@ -26,6 +26,7 @@ from policy.privileges.namespaces import check_namespace_properties, namespace_r
 from policy.privileges.operations import On, changing, renaming, required
 from policy.sql_lint import changes, protection
 from policy.sql_lint.context import TableFacts
+from policy.sql_lint.cursor import Name
 from policy.sql_lint.denials import Refusal
 from policy.sql_lint.needs import Needs
 from policy.sql_lint.statements import (
@@ -36,11 +37,13 @@ from policy.sql_lint.statements import (
     CallMaintenance,
     CallOnKeys,
     CallRewrite,
+    ChangeRows,
     CreateTable,
     DescribeTable,
     DropTable,
     Insert,
     Namespace,
+    Query,
     RenameTable,
 )
 from policy.write_properties import check_format_version
@@ -195,10 +198,21 @@ class RequiredPrivileges(Needs):
         return name
 
     def insert(self, statement: Insert) -> None:
-        """INSERT INTO."""
+        """INSERT INTO, INSERT OVERWRITE."""
         name = self.names.table(statement.name)
         self._all(required("table.write", self._on(name, self.known(name))))
         self.read(statement.query)
+        if statement.filtered is not None:
+            self._filtered(statement.name, statement.filtered)
+
+    def change_rows(self, statement: ChangeRows) -> None:
+        """DELETE, UPDATE, MERGE, TRUNCATE."""
+        name = self.names.table(statement.name)
+        facts = self.known(name)
+        self._all(required("table.write", self._on(name, facts)))
+        if statement.query is not None:
+            self._unmasked(name, facts)
+            self.read(statement.query)
 
     def call_on_keys(self, statement: CallOnKeys) -> None:
         """CALL of rotate_key or rewrap_keys."""
@@ -227,9 +241,7 @@ class RequiredPrivileges(Needs):
         facts = self.known(name)
         on = self._on(name, facts)
         self._all(required("table.rewrite", on))
-        # Rows that are rewritten are never masked.
-        unmasked = None if facts.spec is None else replace(facts.spec, masks=())
-        self._columns(name, replace(facts, spec=unmasked), None)
+        self._unmasked(name, facts)
         if statement.forbids:
             self._all(required("table.forbid-old-epochs", on))
             self.assumed.append("no retained snapshot keeps files of an earlier encryption epoch")
@@ -238,6 +250,22 @@ class RequiredPrivileges(Needs):
         """CALL of a procedure that reads no rows."""
         name = self._called(statement)
         self._all(required(statement.operation, self._on(name, self.known(name))))
+
+    def _filtered(self, target: Name, query: Query) -> None:
+        """What is compared to choose rows of a table that go: which ones did tells of the values."""
+        self.read(query)
+        name = self.names.table(target)
+        facts = self.known(name)
+        spec = None if facts.spec is None else replace(facts.spec, masks=())
+        own = frozenset(number for number, each in enumerate(query.tables) if each == target)
+        paths = {each.path for each in query.columns if each.tables & own}
+        if paths:
+            self._selected(name, replace(facts, spec=spec), paths)
+
+    def _unmasked(self, name: TableName, facts: TableFacts) -> None:
+        """Every column of a table whose rows are written again, which are never masked."""
+        spec = None if facts.spec is None else replace(facts.spec, masks=())
+        self._columns(name, replace(facts, spec=spec), None)
 
     def _called(self, statement: CallOnKeys | CallRewrite | CallMaintenance) -> TableName:
         """The table that a procedure is called on; the names of tables there are this catalog's."""

@@ -19,6 +19,7 @@ from policy.sql_lint.statements import (
     CallMaintenance,
     CallOnKeys,
     CallRewrite,
+    ChangeRows,
     Code,
     CreateTable,
     CreateView,
@@ -109,6 +110,8 @@ class Script:
                 self.ask(statement.statement, required)
             case Insert():
                 required.insert(statement)
+            case ChangeRows():
+                required.change_rows(statement)
             case Select():
                 required.read(statement.query)
             case DescribeTable():

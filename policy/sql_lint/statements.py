@@ -154,10 +154,30 @@ class DropTable:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """INSERT INTO."""
+    """INSERT INTO, INSERT OVERWRITE.
+
+    Attributes:
+        name: the table.
+        query: the new rows.
+        filtered: what is compared to find the rows that go.
+    """
 
     name: Name
     query: Query
+    filtered: Query | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRows:
+    """DELETE, UPDATE, MERGE, TRUNCATE.
+
+    Attributes:
+        name: the table.
+        query: what is read to change it; None if whole files go.
+    """
+
+    name: Name
+    query: Query | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +303,7 @@ Statement = (
     | RenameTable
     | DropTable
     | Insert
+    | ChangeRows
     | Select
     | CreateView
     | DropView
