@@ -68,6 +68,12 @@ def _rewrite(services: Services, caller: Caller, table: TableName, _: TableName)
     services.planner.plan(caller, table, ScanRequest(files=frozenset()))
 
 
+def _change(services: Services, caller: Caller, table: TableName, _: TableName) -> None:
+    """Copy-on-write."""
+    services.writes.begin(caller, table)
+    _read(services, caller, table)
+
+
 CASES: Final = (
     Case("CREATE TABLE U (id BIGINT)", lambda s, c, t, u: s.creator.create(c, NewTable(u, SCHEMA))),
     Case(
@@ -85,6 +91,9 @@ CASES: Final = (
     Case("ALTER TABLE T DROP TAG IF EXISTS v", _alter(DropRef("tag", "v", if_exists=True))),
     Case("ALTER TABLE T UNSET TBLPROPERTIES ('a')", _alter(RemoveProperty("a"))),
     Case("INSERT INTO T VALUES (1, 'n')", lambda s, c, t, u: s.writes.begin(c, t), encrypted=True),
+    Case("TRUNCATE TABLE T", lambda s, c, t, u: s.writes.begin(c, t), encrypted=True),
+    Case("DELETE FROM T WHERE id = 1", _change, encrypted=True),
+    Case("UPDATE T SET id = 2", _change),
     Case("SELECT * FROM T", lambda s, c, t, u: _read(s, c, t), encrypted=True),
     Case("SELECT id FROM T", lambda s, c, t, u: _read(s, c, t, "id")),
     Case("DESCRIBE TABLE T", lambda s, c, t, u: s.access.load(c, t)),
