@@ -79,6 +79,9 @@ class PlanBody(OwnBody):
     files: Annotated[
         list[str] | None, Field(description="Paths of the data files to read, in order to rewrite them.")
     ] = None
+    position_deletes: Annotated[
+        bool, Field(description="Whether position delete files are read, in place of the table's rows.")
+    ] = False
 
     def to_request(self) -> ScanRequest:
         """Convert the body to the planner's request.

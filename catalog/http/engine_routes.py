@@ -132,7 +132,8 @@ def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, services:
 
     Every path, digest and key is checked before the first byte of the answer is sent.
     """
-    planned = services.planner.plan(caller, table_from_path(namespace, table), body.to_request())
+    plans = services.position_deletes if body.position_deletes else services.planner
+    planned = plans.plan(caller, table_from_path(namespace, table), body.to_request())
     if planned.files.num_rows <= BATCH_ROWS:
         return Response(b"".join(stream(planned)), media_type=MEDIA_TYPE)
     return StreamingResponse(stream(planned), media_type=MEDIA_TYPE)

@@ -240,7 +240,7 @@ class _Reading:
                     "The rows of position_deletes are in delete files, which the catalog does not read.",
                     table=self._table.name,
                     rule="metadata-table",
-                    hint="Read the metadata table delete_files.",
+                    hint="Ask for a plan of position deletes.",
                 )
             case _:
                 return self._entries(position)

@@ -33,6 +33,7 @@ from catalog.maintenance.manifests import ManifestMaintenance
 from catalog.maintenance.old_epochs import OldEpochs
 from catalog.maintenance.rewrites import Rewriter
 from catalog.maintenance.snapshot_procedures import SnapshotProcedures
+from catalog.metadata_tables.position_deletes import PositionDeletes
 from catalog.metadata_tables.tables import MetadataTables
 from catalog.planning.plan import Planner
 from catalog.policy_store.changes import PolicyChanges
@@ -86,6 +87,7 @@ class Services(ServiceContext):
     registration: Registration
     planner: Planner
     metadata_tables: MetadataTables
+    position_deletes: PositionDeletes
     rewriter: Rewriter
     manifests: ManifestMaintenance
     old_epochs: OldEpochs
@@ -148,6 +150,7 @@ class Services(ServiceContext):
             encryption_report=EncryptionReporter(context),
             planner=Planner(context),
             metadata_tables=MetadataTables(context),
+            position_deletes=PositionDeletes(context),
             rewriter=Rewriter(context),
             manifests=ManifestMaintenance(context, committer),
             old_epochs=OldEpochs(context),

@@ -14,7 +14,7 @@ from tests.support.spark import SparkLake
 from tests.support.spark_refusals import refused_as
 from tests.support.vectors import each_row
 
-KINDS = sorted(set(MetadataTable) - {MetadataTable.POSITION_DELETES})
+KINDS = sorted(MetadataTable)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,13 @@ def test_rows_of_metadata_tables(spark_lake: SparkLake, table: str) -> None:
     assert metrics["at"].lower_bound.timestamp() == 1577836800
     assert two.key_metadata is None and two.value_counts[1] == 2
     assert {each.spec_id for each in found["partitions"]} == {0}
+    (deleted,) = found["position_deletes"]
+    assert (deleted.file_path, deleted.row, deleted.spec_id) == (two.file_path, None, 0)
+    assert (deleted.partition, deleted.delete_file_path) == (
+        two.partition,
+        found["delete_files"][0].file_path,
+    )
+    assert spark_lake.rows(f"SELECT count(*), max(pos) FROM {table}.position_deletes") == [(1, deleted.pos)]
     assert len(found["manifests"]) == len({each.path for each in found["all_manifests"]})
 
 

@@ -11,7 +11,7 @@ import org.apache.spark.sql.connector.read.ScanBuilder
 import org.apache.spark.sql.connector.write.{
   LogicalWriteInfo, RowLevelOperationBuilder, RowLevelOperationInfo, WriteBuilder}
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.read.{MetadataPages, MetadataScanBuilder}
+import org.apache.spark.sql.lakewarden.read.{MetadataPages, MetadataScanBuilder, PositionDeletesBuilder}
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -47,7 +47,8 @@ final class MetadataTable(
   override def version: String = base.version
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
-    new MetadataScanBuilder(pages, schema, identity, options)
+    if (kind == MetadataTables.PositionDeletes) new PositionDeletesBuilder(base.handle, base.asOf, schema, options)
+    else new MetadataScanBuilder(pages, schema, identity, options)
 
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = throw MetadataTables.readOnly(name)
   override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
@@ -71,9 +72,12 @@ final class MetadataTable(
   * that name.
   */
 object MetadataTables {
+
+  /** Its rows are in delete files, which the engine reads. */
+  val PositionDeletes = "position_deletes"
   private val Names = Set(
     "snapshots", "history", "refs", "metadata_log_entries", "manifests", "files", "data_files", "delete_files",
-    "entries", "partitions", "position_deletes", "all_manifests", "all_files", "all_data_files", "all_delete_files",
+    "entries", "partitions", PositionDeletes, "all_manifests", "all_files", "all_data_files", "all_delete_files",
     "all_entries")
 
   /** The table, and the metadata table of it, that a name can stand for. */

@@ -33,11 +33,13 @@ import org.apache.spark.sql.types.{Metadata, StructField, StructType}
   *   the metadata columns, which come behind the others
   * @param options
   *   how the files are split and read
+  * @param deletes
+  *   whether the rows of position delete files are read, in place of the table's
   */
 private[lakewarden] class GuardedScan(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter],
     group: Option[FileGroup] = None, aggregates: Option[PushedAggregates] = None, metadata: Seq[StructField] = Nil,
-    options: ReadOptions = ReadOptions())
+    options: ReadOptions = ReadOptions(), deletes: Boolean = false)
     extends Scan
     with Batch
     with SupportsReportStatistics
@@ -75,7 +77,7 @@ private[lakewarden] class GuardedScan(
     aggregates.fold[PartitionReaderFactory](rows)(new AggregateReaderFactory(table.fullName, _, plan.masked, rows))
   }
 
-  private def ask(): AskedPlan = new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, metadata, filters, group).send())
+  private def ask(): AskedPlan = new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, metadata, filters, group, deletes).send())
 
   override def columnarSupportMode(): ColumnarSupportMode =
     if (mode.columnar) ColumnarSupportMode.SUPPORTED else ColumnarSupportMode.UNSUPPORTED

@@ -113,10 +113,12 @@ private[read] object Plan {
   *   the metadata columns
   * @param group
   *   the files to read and no others, as they are on their branch now; none: all
+  * @param deletes
+  *   whether position delete files are read, in place of the table's rows
   */
 private[read] final class PlanRequest(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, metadata: Seq[StructField], filters: Seq[Filter],
-    group: Option[FileGroup] = None) {
+    group: Option[FileGroup] = None, deletes: Boolean = false) {
   private val table = handle.table
   private val loaded = table.snapshotId
 
@@ -128,7 +130,7 @@ private[read] final class PlanRequest(
   }
 
   private def ask(asOf: Option[AsOf]): Plan = {
-    val plan = handle.client.stream(table.engineSegments("plan"), body(asOf))(new PlanStream(table.fullName).read(_))
+    val plan = handle.client.stream(table.engineSegments("plan"), body(asOf))(new PlanStream(table.fullName).read(_, deletes))
     judge(plan.header)
     plan.allFiles.foreach(each => plan.allowed.check(each.location, table.fullName))
     plan
@@ -142,8 +144,10 @@ private[read] final class PlanRequest(
       val files = node.put("ref", each.branch).putArray("files")
       each.paths.foreach(files.add(_))
     }
+    if (deletes) node.put("position-deletes", true)
     val columns = node.putArray("columns")
-    (WantedColumn.names(wanted, table.schema) ++ metadata.flatMap(MetadataColumns.names)).foreach(columns.add)
+    val own = if (deletes) wanted.fieldNames.toSeq else WantedColumn.names(wanted, table.schema)
+    (own ++ metadata.flatMap(MetadataColumns.names)).foreach(columns.add)
     new FilterJson(table.schema).of(filters).foreach(node.set[JsonNode]("filter", _))
     node
   }

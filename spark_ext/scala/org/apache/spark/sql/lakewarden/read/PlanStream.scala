@@ -32,10 +32,15 @@ private[read] final class PlanStream(table: String) {
   /** The whole plan. Throws `NotSupportedYet` for a plan that asks for what this plugin cannot do, and
     * `CatalogUnavailable` for what is no plan.
     */
-  def read(stream: InputStream): Plan =
+  def read(stream: InputStream): Plan = read(stream, ofDeletes = false)
+
+  /** @param ofDeletes
+    *   whether the plan is of position delete files, whose rows are read
+    */
+  def read(stream: InputStream, ofDeletes: Boolean): Plan =
     try Using.Manager { use =>
         val allocator = use(ArrowUtils.rootAllocator.newChildAllocator("lakewarden-plan", 0, MaxBytes))
-        decoded(use(new ArrowStreamReader(stream, allocator)))
+        decoded(use(new ArrowStreamReader(stream, allocator)), ofDeletes)
       }.get
     catch {
       case known @ (_: LakewardenException | _: IOException) => throw known
@@ -44,11 +49,11 @@ private[read] final class PlanStream(table: String) {
           Some("Install the plugin of the catalog's release."), failure)
     }
 
-  private def decoded(reader: ArrowStreamReader): Plan = {
+  private def decoded(reader: ArrowStreamReader, ofDeletes: Boolean): Plan = {
     val batch = reader.getVectorSchemaRoot
     val said = batch.getSchema.getCustomMetadata
     val header = json.readTree(said.get("lakewarden.plan"))
-    val files = new PlannedFiles(FieldIds.all(Plan.compared(header)), header.required("absent-with-values"))
+    val files = new PlannedFiles(FieldIds.all(Plan.compared(header)), header.required("absent-with-values"), ofDeletes)
     while (reader.loadNextBatch()) rows(batch).foreach(files.add)
     val allowed = AllowedPaths.of(header.required("allowed-paths").elements.asScala.map(_.asText).toSeq)
     val transport = Option(said.get("lakewarden.transport-key")).map(json.readTree).map(TransportKey.parse(_, "scan"))
@@ -71,14 +76,16 @@ private[read] final class PlanStream(table: String) {
     * @param absences
     *   by partition spec, ids of columns whose absence does not mean NULL
     */
-  private final class PlannedFiles(comparable: Set[Int], absences: JsonNode) {
+  private final class PlannedFiles(comparable: Set[Int], absences: JsonNode, ofDeletes: Boolean) {
     private val data = new ArrayBuffer[(PlannedFile, Seq[Int])]
     private val deletes = mutable.Map.empty[Int, PlannedFile]
 
     def add(value: String => AnyRef): Unit = {
       val number = data.size + deletes.size
       value("content") match {
-        case Content(0) => data += file(value, absences) -> numbers(value("deletes"))
+        case Content(0) if !ofDeletes => data += file(value, absences) -> numbers(value("deletes"))
+        case Content(1) if ofDeletes => data += file(value, absences).copy(withoutLike = Set.empty) -> Nil
+        case other if ofDeletes      => throw unknown(s"a file with content $other", "deletes")
         case Content(1) =>
           require(numbers(value("equality_ids")).isEmpty, "a position delete that compares columns")
           deletes(number) = file(value, absences).copy(withoutLike = Set.empty)

@@ -1,0 +1,74 @@
+package org.apache.spark.sql.lakewarden.read
+
+import org.apache.spark.sql.connector.read.{Scan, ScanBuilder, SupportsPushDownRequiredColumns}
+import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
+import org.apache.spark.sql.lakewarden.options.ReadOptions
+import org.apache.spark.sql.lakewarden.schema.FieldIds
+import org.apache.spark.sql.types._
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/** Builds the scan of the metadata table `position_deletes`: the rows of position delete files, which pass the guard as
+  * data files do. What is known of a file is read as the metadata columns of its rows.
+  *
+  * Source: Iceberg table specification, "Position Delete Files" and "Reserved Field IDs".
+  *
+  * @param shown
+  *   the columns of the metadata table
+  */
+private[lakewarden] final class PositionDeletesBuilder(
+    handle: TableHandle, asOf: Option[AsOf], shown: StructType, options: CaseInsensitiveStringMap)
+    extends ScanBuilder
+    with SupportsPushDownRequiredColumns {
+  import PositionDeletesBuilder._
+  private val table = handle.table
+  private val told = ReadOptions.of(options, table.properties, table.writeSettings.path("format").asText)
+  private var required = shown
+
+  /** Structs are read whole. */
+  override def pruneColumns(required: StructType): Unit =
+    this.required = StructType(required.map(field => shown(field.name)))
+
+  override def build(): Scan = {
+    val row = FieldIds.put(StructField(Row, table.schema), RowId, Map.empty)
+    val (own, others) = required.partition(field => Own.contains(field.name))
+    val wanted = StructType(own.map(field => Own(field.name).getOrElse(row)))
+    val known = MetadataColumns.of(table.metadata, table.schema).map(field => field.name -> field).toMap
+    new PositionDeletesScan(
+      handle, asOf, wanted, others.map(field => known(OfFiles(field.name))), StructType(own ++ others), told)
+  }
+}
+
+private object PositionDeletesBuilder {
+  private val Row = "row"
+  private val RowId = 2147483544
+
+  /** The columns of delete files; that of deleted rows has the table's columns. */
+  private val Own: Map[String, Option[StructField]] = Map(
+    "file_path" -> Some(FieldIds.put(StructField("file_path", StringType, nullable = false), 2147483546, Map.empty)),
+    "pos" -> Some(FieldIds.put(StructField("pos", LongType, nullable = false), 2147483545, Map.empty)),
+    Row -> None)
+
+  /** The other columns, as metadata columns of the delete files' rows. */
+  private val OfFiles = Map(
+    "partition" -> MetadataColumns.Partition, "spec_id" -> MetadataColumns.Spec,
+    "delete_file_path" -> MetadataColumns.File)
+}
+
+/** @param columns
+  *   as Spark sees them
+  */
+private[read] final class PositionDeletesScan(
+    handle: TableHandle, asOf: Option[AsOf], wanted: StructType, metadata: Seq[StructField], columns: StructType,
+    options: ReadOptions)
+    extends GuardedScan(handle, asOf, wanted, Nil, metadata = metadata, options = options, deletes = true) {
+  override def readSchema(): StructType = columns
+
+  override def description(): String = s"${handle.table.fullName}.position_deletes"
+
+  override def equals(other: Any): Boolean = other match {
+    case scan: PositionDeletesScan => super.equals(scan)
+    case _                         => false
+  }
+
+  override def hashCode: Int = super.hashCode
+}
