@@ -2,8 +2,8 @@
 
 The engine reads them as it reads data files: each path, size, digest and key is checked before a row is used.
 
-- Position deletes name data files, so a user needs what sees paths: SELECT, unmasked, on every column that the
-  table is or was partitioned by (`sight`).
+- Position deletes name data files, so a user must see paths: SELECT, unmasked, on every column that the table
+  is or was partitioned by (`sight`).
 - The column `row` holds values of deleted rows, in files of some writers. It takes SELECT, unmasked, on every
   column, under every name.
 - A user's own process needs `release` on the keys of footers, as for a scan.

@@ -34,9 +34,9 @@ def _register_key(attempt: Try) -> httpx.Response:
     return attempt.http.post("/engine/v1/keys", json={"public-key": public_key})
 
 
-def _plan(attempt: Try, *, encrypted: bool = False) -> httpx.Response:
+def _plan(attempt: Try, *, encrypted: bool = False, **asked: Any) -> httpx.Response:
     url = f"{_ENGINE}/{attempt.standing(encrypted=encrypted)}/plan"
-    return attempt.http.post(url, json={"columns": ["id"]})
+    return attempt.http.post(url, json={"columns": ["id"], **asked})
 
 
 def _inspect(attempt: Try, kind: str) -> httpx.Response:
@@ -182,6 +182,15 @@ ENGINE_ROWS: Final = (
         known_to="any",
     ),
     Row(f"POST {_ENGINE_TABLE}/plan", "plan", ("select",), _READERS, _plan, on_table=True, known_to="any"),
+    Row(
+        f"POST {_ENGINE_TABLE}/plan",
+        "plan position deletes",
+        ("select",),
+        _READERS,
+        lambda attempt: _plan(attempt, columns=["pos"], **{"position-deletes": True}),
+        on_table=True,
+        known_to="any",
+    ),
     Row(
         f"POST {_ENGINE_TABLE}/plan",
         "plan on an encrypted table",
