@@ -218,6 +218,19 @@ lw_write = Table(
     Index("ix_lw_write_table", "table_id"),
 )
 
+#: The last epoch that a streaming query of a user committed to a table, and the write that did
+#: (`catalog.state.stream_epochs`).
+lw_stream = Table(
+    "lw_stream",
+    metadata,
+    Column("table_id", String(36), ForeignKey("lw_table.id"), primary_key=True),
+    Column("principal", String(255), primary_key=True),
+    Column("query_id", String(36), primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("write_id", String(36), nullable=False),
+    Column("committed_ms", BigInteger, nullable=False),
+)
+
 #: A request with an idempotency key: its outcome, or the attempt in progress (`catalog.state.idempotency`).
 #: `status` is null until there is an outcome; `detail` is what the answer is rebuilt from.
 lw_idempotency = Table(

@@ -19,6 +19,7 @@ from catalog.http.iceberg_models import LoadedTableAnswer
 from catalog.planning.request import ScanRequest
 from catalog.reading.loading import LoadedTable
 from catalog.rules.governance import column_ids
+from catalog.state.stream_epochs import StreamEpoch
 from catalog.writes import delete_files
 from catalog.writes.new_files import FileCommit, Isolation, NewFile
 from catalog.writes.sessions import WriteSession
@@ -82,6 +83,10 @@ class PlanBody(OwnBody):
     position_deletes: Annotated[
         bool, Field(description="Whether position delete files are read, in place of the table's rows.")
     ] = False
+    start_snapshot_id: Annotated[int, Field(ge=-_LONG, le=_LONG)] | None = None
+    end_snapshot_id: Annotated[int, Field(ge=-_LONG, le=_LONG)] | None = None
+    start_inclusive: bool = False
+    use_snapshot_schema: bool = True
 
     def to_request(self) -> ScanRequest:
         """Convert the body to the planner's request.
@@ -97,6 +102,10 @@ class PlanBody(OwnBody):
             filter=filter_of(self.filter),
             case_sensitive=self.case_sensitive,
             files=None if self.files is None else frozenset(self.files),
+            start_snapshot_id=self.start_snapshot_id,
+            end_snapshot_id=self.end_snapshot_id,
+            start_inclusive=self.start_inclusive,
+            use_snapshot_schema=self.use_snapshot_schema,
         )
 
 
@@ -165,6 +174,17 @@ class AddedFile(OwnBody):
         )
 
 
+class Epoch(OwnBody):
+    """What a streaming query commits once: the id of the query, and the number of the epoch."""
+
+    query_id: UUID
+    number: Long
+
+    def to_epoch(self) -> StreamEpoch:
+        """Convert the epoch to a write's form."""
+        return StreamEpoch(str(self.query_id), self.number)
+
+
 class CommitWrite(OwnBody):
     """The files of a write to commit, and what to remove; see `FileCommit`."""
 
@@ -182,6 +202,7 @@ class CommitWrite(OwnBody):
     conflict_filter: Filter = None
     case_sensitive: bool = True
     wap_id: Annotated[str, Field(max_length=255)] | None = None
+    epoch: Epoch | None = None
 
     def to_commit(self) -> FileCommit:
         """Convert the body to a commit.
@@ -204,6 +225,7 @@ class CommitWrite(OwnBody):
             conflict_filter=None if self.conflict_filter is None else filter_of(self.conflict_filter),
             case_sensitive=self.case_sensitive,
             wap_id=self.wap_id,
+            epoch=None if self.epoch is None else self.epoch.to_epoch(),
         )
 
 

@@ -147,7 +147,7 @@ def _columns(table: LoadedTable, request: ScanRequest) -> tuple[str, ...]:
     asked = _COLUMNS if request.columns is None else request.columns
     names = {each.partition(".")[0] for each in asked} - _METADATA
     unknown = names.difference(_COLUMNS)
-    if unknown or request.files is not None:
+    if unknown or request.files is not None or request.is_incremental:
         raise RequestInvalid(
             "A plan of position deletes has the columns file_path, pos and row, and all of their files.",
             table=table.name,

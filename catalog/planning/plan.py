@@ -9,7 +9,7 @@ Then the keys of the remaining files are released.
 - The keys that the scan needs are released to a caller who can select every column that they open. A user's
   own process, without a trusted engine, also needs `release` on them (`releases`).
 - Unsealed metadata gets no keys.
-- A scan can be restricted to files whose rows are rewritten (`rewriting`).
+- A scan can be restricted to files whose rows are rewritten (`rewriting`), or to appends (`increments`).
 - A scan of a snapshot with equality deletes also needs the columns that they compare, unmasked (`comparing`).
 """
 
@@ -38,6 +38,7 @@ from catalog.iceberg.partition_values import ShownPartitions
 from catalog.planning.comparing import Comparing
 from catalog.planning.deletes import Deletes
 from catalog.planning.gathering import Gathered, gathered
+from catalog.planning.increments import appends, end_of
 from catalog.planning.masks import (
     record_masked,
     refuse_masked,
@@ -54,7 +55,7 @@ from catalog.planning.rows import empty_rows, planned_rows, require_formats, wit
 from catalog.planning.sealed import SealedPruner
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest, refuse_outside
-from catalog.snapshot_checks.entries import DELETED
+from catalog.snapshot_checks.entries import ADDED, DELETED
 from policy.errors import MetadataInvalid
 from policy.view import Scan, visible
 
@@ -165,7 +166,7 @@ class Planner:
         see_paths = sees_paths(authorizer, on)
         with authorizer.recorded(caller, ACTION, str(name), show_path=see_paths):
             table = opened(self._context, authorizer, caller, name, on, ACTION)
-            snapshot = snapshot_of(table, request)
+            snapshot = end_of(table, request) if request.is_incremental else snapshot_of(table, request)
             schema = _schema(table, snapshot, request)
             columns = resolve(
                 table, schema, request.columns, request.filter, case_sensitive=request.case_sensitive
@@ -215,6 +216,8 @@ class Planner:
         )
         note("columns", ", ".join(header.columns))
         note("snapshot", header.snapshot_id)
+        if request.is_incremental:
+            note("start", request.start_snapshot_id)
         note("files", planned.num_rows)
         note("rows", pc.sum(planned["record_count"]).as_py() or 0)
         return Plan(header, with_keys(planned, judged.forms, keys))
@@ -230,7 +233,8 @@ class Planner:
         """Return the planned rows, and the columns that equality deletes of the snapshot compare."""
         if snapshot is None:
             return empty_rows(), frozenset()
-        listed = self._context.reader.manifests(table, snapshot)
+        sources = appends(table, request, snapshot) if request.is_incremental else [snapshot]
+        listed = self._listed(table, sources, request)
         pruner = Pruner(schema, table.metadata.specs(), request.filter, case_sensitive=request.case_sensitive)
         data = [
             each for each in listed if each.content is ManifestContent.DATA and pruner.keeps_manifest(each)
@@ -239,10 +243,14 @@ class Planner:
         applied = Deletes(self._deletes(table, deletes), table, schema, shown) if deletes else None
         sealed = SealedPruner(self._context.keyring, table, pruner)
         whole = request.files is not None
+        appended = pa.array([each.snapshot_id for each in sources], pa.int64())
 
         def kept(files: Gathered) -> pa.Table:
             """Return the files that can hold matching rows, or all files if they are chosen by path."""
             mask = pc.not_equal(files.entries["status"], DELETED)
+            if request.is_incremental:
+                mask = pc.equal(files.entries["status"], ADDED)
+                mask = pc.and_(mask, pc.is_in(files.entries["snapshot_id"], value_set=appended))
             spec_id, path = files.listed.partition_spec_id, files.listed.manifest_path
             if not whole:
                 mask = sealed.keeps(files, pc.and_(mask, pruner.keeps(files.decoded, spec_id, path=path)))
@@ -258,6 +266,19 @@ class Planner:
         if request.files is not None:
             files = those_of(files, request.files, table)
         return applied.append_to(files) if applied else files, compared
+
+    def _listed(
+        self, table: LoadedTable, sources: Sequence[Snapshot], request: ScanRequest
+    ) -> list[ManifestListEntry]:
+        """List the manifests of the snapshots; of appends, the data manifests that they added."""
+        listed = [(each, its) for its in sources for each in self._context.reader.manifests(table, its)]
+        if not request.is_incremental:
+            return [each for each, _ in listed]
+        return [
+            each
+            for each, its in listed
+            if each.content is ManifestContent.DATA and each.added_snapshot_id == its.snapshot_id
+        ]
 
     def _data(self, table: LoadedTable, listed: Sequence[ManifestListEntry]) -> Iterator[Gathered]:
         for files in gathered(self._context.reader.open(table, listed)):
@@ -311,10 +332,10 @@ def _unmasked(request: ScanRequest, schema: Schema, masked: frozenset[int]) -> S
 
 
 def _schema(table: LoadedTable, snapshot: Snapshot | None, request: ScanRequest) -> Schema:
-    """Return the schema to read with: the current one for a branch, else that of the snapshot."""
+    """Return the schema to read with: the current one for a branch or appends, else that of the snapshot."""
     metadata = table.metadata
     branch = request.ref is not None and metadata.refs[request.ref].snapshot_ref_type == "branch"
     past = request.snapshot_id is not None or request.as_of_ms is not None or (request.ref and not branch)
-    if past and snapshot is not None and snapshot.schema_id is not None:
+    if past and request.use_snapshot_schema and snapshot is not None and snapshot.schema_id is not None:
         return metadata.schema_by_id(snapshot.schema_id) or metadata.schema()
     return metadata.schema()

@@ -15,6 +15,10 @@ class ScanRequest:
         snapshot_id: the snapshot, or
         ref: the branch or tag, or
         as_of_ms: the time, in milliseconds since 1970, as of which to read; by default the current snapshot.
+        start_snapshot_id: reads what was appended after this snapshot (`increments`), up to
+        end_snapshot_id: this one; by default the current snapshot.
+        start_inclusive: whether what the start appended is read, too.
+        use_snapshot_schema: whether an earlier snapshot is read by its own schema, not the current one.
         columns: columns to read, nested ones dotted; None for all.
         filter: rows to read; files without any can be skipped.
         case_sensitive: whether names in `columns` and `filter` are.
@@ -28,3 +32,12 @@ class ScanRequest:
     filter: BooleanExpression = field(default_factory=AlwaysTrue)
     case_sensitive: bool = True
     files: frozenset[str] | None = None
+    start_snapshot_id: int | None = None
+    end_snapshot_id: int | None = None
+    start_inclusive: bool = False
+    use_snapshot_schema: bool = True
+
+    @property
+    def is_incremental(self) -> bool:
+        """Return whether it asks for appends between two snapshots."""
+        return self.start_snapshot_id is not None or self.end_snapshot_id is not None or self.start_inclusive

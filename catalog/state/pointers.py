@@ -6,7 +6,8 @@ to it directly can move a pointer, so every pointer is checked by the seals (`ca
 Properties of namespaces that protect tables are stored in the governed state (`lw_namespace_property`), not
 in the pointer store. Otherwise users who can write to the pointer store could disable the protection.
 
-Each change records the outcome of its request in the same transaction (`catalog.state.idempotency.settle`).
+Each change records the outcome of its request in the same transaction (`catalog.state.idempotency.settle`),
+and a commit the epoch of its streaming query (`catalog.state.stream_epochs.settle`).
 
 `SqlPointerStore` has the table layout of pyiceberg's `SqlCatalog`, so that an existing catalog database can
 be adopted and other tools can still read it.
@@ -37,6 +38,7 @@ from catalog.base.errors import CommitConflict, NamespaceExists, NoSuchNamespace
 from catalog.base.identifiers import Namespace, TableName
 from catalog.db.engine import read, write
 from catalog.db.schema import iceberg_namespace_properties, iceberg_tables, lw_namespace_property
+from catalog.state import stream_epochs
 from catalog.state.idempotency import settle
 from policy.errors import RequestInvalid
 from policy.privileges.namespaces import PROTECTING
@@ -171,6 +173,7 @@ class SqlPointerStore:
         with write(self._engine) as connection:
             moved = connection.execute(statement).rowcount == 1
             if moved:
+                stream_epochs.settle(connection)
                 settle(connection, location)
         return moved
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFileContent
 
 from catalog.reading.loading import LoadedTable
@@ -77,6 +78,11 @@ def check_form(files: FileCommit, table: LoadedTable) -> None:
             not _TOLD.isdisjoint(files.summary),
         ),
         (
+            "has an epoch, but is neither an append nor an overwrite of all rows",
+            "Commit it without an epoch.",
+            files.epoch is not None and not _of_stream(files),
+        ),
+        (
             "has an empty wap-id",
             "Leave wap-id out to commit to the branch.",
             files.wap_id == "",
@@ -89,6 +95,12 @@ def check_form(files: FileCommit, table: LoadedTable) -> None:
     ):
         if found:
             raise RequestInvalid(f"The commit {problem}.", table=table.name, rule="operation", hint=hint)
+
+
+def _of_stream(files: FileCommit) -> bool:
+    return files.operation == "append" or (
+        files.operation == "overwrite" and isinstance(files.delete_filter, AlwaysTrue)
+    )
 
 
 def _isolated(files: FileCommit) -> bool:

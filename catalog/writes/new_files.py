@@ -10,6 +10,7 @@ from typing import Literal
 from pyiceberg.expressions import BooleanExpression
 
 from catalog.envelope.write_keys import WrittenKey
+from catalog.state.stream_epochs import StreamEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class FileCommit:
         conflict_filter: the rows that were read; None for the default.
         case_sensitive: how names in the filters are compared.
         wap_id: stages the snapshot under this id instead of moving the branch.
+        epoch: the epoch of a streaming query, which is committed once; None outside of streams.
     """
 
     operation: Literal["append", "delete", "overwrite", "replace", "none"]
@@ -106,6 +108,7 @@ class FileCommit:
     conflict_filter: BooleanExpression | None = None
     case_sensitive: bool = True
     wap_id: str | None = None
+    epoch: StreamEpoch | None = None
 
     @property
     def removes_rows_by_condition(self) -> bool:

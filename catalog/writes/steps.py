@@ -3,7 +3,8 @@
 - A write has an id, and its files are below a directory of that name. If a writer dies, nothing it wrote is
   visible, and its files are cleaned up.
 - Each write has its own transport key. Executors wrap their data keys under it (`transport`).
-- Committing a write twice has the same effect as committing it once.
+- Committing a write twice has the same effect as committing it once. So has committing an epoch of a stream
+  in two writes: the second write is given up.
 
 The beginning, publishing and abandoning of a write differ between tables that exist (`table_writes`), that
 the write creates (`staged_writes`) and that it replaces (`replacing_writes`). The states are the same
@@ -15,12 +16,14 @@ from __future__ import annotations
 import logging
 from typing import Final, Protocol
 
+from catalog.audit.outcomes import note
 from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.reading.loading import LoadedTable
 from catalog.rules.table_changes import refuse_reserved_names
+from catalog.state.stream_epochs import EpochCommit, EpochRepeated
 from catalog.state.write_states import ALIVE, DONE, WriteState
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit
@@ -150,6 +153,8 @@ class Writes:
         granted = kind.authorize(caller, row)
         if row.state in DONE:
             return kind.found(row, granted)
+        if self._repeats(caller, row, files):
+            return self._given_up(row, granted)
         with self._context.authorizer.recorded(caller, "table.commit", str(granted.name)):
             refuse_reserved_names(files.summary, str(granted.name))
             if not self._is_committing(caller, row):
@@ -160,6 +165,8 @@ class Writes:
                 table = kind.publish(caller, row, files, granted)
             except CommitStateUnknown:
                 raise
+            except EpochRepeated:
+                return self._given_up(row, granted)
             except LakewardenError:
                 if self._find(caller, write_id).state in DONE:
                     return kind.found(row, granted)  # A parallel attempt published it.
@@ -172,6 +179,26 @@ class Writes:
             self._log.note(row, WriteState.COMMITTING, WriteState.COMMITTED)
             crash_points.point("write:committed")
             return table
+
+    def _repeats(self, caller: Caller, row: WriteRow, files: FileCommit) -> bool:
+        """Return whether another write committed the epoch of a stream."""
+        if files.epoch is None:
+            return False
+        epoch = EpochCommit(row.table_id, caller.principal.name, files.epoch, row.id)
+        return epoch.is_repeated(self._context.engine)
+
+    def _given_up(self, row: WriteRow, granted: Granted) -> LoadedTable:
+        """Delete the files of a write whose epoch another write committed; return the table.
+
+        It cannot be published any more, since its epoch is recorded.
+        """
+        kind = self._kind(row)
+        if kind.is_published(row):  # It committed an earlier epoch, and its answer was lost.
+            return kind.found(row, granted)
+        note("epoch", "committed by another write")
+        if any(self._log.moved(row, state, WriteState.CLEARING) for state in ALIVE):
+            self._clear(row, WriteState.ABORTED)
+        return kind.found(row, granted)
 
     def _is_committing(self, caller: Caller, row: WriteRow) -> bool:
         """Begin an attempt to commit a write; return False if another attempt was published meanwhile.

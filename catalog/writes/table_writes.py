@@ -29,6 +29,7 @@ from catalog.rules.governance import check_room
 from catalog.snapshot_checks.inspection import Origin
 from catalog.state import pek_records as key_records
 from catalog.state import seals, table_state
+from catalog.state.stream_epochs import EpochCommit, EpochRepeated, committing
 from catalog.state.table_state import TableState
 from catalog.writes.new_files import FileCommit
 from catalog.writes.sessions import SealedTransport, WriteLog, WriteRow, WriteSession
@@ -124,12 +125,16 @@ class TableWrites:
     def publish(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
         """Commit the files on top of the current snapshot; retry after conflicts."""
 
+        epoch = None
+        if files.epoch is not None:
+            epoch = EpochCommit(row.table_id, caller.principal.name, files.epoch, row.id)
+
         def look() -> tuple[LoadedTable, MadeSnapshot | None]:
             table = of_write(self._context.loader.load_sealed(granted.name), row)
             crash_points.point("write:looked")
             return table, None if self._published(table, row) else self._build(caller, table, row, files)
 
-        return made_anew(look, lambda seen: self._commit(caller, *seen))
+        return made_anew(look, lambda seen: self._commit(caller, *seen, epoch))
 
     def _build(self, caller: Caller, table: LoadedTable, row: WriteRow, files: FileCommit) -> MadeSnapshot:
         self._require_written_alike(table, row)
@@ -156,21 +161,24 @@ class TableWrites:
                 hint="Begin a new write, and write the rows again.",
             )
 
-    def _commit(self, caller: Caller, table: LoadedTable, built: MadeSnapshot | None) -> LoadedTable:
+    def _commit(
+        self, caller: Caller, table: LoadedTable, built: MadeSnapshot | None, epoch: EpochCommit | None
+    ) -> LoadedTable:
         """Commit the snapshot; return the table as it is if the write was published before."""
         if built is None:
             return table
         try:
-            return self._committer.commit(
-                caller,
-                table.record.name,
-                built.requirements,
-                built.updates,
-                origin=Origin.WRITE,
-                written=built.written,
-                under=table.governed.version,
-            )
-        except CommitConflict:
+            with committing(epoch, self._context.now_ms()):
+                return self._committer.commit(
+                    caller,
+                    table.record.name,
+                    built.requirements,
+                    built.updates,
+                    origin=Origin.WRITE,
+                    written=built.written,
+                    under=table.governed.version,
+                )
+        except (CommitConflict, EpochRepeated):
             # The next attempt checks whether the files to remove still exist.
             built.discard(self._context.storage)
             raise

@@ -103,6 +103,7 @@ final class LakewardenCatalog
 
   override def createTable(ident: Identifier, info: TableInfo): Table = {
     requireNoConstraints(info)
+    if (StreamRule.isCreating) throw StreamRule.creating(s"$name.$ident")
     createTable(ident, info.columns, info.partitions, info.properties)
   }
   override def createTable(

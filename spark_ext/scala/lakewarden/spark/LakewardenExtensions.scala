@@ -17,7 +17,8 @@ import org.apache.spark.sql.lakewarden.statements.{IcebergStatements, KeptMatche
   *  - then Iceberg's ways to name a table or a state of one become Spark's own (`IcebergReads`);
   *  - a MERGE counts the matches of rows that it keeps (`KeptMatches`);
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
-  *  - a new table's OPTIONS do not contradict its properties (`OptionsRule`);
+  *  - a new table's OPTIONS do not contradict its properties (`OptionsRule`), and a stream fits its table
+  *    (`StreamRule`);
   *  - before a plan is made physical: once more (`LaunchStrategy`).
   *
   * In an engine, code and paths of users take the permission `engine:code` (`CodeGuard`), each of these times.
@@ -60,6 +61,7 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     }))
     extensions.injectCheckRule(_ => new SessionUserRule(engine))
     extensions.injectCheckRule(_ => OptionsRule)
+    extensions.injectCheckRule(_ => StreamRule)
     extensions.injectCheckRule(session => new CodeCheck(code(session)))
     extensions.injectPlannerStrategy(session => new LaunchStrategy(guard(session)))
     extensions.injectPlannerStrategy(session => new CodeStrategy(code(session)))

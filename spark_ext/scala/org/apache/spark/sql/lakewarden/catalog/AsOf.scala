@@ -5,8 +5,12 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 /** A state of a table that a statement names: a snapshot, or a branch as it is. */
 sealed trait TableState
 
-/** An earlier state of a table: `VERSION AS OF`, `TIMESTAMP AS OF`, a tag. It has the schema of its time. */
-final case class AsOf(snapshotId: Long) extends TableState
+/** An earlier state of a table: `VERSION AS OF`, `TIMESTAMP AS OF`, a tag. It has the schema of its time.
+  *
+  * @param currentSchema
+  *   whether it is read by the table's current schema in place of that
+  */
+final case class AsOf(snapshotId: Long, currentSchema: Boolean = false) extends TableState
 
 /** A branch, which has the current schema, and which can be written.
   *

@@ -1,9 +1,12 @@
 package org.apache.spark.sql.lakewarden.catalog
 
+import java.lang.ref.WeakReference
 import java.lang.reflect.{InvocationTargetException, Method, Proxy}
+import java.util.{Collections, WeakHashMap}
 
 import scala.jdk.CollectionConverters._
 
+import org.apache.spark.SparkContext
 import org.apache.spark.sql.catalyst.parser.{ParseException, ParserInterface}
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.classic.SparkSession
@@ -16,14 +19,25 @@ import org.apache.spark.sql.execution.{SparkPlan, SparkStrategy}
   * is taken out of the settings as soon as the session does anything: before a statement's text is parsed, before
   * a plan is analyzed, and when the catalog is asked. `SessionTokens.Held` stays in its place; a session that unsets it
   * takes the token away. What is held goes with the session to its clones, as settings do, and to no other.
+  *
+  * A streaming query runs in a clone that nobody can reach. It has the token that the session which started it has at
+  * the time, so that its user can renew the token there, or take it away.
   */
 final class SessionTokens(session: SparkSession) {
 
   /** Takes the tokens of these settings out of reach. */
-  def take(settings: Iterable[String]): Unit = settings.foreach(get)
+  def take(settings: Iterable[String]): Unit = settings.foreach(own)
 
   /** The token that was set last; none if there is none, or if it was unset. */
-  def get(setting: String): Option[String] = session.experimental.synchronized {
+  def get(setting: String): Option[String] = starter.fold(own(setting))(new SessionTokens(_).own(setting))
+
+  /** Of a streaming query's session, the one that started the query. */
+  private def starter: Option[SparkSession] = {
+    if (StreamThread.isCurrent) SessionTokens.streaming.add(session)
+    if (SessionTokens.streaming.contains(session)) held.flatMap(_.holder).filter(_ ne session) else None
+  }
+
+  private def own(setting: String): Option[String] = session.experimental.synchronized {
     // The map itself, which replaces a value only if it is still the one that was read.
     val settings = session.sessionState.conf.settings
     settings.get(setting) match {
@@ -42,7 +56,7 @@ final class SessionTokens(session: SparkSession) {
 
   private def hold(change: Map[String, String] => Map[String, String]): Unit = {
     val (before, others) = (held, session.experimental.extraStrategies.filterNot(_.isInstanceOf[HeldTokens]))
-    val after = before.fold(new HeldTokens(change(Map.empty)))(_.changed(change))
+    val after = new HeldTokens(change(before.fold(Map.empty[String, String])(_.all)), new WeakReference(session))
     session.experimental.extraStrategies = if (after.isEmpty) others else others :+ after
   }
 }
@@ -51,14 +65,29 @@ object SessionTokens {
 
   /** What stands in the place of a token in a session's settings. */
   val Held = "(held by the driver)"
+
+  /** The sessions of streaming queries: threads that ask for them know no query. */
+  private val streaming =
+    Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap[SparkSession, java.lang.Boolean]))
+}
+
+private[lakewarden] object StreamThread {
+
+  /** Whether this thread runs a streaming query (Spark's `StreamExecution.QUERY_ID_KEY`). */
+  def isCurrent: Boolean = SparkContext.getActive.exists(_.getLocalProperty("sql.streaming.queryId") != null)
 }
 
 /** Tokens by the settings that they came from. Never changed, since clones of a session share it. It is one of a
   * session's strategies because Spark keeps these for each session and hands them to clones; it plans nothing.
+  *
+  * @param session
+  *   the one that they were set in
   */
-final class HeldTokens(private[this] val tokens: Map[String, String]) extends SparkStrategy {
+final class HeldTokens(private[this] val tokens: Map[String, String], session: WeakReference[SparkSession])
+    extends SparkStrategy {
   def get(setting: String): Option[String] = tokens.get(setting)
-  def changed(change: Map[String, String] => Map[String, String]): HeldTokens = new HeldTokens(change(tokens))
+  def holder: Option[SparkSession] = Option(session.get)
+  private[catalog] def all: Map[String, String] = tokens
   def isEmpty: Boolean = tokens.isEmpty
 
   override def apply(plan: LogicalPlan): Seq[SparkPlan] = Nil

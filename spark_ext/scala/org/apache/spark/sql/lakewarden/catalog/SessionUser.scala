@@ -1,8 +1,11 @@
 package org.apache.spark.sql.lakewarden.catalog
 
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.catalyst.streaming.{StreamingRelationV2, WriteToStream}
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
+import org.apache.spark.sql.connector.catalog.Table
+import org.apache.spark.sql.execution.datasources.v2.{DataSourceV2Relation, StreamingDataSourceV2ScanRelation}
+import org.apache.spark.sql.execution.streaming.sources.WriteToMicroBatchDataSource
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.rest.{CatalogClient, EngineKeys, TokenDigest}
 
@@ -46,12 +49,24 @@ final class SessionUser(principal: String, token: TokenDigest, now: () => TokenD
   */
 final class SessionUserRule(val engine: EngineKeys) extends (LogicalPlan => Unit) {
   override def apply(plan: LogicalPlan): Unit = plan.foreachWithSubqueries {
-    case relation: DataSourceV2Relation =>
-      relation.table match {
-        case loaded: UsersTable => loaded.user.require(loaded.name)
-        case _                  =>
-      }
-    case _ =>
+    case relation: DataSourceV2Relation            => require(relation.table)
+    case source: StreamingRelationV2               => require(source.table)
+    case sink: WriteToStream                       => require(sink.sink)
+    case source: StreamingDataSourceV2ScanRelation => require(source.relation.table)
+    case batch: WriteToMicroBatchDataSource        => batch.productIterator.foreach(requireTarget)
+    case _                                         =>
+  }
+
+  /** What a micro-batch is written to. (It has another type in 4.1.) */
+  private def requireTarget(part: Any): Unit = part match {
+    case relation: DataSourceV2Relation => require(relation.table)
+    case table: Table                   => require(table)
+    case _                              =>
+  }
+
+  private def require(table: Table): Unit = table match {
+    case loaded: UsersTable => loaded.user.require(loaded.name)
+    case _                  =>
   }
 }
 

@@ -10,10 +10,12 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
   *   whether aggregates can be answered out of footers
   * @param grouped
   *   whether tasks have the files of one partition value each
+  * @param snapshots
+  *   which snapshots are read
   */
 final case class ReadOptions(
     splitSize: Option[Long] = None, openCost: Option[Long] = None, batchRows: Option[Int] = None,
-    aggregates: Boolean = true, grouped: Boolean = false)
+    aggregates: Boolean = true, grouped: Boolean = false, snapshots: StreamOptions = StreamOptions())
 
 object ReadOptions {
 
@@ -35,6 +37,7 @@ object ReadOptions {
       told.number("file-open-cost", property = "read.split.open-file-cost"),
       told.number("batch-size", property = s"read.$format.vectorization.batch-size").map(_.min(Int.MaxValue).toInt),
       told.flag("aggregate-push-down-enabled", "spark.sql.iceberg.aggregate-push-down.enabled").getOrElse(true),
-      told.flag(null, "spark.sql.iceberg.planning.preserve-data-grouping").getOrElse(false))
+      told.flag(null, "spark.sql.iceberg.planning.preserve-data-grouping").getOrElse(false),
+      StreamOptions.of(told))
   }
 }

@@ -6,7 +6,7 @@ import org.apache.spark.sql.connector.expressions.{Expressions, NamedReference}
 import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.TableHandle
-import org.apache.spark.sql.lakewarden.options.ReadOptions
+import org.apache.spark.sql.lakewarden.options.{ReadOptions, StreamOptions}
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.sources._
 import org.apache.spark.sql.types.{StructField, StructType}
@@ -25,6 +25,9 @@ private[lakewarden] final class CommandScanBuilder(
 
   override protected def scan(
       wanted: StructType, filters: Seq[Filter], metadata: Seq[StructField], options: ReadOptions): Scan = {
+    if (options.snapshots != StreamOptions()) throw LakewardenException.notSupportedYet(
+      s"The rows of ${handle.table.fullName} that are changed are those of the current snapshot.", "read-option",
+      s"Remove ${StreamOptions.Start} and the options of streams from the statement.")
     val made =
       if (rewritten) new RewrittenScan(handle, wanted, filters, metadata, options)
       else new CommandScan(handle, wanted, filters, metadata, options)

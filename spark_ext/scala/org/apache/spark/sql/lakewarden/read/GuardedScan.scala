@@ -6,10 +6,12 @@ import org.apache.spark.SparkContext
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.connector.read.Scan.ColumnarSupportMode
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.internal.connector.SupportsMetadata
-import org.apache.spark.sql.lakewarden.catalog.{AsOf, FileGroup, TableHandle}
-import org.apache.spark.sql.lakewarden.options.ReadOptions
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.catalog.{AsOf, FileGroup, StreamThread, TableHandle}
+import org.apache.spark.sql.lakewarden.options.{ReadOptions, StreamOptions}
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.{Metadata, StructField, StructType}
@@ -46,7 +48,9 @@ private[lakewarden] class GuardedScan(
     with SupportsMetadata {
   private val table = handle.table
   private val session = SparkSession.active
-  private val asked = ask()
+  private val snapshots = options.snapshots
+  private lazy val asked = ask(asOf, increment)
+  if (!StreamThread.isCurrent) asked
   protected lazy val plan: Plan = asked.get
 
   /** The files that are read. */
@@ -56,19 +60,62 @@ private[lakewarden] class GuardedScan(
   protected def rowFilters: Seq[Filter] = filters
 
   override def readSchema(): StructType = aggregates.fold(StructType(FieldIds.strip(wanted) ++ shownMetadata))(_.schema)
-  override def toBatch: Batch = this
 
-  override def planInputPartitions(): Array[InputPartition] = {
-    val lease = new PlanLease(table.fullName, plan, FieldIds.all(wanted), asked.at, () => ask())
-    val packed = pack(files, lease)
-    if (packed.isEmpty && aggregates.nonEmpty) Array(AnySplits(Nil)(lease)) else packed
+  override def toBatch: Batch = {
+    snapshots.requireBatch()
+    this
   }
 
+  /** The appends that a batch reads; none: all rows. */
+  protected def increment: Option[Increment] = {
+    if (snapshots.start.nonEmpty && asOf.nonEmpty) throw new LakewardenException(
+      "RequestInvalid", s"The query reads an earlier snapshot, and has the read option ${StreamOptions.Start}.",
+      Some("read-option"), Some("Remove one of them."))
+    snapshots.start.map { id =>
+      Increment(id, snapshots.end.orElse(table.snapshotId).getOrElse(throw new LakewardenException(
+        "RequestInvalid", s"${table.fullName} has no snapshots.", Some("read-option"),
+        Some(s"Remove ${StreamOptions.Start}."))))
+    }
+  }
+
+  /** The scan of a whole table is not asked for. */
+  override def toMicroBatchStream(checkpoint: String): MicroBatchStream = {
+    snapshots.requireStream()
+    if (asOf.nonEmpty) throw LakewardenException.notSupportedYet(
+      s"An earlier snapshot of ${table.fullName} cannot be read as a stream.", "read-option",
+      s"Use the read option ${StreamOptions.Start}.")
+    new GuardedStream(handle, snapshots, this, new StreamPlans({
+      case Appends(first, last) => ask(None, Some(Increment(first.id, last.id, inclusive = true)), Nil)
+      case WholeSnapshot(id)    => ask(Some(AsOf(id, currentSchema = true)), None, Nil)
+    }))
+  }
+
+  override def planInputPartitions(): Array[InputPartition] = {
+    val own = lease(asked, () => ask(asOf, increment))
+    val packed = pack(files, own)
+    if (packed.isEmpty && aggregates.nonEmpty) Array(AnySplits(Nil)(own)) else packed
+  }
+
+  /** Tasks that read files of a plan of a stream.
+    *
+    * @param again
+    *   asks for the same plan
+    */
+  private[read] def partitions(asked: AskedPlan, files: Seq[PlannedFile], again: () => AskedPlan)
+      : Array[InputPartition] = any(files, lease(asked, again))
+
+  private def lease(asked: AskedPlan, again: () => AskedPlan): PlanLease =
+    new PlanLease(table.fullName, asked.get, FieldIds.all(wanted), asked.at, again)
+
   /** The tasks that read some files. */
-  protected def pack(files: Seq[PlannedFile], lease: PlanLease): Array[InputPartition] =
+  protected def pack(files: Seq[PlannedFile], lease: PlanLease): Array[InputPartition] = any(files, lease)
+
+  private def any(files: Seq[PlannedFile], lease: PlanLease): Array[InputPartition] =
     GuardedPartition.pack(files, lease, SQLConf.get, options, session.sparkContext.defaultParallelism)
 
-  override def createReaderFactory(): PartitionReaderFactory = {
+  override def createReaderFactory(): PartitionReaderFactory = readerFactory(plan)
+
+  private[read] def readerFactory(plan: Plan): PartitionReaderFactory = {
     val gate = new FileGate(table.fullName, table.uuid, plan.allowed, plan.transport, new FileDigests(plan.verification))
     val conf = SentConfiguration.of(SparkContext.getOrCreate())
     val rows = new GuardedReaderFactory(
@@ -77,7 +124,8 @@ private[lakewarden] class GuardedScan(
     aggregates.fold[PartitionReaderFactory](rows)(new AggregateReaderFactory(table.fullName, _, plan.masked, rows))
   }
 
-  private def ask(): AskedPlan = new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, metadata, filters, group, deletes).send())
+  private def ask(asOf: Option[AsOf], increment: Option[Increment], filters: Seq[Filter] = filters): AskedPlan =
+    new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, metadata, filters, group, increment, deletes).send())
 
   override def columnarSupportMode(): ColumnarSupportMode =
     if (mode.columnar) ColumnarSupportMode.SUPPORTED else ColumnarSupportMode.UNSUPPORTED
@@ -108,7 +156,7 @@ private[lakewarden] class GuardedScan(
 
   override def hashCode: Int = identity.hashCode
 
-  protected def identity: Product = (table.identity, asOf, wanted, filters.toSet, group, aggregates, metadata)
+  protected def identity: Product = (table.identity, asOf, snapshots, wanted, filters.toSet, group, aggregates, metadata)
 
   private def shownMetadata: Seq[StructField] =
     metadata.map(each => each.copy(dataType = FieldIds.stripType(each.dataType), metadata = Metadata.empty))

@@ -44,12 +44,14 @@ import org.apache.spark.sql.types._
   *   of an equality delete the ids of the columns that it compares; else none
   * @param deletes
   *   the delete files that apply to it
+  * @param sequence
+  *   the sequence number of the snapshot that added it
   */
 private[read] final case class PlannedFile(
     path: String, location: String, format: DataFormat, size: Long, records: Long, algorithm: Option[String],
     footer: Option[Footer], columnKeys: Boolean, keys: Seq[WrappedKey], digest: Option[FileDigest],
     footerDigest: Option[FooterDigest], withoutLike: Set[Int], specId: Int, partition: String,
-    equalityIds: Seq[Int] = Nil, deletes: Seq[PlannedFile] = Nil)
+    equalityIds: Seq[Int] = Nil, deletes: Seq[PlannedFile] = Nil, sequence: Long = 0)
 
 /** What the catalog answered to one scan.
   *
@@ -113,19 +115,21 @@ private[read] object Plan {
   *   the metadata columns
   * @param group
   *   the files to read and no others, as they are on their branch now; none: all
+  * @param increment
+  *   the appends to read; none: all rows
   * @param deletes
   *   whether position delete files are read, in place of the table's rows
   */
 private[read] final class PlanRequest(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, metadata: Seq[StructField], filters: Seq[Filter],
-    group: Option[FileGroup] = None, deletes: Boolean = false) {
+    group: Option[FileGroup] = None, increment: Option[Increment] = None, deletes: Boolean = false) {
   private val table = handle.table
   private val loaded = table.snapshotId
 
   /** One plan, every path in it checked. */
   def send(): Plan = {
     val plan = ask(asOf)
-    if (asOf.nonEmpty || group.nonEmpty || plan.snapshotId == loaded) plan
+    if (asOf.nonEmpty || group.nonEmpty || increment.nonEmpty || plan.snapshotId == loaded) plan
     else loaded.fold(new Plan(plan.header, Nil, plan.allowed, None))(id => ask(Some(AsOf(id))))
   }
 
@@ -138,8 +142,9 @@ private[read] final class PlanRequest(
 
   private def body(asOf: Option[AsOf]): JsonNode = {
     val node = PlanRequest.json.createObjectNode
-    asOf.foreach(each => node.put("snapshot-id", each.snapshotId))
-    if (asOf.isEmpty && group.isEmpty) table.branch.ref.foreach(node.put("ref", _))
+    asOf.foreach(each => node.put("snapshot-id", each.snapshotId).put("use-snapshot-schema", !each.currentSchema))
+    increment.foreach(_.put(node))
+    if (asOf.isEmpty && group.isEmpty && increment.isEmpty) table.branch.ref.foreach(node.put("ref", _))
     group.foreach { each =>
       val files = node.put("ref", each.branch).putArray("files")
       each.paths.foreach(files.add(_))

@@ -126,7 +126,8 @@ private[read] final class PlanStream(table: String) {
       valueOf[Array[Byte]]("footer_digest").map(FooterDigest.parse),
       absences.path(text("spec_id").get).elements.asScala.map(_.intValue).toSet,
       valueOf[Int]("spec_id").get,
-      text("partition").get)
+      text("partition").get,
+      sequence = valueOf[Long]("file_sequence_number").getOrElse(0L))
   }
 
   private def wrappedKey(key: JMap[String, _]): WrappedKey = {

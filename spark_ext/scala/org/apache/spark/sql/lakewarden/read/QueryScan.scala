@@ -40,7 +40,7 @@ private[read] final class QueryScan(
     val known = new FilterJson(table.schema)
     val said = runtime.toSeq.filter(known.says)
     chosen = Option.when(said.nonEmpty) {
-      new PlanRequest(handle, asOf, new StructType, Nil, filters ++ said).send().files.map(_.path).toSet
+      new PlanRequest(handle, asOf, new StructType, Nil, filters ++ said, increment = increment).send().files.map(_.path).toSet
     }
   }
 

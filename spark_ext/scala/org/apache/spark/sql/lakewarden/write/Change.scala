@@ -7,7 +7,7 @@ import org.apache.spark.sql.lakewarden.catalog.{FileGroup, LoadedTable}
 import org.apache.spark.sql.lakewarden.read.CommandScan
 
 /** What the commit of a write does, beside adding the files that were written (docs/rest-api.md, "Engines"). */
-sealed trait Change {
+trait Change {
 
   /** As people read it. */
   def name: String
@@ -65,9 +65,21 @@ final case class RemoveRows(table: LoadedTable, filter: JsonNode, validation: Va
     extends Change {
   override def name: String = if (adds) "overwrite" else "delete"
 
+  def isOfAll: Boolean = filter.path("type").asText == "true"
+
   override def put(body: ObjectNode): Unit = {
     body.put("operation", name).put("schema-id", table.schemaId).set[ObjectNode]("delete-filter", filter)
     validation.put(body)
+  }
+}
+
+/** Replaces all rows, whatever they are when it is committed. */
+case object ReplaceAll extends Change {
+  override def name: String = "overwrite"
+
+  override def put(body: ObjectNode): Unit = {
+    body.put("operation", name).putObject("delete-filter").put("type", "true")
+    ()
   }
 }
 

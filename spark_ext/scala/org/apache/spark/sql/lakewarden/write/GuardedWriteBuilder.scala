@@ -7,6 +7,7 @@ import scala.jdk.CollectionConverters._
 import org.apache.spark.sql.connector.distributions.{Distribution, UnspecifiedDistribution}
 import org.apache.spark.sql.connector.expressions.SortOrder
 import org.apache.spark.sql.connector.write._
+import org.apache.spark.sql.connector.write.streaming.StreamingWrite
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.{LoadedTable, TableHandle}
 import org.apache.spark.sql.lakewarden.options.{GivenOptions, IcebergNames}
@@ -35,12 +36,15 @@ private[lakewarden] abstract class GuardedWriteBuilder(handle: TableHandle, info
 
   override def build(): Write = {
     check()
-    new GuardedWrite(handle.table, target, settings)
+    new GuardedWrite(handle.table, target, settings, () => epochs, () => refuseOptions())
   }
+
+  /** Who takes the files of a stream; none: there can be no stream. */
+  protected def epochs: Option[EpochTarget] = None
 
   /** Throws what refuses the write. */
   protected def check(): Unit = {
-    refuseOptions()
+    refuseOptions(StreamSink.OptionsOfSpark)
     refuseForeignRows()
     refuseFixed(handle.table)
   }
@@ -50,8 +54,13 @@ private[lakewarden] abstract class GuardedWriteBuilder(handle: TableHandle, info
     WriteOptions.applied(distribution.fold(own)(each => own.copy(distribution = each)), told)
   }
 
-  /** An option without effect is refused: a writer meant something by it. */
-  protected def refuseOptions(): Unit = told.check(unused, isOther)
+  /** An option without effect is refused: a writer meant something by it.
+    *
+    * @param used
+    *   options that Spark itself uses
+    */
+  protected def refuseOptions(used: Set[String] = Set.empty): Unit = 
+    told.check(unused, name => used(name) || isOther(name))
 
   private def refuseForeignRows(): Unit =
     if (!DataType.equalsStructurally(info.schema, handle.table.schema, ignoreNullability = true))
@@ -101,8 +110,16 @@ private object StagedWriteBuilder {
   private val Effective = Seq("write.", "encryption.", "read.allowed.", "commit.", "history.")
 }
 
-/** How the rows of a write are to come (`RowOrder`), and who takes them. */
-class GuardedWrite(table: LoadedTable, target: CommitTarget, settings: WriteSettings)
+/** How the rows of a write are to come (`RowOrder`), and who takes them.
+  *
+  * @param epochs
+  *   who takes them in a stream
+  * @param requireBatch
+  *   throws what refuses a batch that would be allowed as a stream
+  */
+class GuardedWrite private[write] (
+    table: LoadedTable, target: CommitTarget, settings: WriteSettings,
+    epochs: () => Option[EpochTarget] = () => None, requireBatch: () => Unit = () => ())
     extends RequiresDistributionAndOrdering {
   private[write] lazy val layout: PartitionLayout = PartitionLayout.of(table.metadata, table.schema)
   private[write] lazy val order: RowOrder = RowOrder.of(table.metadata, table.schema, layout)
@@ -110,7 +127,16 @@ class GuardedWrite(table: LoadedTable, target: CommitTarget, settings: WriteSett
   override def description: String = s"${target.name} ${table.fullName}"
   override def toString: String = description
 
-  override def toBatch: BatchWrite = new GuardedBatchWrite(table, layout, settings, target)
+  override def toBatch: BatchWrite = {
+    requireBatch()
+    new GuardedBatchWrite(table, layout, settings, target)
+  }
+
+  override def toStreaming: StreamingWrite = {
+    val own = epochs().getOrElse(throw LakewardenException.notSupportedYet(
+      s"A stream cannot write ${table.fullName} in this way.", "stream", "Use append or complete mode."))
+    new GuardedStreamingWrite(new GuardedBatchWrite(table, layout, settings, own), own)
+  }
 
   override def requiredDistribution: Distribution = order.distribution(settings)
 

@@ -19,6 +19,17 @@ private[lakewarden] final class TableWriteBuilder(handle: TableHandle, info: Log
 
   override protected def target: CommitTarget = new TableTarget(handle, change, summary)
 
+  /** In complete mode, Spark overwrites all rows by each micro-batch. */
+  override protected def epochs: Option[EpochTarget] = {
+    StreamSink.requireColumns(table, info.schema)
+    val own = change match {
+      case Append                                                                         => Some(Append)
+      case removed: RemoveRows if removed.isOfAll && removed.validation.isolation.isEmpty => Some(ReplaceAll)
+      case _                                                                              => None
+    }
+    own.map(new EpochTarget(handle, _, summary, info.queryId))
+  }
+
   override def overwrite(predicates: Array[Predicate]): WriteBuilder =
     if (isDynamic && predicates.forall(_.isInstanceOf[AlwaysTrue])) overwriteDynamicPartitions()
     else {

@@ -66,6 +66,26 @@ final class TableTarget(handle: TableHandle, change: Change, summary: Map[String
   }
 }
 
+/** The same for a stream, whose epochs the catalog commits once. */
+private[write] final class EpochTarget(handle: TableHandle, change: Change, summary: Map[String, String], queryId: String)
+    extends BegunTarget(handle) {
+  private var epoch = Option.empty[Long]
+
+  override def name: String = change.name
+
+  /** Says which epoch the next files are of. */
+  def begin(number: Long): Unit = epoch = Some(number)
+
+  override def commit(files: Seq[JsonNode]): Unit = epoch.foreach { number =>
+    val entries = Map("spark.sql.streaming.queryId" -> queryId, "spark.sql.streaming.epochId" -> number.toString)
+    send(files, new EpochOf(change, queryId, number)) { body =>
+      handle.table.branch.put(body)
+      WriteRequests.summarize(body, summary ++ entries)
+    }
+    handle.table.readNames.foreach(CachedRows.drop)
+  }
+}
+
 /** The same rows in other files, in the place of those of a group. */
 final class GroupTarget(handle: TableHandle, group: FileGroup) extends BegunTarget(handle) {
   private val change = Replace(group, handle.table.schemaId)
