@@ -19,10 +19,11 @@ from pyiceberg.table.update import (
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
     TableUpdate,
 )
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import NestedField, StringType
+from pyiceberg.types import NestedField, StringType, StructType
 
 from catalog.envelope.transport import KeyLabel
 from catalog.planning.request import ScanRequest
@@ -34,6 +35,7 @@ from policy.errors import (
     KeyNotUsable,
     NotAuthorized,
     PropertyInvalid,
+    RequestInvalid,
 )
 from tests.support.column_keys import (
     COLUMNS,
@@ -43,6 +45,7 @@ from tests.support.column_keys import (
     groups,
     keys_of,
     loaded,
+    named,
     open_lake_with_keys,
     refused,
 )
@@ -202,6 +205,25 @@ def test_another_name_takes_unprotect_and_one_less_does_not(lake: Lake, bob_alte
     by_bob(SetProperty(PLAINTEXT, ""))
     alter(lake, table, SetProperty(PLAINTEXT, "id"))
     assert groups(lake, table) == {MASTER_KEY: (2, 3, 4, 5)}
+
+
+def test_no_change_of_the_schema_takes_a_column_into_the_list(lake: Lake, bob_alters: None) -> None:
+    table = persons(lake, "home")
+    identity, ssn, email, home = PERSON.fields
+    street = home.field_type.fields[0]
+
+    def commit_by_bob(*fields: NestedField, **said: str) -> None:
+        schema = Schema(*fields, schema_id=loaded(lake, table).metadata.current_schema_id + 1)
+        updates: list[TableUpdate] = [AddSchemaUpdate(schema_=schema), SetCurrentSchemaUpdate(schema_id=-1)]
+        updates += [SetPropertiesUpdate(updates={PLAINTEXT: said["names"]})] if said else []
+        commit(lake, table, *updates, user=BOB)
+
+    inside = home.model_copy(update={"field_type": StructType(street, ssn)})
+    refused(lambda: commit_by_bob(identity, email, inside), NotAuthorized, "policy-no-match")
+    taken = (identity, named(ssn, 2, "home"), email, named(home, 4, "place"))
+    refused(lambda: commit_by_bob(*taken, names="home"), RequestInvalid, "columns-repeated")
+    commit_by_bob(*taken)
+    assert property_of(lake, table) == "place" and groups(lake, table) == {MASTER_KEY: (1, 2, 3)}
 
 
 # -- who gets its key

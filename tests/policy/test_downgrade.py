@@ -180,6 +180,8 @@ def test_columns_are_told_apart_by_the_ids_of_those_that_are_still_there(
         (HiddenFields({}, True, {1}), HiddenFields({2: "pii"}, True, {1}), True),
         (HiddenFields({2: "pii"}, True, {1}), HiddenFields({1: "pii", 2: "pii"}, True), False),
         (HiddenFields({2: "pii"}, True, {1}), HiddenFields({2: "pii"}), True),
+        # all are named, and the next one would be in plaintext
+        (HiddenFields({2: "pii"}, True, {1, 3}), HiddenFields({2: "pii"}), True),
         (HiddenFields({}, True), HiddenFields({}, True, {9}), False),
     ],
 )

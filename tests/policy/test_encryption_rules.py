@@ -87,6 +87,7 @@ def test_a_key_of_a_struct_is_the_key_of_its_fields() -> None:
         ({"minDataKeyLength": 32}, {"data_key_length": "24"}, "data-key-length"),
         ({"plaintextFooter": False}, {"footer": "plaintext"}, "plaintext-footer"),
         ({"stockReaders": False}, {"stock_readers": "true"}, "stock-readers"),
+        ({"partitionValues": False}, {"partition_values": "plaintext"}, "partition-values"),
     ],
 )
 @each_row("columns", [None, ["ssn"]])
@@ -247,6 +248,20 @@ def test_an_excepted_column_of_a_whole_table_may_stay_in_plaintext() -> None:
     rules = rules_of(rule("r", **{"except": [{"columns": ["id"]}]}))
     assert broken(rules, facts()) == [("must-encrypt", None)]
     assert broken(rules, facts(of=spec(columns="other:ssn"))) == []
+
+
+def test_a_column_that_no_property_names_is_encrypted_under_the_tables_key() -> None:
+    named = facts("day", "ssn", of=spec(columns="other:ssn", plaintext_columns="day"))
+    others = facts("day", "ssn", of=spec(plaintext_columns="day"))
+    must, keyed = rules_of(rule("r", columns=["ssn"])), rules_of(rule("r", columns=["ssn"], columnKey=True))
+    whole = rules_of(rule("r"))
+    assert broken(must, others) == broken(must, named) == broken(keyed, named) == []
+    assert broken(keyed, others) == [("column-key", "ssn")]
+    (violation,) = whole.violations(others)
+    assert (violation.column, violation.remedy) == ("day", "Remove it from encryption.plaintext-columns.")
+    assert broken(rules_of(rule("r", **{"except": [{"columns": ["day"]}]})), others) == []
+    gone = Column(3, (ColumnName("ssn", "ssn"),), column_key(others.spec, None), is_current=False)
+    assert broken(must, TableFacts("finance", "pay", (gone,), others.spec)) == []
 
 
 def test_a_column_that_was_excepted_under_another_name_is_not() -> None:
@@ -417,6 +432,15 @@ _KEYED = {"columns": "other:ssn"}
             {"stock_readers": "true"},
             ("", "Stock readers are not allowed.", "Set encryption.stock-readers=false."),
         ),
+        (
+            {"partitionValues": False},
+            {"partition_values": "plaintext"},
+            (
+                "",
+                "Plaintext partition values of encrypted columns are not allowed.",
+                "Unset encryption.partition-values.",
+            ),
+        ),
     ],
 )
 def test_what_is_broken_is_told_with_what_to_do(
@@ -477,7 +501,7 @@ def test_demands_of_several_rules_on_one_thing_add_up() -> None:
     assert not rules_of(one, both).downgraded(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
 
 
-@each_row("field", ["plaintextFooter", "stockReaders"])
+@each_row("field", ["plaintextFooter", "stockReaders", "partitionValues"])
 def test_a_ban_that_does_not_hold_elsewhere_is_dropped(field: str) -> None:
     rules = rules_of(rule("r", databases=["finance"], **{field: False}), rule("s", databases=["hr"]))
     assert rules.downgraded(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))

@@ -35,6 +35,7 @@ def rules(draw: st.DrawFn) -> dict[str, Any]:
         "minDataKeyLength": [16, 24, 32],
         "plaintextFooter": [False],
         "stockReaders": [False],
+        "partitionValues": [False],
     }.items():
         if draw(st.booleans()):
             fields[name] = draw(st.sampled_from(values))
@@ -57,6 +58,11 @@ def specs(draw: st.DrawFn) -> EncryptionSpec:
     columns = draw(st.sampled_from([None, "k2:a", "k3:a,b", "k2:c;k3:ab"]))
     if columns is not None:
         properties["encryption.columns"] = columns
+    plaintext = draw(st.sampled_from([None, None, "", "d"]))
+    if plaintext is not None and properties["encryption.master-key-id"] not in (columns or ""):
+        properties["encryption.plaintext-columns"] = plaintext
+    if draw(st.booleans()):
+        properties["encryption.partition-values"] = "plaintext"
     return EncryptionSpec.parse(properties, catalog_master_key_id=None)
 
 
