@@ -1,6 +1,7 @@
 """Iceberg's own Spark runtime as a standard client of the running service, in a process of its own.
 
-Nothing of Lakewarden is in that Spark. `make interop` fetches the runtime and the PySpark that it supports.
+Nothing of Lakewarden is in that Spark, unless its plugin is to live beside Iceberg's jar. `make interop`
+fetches the runtime and the PySpark that it supports.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from uuid import uuid4
 import pytest
 
 from tests.support.service import Service
-from tests.support.spark import FRUGAL
+from tests.support.spark import CATALOG, FRUGAL
 
 JARS: Final = Path(sys.prefix) / "iceberg-runtime"
 PYSPARK: Final = Path(sys.prefix) / "spark-4.1.4"
@@ -31,9 +32,13 @@ _PRELUDE: Final = f"""\
 import json, sys, threading
 from pyspark.sql import SparkSession
 
-builder = SparkSession.builder
-for name, value in json.loads(sys.stdin.readline()).items():
+builder, (settings, plugin) = SparkSession.builder, json.loads(sys.stdin.readline())
+for name, value in settings.items():
     builder = builder.config(name, value)
+if plugin is not None:
+    import lakewarden
+
+    builder = lakewarden.configure(builder, **plugin)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
 jvm = spark._jvm
@@ -135,12 +140,13 @@ answer = jvm.org.apache.iceberg.TableMetadataParser.read(io, location).snapshots
 
 
 @contextmanager
-def iceberg_spark(service: Service, *users: str) -> Iterator[IcebergSpark]:
+def iceberg_spark(service: Service, *users: str, beside: str | None = None) -> Iterator[IcebergSpark]:
     """Start Spark with Iceberg's runtime as a client of a service; the test is skipped without the runtime.
 
     Args:
         service: the service that its catalogs are at.
         users: who has a catalog, which has the user's name.
+        beside: the user for whom Lakewarden's plugin is there too, with the catalog `lake`; none: no plugin.
     """
     if not (PYSPARK / "pyspark").is_dir() or not any(JARS.glob("iceberg-spark-runtime-*.jar")):
         pytest.skip("Iceberg's Spark runtime is missing; `make interop` fetches it where Maven is installed")
@@ -159,7 +165,8 @@ def iceberg_spark(service: Service, *users: str) -> Iterator[IcebergSpark]:
         )
     try:
         assert process.stdin is not None
-        process.stdin.write(json.dumps(_settings(service, users)) + "\n")
+        plugin = beside and {"catalog": CATALOG, "uri": service.url, "token": service.token(beside)}
+        process.stdin.write(json.dumps([_settings(service, users), plugin]) + "\n")
         process.stdin.flush()
         yield IcebergSpark(process, log)
     finally:
