@@ -1,7 +1,7 @@
 """CALL: the catalog's own procedures on tables. Any other one is refused.
 
 The table is named in a string, which Spark parses as a name and the procedure takes as one of its catalog,
-whatever the current namespace is. Further parameters are named, and have plain values.
+whatever the current namespace is. Further arguments go by position or by name, and are plain values.
 """
 
 from __future__ import annotations
@@ -56,15 +56,27 @@ def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite | CallMaintenance:
 def _arguments(cursor: Cursor, parameters: Mapping[str, _Value]) -> dict[str, str]:
     """The arguments behind the table, by the name of their parameter."""
     given: dict[str, str] = {}
+    named = False
     while cursor.took_symbol(","):
-        left = sorted(parameters.keys() - given.keys())
-        name = next((each for each in left if cursor.ahead(each)), None)
-        if name is None:
+        left = [each for each in parameters if each not in given]
+        name = next((each for each in sorted(left) if cursor.ahead(each)), None)
+        if left and not named and _is_value(cursor):
+            name = left[0]
+        elif name is None:
             cursor.refuse("unknown or repeated parameter")
-        cursor.take()
-        _arrow(cursor)
+        else:
+            named = True
+            cursor.take()
+            _arrow(cursor)
         given[name] = parameters[name](cursor)
     return given
+
+
+def _is_value(cursor: Cursor) -> bool:
+    """Whether an argument goes by its position, not by a name."""
+    if not cursor.ahead("TIMESTAMP"):
+        return cursor.next.kind in (Kind.NUMBER, Kind.STRING)
+    return len(cursor.rest) > 1 and cursor.rest[1].kind is Kind.STRING
 
 
 def _number(cursor: Cursor) -> str:
@@ -120,12 +132,26 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, _Value]]] = {
     "rewrite_manifests": {"SPEC_ID": _number},
     "expire_snapshots": {"OLDER_THAN": _time, "RETAIN_LAST": _number, "SNAPSHOT_IDS": _numbers},
     "remove_orphan_files": {"OLDER_THAN": _time, "LOCATION": _text, "DRY_RUN": _flag},
+    "rollback_to_snapshot": {"SNAPSHOT_ID": _number},
+    "rollback_to_timestamp": {"TIMESTAMP": _time},
+    "set_current_snapshot": {"SNAPSHOT_ID": _number, "REF": _text},
+    "cherrypick_snapshot": {"SNAPSHOT_ID": _number},
+    "publish_changes": {"WAP_ID": _text},
+    "fast_forward": {"BRANCH": _text, "TO": _text},
+    "ancestors_of": {"SNAPSHOT_ID": _number},
 }
 #: What other procedures than those on keys and the rewrite of data files do.
 _OPERATIONS: Final = {
     "rewrite_manifests": "table.rewrite",
     "expire_snapshots": "table.expire",
     "remove_orphan_files": "table.clean-up",
+    "rollback_to_snapshot": "table.roll-back",
+    "rollback_to_timestamp": "table.roll-back",
+    "set_current_snapshot": "table.roll-back",
+    "cherrypick_snapshot": "table.write",
+    "publish_changes": "table.write",
+    "fast_forward": "table.write",
+    "ancestors_of": "table.load",
 }
 
 

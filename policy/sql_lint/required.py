@@ -23,7 +23,7 @@ from policy.location.allow_list import AllowList
 from policy.location.location import Location
 from policy.privileges import tables
 from policy.privileges.namespaces import check_namespace_properties, namespace_requests
-from policy.privileges.operations import On, changing, renaming, required
+from policy.privileges.operations import On, changing, loading, renaming, required
 from policy.sql_lint import changes, protection
 from policy.sql_lint.context import TableFacts
 from policy.sql_lint.cursor import Name
@@ -249,7 +249,16 @@ class RequiredPrivileges(Needs):
     def call_maintenance(self, statement: CallMaintenance) -> None:
         """CALL of a procedure that reads no rows."""
         name = self._called(statement)
-        self._all(required(statement.operation, self._on(name, self.known(name))))
+        facts = self.known(name)
+        on = self._on(name, facts)
+        if statement.operation == "table.load":
+            self._any(loading(on, facts.columns or ()))
+            return
+        self._all(required(statement.operation, on))
+        if statement.operation == "table.roll-back":
+            self.assumed.append("the branch does not go back across a change of the table's encryption")
+        elif statement.operation == "table.write":
+            self.assumed.append("no snapshot is picked that replaces partitions")
 
     def _filtered(self, target: Name, query: Query) -> None:
         """What is compared to choose rows of a table that go: which ones did tells of the values."""

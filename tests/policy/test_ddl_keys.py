@@ -83,7 +83,8 @@ def test_what_is_no_call_on_keys_is_denied(call: str, expected: str) -> None:
             6,
             f"The procedure 'a.{'b' * 78}' is not supported, or bypasses the catalog.",
             "Use one of the procedures rotate_key, rewrap_keys, rewrite_data_files, rewrite_manifests, "
-            "expire_snapshots and remove_orphan_files.",
+            "expire_snapshots, remove_orphan_files, rollback_to_snapshot, rollback_to_timestamp, "
+            "set_current_snapshot, cherrypick_snapshot, publish_changes, fast_forward and ancestors_of.",
         ),
         (
             f"{'b' * 90}.ROTATE_key('s.t')",
@@ -151,3 +152,37 @@ def test_hive_has_no_call() -> None:
 def test_after_a_call_nothing_else_is_known_to_have_changed() -> None:
     sql = f"USE lake.s; {MADE} CALL lake.system.rotate_key('s.t'); DROP TABLE t"
     assert answers(sql, context(ANN, ROTATES))[-1].decision.allowed
+
+
+@each_row(
+    ("call", "needed"),
+    [
+        ("rollback_to_snapshot('s.t', 5)", ["alter table s.t", "update table s.t"]),
+        ("rollback_to_timestamp('s.t', TIMESTAMP '2030-01-01')", ["alter table s.t", "update table s.t"]),
+        (
+            "rollback_to_timestamp('s.t', timestamp => TIMESTAMP '2030-01-01')",
+            ["alter table s.t", "update table s.t"],
+        ),
+        ("set_current_snapshot(table => 's.t', ref => 'v1')", ["alter table s.t", "update table s.t"]),
+        ("fast_forward('s.t', 'main', 'audit')", ["update table s.t"]),
+        ("publish_changes('s.t', wap_id => 'w')", ["update table s.t"]),
+        ("cherrypick_snapshot('s.t', 5)", ["update table s.t"]),
+        ("ancestors_of('s.t')", ["select table s.t"]),
+    ],
+)
+def test_procedures_on_snapshots(call: str, needed: list[str]) -> None:
+    answer = the_answer(f"CALL lake.system.{call}", context(ANN, known=lambda _: TableFacts(ANN)))
+    assert answer.decision.allowed
+    assert sorted(needs(answer)) == needed
+
+
+@each_row(
+    "call",
+    [
+        "fast_forward('s.t', to => 'a', 'main')",
+        "fast_forward('s.t', 'a', 'b', 'c')",
+        "ancestors_of('s.t', x)",
+    ],
+)
+def test_arguments_that_no_procedure_takes(call: str) -> None:
+    assert not the_answer(f"CALL lake.system.{call}", context(ANN)).decision.allowed
