@@ -177,7 +177,7 @@ def test_no_size_of_batches_loses_rows_or_looks_like_damage(spark_lake, table, r
 
 def test_an_option_without_effect_is_refused(spark_lake, table):
     with pytest.raises(PySparkException, match="NotSupportedYet"):
-        spark_lake.session().read.option("snapshot-id", "1").table(table).collect()
+        spark_lake.session().read.option("locality", "true").table(table).collect()
 
 
 def test_nothing_secret_stands_in_the_plan_of_a_query(spark_lake, table):

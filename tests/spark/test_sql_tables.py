@@ -204,7 +204,7 @@ def test_table_that_is_there_or_is_not(spark_lake: SparkLake, namespace: str) ->
     spark_lake.rows(f"CREATE TABLE IF NOT EXISTS {namespace}.t (other INT)")
     assert alice.table(f"{namespace}.t").columns == ["id"]
     refused_as("TABLE_OR_VIEW_NOT_FOUND", alice, f"SELECT * FROM {namespace}.u")
-    refused_as("TABLE_OR_VIEW_NOT_FOUND", alice, f"SELECT * FROM {namespace}.t.snapshots")
+    refused_as("TABLE_OR_VIEW_NOT_FOUND", alice, f"SELECT * FROM {namespace}.t.nothing")
     refused_as("TABLE_OR_VIEW_NOT_FOUND", alice, f"DROP TABLE {namespace}.u")
     spark_lake.rows(f"DROP TABLE IF EXISTS {namespace}.u")
     spark_lake.rows(f"DROP TABLE {namespace}.t")

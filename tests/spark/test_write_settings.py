@@ -26,7 +26,7 @@ def test_files_have_the_codec_that_the_table_asks_for(
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("branch", "b"), ("write-format", "orc"), ("overwrite-mode", "dynamic")]
+    ("option", "value"), [("branches", "b"), ("write-format", "orc"), ("overwrite-mode", "dynamic")]
 )
 def test_options_that_would_be_ignored_are_refused(
     spark_lake: SparkLake, namespace: str, option: str, value: str
