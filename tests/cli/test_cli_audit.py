@@ -75,7 +75,16 @@ def test_old_records_are_pruned_by_who_may_and_young_ones_by_nobody(host: Host) 
     assert host.json("audit", "verify")["problems"] == []
 
 
-@pytest.mark.parametrize("words", [("export",), ("show",), ("show", "--json"), ("checkpoint",)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("export",),
+        *(
+            pytest.param(each, marks=pytest.mark.nightly)
+            for each in (("show",), ("show", "--json"), ("checkpoint",))
+        ),
+    ],
+)
 def test_what_cannot_be_written_is_one_sentence(host: Host, words: tuple[str, ...]) -> None:
     full = Path("/dev/full")
     if not full.exists():

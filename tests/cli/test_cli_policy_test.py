@@ -255,6 +255,7 @@ def test_pytest_shows_a_defect_with_its_traceback(
     assert "ZeroDivisionError" in pytest_run(project, "-x", str(CASES), failed=1)
 
 
+@pytest.mark.nightly
 def test_pytest_runs_cases_in_several_processes(place: Path) -> None:
     plugins = ("-p", "xdist", "-p", "catalog.policy_cases.pytest_plugin", "-p", "no:cacheprovider", "-n", "2")
     path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))

@@ -92,6 +92,7 @@ def test_a_fresh_catalog_is_served_to_its_administrator_alone(tmp_path: Path) ->
     Host(tmp_path).run("audit", "verify")
 
 
+@pytest.mark.nightly
 def test_standard_error_holds_lines_of_json_alone(tmp_path: Path) -> None:
     Host(tmp_path).init()
     with (tmp_path / "lakewarden.toml").open("a") as settings:

@@ -54,7 +54,9 @@ def by_id(spark_lake: SparkLake, wanted: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: int(row["id"]))
 
 
-@pytest.mark.parametrize("mode", WHOLE)
+@pytest.mark.parametrize(
+    "mode", [pytest.param(each, marks=() if each in MODES else pytest.mark.nightly) for each in WHOLE]
+)
 def test_every_type_is_the_same_to_spark_and_the_client(
     spark_lake: SparkLake, alice: lakewarden.Connection, mode: str
 ) -> None:

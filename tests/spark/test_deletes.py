@@ -168,7 +168,7 @@ TYPES: Final[dict[str, tuple[str, list[str], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("form", ["parquet", "orc"])
+@pytest.mark.parametrize("form", ["parquet", pytest.param("orc", marks=pytest.mark.nightly)])
 def test_values_are_equal_as_iceberg_compares_them(spark_lake: SparkLake, namespace: str, form: str) -> None:
     """Each column deletes one row by its first value and one by NULL, not the one with the other value."""
     table = f"{namespace}.t"
@@ -202,7 +202,7 @@ def test_values_are_equal_as_iceberg_compares_them(spark_lake: SparkLake, namesp
         assert sorted(client_scan(spark_lake, table).to_arrow()["id"].to_pylist()) == [0, first + 2]
 
 
-@pytest.mark.parametrize("form", ["parquet", "orc"])
+@pytest.mark.parametrize("form", [pytest.param("parquet", marks=pytest.mark.nightly), "orc"])
 def test_columns_of_deletes_are_found_by_id_whatever_became_of_them(
     spark_lake: SparkLake, namespace: str, form: str
 ) -> None:

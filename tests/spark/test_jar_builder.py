@@ -221,6 +221,7 @@ def test_sources_that_cannot_be_written_are_enough(quick: Builder) -> None:
     assert sorted(quick.sources.rglob("*")) == before
 
 
+@pytest.mark.nightly
 def test_sources_that_do_not_compile_are_reported_with_file_and_line(builder: Builder) -> None:
     (builder.sources / "Sample.scala").write_text('object Sample {\n  val answer: Int = ""\n}\n')
     with pytest.raises(JarNotBuilt, match=r"Sample\.scala:2: error: type mismatch") as refused:

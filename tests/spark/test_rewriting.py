@@ -32,6 +32,7 @@ def test_a_namespace_is_rewritten_table_by_table(
     assert sorted(spark_lake.rows(f"SELECT id FROM {namespace}.a")) == [(0,), (1,)]
 
 
+@pytest.mark.nightly
 def test_a_group_that_fails_leaves_the_others_to_be_rewritten(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     migrating(spark_lake, table, files=3)
@@ -46,6 +47,7 @@ def test_a_group_that_fails_leaves_the_others_to_be_rewritten(spark_lake: SparkL
     assert again.problem.count(local_path(damaged).name) == 1
 
 
+@pytest.mark.nightly
 def test_what_a_table_refuses_is_reported_and_the_next_one_follows(
     spark_lake: SparkLake, namespace: str
 ) -> None:

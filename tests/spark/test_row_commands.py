@@ -24,11 +24,11 @@ ORC = {"write.format.default": "orc"}
 PROTECTIONS: Mapping[str, tuple[Mapping[str, str], str | None]] = {
     "plain, partitioned": ({}, "p"),
     "uniform key, merge-on-read": (ENCRYPTED | MERGE_ON_READ, None),
-    "column keys, partitioned, merge-on-read": (COLUMN_KEYS | MERGE_ON_READ, "p"),
     "ORC column keys": ({**ORC, **COLUMN_KEYS}, None),
 }
 MORE: Mapping[str, tuple[Mapping[str, str], str | None]] = {
     "plain": ({}, None),
+    "column keys, partitioned, merge-on-read": (COLUMN_KEYS | MERGE_ON_READ, "p"),
     "ORC, bucketed": (ORC, "bucket(2, id)"),
     "plain, bucketed": ({}, "bucket(2, id)"),
     "plain, merge-on-read": ({**MERGE_ON_READ, "write.delete.granularity": "partition"}, "p"),

@@ -178,6 +178,7 @@ def test_a_file_that_a_group_fails_for_is_found_where_nothing_names_it(
     assert sorted(row[0] for row in spark_lake.rows(f"SELECT id FROM {table}")) == [0, 1, 2, 7, 7, 8, 8]
 
 
+@pytest.mark.nightly
 def test_no_file_is_looked_for_where_none_is_the_reason(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     before = migrating(spark_lake, table)
@@ -195,6 +196,7 @@ def test_no_file_is_looked_for_where_none_is_the_reason(spark_lake: SparkLake, n
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
 
 
+@pytest.mark.nightly
 def test_whoever_cancels_a_job_cancels_the_rewrite(spark_lake: SparkLake, namespace: str) -> None:
     """It does not pass over the group, as over one that fails, and begin with the next one."""
     table = f"{namespace}.t"
@@ -261,6 +263,7 @@ def test_from_one_encryption_to_another(spark_lake: SparkLake, namespace: str) -
     assert local_path(file).read_bytes().endswith(b"PAR1")
 
 
+@pytest.mark.nightly
 def test_parquet_becomes_orc_and_back(spark_lake: SparkLake, namespace: str) -> None:
     """In plaintext, and encrypted, where the format is part of the encryption."""
     table = f"{namespace}.t"

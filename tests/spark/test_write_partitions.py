@@ -163,7 +163,7 @@ def test_rows_of_a_partition_come_together(spark_lake: SparkLake, namespace: str
     assert len(partitions) == len({str(each) for each in partitions}) == 3
 
 
-@pytest.mark.parametrize("fan_out", ["true", "false"])
+@pytest.mark.parametrize("fan_out", [pytest.param("true", marks=pytest.mark.nightly), "false"])
 def test_rows_that_come_unsorted_lie_in_their_partitions(
     spark_lake: SparkLake, namespace: str, fan_out: str
 ) -> None:
