@@ -41,7 +41,6 @@ LEFT_TO_CLIENTS: Final = frozenset(
     {
         "commit.manifest-merge.enabled",
         "commit.manifest.min-count-to-merge",
-        "commit.manifest.target-size-bytes",
         "commit.retry.max-wait-ms",
         "commit.retry.min-wait-ms",
         "commit.retry.num-retries",
@@ -65,7 +64,6 @@ _AVRO: Final = "Data files are Parquet or ORC."
 _VARIANT: Final = "The type variant needs format version 3."
 _SPLITS: Final = "Spark's spark.sql.files.maxPartitionBytes decides."
 _STATISTICS: Final = "Statistics of all columns are written; those of encrypted columns are encrypted."
-_EXPIRY: Final = "Snapshots are expired by the arguments of the procedure alone."
 _METADATA: Final = "The catalog decides how long metadata files are kept."
 
 #: Names that are refused, with what to do or know.
@@ -77,9 +75,6 @@ REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         "current-snapshot-timestamp-ms": "The catalog sets it.",
         "default-partition-spec": "The catalog sets it.",
         "default-sort-order": "The catalog sets it.",
-        "history.expire.max-ref-age-ms": _EXPIRY,
-        "history.expire.max-snapshot-age-ms": _EXPIRY,
-        "history.expire.min-snapshots-to-keep": _EXPIRY,
         "read.data-planning-mode": "The catalog plans scans.",
         "read.delete-planning-mode": "The catalog plans scans.",
         "read.split.adaptive-size.enabled": _SPLITS,

@@ -58,6 +58,10 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "write.target-file-size-bytes": LONG,
+        "commit.manifest.target-size-bytes": LONG,
+        "history.expire.max-ref-age-ms": LONG,
+        "history.expire.max-snapshot-age-ms": LONG,
+        "history.expire.min-snapshots-to-keep": LONG,
         "write.parquet.row-group-size-bytes": LONG,
         "write.parquet.page-size-bytes": _INT,
         "write.parquet.page-row-limit": _INT,

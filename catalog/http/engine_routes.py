@@ -40,6 +40,7 @@ from catalog.http.expressions import filter_of
 from catalog.http.iceberg_models import CommittedTableAnswer
 from catalog.http.idempotency import OnceOf
 from catalog.http.inspect_models import InspectBody, arrow_of
+from catalog.http.maintenance_models import ExpiryAnswer, ExpiryBody, OrphansAnswer, OrphansBody
 from catalog.http.new_tables import new_table_of, replacement_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.plan_stream import BATCH_ROWS, MEDIA_TYPE, stream
@@ -241,6 +242,24 @@ def rewrite_manifests(
     name = table_from_path(namespace, table)
     done = services.manifests.rewrite(caller, name, spec_id=body.spec_id, branch=body.branch)
     return ManifestsAnswer(rewritten_manifests_count=done.rewritten, added_manifests_count=done.added)
+
+
+@router.post(f"{_TABLE}/snapshots/expire")
+def expire_snapshots(
+    namespace: str, table: str, body: ExpiryBody, caller: CallerOf, services: ServicesOf
+) -> ExpiryAnswer:
+    """Expire snapshots and delete their files: ALTER, DROP and UPDATE on the table."""
+    name = table_from_path(namespace, table)
+    return ExpiryAnswer.of(services.expiry.expire(caller, name, body.to_request()))
+
+
+@router.post(f"{_TABLE}/orphan-files/remove")
+def remove_orphan_files(
+    namespace: str, table: str, body: OrphansBody, caller: CallerOf, services: ServicesOf
+) -> OrphansAnswer:
+    """Remove files that nothing references: ALTER and DROP on the table."""
+    name, scope = table_from_path(namespace, table), body.to_scope()
+    return OrphansAnswer.of(services.garbage.collect(caller, name, remove=not body.dry_run, scope=scope))
 
 
 # What administrators do, too.

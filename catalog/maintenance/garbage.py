@@ -5,10 +5,11 @@ is garbage if all of this holds:
 
 - It is below the location that the catalog chose for this table, and no other table is located there or can
   be read from there. Files elsewhere can belong to other tables.
-- No retained snapshot, statistics file, metadata log, or current metadata references it.
+- No retained snapshot, statistics file, metadata log, or current metadata references it. A snapshot that
+  removed it does not reference it.
 - It is not below the directory of an open write. `Writes.clean_up` deletes those files.
 - Storage says that it was modified at least `MIN_AGE` ago. No write takes that long: settings with longer
-  write sessions are refused.
+  write sessions are refused. A file that an expired snapshot lists can be younger.
 
 Files are removed in batches, each under the lock of the table's commits, after all of this was decided again
 for the metadata that is current then. A batch also counts up `TableRecord.cleanups`, before and after. A
@@ -17,7 +18,7 @@ commit that loaded the table before has checked its files before, so it gets a c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -47,6 +48,33 @@ _BATCH: Final = 50
 _ATTEMPTS: Final = 10
 
 Progress = Callable[[str, int, int | None], None]
+_Kept = Callable[[Connection, str], list[Location]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A part of a table's garbage.
+
+    Attributes:
+        location: the directory; None for the table's location.
+        older_than: the files were modified by then; None for `MIN_AGE` ago.
+        after: paths behind this one; None for all.
+        most: how many files at most; None for all.
+    """
+
+    location: Location | None = None
+    older_than: datetime | None = None
+    after: str | None = None
+    most: int | None = None
+
+    def page(self, files: Sequence[StoredObject]) -> tuple[StoredObject, ...]:
+        """Return the files of this page.
+
+        Args:
+            files: all of them, by path.
+        """
+        behind = [each for each in files if self.after is None or each.location.canonical > self.after]
+        return tuple(behind[: self.most])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +106,13 @@ class GarbageCollector:
         self._context = context
 
     def collect(
-        self, caller: Caller, name: TableName, *, remove: bool = False, progress: Progress | None = None
+        self,
+        caller: Caller,
+        name: TableName,
+        *,
+        remove: bool = False,
+        scope: Scope | None = None,
+        progress: Progress | None = None,
     ) -> Garbage:
         """List a table's garbage, and remove it if requested.
 
@@ -86,6 +120,7 @@ class GarbageCollector:
             caller: who asks.
             name: the table.
             remove: whether to remove it.
+            scope: a part of it; None for all.
             progress: is told what is being done, how far, and of how much.
 
         Raises:
@@ -96,57 +131,104 @@ class GarbageCollector:
             LocationInvalid: a file has a name that no reader is handed.
             StorageUnavailable: storage does not answer; a part can be removed.
         """
-        tell = progress or _silent
+        tell, scope = progress or _silent, scope or Scope()
         self._context.require(caller, _ACTION, name)
         with self._context.authorizer.recorded(caller, _ACTION, str(name)):
             table = self._context.loader.load_sealed(name)
             with read(self._context.engine) as connection:
                 self._require_alone(connection, table.record)
                 kept = sessions.unclosed(connection, table.record.id)
-            files = self._found(table, kept, tell)
+            files = self._found(table, kept, scope, tell)
             crash_points.point("clean-up:listed")
-            return Garbage(files, self._remove_all(table, files, tell) if remove else 0)
+            locations = [each.location for each in files]
+            removed = self._remove_all(table, locations, sessions.unclosed, tell) if remove else []
+            return Garbage(files, len(removed))
 
-    def _found(self, table: LoadedTable, kept: list[Location], tell: Progress) -> tuple[StoredObject, ...]:
-        named = self._named(table)
-        latest = datetime.fromtimestamp(self._context.now_ms() / 1000, UTC) - MIN_AGE
+    def remove_unnamed(self, table: LoadedTable, files: Sequence[Location]) -> list[Location]:
+        """Remove those of the files that are below the table's own location and that nothing references.
+
+        Args:
+            table: the table. The caller is authorized.
+            files: files that expired snapshots list; they can be of any age.
+
+        Returns:
+            the removed files.
+
+        Raises:
+            as `collect`.
+        """
+        own = [each for each in files if table.record.location.contains(each)]
+        return self._remove_all(table, own, sessions.open_directories, _silent)
+
+    def _found(
+        self, table: LoadedTable, kept: list[Location], scope: Scope, tell: Progress
+    ) -> tuple[StoredObject, ...]:
+        named, latest = self.named(table), self._latest(table, scope)
+        start = table.record.location if scope.location is None else scope.location
+        if not table.record.location.contains(start):
+            raise RequestInvalid(
+                f"The location {start.canonical} is not below the table's own location.",
+                table=table.name,
+                rule="shared-location",
+                hint="Leave the location out, or give a directory of this table.",
+            )
         found = []
-        for number, each in enumerate(self._context.storage.list_prefix(table.record.location), 1):
+        for number, each in enumerate(self._context.storage.list_prefix(start), 1):
             if number % 1000 == 0:
                 tell("Files checked", number, None)
             if each.modified <= latest and _is_garbage(each.location, named, kept):
                 found.append(each)
-        return tuple(sorted(found, key=lambda each: each.location.canonical))
+        return scope.page(sorted(found, key=lambda each: each.location.canonical))
 
-    def _remove_all(self, table: LoadedTable, files: tuple[StoredObject, ...], tell: Progress) -> int:
-        removed, named = 0, self._named(table)
+    def _latest(self, table: LoadedTable, scope: Scope) -> datetime:
+        """Return the latest time at which garbage can have been modified.
+
+        Raises:
+            RequestInvalid: an open write could have files that are older than the requested time.
+        """
+        latest = datetime.fromtimestamp(self._context.now_ms() / 1000, UTC) - MIN_AGE
+        if scope.older_than is None:
+            return latest
+        if scope.older_than > latest:
+            raise RequestInvalid(
+                f"Only files that are {MIN_AGE.days} days old are removed. Younger ones can be in use.",
+                table=table.name,
+                rule="older-than",
+                hint=f"Give a time before {latest.isoformat(timespec='seconds')}, or none.",
+            )
+        return scope.older_than
+
+    def _remove_all(
+        self, table: LoadedTable, files: Sequence[Location], kept: _Kept, tell: Progress
+    ) -> list[Location]:
+        removed: list[Location] = []
+        named = self.named(table) if files else frozenset[str]()
         for at in range(0, len(files), _BATCH):
-            batch = [each.location for each in files[at : at + _BATCH]]
-            table, named, gone = self._remove(table, named, batch)
+            table, named, gone = self._remove(table, named, files[at : at + _BATCH], kept)
             removed += gone
-            tell("Files removed", removed, len(files))
+            tell("Files removed", len(removed), len(files))
         return removed
 
     def _remove(
-        self, table: LoadedTable, named: frozenset[str], batch: list[Location]
-    ) -> tuple[LoadedTable, frozenset[str], int]:
-        """Remove what is still garbage; return the table then, its references, and the number removed."""
+        self, table: LoadedTable, named: frozenset[str], batch: Sequence[Location], kept_by: _Kept
+    ) -> tuple[LoadedTable, frozenset[str], list[Location]]:
+        """Remove what is still garbage; return the table then, its references, and what was removed."""
         with write(self._context.engine) as connection:
             # Counted even if this process dies among the files.
             table_state.count_cleanup(connection, table.record.id)
         for _ in range(_ATTEMPTS):
             with write(self._context.engine) as connection:
                 if self._stands(connection, table):
-                    kept = sessions.unclosed(connection, table.record.id)
+                    kept = kept_by(connection, table.record.id)
                     gone = [each for each in batch if _is_garbage(each, named, kept)]
                     table_state.count_cleanup(connection, table.record.id)
                     crash_points.point("clean-up:locked")
                     for location in gone:
                         self._context.storage.delete(location)
-                    return table, named, len(gone)
+                    return table, named, gone
             crash_points.point("clean-up:overtaken")
             table = self._loaded_again(table)
-            named = self._named(table)
+            named = self.named(table)
         raise _under_way(table)
 
     def _stands(self, connection: Connection, table: LoadedTable) -> bool:
@@ -175,10 +257,10 @@ class GarbageCollector:
             raise _under_way(table)
         return now
 
-    def _named(self, table: LoadedTable) -> frozenset[str]:
+    def named(self, table: LoadedTable) -> frozenset[str]:
         """Return every file that the table references, in canonical form."""
         log = [each.metadata_file for each in table.metadata.metadata_log]
-        paths = {*self._context.inspector.all_paths(table), *log, table.metadata_location}
+        paths = {*self._context.inspector.all_paths(table, removed=False), *log, table.metadata_location}
         return frozenset(Location.parse(each).canonical for each in paths)
 
     def _require_alone(self, connection: Connection, record: TableRecord) -> None:

@@ -28,6 +28,7 @@ from catalog.kms_server.identity import CallerIdentification
 from catalog.kms_server.parquet_readers import ParquetKeyEndpoint
 from catalog.kms_server.store import EndpointKeyStore
 from catalog.maintenance.encryption_report import EncryptionReporter
+from catalog.maintenance.expiry import SnapshotExpiry
 from catalog.maintenance.garbage import GarbageCollector
 from catalog.maintenance.manifests import ManifestMaintenance
 from catalog.maintenance.old_epochs import OldEpochs
@@ -95,6 +96,7 @@ class Services(ServiceContext):
     writes: Writes
     whole_files: WholeFiles
     garbage: GarbageCollector
+    expiry: SnapshotExpiry
     idempotency: IdempotencyKeys
     repeats: Repeats
 
@@ -122,7 +124,7 @@ class Services(ServiceContext):
         context = open_context(settings, kms, now, seconds)
         log = WriteLog(context.engine, context.now_ms, settings.write_ttl_s * 1000)
         committer, drafter, endpoint_keys = Committer(context), Drafter(context), EndpointKeyStore(context)
-        ends = KeyEnds(context, log)
+        ends, garbage = KeyEnds(context, log), GarbageCollector(context)
         return cls(
             **vars(context),
             policy_changes=_policy_changes(context),
@@ -163,7 +165,8 @@ class Services(ServiceContext):
                 Orphans(context),
             ),
             whole_files=WholeFiles(context),
-            garbage=GarbageCollector(context),
+            garbage=garbage,
+            expiry=SnapshotExpiry(context, committer, garbage),
             idempotency=IdempotencyKeys(
                 context.engine, context.now_ms, settings.http.idempotency_lifetime_s * 1000
             ),

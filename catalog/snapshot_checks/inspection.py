@@ -160,10 +160,15 @@ class Inspector:
                 described[manifest.listed.manifest_path] = manifest.listed
         return tuple(files.values())
 
-    def all_paths(self, table: LoadedTable) -> set[str]:
+    def all_paths(self, table: LoadedTable, *, removed: bool = True) -> set[str]:
         """Return every file that the table's snapshots reference.
 
         These are data files, delete files, manifests, manifest lists and statistics files.
+
+        Args:
+            table: the table.
+            removed: whether files count that a snapshot lists as removed. Without its parent, nothing reads
+                them any more.
         """
         statistics = [*table.metadata.statistics, *table.metadata.partition_statistics]
         paths = {file.statistics_path for file in statistics}
@@ -175,7 +180,8 @@ class Inspector:
             manifests.update(entry.manifest_path for entry in fresh)
             paths.add(list_path(snapshot, table.name))
             for manifest in self._reader.open(table, fresh):
-                paths |= set(manifest.entries["file_path"].to_pylist())
+                entries = manifest.entries if removed else alive(manifest.entries)
+                paths |= set(entries["file_path"].to_pylist())
         return paths | manifests
 
     def broken_snapshots(self, table: LoadedTable) -> dict[int, str]:

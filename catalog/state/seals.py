@@ -263,6 +263,22 @@ def sealed_files(connection: Connection, table_id: str, paths: Iterable[str]) ->
     return found
 
 
+def manifest_lists(connection: Connection, table_id: str) -> list[SealedFile]:
+    """Return the manifest lists of all snapshots that were ever committed to the table, oldest first."""
+    statement = (
+        select(lw_sealed_file)
+        .join(lw_seal, lw_seal.c.id == lw_sealed_file.c.seal_id)
+        .where(
+            lw_sealed_file.c.table_id == table_id,
+            lw_sealed_file.c.kind == FileKind.MANIFEST_LIST,
+            lw_seal.c.state.in_([SealState.CURRENT, SealState.SUPERSEDED]),
+        )
+        .order_by(lw_sealed_file.c.sequence_number, lw_sealed_file.c.path)
+    )
+    found = {row.path: _file(row) for row in connection.execute(statement)}
+    return list(found.values())
+
+
 def holds_snapshot(connection: Connection, table_id: str, snapshot_id: int) -> bool:
     """Return whether a snapshot was ever committed to the table; it can have expired since."""
     statement = (

@@ -201,6 +201,12 @@ class WriteLog:
             logger.warning("the end of a write could not be recorded: %s", type(problem).__name__)
 
 
+def open_directories(connection: Connection, table_id: str) -> list[Location]:
+    """List the directories of a table's writes that can still be committed."""
+    mine = (lw_write.c.table_id == table_id, lw_write.c.state.in_(ALIVE))
+    return [Location.parse(row.prefix) for row in connection.execute(select(lw_write.c.prefix).where(*mine))]
+
+
 def unclosed(connection: Connection, table_id: str) -> list[Location]:
     """List the directories of a table's writes that are open, or that a clean-up has yet to process."""
     mine = (lw_write.c.table_id == table_id, lw_write.c.state.in_((*_UNFINISHED, WriteState.COMMITTING)))

@@ -55,6 +55,22 @@ ROWS: Final = (
         )
         for what in ("rewrites/dangling-deletes", "manifests/rewrite")
     ),
+    Row(
+        f"POST /engine/v1{_TABLE}/snapshots/expire",
+        "expire",
+        ("alter", "drop", "update"),
+        "owner steward",
+        lambda attempt: _maintain(attempt, "snapshots/expire"),
+        on_table=True,
+    ),
+    Row(
+        f"POST /engine/v1{_TABLE}/orphan-files/remove",
+        "remove",
+        ("alter", "drop"),
+        "owner steward",
+        lambda attempt: _maintain(attempt, "orphan-files/remove"),
+        on_table=True,
+    ),
     Row(f"GET /admin/v1{_TABLE}/regimes", "look", ("alter|update",), _LOOKERS, _epochs, on_table=True),
     *(
         Row(

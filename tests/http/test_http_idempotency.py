@@ -35,6 +35,8 @@ REPEATABLE_ANYWAY = {
     "rewrites",
     "remove_dangling_deletes",
     "rewrite_manifests",
+    "expire_snapshots",
+    "remove_orphan_files",
     "begin_write",
     "stage_write",
     "forbid_old_epochs",

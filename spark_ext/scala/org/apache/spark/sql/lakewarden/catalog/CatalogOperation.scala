@@ -23,10 +23,13 @@ import org.apache.spark.unsafe.types.UTF8String
   *   of a row
   * @param arguments
   *   behind the table's name, in order
+  * @param paged
+  *   whether the operation is asked for again until `next` of its answer is null. Rows of lists follow each other, and
+  *   the numbers of single rows are added up
   */
 private[catalog] final case class CatalogOperation(
     name: String, about: String, path: Seq[String], answers: Option[String], columns: Seq[Shown],
-    arguments: Seq[Argument] = Nil) {
+    arguments: Seq[Argument] = Nil, paged: Boolean = false) {
   val schema: StructType = StructType(columns.map(each => StructField(each.column, each.kind, each.nullable)))
 
   /** The body of a request. Throws `NotSupportedYet` for an argument that nothing here obeys. */
@@ -36,11 +39,23 @@ private[catalog] final case class CatalogOperation(
     request
   }
 
-  /** The rows of an answer. */
-  def rows(answer: JsonNode): Array[InternalRow] = answers match {
-    case Some(field) => Answers.field(answer, field).elements.asScala.map(row).toArray
-    case None        => Array(row(answer))
+  /** The rows of the answers. */
+  def rows(pages: Seq[JsonNode]): Array[InternalRow] = answers match {
+    case Some(field)             => pages.flatMap(Answers.field(_, field).elements.asScala.map(row)).toArray
+    case None if pages.size == 1 => pages.map(row).toArray
+    case None => Array(InternalRow.fromSeq(columns.map(each =>
+        pages.map(page => Answers.field(page, each.field).longValue).sum)))
   }
+
+  /** The answers to a request, each asked for with `after` out of the one before. */
+  def ask(body: ObjectNode)(send: ObjectNode => JsonNode): Seq[JsonNode] =
+    Iterator.unfold(Option(body)) {
+      _.map { request =>
+        val answer = send(request)
+        val next = if (paged) Option(Answers.field(answer, "next")).filterNot(_.isNull) else None
+        (answer, next.map(after => body.deepCopy.set[ObjectNode]("after", after)))
+      }
+    }.toSeq
 
   private def row(answered: JsonNode): InternalRow =
     InternalRow.fromSeq(columns.map(each => each.of(Answers.field(answered, each.field))))
@@ -126,7 +141,7 @@ private final class CatalogProcedure(operation: CatalogOperation, catalogName: S
   override protected def answer(table: Identifier, arguments: InternalRow): AnsweredRows = {
     val path = CatalogPaths.engineTable(table.namespace.toSeq, table.name, operation.path.head) ++ operation.path.tail
     val request = operation.body(arguments)
-    val answered = Refusals.ofTable(table)(client.post(path, Some(request)))
+    val answered = operation.ask(request)(body => Refusals.ofTable(table)(client.post(path, Some(body))))
     val name = catalogName +: table.namespace.toSeq :+ table.name
     CachedRows.drop(name)
     Option(request.get("branch")).foreach(branch => CachedRows.drop(name :+ s"branch_${branch.asText}"))

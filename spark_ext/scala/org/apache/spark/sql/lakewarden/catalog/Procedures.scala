@@ -29,17 +29,23 @@ final class Procedures(catalog: CatalogPlugin, client: CatalogClient, tables: =>
   private def catalogName: String = catalog.name
 
   private lazy val all: Seq[TableProcedure] =
-    (Operations ++ SnapshotProcedures.All).map(new CatalogProcedure(_, catalogName, client)) :+
-      new RewriteProcedure(catalog, client, tables, sorting)
+    (Operations ++ MaintenanceProcedures.All ++ SnapshotProcedures.All)
+      .map(new CatalogProcedure(_, catalogName, client)) ++
+      Seq(new RewriteProcedure(catalog, client, tables, sorting), new RegisterProcedure(catalogName, client))
 
   def list(namespace: Array[String]): Array[Identifier] =
     if (isSystem(namespace)) all.map(each => Identifier.of(Array(System), each.name)).toArray else Array.empty
 
   def load(ident: Identifier): UnboundProcedure =
     all.find(each => isSystem(ident.namespace) && each.name == ident.name.toLowerCase(Locale.ROOT))
-      .getOrElse(throw refused(
+      .getOrElse(throw unsupported(ident).getOrElse(refused(
         s"The procedure $ident does not exist.", "procedure",
-        s"Procedures: ${all.map(each => s"$catalogName.$System.${each.name}").mkString(", ")}."))
+        s"Procedures: ${all.map(each => s"$catalogName.$System.${each.name}").mkString(", ")}.")))
+
+  /** The refusal of a procedure that Iceberg has. */
+  private def unsupported(ident: Identifier): Option[LakewardenException] =
+    MaintenanceProcedures.Refused.get(ident.name.toLowerCase(Locale.ROOT)).filter(_ => isSystem(ident.namespace)).map(
+      LakewardenException.notSupportedYet(s"The procedure ${ident.name} is not supported.", "procedure", _))
 }
 
 object Procedures {
@@ -57,15 +63,7 @@ object Procedures {
       Some("branches"),
       Seq(
         Shown("branch", StringType), Shown("snapshot-id", nullable = true), Shown("manifests"), Shown("files"),
-        Shown("lost"))),
-    CatalogOperation(
-      "rewrite_manifests", "Rewrite the manifests of a partition spec, ordered by partition.",
-      Seq("manifests", "rewrite"), None,
-      Seq(Shown("rewritten-manifests-count", IntegerType), Shown("added-manifests-count", IntegerType)),
-      Seq(
-        Argument.refused("use_caching", BooleanType, "The catalog rewrites manifests, not Spark."),
-        Argument("spec_id", IntegerType, "The partition spec; the current one by default."),
-        Argument.refused("sort_by", ArrayType(StringType), "Files are ordered by all partition fields."))))
+        Shown("lost"))))
 
   private def isSystem(namespace: Array[String]): Boolean = namespace.sameElements(Array(System))
 
