@@ -7,6 +7,7 @@
 - A jar comes into the cache under its final name in one step, and one process builds while others wait:
   a process that looks finds a whole jar or none.
 - The same sources give the same bytes: entries are sorted and carry a fixed time.
+- Where versions of Spark differ, each has source sets of its own (`versions/since-4.2`).
 - Nothing is fetched and nothing is written outside the cache: a read-only installation without network works.
 """
 
@@ -32,6 +33,7 @@ from spark_ext.runtime import SparkHome, find_java, find_spark
 SOURCES: Final = Path(__file__).parent / "scala"
 
 _RESOURCES: Final = "resources/"
+_VERSIONS: Final = "versions"
 #: Raised when the same sources would give another jar than before.
 _BUILDER: Final = "1"
 _OPTIONS: Final = ("-usejavacp", "-nobootcp", "-encoding", "UTF-8", "-deprecation", "-feature")
@@ -66,7 +68,7 @@ def spark_jar(
     """
     environ = os.environ if environ is None else environ
     spark = find_spark(environ)
-    files = _read(sources)
+    files = _of_version(_read(sources), spark.version)
     cache = private_cache(environ)
     stem = f"lakewarden-spark-{spark.version}-{_digest(files)[:16]}"
     with _only_builder(cache):
@@ -86,6 +88,28 @@ def _read(sources: Path) -> dict[str, bytes]:
     """
     found = (each for each in sources.rglob("*") if each.is_file() and not each.name.startswith("."))
     return dict(sorted((each.relative_to(sources).as_posix(), each.read_bytes()) for each in found))
+
+
+def _of_version(files: Mapping[str, bytes], version: str) -> dict[str, bytes]:
+    """The files for one version of Spark: all but those of source sets for other versions.
+
+    A source set is a directory below `versions`, such as `since-4.2` or `before-4.2`.
+    """
+    return {name: content for name, content in files.items() if _is_for(name, version)}
+
+
+def _is_for(name: str, version: str) -> bool:
+    folder, *rest = name.split("/")
+    if folder != _VERSIONS:
+        return True
+    side, _, boundary = rest[0].partition("-")
+    later = _numbers(version) >= _numbers(boundary)
+    return {"since": later, "before": not later}[side]
+
+
+def _numbers(version: str) -> list[int]:
+    """Major and minor number."""
+    return [int(each) for each in version.split(".")[:2]]
 
 
 def _digest(files: Mapping[str, bytes]) -> str:

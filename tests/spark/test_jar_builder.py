@@ -231,6 +231,24 @@ def test_sources_that_do_not_compile_are_reported_with_file_and_line(builder: Bu
     assert not list((builder.cache / "lakewarden").glob("*.jar"))
 
 
+def test_each_version_of_spark_has_its_source_sets(builder: Builder) -> None:
+    (builder.sources / "Sample.scala").unlink()
+    for name in ("since-4.1", "since-4.3", "since-4.10", "before-4.3", "before-4.10"):
+        folder = builder.sources / "versions" / name
+        folder.mkdir(parents=True)
+        (folder / f"{name}.scala").write_text("")
+    files = jar._read(builder.sources)
+    chosen = {
+        version: {each.rpartition("/")[2].removesuffix(".scala") for each in jar._of_version(files, version)}
+        for version in ("4.1.4", "4.3.0", "4.10.1")
+    }
+    assert chosen == {
+        "4.1.4": {"since-4.1", "before-4.3", "before-4.10"},
+        "4.3.0": {"since-4.1", "since-4.3", "before-4.10"},
+        "4.10.1": {"since-4.1", "since-4.3", "since-4.10"},
+    }
+
+
 def test_the_sources_are_part_of_the_package() -> None:
     assert (SOURCES / "lakewarden" / "spark" / "LakewardenCatalog.scala").is_file()
 

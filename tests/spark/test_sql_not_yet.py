@@ -70,7 +70,6 @@ def test_statement_is_refused_with_the_typed_error(
         "CREATE VIEW {}_view AS SELECT 1 AS id",
         "CREATE TABLE {}_2 (id INT DEFAULT 3)",
         "CREATE TABLE {}_2 (id TIME)",
-        "CREATE TABLE {}_2 LIKE {}",
         "ALTER TABLE {} ADD COLUMN at TIME",
         "ALTER TABLE {} ALTER COLUMN id SET NOT NULL",
         "ALTER TABLE {} REPLACE COLUMNS (id INT DEFAULT 3)",

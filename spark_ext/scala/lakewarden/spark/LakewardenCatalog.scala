@@ -29,6 +29,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
   */
 final class LakewardenCatalog
     extends StagingTableCatalog
+    with TablesLike
     with SupportsNamespaces
     with FunctionCatalog
     with ProcedureCatalog
@@ -109,6 +110,12 @@ final class LakewardenCatalog
   override def createTable(
       ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: util.Map[String, String])
       : Table = tables.create(ident, columns, partitions, properties.asScala.toMap)
+
+  override protected def createLike(ident: Identifier, info: TableInfo, source: Table): Table = {
+    requireNoConstraints(info)
+    val properties = LikeProperties.of(source, info.properties.asScala.toMap)
+    tables.create(ident, info.columns, info.partitions, properties)
+  }
 
   override def alterTable(ident: Identifier, changes: TableChange*): Table = {
     val altered = MetadataTables.changing(ident)(tables.alter(ident, changes))

@@ -6,8 +6,8 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.catalog.TableCapability.{
-  BATCH_READ, BATCH_WRITE, MICRO_BATCH_READ, OVERWRITE_BY_FILTER, OVERWRITE_DYNAMIC, STREAMING_WRITE,
-  TRUNCATE}
+  AUTOMATIC_SCHEMA_EVOLUTION, BATCH_READ, BATCH_WRITE, MICRO_BATCH_READ, OVERWRITE_BY_FILTER, OVERWRITE_DYNAMIC,
+  STREAMING_WRITE, TRUNCATE}
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.expressions.filter.{AlwaysTrue, Predicate}
 import org.apache.spark.sql.connector.read.ScanBuilder
@@ -57,11 +57,16 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
     with SupportsWrite
     with SupportsMetadataColumns
     with SupportsRowLevelOperations
+    with EvolvingTable
     with SupportsDeleteV2 {
 
   override def capabilities: util.Set[TableCapability] =
     util.EnumSet.of(
-      BATCH_READ, BATCH_WRITE, MICRO_BATCH_READ, STREAMING_WRITE, TRUNCATE, OVERWRITE_BY_FILTER, OVERWRITE_DYNAMIC)
+      BATCH_READ, BATCH_WRITE, MICRO_BATCH_READ, STREAMING_WRITE, TRUNCATE, OVERWRITE_BY_FILTER, OVERWRITE_DYNAMIC,
+      AUTOMATIC_SCHEMA_EVOLUTION)
+
+  override protected def canEvolve(change: TableChange.ColumnChange): Boolean =
+    Evolution.canMake(change, handle.table.schema)
 
   /** Other for another user and other policies: `CACHE TABLE` of one user answers for nobody else. */
   override def id: String = handle.table.id

@@ -4,8 +4,8 @@ import org.apache.spark.sql.catalyst.analysis.ResolvedIdentifier
 import org.apache.spark.sql.catalyst.plans.logical.{LogicalPlan, TableSpec}
 import org.apache.spark.sql.lakewarden.LakewardenException
 
-/** Refuses a new table whose OPTIONS contradict its TBLPROPERTIES, and `CREATE TABLE … LIKE`, which Spark 4.3 would
-  * refuse without a condition. (It has no class in 4.1, where Spark takes the statement for its own catalog's.)
+/** Refuses a new table whose OPTIONS contradict its TBLPROPERTIES, and `CREATE TABLE … LIKE` where Spark hands it to no
+  * catalog.
   *
   * Spark hands both to the catalog as one map, in which the options have overwritten the properties; a person
   * who asked for encryption in one and not in the other would not learn which of them held.
@@ -16,7 +16,7 @@ object OptionsRule extends (LogicalPlan => Unit) {
       case ResolvedIdentifier(_: SessionBound, _) => true
       case _                                      => false
     }
-    if (ours && node.getClass.getSimpleName == "CreateTableLike") throw LakewardenException.notSupportedYet(
+    if (ours && node.getClass.getSimpleName == "CreateTableLike" && !TablesLike.isSupported) throw LakewardenException.notSupportedYet(
       "CREATE TABLE … LIKE is not supported.", "create-table-like",
       "List the columns, or use CREATE TABLE … AS SELECT … LIMIT 0.")
     if (ours) node.productIterator.foreach {

@@ -1,0 +1,96 @@
+"""Statements WITH SCHEMA EVOLUTION, and CREATE TABLE LIKE."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.base.identifiers import TableName, table_name
+from tests.support.lake import BOB, policy, standard_policies, tables
+from tests.support.spark import SparkLake
+from tests.support.spark_refusals import refusal, refused_as
+from tests.support.spark_tables import stock_table
+
+pytestmark = pytest.mark.core
+
+KEYED = "'encryption.mechanism' = 'envelope', 'encryption.plaintext-columns' = 'id'"
+
+
+def test_rows_bring_new_columns_and_wider_types(spark_lake: SparkLake, namespace: str) -> None:
+    """A column that comes is encrypted as the table says of columns that it does not name."""
+    table = f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {table} (id INT, big BIGINT, s STRUCT<a: INT>) TBLPROPERTIES ({KEYED})")
+    spark_lake.rows(f"INSERT INTO {table} VALUES (1, 10, named_struct('a', 1)), (2, 20, NULL)")
+    source = "SELECT CAST(id AS BIGINT) AS id, 7 AS big, named_struct('a', 1L, 'b', 'x') AS s, 'n' AS new"
+    spark_lake.rows(
+        f"MERGE WITH SCHEMA EVOLUTION INTO {table} t USING ({source} FROM range(2, 4)) u ON t.id = u.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert sorted(spark_lake.rows(f"SELECT id, big, s.a, s.b, new FROM {table}")) == [
+        (1, 10, 1, None, None),
+        (2, 7, 1, "x", "n"),
+        (3, 7, 1, "x", "n"),
+    ]
+    schema = spark_lake.spark.table(table).schema
+    assert [schema[name].dataType.simpleString() for name in ("id", "big", "new")] == [
+        "bigint",
+        "bigint",
+        "string",
+    ]
+    spark_lake.rows(f"INSERT WITH SCHEMA EVOLUTION INTO {table} BY NAME SELECT 4 AS id, 'm' AS more")
+    assert spark_lake.rows(f"SELECT id, more FROM {table} WHERE more IS NOT NULL") == [(4, "m")]
+    epoch = spark_lake.lake.services.loader.load_sealed(_name(table)).governed.epochs.current
+    hidden = {field_id for group in epoch.columns for field_id in group.field_ids}
+    columns = stock_table(spark_lake, table).schema()
+    assert {columns.find_field(name).field_id for name in ("big", "new", "more", "s.b")} <= hidden
+    assert columns.find_field("id").field_id not in hidden
+
+
+def test_evolution_takes_alter(spark_lake: SparkLake, namespace: str) -> None:
+    table = f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {table} AS SELECT 1 AS id")
+    before = stock_table(spark_lake, table).metadata_location
+    mine = policy("bob-writes", tables(namespace.partition(".")[2]), {BOB: ["select", "update"]})
+    spark_lake.lake.set_policies([*standard_policies(), mine])
+    try:
+        for statement in (
+            "MERGE WITH SCHEMA EVOLUTION INTO {} t USING (SELECT 1 AS id, 2 AS b) u ON t.id = u.id "
+            "WHEN MATCHED THEN UPDATE SET *",
+            "INSERT WITH SCHEMA EVOLUTION INTO {} BY NAME SELECT 1 AS id, 2 AS b",
+        ):
+            error = refusal(lambda s=statement: spark_lake.rows(s.format(table), BOB))
+            assert "alter" in str(error) and "not authorized" in str(error)
+        assert stock_table(spark_lake, table).metadata_location == before
+        spark_lake.rows(f"INSERT WITH SCHEMA EVOLUTION INTO {table} SELECT 2 AS id", BOB)
+    finally:
+        spark_lake.lake.set_policies(standard_policies())
+    error = refusal(lambda: spark_lake.rows(f"INSERT INTO {table} BY NAME SELECT 1 AS id, 2 AS b"))
+    assert "TOO_MANY_DATA_COLUMNS" in str(error.getCondition())
+
+
+def _name(table: str) -> TableName:
+    _, database, name = table.split(".")
+    return table_name([database], name)
+
+
+def test_a_table_like_another_is_protected_as_it_is(spark_lake: SparkLake, namespace: str) -> None:
+    source = f"{namespace}.source"
+    spark_lake.rows(
+        f"CREATE TABLE {source} (id INT COMMENT 'key', part STRING, s STRUCT<a: INT>) PARTITIONED BY (id) "
+        f"TBLPROPERTIES ({KEYED}, 'owner.team' = 'sales', 'write.parquet.page-row-limit' = '7')"
+    )
+    spark_lake.rows(f"INSERT INTO {source} VALUES (1, 'a', NULL)")
+    spark_lake.rows(f"CREATE TABLE {namespace}.made LIKE {source} TBLPROPERTIES ('owner.team' = 'ops')")
+    spark_lake.rows(f"CREATE TABLE IF NOT EXISTS {namespace}.made LIKE {source}")
+    assert spark_lake.rows(f"SELECT * FROM {namespace}.made") == []
+    loaded = spark_lake.lake.services.loader.load_sealed
+    old, new = loaded(_name(source)), loaded(_name(f"{namespace}.made"))
+    assert new.governed.spec == old.governed.spec and new.record.table_uuid != old.record.table_uuid
+    assert new.governed.allowed.to_property() == new.record.location.canonical
+    assert new.governed.epochs.current.peks != old.governed.epochs.current.peks
+    assert new.metadata.properties == {"owner.team": "ops", "write.parquet.page-row-limit": "7"}
+    assert new.metadata.schema().fields == old.metadata.schema().fields
+    assert [each.name for each in new.metadata.spec().fields] == ["id"]
+    weaker = f"CREATE TABLE {namespace}.weak LIKE {source} TBLPROPERTIES "
+    for said in ("'encryption.mechanism' = 'plaintext'", "'Encryption.footer' = 'plaintext'"):
+        refused_as("PROPERTY_INVALID", spark_lake.spark, f"{weaker} ({said})")
+    assert len(spark_lake.rows(f"SHOW TABLES IN {namespace}")) == 2
