@@ -259,6 +259,7 @@ def _all_manifests(fields: _Fields, *, sources: bool) -> Iterator[NestedField]:
     yield fields.optional("added_snapshot_id", _LONG)
     for name in _FILE_COUNTS:
         yield fields.column(name, _INT, shown="delete_files" in name)
+    # Iceberg requires `contains_nan` in this table, although manifests can lack it.
     yield fields.optional("partition_summaries", _summaries(fields, sources=sources))
     yield fields.required("reference_snapshot_id", _LONG)
     yield fields.optional("key_metadata", _BYTES)
@@ -319,7 +320,7 @@ def _partition(fields: _Fields, metadata: TableMetadata, doc: str | None = None)
 
 def _readable(fields: _Fields, metadata: TableMetadata) -> NestedField:
     columns = [
-        fields.optional(name, _metrics_of(fields, column.field_type), column.doc)
+        fields.optional(name, _metrics_of(fields, column.field_type), f"Metrics for column {name}")
         for name, column in measured_columns(metadata.schema()).items()
     ]
     return fields.optional("readable_metrics", StructType(*columns), "Column metrics in readable form")

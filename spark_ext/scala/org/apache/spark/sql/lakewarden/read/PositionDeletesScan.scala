@@ -3,7 +3,7 @@ package org.apache.spark.sql.lakewarden.read
 import org.apache.spark.sql.connector.read.{Scan, ScanBuilder, SupportsPushDownRequiredColumns}
 import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
 import org.apache.spark.sql.lakewarden.options.ReadOptions
-import org.apache.spark.sql.lakewarden.schema.FieldIds
+import org.apache.spark.sql.lakewarden.schema.{FieldIds, IcebergSchema, PartitionTransforms}
 import org.apache.spark.sql.types._
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -21,6 +21,10 @@ private[lakewarden] final class PositionDeletesBuilder(
     with SupportsPushDownRequiredColumns {
   import PositionDeletesBuilder._
   private val table = handle.table
+
+  /** The current one, also for an earlier state of the table. */
+  private val schema =
+    IcebergSchema.toSpark(PartitionTransforms.current(table.metadata, "schemas", "schema-id", "current-schema-id"))
   private val told = ReadOptions.of(options, table.properties, table.writeSettings.path("format").asText)
   private var required = shown
 
@@ -29,10 +33,10 @@ private[lakewarden] final class PositionDeletesBuilder(
     this.required = StructType(required.map(field => shown(field.name)))
 
   override def build(): Scan = {
-    val row = FieldIds.put(StructField(Row, table.schema), RowId, Map.empty)
+    val row = FieldIds.put(StructField(Row, schema), RowId, Map.empty)
     val (own, others) = required.partition(field => Own.contains(field.name))
     val wanted = StructType(own.map(field => Own(field.name).getOrElse(row)))
-    val known = MetadataColumns.of(table.metadata, table.schema).map(field => field.name -> field).toMap
+    val known = MetadataColumns.of(table.metadata, schema).map(field => field.name -> field).toMap
     new PositionDeletesScan(
       handle, asOf, wanted, others.map(field => known(OfFiles(field.name))), StructType(own ++ others), told)
   }
