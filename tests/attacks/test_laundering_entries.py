@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.manifest import ManifestContent
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import (
@@ -240,9 +240,31 @@ def _added_and_carried_over(mine: Attacker) -> list[TableUpdate]:
     return mine.replacing(again(one, EXISTING), again(two, EXISTING), fresh)
 
 
+def _equality_delete(path: str, field_id: int) -> ManifestEntry:
+    return entry(data_file(path, content=DataFileContent.EQUALITY_DELETES, equality_ids=[field_id]))
+
+
+def _with_two_contents(mine: Attacker) -> list[TableUpdate]:
+    path = own_file(mine).file_path
+    positions = entry(data_file(path, content=DataFileContent.POSITION_DELETES))
+    return mine.appending(positions, _equality_delete(path, 1), deletes=True)
+
+
+def _comparing_other_columns(mine: Attacker) -> list[TableUpdate]:
+    path = own_file(mine).file_path
+    return mine.appending(_equality_delete(path, 1), _equality_delete(path, 2), deletes=True)
+
+
+def _a_data_file_as_a_delete_file(mine: Attacker) -> list[TableUpdate]:
+    return mine.appending(_equality_delete(mine.data_paths()[0], 1), deletes=True)
+
+
 @pytest.mark.parametrize(
     "plant",
     [
+        _with_two_contents,
+        _comparing_other_columns,
+        _a_data_file_as_a_delete_file,
         _twice_in_one_manifest,
         _in_two_manifests,
         _live_already,

@@ -11,7 +11,7 @@ import pytest
 from catalog.base import crash_points
 from tests.support.leftovers import KnownWrite, clean_up_expired, known_writes, strays
 from tests.support.service import Service, open_service
-from tests.support.spark_remote import Place, Step, disturbed, remote_spark
+from tests.support.spark_remote import Place, Step, disturbed, disturbed_condition, remote_spark
 
 pytestmark = pytest.mark.nightly
 
@@ -116,3 +116,65 @@ def test_what_is_left_lies_under_recorded_writes_and_is_cleaned_up(bereft: Servi
     with bereft.client() as client:
         body = {"name": "created", "schema": {"type": "struct", "fields": []}}
         assert client.post(f"{bereft.prefix}/namespaces/n/tables", json=body).status_code == 200
+
+
+#: Statements that wait while Spark writes what they change. A copy-on-write reads the rows twice.
+MERGE = (
+    "MERGE INTO {table} t USING (SELECT {condition} AS id FROM range(0, 800, 2, 2)) s ON t.id = s.id "
+    "WHEN MATCHED THEN UPDATE SET id = -s.id WHEN NOT MATCHED THEN INSERT *"
+)
+CHANGES = {
+    "overwrite": ("wait", "", "INSERT OVERWRITE {table} SELECT {value} FROM range(0, 400, 1, 2)"),
+    "delete": ("wait again", "", "DELETE FROM {table} WHERE {condition} < 395"),
+    "delete_rows": ("wait", "delete", "DELETE FROM {table} WHERE {condition} < 395"),
+    "update": ("wait again", "", "UPDATE {table} SET id = -id WHERE {condition} < 395"),
+    "update_rows": ("wait", "update", "UPDATE {table} SET id = -id WHERE {condition} < 395"),
+    "merge": ("wait again", "", MERGE),
+    "merge_rows": ("wait", "merge", MERGE),
+}
+
+
+@pytest.fixture(scope="module")
+def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service whose only Spark was killed while it changed rows of tables, each with 400 in two files."""
+    root = tmp_path_factory.mktemp("changing")
+    (root / "lake").mkdir()
+    settings = {
+        # Each statement keeps a core.
+        "spark.master": f"local[{len(CHANGES) + 2}]",
+        # The parts of a join are read after the write has begun.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+    }
+    with open_service(root / "lake") as service:
+        with remote_spark(service, settings=settings) as spark:
+            spark.rows("CREATE NAMESPACE lake.n")
+            for name, (action, command, statement) in CHANGES.items():
+                table, place = f"lake.n.{name}", Place.make(root, name)
+                mode = f", 'write.{command}.mode' = 'merge-on-read'" if command else ""
+                properties = f"TBLPROPERTIES ('encryption.mechanism' = 'envelope'{mode})"
+                spark.rows(f"CREATE TABLE {table} {properties} AS SELECT id FROM range(0, 400, 1, 2)")
+                step = Step(action, 390, place=place)
+                told = {"value": disturbed(step), "condition": disturbed_condition(step)}
+                spark.begin(statement.format(table=table, **told))
+                place.wait()
+            spark.process.kill()
+        yield service
+
+
+def test_changes_of_rows_that_were_being_written_changed_nothing(changing: Service) -> None:
+    for name in CHANGES:
+        table = changing.lake.catalog().load_table(f"n.{name}")
+        assert len(table.metadata.snapshots) == 1, name
+        assert sum(table.inspect.files()["record_count"].to_pylist()) == 400, name
+
+
+def test_files_of_changes_that_were_being_written_are_cleaned_up(changing: Service) -> None:
+    assert strays(changing.lake) == []
+    left = _open_writes(changing)
+    # The copy-on-write MERGE was still looking for the files to write again.
+    assert len(left) == len(CHANGES) - 1
+    committed = {each: each.files() for each in known_writes(changing.lake).values() if each not in left}
+    assert clean_up_expired(changing) == len(left)
+    assert [each.files() for each in left] == [[]] * len(left)
+    assert all(each.files() == files != [] for each, files in committed.items())

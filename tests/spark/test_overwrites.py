@@ -23,6 +23,7 @@ STATEMENTS = {
     "INSERT OVERWRITE {} BY NAME SELECT 'b' AS p, 9 AS id": [(9, "b")],
     "INSERT OVERWRITE {} SELECT * FROM {} WHERE id > 1": [(2, "b"), (3, "b")],
     "INSERT INTO {} REPLACE WHERE p = 'b' VALUES (9, 'b')": [(1, "a"), (9, "b")],
+    "INSERT INTO {} REPLACE WHERE P = 'b' VALUES (9, 'b')": [(1, "a"), (9, "b")],
     "INSERT INTO {} REPLACE WHERE p = 'b' SELECT 9, 'b' WHERE false": [(1, "a")],
     "DELETE FROM {} WHERE p = 'b'": [(1, "a")],
     "DELETE FROM {} WHERE p = 'b' AND id >= 2": [(1, "a")],

@@ -75,6 +75,13 @@ def _wait(place):
         go.read()
 
 
+def _wait_again(place):
+    if os.path.exists(place + ".passed"):
+        _wait(place)
+    with open(place + ".passed", "w"):
+        pass
+
+
 def _fail(_):
     raise ValueError("this attempt fails")
 
@@ -86,7 +93,7 @@ def _die(_):
     os.kill(process, signal.SIGKILL)
 
 
-ACTIONS = {"wait": _wait, "fail": _fail, "die": _die}
+ACTIONS = {"wait": _wait, "wait again": _wait_again, "fail": _fail, "die": _die}
 
 
 def _disturbed(value, steps):
@@ -97,7 +104,10 @@ def _disturbed(value, steps):
     return value
 
 
-FUNCTIONS = {"disturbed": udf(_disturbed, "long", useArrow=False).asNondeterministic()}
+FUNCTIONS = {
+    "disturbed": udf(_disturbed, "long", useArrow=False).asNondeterministic(),
+    "disturbed_condition": udf(_disturbed, "long", useArrow=False),
+}
 """
 
 #: Every hundred rows that come from Python are written at once, rather than when there are many.
@@ -144,7 +154,8 @@ class Step:
     """What happens to a task on its way.
 
     Attributes:
-        action: `wait` at a place; `fail`, the attempt; `die`, the JVM of the executor.
+        action: `wait` at a place; `wait again` there, when the row comes a second time; `fail`, the attempt;
+            `die`, the JVM of the executor.
         at: at the row with this value.
         attempt: in this attempt of the task, counted from 0.
         place: where to wait.
@@ -158,10 +169,19 @@ class Step:
 
 def disturbed(*steps: Step) -> str:
     """The column `id` in SQL, made by tasks to which something happens."""
+    return f"disturbed(id, {_told(steps)}) AS id"
+
+
+def disturbed_condition(*steps: Step) -> str:
+    """The same where Spark wants an expression that it can evaluate more than once, as in conditions."""
+    return f"disturbed_condition(id, {_told(steps)})"
+
+
+def _told(steps: tuple[Step, ...]) -> str:
     told = [
         (each.at, each.attempt, each.action, str(each.place.path) if each.place else None) for each in steps
     ]
-    return f"disturbed(id, '{json.dumps(told)}') AS id"
+    return f"'{json.dumps(told)}'"
 
 
 @dataclass

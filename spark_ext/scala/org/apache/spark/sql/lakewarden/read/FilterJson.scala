@@ -7,6 +7,7 @@ import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 
 import org.apache.spark.sql.catalyst.util.DateTimeUtils.microsToInstant
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.sources._
 import org.apache.spark.sql.types._
 
@@ -95,7 +96,7 @@ private[lakewarden] final class FilterJson(schema: StructType, exact: Boolean = 
 
   /** A name with a dot could be taken for a nested one. */
   private def column(name: String): Option[WantedColumn] =
-    WantedColumn.find(schema, name).filter(_.path.forall(!_.contains('.')))
+    WantedColumn.find(schema, name, SQLConf.get.resolver).filter(_.path.forall(!_.contains('.')))
 
   private def term(column: WantedColumn): String = column.path.mkString(".")
 

@@ -1,5 +1,6 @@
 package org.apache.spark.sql.lakewarden.read
 
+import org.apache.spark.sql.catalyst.analysis.{caseSensitiveResolution, Resolver}
 import org.apache.spark.sql.connector.catalog.CatalogV2Implicits.parseColumnPath
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.types._
@@ -13,11 +14,14 @@ private[read] final case class WantedColumn(path: Seq[String], id: Int, dataType
 
 private[read] object WantedColumn {
 
-  /** The column by a filter's name for it, where parts with odd characters are quoted. */
-  def find(schema: StructType, name: String): Option[WantedColumn] = {
-    val path = parseColumnPath(name)
-    field(schema, path).map(found => WantedColumn(path, FieldIds.of(found), found.dataType))
-  }
+  /** The column by a filter's name for it, where parts with odd characters are quoted.
+    *
+    * @param same
+    *   how names are compared; Spark has written those of most filters as the table has them
+    */
+  def find(schema: StructType, name: String, same: Resolver = caseSensitiveResolution): Option[WantedColumn] =
+    fields(schema, parseColumnPath(name), same)
+      .map(found => WantedColumn(found.map(_.name), FieldIds.of(found.last), found.last.dataType))
 
   /** Names for the catalog of all that a part of a schema wants, nested fields dotted.
     *
@@ -39,12 +43,14 @@ private[read] object WantedColumn {
     case _ => Seq(name)
   }
 
-  private def field(schema: StructType, path: Seq[String]): Option[StructField] =
-    schema.fields.find(_.name == path.head).flatMap { found =>
-      found.dataType match {
-        case _ if path.size == 1 => Some(found)
-        case inner: StructType   => field(inner, path.tail)
-        case _                   => None
-      }
+  /** The fields on the way to a column; none for a name that stands for two. */
+  private def fields(schema: StructType, path: Seq[String], same: Resolver): Option[Seq[StructField]] =
+    schema.fields.filter(each => same(each.name, path.head)) match {
+      case Array(found) => found.dataType match {
+          case _ if path.size == 1 => Some(Seq(found))
+          case inner: StructType   => fields(inner, path.tail, same).map(found +: _)
+          case _                   => None
+        }
+      case _ => None
     }
 }
