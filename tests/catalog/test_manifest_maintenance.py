@@ -119,3 +119,17 @@ def test_delete_files_go_once_they_apply_to_nothing(lake: Lake) -> None:
     assert (dangling(lake, table), deletes()) == (2, set())
     assert dangling(lake, table) == 0
     assert len(paths(lake, table)) == 2
+
+
+def test_a_delete_file_stays_where_it_could_apply_to_files_of_its_own_commit(lake: Lake) -> None:
+    """It names two files that are gone, and is as old as one that is left."""
+    table = make(lake)
+    old = append_files(lake, name_of(table), 2)
+    base = load(lake, name_of(table)).metadata.current_snapshot_id
+    engine = Engine.begin(lake, name_of(table))
+    deletes = engine.file(content=1, referenced_data_files=tuple(old), record_count=2)
+    engine.commit(FileCommit("overwrite", (engine.file(), deletes), (), base, command="update"))
+    base = load(lake, name_of(table)).metadata.current_snapshot_id
+    engine = Engine.begin(lake, name_of(table))
+    engine.commit(FileCommit("replace", (engine.file(record_count=18),), tuple(old), base))
+    assert dangling(lake, table) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
@@ -12,7 +13,7 @@ from catalog.envelope.data_keys import new_dek
 from catalog.tables.schema_changes import RenameColumn
 from catalog.writes import data_files
 from catalog.writes.new_files import FileCommit
-from policy.errors import NotAuthorized, RequestInvalid
+from policy.errors import EncryptionPolicyViolation, NotAuthorized, RequestInvalid
 from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies, tables
 from tests.support.plans import plan
@@ -337,3 +338,39 @@ def test_rows_stay_readable_in_a_real_rewrite(lake: Lake) -> None:
     encrypt(lake, table)
     (group,) = ask(lake, table).groups
     assert group.records == 5
+
+
+def test_small_files_are_compacted_and_later_ones_wait(lake: Lake) -> None:
+    """A call ends, because its own files come later, too. Only `main` is compacted by default."""
+    table = make(lake, properties=ENCRYPTED)
+    small = set(append_files(lake, name_of(table), 5))
+    begun = ask(lake, table)
+    (group,) = begun.groups
+    assert (set(group.paths), group.outputs, begun.files) == (small, 1, 0)
+    stock = lake.catalog().load_table(table.name())
+    stock.manage_snapshots().create_branch(group.snapshot_id, "dev").commit()
+    (later,) = append_files(lake, name_of(table))
+    (again,) = ask(lake, table, sequence_number=begun.sequence_number).groups
+    assert set(again.paths) == small
+    assert [set(each.paths) for each in ask(lake, table).groups] == [small | {later}]
+    assert [each.branch for each in ask(lake, table, branch="dev").groups] == ["dev"]
+
+
+def test_a_filter_takes_only_files_that_can_match(lake: Lake) -> None:
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
+    table = make(lake, partition_spec=spec)
+    for value in (1, 2):
+        append_files(lake, name_of(table), 5, partition={"id": value})
+    (group,) = ask(lake, table, row_filter=EqualTo("id", 2)).groups
+    files = plan(lake, table).files.to_pylist()
+    assert [row["partition"] for row in files if row["file_path"] in group.paths] == ['{"id": 2}'] * 5
+
+
+def test_rows_are_not_sorted_by_what_a_sort_order_could_not_have(lake: Lake) -> None:
+    make_keys(lake, "other")
+    table = make(lake, properties={"encryption.columns": "other:name"})
+    assert ask(lake, table, sort_columns=[["id"]]).groups == ()
+    with pytest.raises(EncryptionPolicyViolation):
+        ask(lake, table, sort_columns=[["name"]])
+    with pytest.raises(RequestInvalid):
+        ask(lake, table, sort_columns=[["absent"]])
