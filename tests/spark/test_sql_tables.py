@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.lake import BOB
+from tests.support.lake import BOB, MASTER_KEY
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_refusals import refused_as
 from tests.support.spark_tables import stock_table
@@ -25,6 +25,24 @@ def _properties(spark_lake: SparkLake, table: str) -> dict[str, str]:
 
 def _shown(spark_lake: SparkLake, table: str) -> str:
     return str(spark_lake.rows(f"SHOW CREATE TABLE {table}")[0][0])
+
+
+def test_show_create_table_prints_a_statement_that_runs(spark_lake: SparkLake, namespace: str) -> None:
+    """Of an encrypted table, and without what only the catalog sets."""
+    properties = f"'encryption.columns' = '{MASTER_KEY}:odd name', 'a.b' = 'c'"
+    spark_lake.rows(
+        f"CREATE TABLE {namespace}.t (id BIGINT NOT NULL COMMENT 'it''s', `odd name` STRING, p STRING) "
+        f"USING iceberg PARTITIONED BY (p, bucket(4, id)) TBLPROPERTIES ({properties})"
+    )
+    shown = _shown(spark_lake, f"{namespace}.t")
+    spark_lake.rows(shown.replace(f"{namespace}.t", f"{namespace}.again", 1))
+    assert _shown(spark_lake, f"{namespace}.again") == shown.replace(
+        f"{namespace}.t", f"{namespace}.again", 1
+    )
+    first, second = (_properties(spark_lake, f"{namespace}.{name}") for name in ("t", "again"))
+    own = {name for name in first if first[name] != second[name]}
+    assert own == {"encryption.pek-id", "read.allowed.data.paths"}
+    assert first.keys() == second.keys()
 
 
 def test_every_type_as_iceberg_has_it(spark_lake: SparkLake, namespace: str) -> None:

@@ -61,6 +61,7 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     }))
     extensions.injectCheckRule(_ => new SessionUserRule(engine))
     extensions.injectCheckRule(_ => OptionsRule)
+    extensions.injectPostHocResolutionRule(_ => ShowCreateRule)
     extensions.injectCheckRule(_ => StreamRule)
     extensions.injectCheckRule(session => new CodeCheck(code(session)))
     extensions.injectPlannerStrategy(session => new LaunchStrategy(guard(session)))

@@ -62,10 +62,10 @@ final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
   }
 
   private def token(session: Option[SparkSession]): String =
-    session.flatMap(new SessionTokens(_).get(tokenSetting)).getOrElse(
+    session.flatMap(new SessionTokens(_).get(tokenSetting)).orElse(LaunchedCatalog.ofProcess.get).getOrElse(
       throw new LakewardenException(
         "NotAuthenticated", s"This session has no token for the catalog $name.", Some("token"),
-        Some(s"Set $tokenSetting with spark.conf.set.")))
+        Some(s"Set $tokenSetting with spark.conf.set, or ${ProcessToken.FileVariable} at launch.")))
 
   override def toString: String = s"LaunchedCatalog($name)"
 }
@@ -126,6 +126,9 @@ object LaunchedCatalog {
   def unknown(name: String): LakewardenException = refused(
     s"The catalog $name was not defined when Spark was launched.",
     "Define it in the launch configuration.")
+
+  private val ofProcess =
+    new ProcessToken(sys.env, SparkContext.getActive.fold(0)(context => all(context.getConf).size))
 
   private def isToken(setting: String): Boolean =
     setting.startsWith("lakewarden.catalog.") && setting.endsWith(".token")

@@ -4,9 +4,8 @@ import org.apache.spark.SparkConf
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.connect.lakewarden.ConnectServer
-import org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
 import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.catalog.ServedClients
 
 /** Refuses to act as an engine beside servers whose requests nobody checks. */
 object Servers {
@@ -15,19 +14,14 @@ object Servers {
 
   /** Refuses every statement of a driver that serves Spark Connect without the interceptor, or Thrift clients. */
   def requireChecked(launch: SparkConf): Unit = {
-    if (ConnectServer.isRunning && !launch.get(Setting, "").split(',').map(_.trim).contains(Interceptor))
+    if (ServedClients.connect && !launch.get(Setting, "").split(',').map(_.trim).contains(Interceptor))
       throw refused(s"A Spark Connect server runs without $Setting=$Interceptor.",
         "Add it to the launch configuration.")
-    if (servesThrift)
+    if (ServedClients.thrift)
       throw refused(
         "Spark's Thrift server runs in this engine, and its connections can change driver settings without a check.",
         "Start Spark without it, and use Spark Connect.")
   }
-
-  /** Whether a Thrift server was started in this driver. Spark does not tell whether it has stopped. */
-  private def servesThrift: Boolean =
-    try HiveThriftServer2.listener != null
-    catch { case _: NoClassDefFoundError => false } // Spark can be built without it
 
   private def refused(problem: String, hint: String): LakewardenException =
     new LakewardenException("CatalogNotTrusted", problem, Some("launch-configuration"), Some(hint))
