@@ -164,7 +164,7 @@ class SnapshotExpiry:
         live = {each.manifest_list for each in table.metadata.snapshots}
         stored = self._stored(table)
         left = [each for each in lists if each.path not in live and each.sequence_number > after]
-        named, page, last = self._garbage.named(table), _Page(), None
+        named, page, last = self._garbage.named(table, removed=False), _Page(), None
         page.add(statistics, "statistics", named)
         for each in left:
             if Location.parse(each.path).canonical not in stored:

@@ -6,7 +6,7 @@ is garbage if all of this holds:
 - It is below the location that the catalog chose for this table, and no other table is located there or can
   be read from there. Files elsewhere can belong to other tables.
 - No retained snapshot, statistics file, metadata log, or current metadata references it. A snapshot that
-  removed it does not reference it.
+  removed a file references it, except where the file is known from an expired snapshot.
 - It is not below the directory of an open write. `Writes.clean_up` deletes those files.
 - Storage says that it was modified at least `MIN_AGE` ago. No write takes that long: settings with longer
   write sessions are refused. A file that an expired snapshot lists can be younger.
@@ -48,7 +48,23 @@ _BATCH: Final = 50
 _ATTEMPTS: Final = 10
 
 Progress = Callable[[str, int, int | None], None]
-_Kept = Callable[[Connection, str], list[Location]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """When files are garbage.
+
+    Attributes:
+        kept: lists the directories of a table's writes whose files are kept.
+        removed: whether files are kept that a retained snapshot lists as removed.
+    """
+
+    kept: Callable[[Connection, str], list[Location]]
+    removed: bool
+
+
+_UNKNOWN: Final = _Rule(sessions.unclosed, removed=True)
+_EXPIRED: Final = _Rule(sessions.open_directories, removed=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +157,7 @@ class GarbageCollector:
             files = self._found(table, kept, scope, tell)
             crash_points.point("clean-up:listed")
             locations = [each.location for each in files]
-            removed = self._remove_all(table, locations, sessions.unclosed, tell) if remove else []
+            removed = self._remove_all(table, locations, _UNKNOWN, tell) if remove else []
             return Garbage(files, len(removed))
 
     def remove_unnamed(self, table: LoadedTable, files: Sequence[Location]) -> list[Location]:
@@ -158,12 +174,12 @@ class GarbageCollector:
             as `collect`.
         """
         own = [each for each in files if table.record.location.contains(each)]
-        return self._remove_all(table, own, sessions.open_directories, _silent)
+        return self._remove_all(table, own, _EXPIRED, _silent)
 
     def _found(
         self, table: LoadedTable, kept: list[Location], scope: Scope, tell: Progress
     ) -> tuple[StoredObject, ...]:
-        named, latest = self.named(table), self._latest(table, scope)
+        named, latest = self.named(table, removed=True), self._latest(table, scope)
         start = table.record.location if scope.location is None else scope.location
         if not table.record.location.contains(start):
             raise RequestInvalid(
@@ -199,18 +215,18 @@ class GarbageCollector:
         return scope.older_than
 
     def _remove_all(
-        self, table: LoadedTable, files: Sequence[Location], kept: _Kept, tell: Progress
+        self, table: LoadedTable, files: Sequence[Location], rule: _Rule, tell: Progress
     ) -> list[Location]:
         removed: list[Location] = []
-        named = self.named(table) if files else frozenset[str]()
+        named = self.named(table, removed=rule.removed) if files else frozenset[str]()
         for at in range(0, len(files), _BATCH):
-            table, named, gone = self._remove(table, named, files[at : at + _BATCH], kept)
+            table, named, gone = self._remove(table, named, files[at : at + _BATCH], rule)
             removed += gone
             tell("Files removed", len(removed), len(files))
         return removed
 
     def _remove(
-        self, table: LoadedTable, named: frozenset[str], batch: Sequence[Location], kept_by: _Kept
+        self, table: LoadedTable, named: frozenset[str], batch: Sequence[Location], rule: _Rule
     ) -> tuple[LoadedTable, frozenset[str], list[Location]]:
         """Remove what is still garbage; return the table then, its references, and what was removed."""
         with write(self._context.engine) as connection:
@@ -219,7 +235,7 @@ class GarbageCollector:
         for _ in range(_ATTEMPTS):
             with write(self._context.engine) as connection:
                 if self._stands(connection, table):
-                    kept = kept_by(connection, table.record.id)
+                    kept = rule.kept(connection, table.record.id)
                     gone = [each for each in batch if _is_garbage(each, named, kept)]
                     table_state.count_cleanup(connection, table.record.id)
                     crash_points.point("clean-up:locked")
@@ -228,7 +244,7 @@ class GarbageCollector:
                     return table, named, gone
             crash_points.point("clean-up:overtaken")
             table = self._loaded_again(table)
-            named = self.named(table)
+            named = self.named(table, removed=rule.removed)
         raise _under_way(table)
 
     def _stands(self, connection: Connection, table: LoadedTable) -> bool:
@@ -257,10 +273,10 @@ class GarbageCollector:
             raise _under_way(table)
         return now
 
-    def named(self, table: LoadedTable) -> frozenset[str]:
-        """Return every file that the table references, in canonical form."""
+    def named(self, table: LoadedTable, *, removed: bool) -> frozenset[str]:
+        """Return every file that the table references, in canonical form; see `Inspector.all_paths`."""
         log = [each.metadata_file for each in table.metadata.metadata_log]
-        paths = {*self._context.inspector.all_paths(table, removed=False), *log, table.metadata_location}
+        paths = {*self._context.inspector.all_paths(table, removed=removed), *log, table.metadata_location}
         return frozenset(Location.parse(each).canonical for each in paths)
 
     def _require_alone(self, connection: Connection, record: TableRecord) -> None:
