@@ -214,3 +214,16 @@ def test_users_without_update_are_refused_before_anything_is_told(lake: Lake) ->
     changes = (Rollback(snapshot_id=5), SetCurrent(ref="x"), FastForward("main", "x"), Pick(wap_id="x"))
     for change in changes:
         assert _refused(ledger, change, NotAuthorized, BOB) == "policy-no-match"
+
+
+def test_a_pick_that_the_commit_refuses_leaves_no_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = _ledger(lake)
+    ledger.append(0, 9)
+    staged = _staged(ledger, 10)
+    ledger.append(20, 29)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RequestInvalid("no", rule="refused-here")
+
+    monkeypatch.setattr(lake.services.committer, "commit", refuse)
+    assert _refused(ledger, Pick(snapshot_id=staged), RequestInvalid) == "refused-here"

@@ -96,6 +96,7 @@ def scalar():
 
 
 EVERYDAY = {
+    "iceberg by name": lambda: spark.read.format("iceberg").load(table).collect(),
     "SQL": lambda: spark.sql("SELECT upper('a')").collect(),
     "SQL with arguments": lambda: spark.sql("SELECT :a", args={"a": 1}).collect(),
     "SQL over a frame": lambda: spark.sql("SELECT * FROM {frame}", frame=small()).collect(),
@@ -179,6 +180,8 @@ CODE = {
 ABSENT = {
     "file to the file system": lambda: spark.copyFromLocalToFs(str(lines), str(folder / "copied")),
     "Java function": lambda: spark.udf.registerJavaFunction("g", "absent.Class"),
+    "iceberg by path": lambda: spark.read.format("iceberg").load(str(folder)).collect(),
+    "iceberg of another catalog": lambda: spark.read.load("spark_catalog.d.x", format="iceberg").collect(),
     "jdbc": lambda: spark.read.jdbc("jdbc:derby:/absent", "t").collect(),
     "stream that is written": lambda: spark.readStream.table(table).writeStream.format("console").start(),
     "checkpoint": lambda: spark.range(1).checkpoint(),

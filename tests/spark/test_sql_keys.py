@@ -123,6 +123,6 @@ def test_names_are_parsed_as_sql_does(spark_lake: SparkLake, namespace: str) -> 
 def test_procedures_are_listed_and_others_are_refused(spark_lake: SparkLake, table: str) -> None:
     shown = {row[-1] for row in spark_lake.rows(f"SHOW PROCEDURES IN {CATALOG}.system")}
     assert {"rotate_key", "rewrap_keys", "rewrite_data_files"} <= shown
-    for procedure in ("system.expire_snapshots", "rotate_key", "other.rotate_key"):
+    for procedure in ("system.no_such_procedure", "rotate_key", "other.rotate_key"):
         statement = f"CALL {CATALOG}.{procedure}(table => '{_below(table)}')"
         assert "procedure" in refused_as("REQUEST_INVALID", spark_lake.spark, statement)

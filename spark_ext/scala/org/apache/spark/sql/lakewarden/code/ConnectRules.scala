@@ -4,6 +4,8 @@ import scala.jdk.CollectionConverters._
 
 import org.sparkproject.connect.protobuf.Message
 
+import org.apache.spark.sql.lakewarden.catalog.SourceName
+
 /** Compares every message of a request of Spark Connect with what is known to be harmless. */
 object ConnectRules {
 
@@ -22,6 +24,7 @@ object ConnectRules {
 
   private def ofFields(name: String, message: Message): Option[String] = name match {
     case "spark.connect.WriteOperation"                    => ofWrite(message)
+    case "spark.connect.Read.DataSource"        => ofSource(message)
     case "spark.connect.Parse.OptionsEntry"     => ofParser(text(message, "key"))
     case "spark.connect.DataType.StructField"   => ofParser(text(message, "metadata"))
     case "spark.connect.DataType.Unparsed"      => ofParser(text(message, "data_type_string"))
@@ -46,6 +49,13 @@ object ConnectRules {
     if (!has(write, "table")) Some("Writing to a path or a data source")
     else if (source.isEmpty || Formats(source)) None
     else Some(s"The data source $source")
+  }
+
+  /** A table of a catalog by its name. What the name stands for is judged in the plan (`IcebergReads`). */
+  private def ofSource(source: Message): Option[String] = {
+    val format = text(source, "format")
+    if (format.equalsIgnoreCase(SourceName.Format) && text(source, "schema").isEmpty) None
+    else Some(s"The data source $format")
   }
 
   private def ofParser(options: String): Option[String] =
