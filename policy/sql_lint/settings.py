@@ -33,7 +33,7 @@ _HARMLESS: Final = frozenset(
         "tez.queue.name",
     }
 )
-_HARMLESS_BELOW: Final = ("spark.sql.adaptive.",)
+_HARMLESS_BELOW: Final = ("spark.sql.adaptive.", "spark.sql.iceberg.", "spark.wap.")
 #: Among those: a class that the engine loads, and rules of the engine that are left out.
 _NOT_HARMLESS: Final = frozenset(
     {"spark.sql.adaptive.customcostevaluatorclass", "spark.sql.adaptive.optimizer.excludedrules"}
