@@ -4,6 +4,7 @@ import org.apache.spark.sql.{classic, SparkSession, SparkSessionExtensions}
 import org.apache.spark.sql.lakewarden.catalog._
 import org.apache.spark.sql.lakewarden.code._
 import org.apache.spark.sql.lakewarden.statements.{IcebergStatements, KeptMatches, OurTables}
+import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
 
 /** `spark.sql.extensions=lakewarden.spark.LakewardenExtensions`.
   *
@@ -19,7 +20,8 @@ import org.apache.spark.sql.lakewarden.statements.{IcebergStatements, KeptMatche
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
   *  - a new table's OPTIONS do not contradict its properties (`OptionsRule`), and a stream fits its table
   *    (`StreamRule`);
-  *  - before a plan is made physical: once more (`LaunchStrategy`).
+  *  - before a plan is made physical: once more (`LaunchStrategy`);
+  *  - the tasks of a write into ranges begin in random order (`RandomTaskOrder`).
   *
   * In an engine, code and paths of users take the permission `engine:code` (`CodeGuard`), each of these times.
   */
@@ -66,6 +68,7 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectCheckRule(session => new CodeCheck(code(session)))
     extensions.injectPlannerStrategy(session => new LaunchStrategy(guard(session)))
     extensions.injectPlannerStrategy(session => new CodeStrategy(code(session)))
+    extensions.injectColumnar(_ => RandomTaskOrder)
   }
 
   private def guard(session: SparkSession): LaunchGuard = new LaunchGuard(session.asInstanceOf[classic.SparkSession])
