@@ -24,7 +24,7 @@ from policy.sql_lint.row_changes import (
     read_truncate,
     read_update,
 )
-from policy.sql_lint.settings import read_setting
+from policy.sql_lint.settings import read_reset, read_setting
 from policy.sql_lint.statements import (
     AlterProperties,
     Code,
@@ -49,7 +49,7 @@ _NAMESPACE_RESERVED: Final = frozenset({"location", "owner"})
 #: What Spark and Hive do past the catalog, or what the catalog does not take from them yet.
 _PAST_THE_CATALOG: Final = (
     "REPLACE ANALYZE LOAD EXPORT IMPORT MSCK REPAIR OPTIMIZE CACHE UNCACHE "
-    "GRANT REVOKE LOCK UNLOCK DFS EXECUTE BEGIN DECLARE RESET ABORT KILL"
+    "GRANT REVOKE LOCK UNLOCK DFS EXECUTE BEGIN DECLARE ABORT KILL"
 )
 _NOT_CARRIED_OUT: Final = frozenset(_PAST_THE_CATALOG.split())
 
@@ -327,6 +327,7 @@ _STATEMENTS: Final[Mapping[str, _Read]] = {
     "REFRESH": lambda cursor: DescribeTable(cursor.past("TABLE").name()),
     "COMMENT ON": _comment_on,
     "SET": read_setting,
+    "RESET": read_reset,
     "EXPLAIN": _explain,
     "CALL": read_call,
     "ADD": _add,

@@ -1,4 +1,4 @@
-"""SET: which settings a script may change.
+"""SET and RESET: which settings a script may change.
 
 A setting can change what every statement after it means: where a name leads, how text is parsed, which code
 is run, which storage is opened. So there is a list of harmless ones, and every other is refused,
@@ -52,17 +52,37 @@ def read_setting(cursor: Cursor) -> NoPrivileges:
             cursor.string()
         return NoPrivileges()
     name = ".".join(cursor.name())
+    if not cursor.next.is_symbol("="):
+        raise _not_harmless(start, name)
+    _require_harmless(start, name)
     # What follows a harmless name is its value, whatever it is.
-    is_assignment = cursor.next.is_symbol("=")
-    if not is_assignment or not _is_harmless(name.lower()):
-        raise Problem(
-            start,
-            "setting",
-            f"The setting {name[:120]!a} is not in the list of harmless settings.",
-            "Ask the engine's administrator to set it at session start.",
-        )
     cursor.rest_taken()
     return NoPrivileges()
+
+
+def read_reset(cursor: Cursor) -> NoPrivileges:
+    """What follows RESET, which names a setting.
+
+    Raises:
+        Problem: the setting is not one of the harmless ones.
+    """
+    start = cursor.next.start
+    _require_harmless(start, ".".join(cursor.name()))
+    return NoPrivileges()
+
+
+def _require_harmless(start: int, name: str) -> None:
+    if not _is_harmless(name.lower()):
+        raise _not_harmless(start, name)
+
+
+def _not_harmless(start: int, name: str) -> Problem:
+    return Problem(
+        start,
+        "setting",
+        f"The setting {name[:120]!a} is not in the list of harmless settings.",
+        "Ask the engine's administrator to set it at session start.",
+    )
 
 
 def _is_harmless(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Every way into Spark gives a user's token as docs/spark.md says, and serves that user alone."""
+"""Every kind of session takes a user's token as docs/spark.md says, and serves that user alone."""
 
 from __future__ import annotations
 
