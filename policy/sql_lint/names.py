@@ -10,6 +10,7 @@ Source: Spark's LookupCatalog and ResolveSQLOnFile.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +21,16 @@ from policy.sql_lint.denials import Refusal
 #: Two-part names that begin like this are files that the engine opens by their path.
 _FORMATS: Final = "parquet orc csv json text avro binaryfile xml delta iceberg hudi jdbc image libsvm kafka"
 _FILE_FORMATS: Final = frozenset(_FORMATS.split())
+#: What Iceberg's Spark module reads as a state of the table that the name before it names.
+_STATE: Final = re.compile(r"(branch|tag)_.+|snapshot_id_[0-9]+|at_timestamp_[0-9]+", re.ASCII | re.DOTALL)
 _ELSEWHERE: Final = frozenset({"spark_catalog", "global_temp", "system", "session", "builtin"})
+
+
+def table_of_state(name: TableName) -> TableName | None:
+    """The table `s.t` for the name `s.t.branch_x`; None for names of no state."""
+    if len(name.namespace) < 2 or _STATE.fullmatch(name.name) is None:
+        return None
+    return table_name(name.namespace[:-1], name.namespace[-1])
 
 
 @dataclass(frozen=True, slots=True)

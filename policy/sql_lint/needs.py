@@ -18,7 +18,7 @@ from policy.sql_lint.context import LintContext, TableFacts
 from policy.sql_lint.cursor import Name
 from policy.sql_lint.denials import Refusal
 from policy.sql_lint.functions import BUILT_IN
-from policy.sql_lint.names import Names
+from policy.sql_lint.names import Names, table_of_state
 from policy.sql_lint.statements import DescribeTable, Query
 from policy.visible import KnownTable
 
@@ -74,6 +74,15 @@ class Needs:
             return self.facts[name] or TableFacts(None)
         return self.context.known(name) or TableFacts(self.context.owner)
 
+    def of_rows(self, name: Name) -> TableName:
+        """The table whose rows a name means; `s.t.branch_x` is a state of `s.t`, unless it is a table."""
+        found = self.names.table(name)
+        base = None if self.names.hive else table_of_state(found)
+        if base is None or self._exists(found):
+            return found
+        self.assumed.append(f"{base} is a table, and {found} is a state of it")
+        return base
+
     def _exists(self, name: TableName) -> bool:
         """Whether a table is known to exist."""
         return (self.facts[name] if name in self.facts else self.context.known(name)) is not None
@@ -110,7 +119,7 @@ class Needs:
         """What a query reads, and the code that it runs."""
         for each in query.functions:
             self._function(each)
-        tables = [None if self._view(each) else self.names.table(each) for each in query.tables]
+        tables = [None if self._view(each) else self.of_rows(each) for each in query.tables]
         facts = [_NO_FACTS if each is None else self.known(each) for each in tables]
         paths = _paths(query, facts)
         for number, name in enumerate(tables):

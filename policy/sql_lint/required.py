@@ -199,7 +199,7 @@ class RequiredPrivileges(Needs):
 
     def insert(self, statement: Insert) -> None:
         """INSERT INTO, INSERT OVERWRITE."""
-        name = self.names.table(statement.name)
+        name = self.of_rows(statement.name)
         self._all(required("table.write", self._on(name, self.known(name))))
         self.read(statement.query)
         if statement.filtered is not None:
@@ -207,7 +207,7 @@ class RequiredPrivileges(Needs):
 
     def change_rows(self, statement: ChangeRows) -> None:
         """DELETE, UPDATE, MERGE, TRUNCATE."""
-        name = self.names.table(statement.name)
+        name = self.of_rows(statement.name)
         facts = self.known(name)
         self._all(required("table.write", self._on(name, facts)))
         if statement.query is not None:
@@ -263,7 +263,7 @@ class RequiredPrivileges(Needs):
     def _filtered(self, target: Name, query: Query) -> None:
         """What is compared to choose rows of a table that go: which ones did tells of the values."""
         self.read(query)
-        name = self.names.table(target)
+        name = self.of_rows(target)
         facts = self.known(name)
         spec = None if facts.spec is None else replace(facts.spec, masks=())
         own = frozenset(number for number, each in enumerate(query.tables) if each == target)

@@ -1,4 +1,4 @@
-"""Lint of CALL on a table's keys."""
+"""Lint of CALL on a table's keys and snapshots, and of statements on its branches."""
 
 from __future__ import annotations
 
@@ -186,3 +186,26 @@ def test_procedures_on_snapshots(call: str, needed: list[str]) -> None:
 )
 def test_arguments_that_no_procedure_takes(call: str) -> None:
     assert not the_answer(f"CALL lake.system.{call}", context(ANN)).decision.allowed
+
+
+@each_row(
+    ("statement", "needed"),
+    [
+        ("SELECT id FROM lake.s.t.branch_x", ["select column s.t.id"]),
+        ("SELECT id FROM s.t.tag_x", ["select column s.t.id"]),
+        ("SELECT id FROM s.t.snapshot_id_5", ["select column s.t.id"]),
+        ("INSERT INTO lake.s.t.branch_x VALUES (1)", ["update table s.t"]),
+        ("DELETE FROM lake.s.t.branch_x", ["update table s.t"]),
+        ("SELECT id FROM s.t.other_x", ["select column s.t.other_x.id"]),
+        ("SELECT id FROM s.n.branch_x", ["select column s.n.branch_x.id"]),
+    ],
+)
+def test_a_state_of_a_table_needs_what_the_table_needs(statement: str, needed: list[str]) -> None:
+    columns = frozenset({"id"})
+    facts = TableFacts(ANN, columns=columns)
+    known = {"s.t": facts, "s.t.other_x": facts, "s.n.branch_x": facts}
+    answer = the_answer(statement, context(ANN, known=lambda name: known.get(str(name))))
+    assert answer.decision.allowed
+    assert [each for each in needs(answer) if not each.startswith("select table")] == needed
+    is_state = "other" not in statement and "s.n" not in statement
+    assert any(each.endswith("a state of it") for each in answer.assumed) is is_state
