@@ -95,6 +95,7 @@ def test_each_row_comes_once_when_a_query_is_stopped_after_its_commit(
     assert {each["by"] for each in made} == {"stream"}
 
 
+@pytest.mark.nightly
 def test_complete_mode_replaces_all_rows_by_each_epoch(
     spark_lake: SparkLake, source: str, tmp_path: Path
 ) -> None:
@@ -162,6 +163,7 @@ def test_refused_start_leaves_nothing_that_breaks_a_later_one(
     assert rows(spark_lake, target) == rows(spark_lake, source)
 
 
+@pytest.mark.nightly
 def test_query_has_the_token_that_its_session_has_now(
     spark_lake: SparkLake, source: str, tmp_path: Path
 ) -> None:

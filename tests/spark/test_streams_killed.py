@@ -54,9 +54,8 @@ def test_each_row_comes_once_wherever_the_driver_is_killed(tmp_path: Path, name:
         with spark_process(service, MAKE) as maker:
             assert maker.answer() == "made"
         for point in POINTS[name]:
-            with spark_process(service, STREAM) as spark:
-                with _killed_at(point, spark):
-                    spark.tell(told)
+            with spark_process(service, STREAM) as spark, _killed_at(point, spark):
+                spark.tell(told)
         with spark_process(service, STREAM) as spark:
             spark.tell(told)
             assert spark.answer() == [*range(FILES // 2 * 10)]

@@ -30,6 +30,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 final class LakewardenCatalog
     extends StagingTableCatalog
     with TablesLike
+    with ChangesRefused
     with SupportsNamespaces
     with FunctionCatalog
     with ProcedureCatalog
