@@ -44,6 +44,7 @@ from tests.support.tables import ENCRYPTED, SCHEMA, Engine, append_files, expire
 
 KEYED = ENCRYPTED | {"encryption.columns": "lakewarden:name"}
 REST = FileCommit("none", ())
+NIGHTLY = pytest.mark.nightly
 
 
 def staged(lake: Lake, name: Any, user: str = ALICE, **options: Any) -> Engine:
@@ -70,7 +71,7 @@ def files(lake: Lake, name: Any, **request: Any) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("properties", [{}, ENCRYPTED, KEYED], ids=["plain", "uniform", "columns"])
+@pytest.mark.parametrize("properties", [pytest.param({}, marks=NIGHTLY), ENCRYPTED, KEYED])
 def test_a_replaced_table_is_the_same_table_with_its_past(lake: Lake, properties: dict[str, str]) -> None:
     name = made(lake, properties={**properties, "owner.team": "sales", "write.parquet.page-row-limit": "7"})
     (before,) = files(lake, name)
@@ -143,7 +144,7 @@ def test_committing_twice_is_one_commit(lake: Lake, rows: bool) -> None:
     assert engine.commit(commit).metadata_location == loaded(lake, name).metadata_location
 
 
-@pytest.mark.parametrize("rows", [True, False], ids=["rows", "none"])
+@pytest.mark.parametrize("rows", [pytest.param(True, marks=NIGHTLY), False], ids=["rows", "none"])
 @pytest.mark.parametrize("point", ["write:committing", "replace:built", "checked", "prepared"])
 def test_two_that_commit_the_same_write_at_once_both_find_it(lake: Lake, point: str, rows: bool) -> None:
     name = made(lake, properties=ENCRYPTED)
@@ -189,7 +190,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     "point", ["replace:begun", "write:committing", "replace:built", "checked", "metadata-written", "prepared"]
 )
-@pytest.mark.parametrize("properties", [{}, ENCRYPTED], ids=["plain", "encrypted"])
+@pytest.mark.parametrize("properties", [pytest.param({}, marks=NIGHTLY), ENCRYPTED])
 def test_a_killed_replacement_leaves_the_old_table(
     lake: Lake, point: str, properties: dict[str, str]
 ) -> None:

@@ -11,14 +11,15 @@ from tests.support.lake import BOB
 from tests.support.spark import SparkLake
 from tests.support.spark_refusals import refusal, refused_as
 from tests.support.spark_tables import stock_table
-from tests.support.vectors import each_row
 
 pytestmark = pytest.mark.core
 
 #: Both ways of encrypting, and both formats.
 PROTECTIONS = [
     "'encryption.mechanism' = 'envelope', 'encryption.columns' = 'lakewarden:name'",
-    "'encryption.mechanism' = 'envelope', 'write.format.default' = 'orc'",
+    pytest.param(
+        "'encryption.mechanism' = 'envelope', 'write.format.default' = 'orc'", marks=pytest.mark.nightly
+    ),
 ]
 
 
@@ -28,7 +29,7 @@ def _made(spark_lake: SparkLake, namespace: str, protection: str = "") -> str:
     return f"{namespace}.t"
 
 
-@each_row("protection", PROTECTIONS)
+@pytest.mark.parametrize("protection", PROTECTIONS)
 def test_a_query_replaces_the_table_and_its_past_stays(spark_lake: SparkLake, protection: str) -> None:
     table = _made(spark_lake, spark_lake.namespace(), protection)
     old = _loaded(spark_lake, table)
