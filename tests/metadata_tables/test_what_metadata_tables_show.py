@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.conversions import to_bytes
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -153,6 +154,20 @@ def test_partition_values_and_paths_of_hidden_columns(lake: Lake, policies: Poli
     (row,) = rows(lake, table, "files", user=ERIN)
     assert row["file_path"] and row["partition"] == {"region": "eu"} and row["lower_bounds"] == {}
     assert page(lake, table, "files", user=ERIN).hidden == ()
+
+
+def test_summaries_of_snapshots_name_no_hidden_partition(lake: Lake, policies: Policies) -> None:
+    rows_of = pa.table({"id": [1], "region": ["eu"]})
+    limit = {"write.summary.partition-limit": "9"}
+    table = make(lake, schema=Schema(*SCHEMA.fields[:2]), partition_spec=BY_REGION, properties=limit)
+    lake.catalog().load_table(table.name()).append(rows_of)
+    policies(grant(DAN, "id"))
+
+    def told(user: str) -> bool:
+        (row,) = rows(lake, table, "snapshots", "summary", user=user)
+        return any("eu" in name for name in row["summary"])
+
+    assert told(ALICE) and not told(DAN)
 
 
 def test_two_tables_that_differ_in_a_hidden_column_look_alike(lake: Lake, policies: Policies) -> None:

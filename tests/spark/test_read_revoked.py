@@ -23,7 +23,9 @@ VALID_S = 0.1
 
 @pytest.fixture(autouse=True)
 def plans_grow_old(spark_lake: SparkLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_lake.lake.services.planner, "_valid_ms", round(VALID_S * 1000))
+    services = spark_lake.lake.services
+    for each in (services.planner, services.metadata_tables):
+        monkeypatch.setattr(each, "_valid_ms", round(VALID_S * 1000))
 
 
 @pytest.fixture
@@ -63,6 +65,18 @@ def test_a_right_that_was_revoked(spark_lake: SparkLake, run_before: DataFrame) 
     finally:
         spark_lake.lake.set_policies(standard_policies())
     assert run_before.collect() == ROWS
+
+
+def test_a_right_on_a_metadata_table_that_was_revoked(spark_lake: SparkLake, run_before: DataFrame) -> None:
+    files = spark_lake.session(CAROL).table("lake.db.revoked.files").select("record_count")
+    before = files.collect()
+    assert before and files.collect() == before
+    spark_lake.lake.set_policies([each for each in standard_policies() if each["name"] != "carol-reads"])
+    try:
+        until_the_plan_is_old()
+        assert "NotAuthorized" in refusal(files)
+    finally:
+        spark_lake.lake.set_policies(standard_policies())
 
 
 def test_a_column_that_is_shown_through_a_mask_now(spark_lake: SparkLake, run_before: DataFrame) -> None:
