@@ -235,7 +235,7 @@ def _staged(spark_lake: SparkLake, table: str) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("protection", PROTECTIONS)
+@pytest.mark.parametrize("protection", ["encrypted", pytest.param("plaintext", marks=pytest.mark.nightly)])
 def test_an_audited_row_is_not_on_main(spark_lake: SparkLake, namespace: str, protection: str) -> None:
     table = _table(spark_lake, f"{namespace}.t", **PROTECTIONS[protection], **{"write.wap.enabled": "true"})
     frame = spark_lake.spark.createDataFrame([(3, "b")], "id INT, p STRING")
