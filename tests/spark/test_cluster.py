@@ -101,6 +101,25 @@ def test_an_encrypted_table_is_written_and_read_by_executors(cluster: Cluster) -
     assert all(content[-4:] == b"PARE" and b"name-" not in content for content in written)
 
 
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_an_encrypted_table_is_merged_by_executors(cluster: Cluster, mode: str) -> None:
+    table = cluster.new_name()
+    properties = f"{ENCRYPTED}, 'write.merge.mode' = '{mode}'"
+    cluster.spark.rows(
+        f"CREATE TABLE {table} TBLPROPERTIES ({properties}) AS SELECT id, id AS v FROM range(0, 10, 1, 2)"
+    )
+    cluster.spark.rows(
+        f"MERGE INTO {table} t USING (SELECT id FROM range(8, 12)) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET v = -1 WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, 0)"
+    )
+    assert cluster.spark.rows(f"SELECT v, count(*) FROM {table} WHERE id >= 8 GROUP BY v ORDER BY v") == [
+        [-1, 2],
+        [0, 2],
+    ]
+    assert cluster.ids(table) == list(range(12))
+    assert all(each.read_bytes()[-4:] == b"PARE" for each in cluster.files(table))
+
+
 def test_columns_that_swapped_their_names_are_read_by_id(cluster: Cluster) -> None:
     table = cluster.new_name()
     cluster.spark.rows(f"CREATE TABLE {table} AS SELECT id, id + 100 AS other FROM range(0, 4, 1, 2)")

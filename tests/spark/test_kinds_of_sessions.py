@@ -125,3 +125,21 @@ def test_thrift_clients_give_their_tokens_when_they_connect(spark_lake: SparkLak
     assert (inserted, read, deleted, counted) == ([], ["1", "41"], [], ["1"])
     assert "NotAuthorized: bob" in denied
     assert "NotAuthenticated" in without
+
+
+_PANDAS = """
+frame = spark.table(told()).pandas_api()
+answer(frame.groupby("p")["id"].sum().sort_index().to_dict())
+answer(int((frame["id"] * 2).max()))
+"""
+
+
+def test_pandas_api_reads_guarded_tables(spark_lake: SparkLake) -> None:
+    table = f"{spark_lake.namespace()}.t"
+    spark_lake.rows(
+        f"CREATE TABLE {table} {ENCRYPTED} AS SELECT id, CAST(id % 2 AS STRING) AS p FROM range(5)"
+    )
+    with spark_process(spark_lake.service, _PANDAS, engine=None) as process:
+        process.tell(table)
+        assert process.answer() == {"0": 6, "1": 4}
+        assert process.answer() == 8
