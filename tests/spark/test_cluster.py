@@ -23,6 +23,7 @@ from tests.support.spark_remote import (
     RemoteSpark,
     Step,
     disturbed,
+    disturbed_condition,
     remote_spark,
 )
 
@@ -189,4 +190,37 @@ def test_an_executor_that_dies_while_it_writes(cluster: Cluster) -> None:
     cluster.spark.result(creation)
     assert cluster.ids(table) == list(range(400))
     assert (len(cluster.files(table)), len(write.files())) == (2, 3)
+    assert strays(cluster.service.lake) == []
+
+
+ROWS_ALONE = f"{ENCRYPTED}, 'write.update.mode' = 'merge-on-read'"
+
+
+def _changed(cluster: Cluster, *steps: Step) -> tuple[str, int]:
+    """A table with 400 rows in two files, and an update of its rows by tasks to which something happens."""
+    table = cluster.new_name()
+    cluster.spark.rows(
+        f"CREATE TABLE {table} TBLPROPERTIES ({ROWS_ALONE}) AS SELECT id FROM range(0, 400, 1, 2)"
+    )
+    condition = f"{disturbed_condition(*steps)} >= 0"
+    return table, cluster.spark.begin(f"UPDATE {table} SET id = id + 1000 WHERE {condition}")
+
+
+def test_attempts_that_delete_and_add_rows_at_once_count_once(cluster: Cluster) -> None:
+    first, second = (Place.make(cluster.directory, uuid4().hex) for _ in range(2))
+    table, update = _changed(cluster, Step("wait", 399, 0, first), Step("wait", 399, 1, second))
+    for place in (first, second):
+        place.wait()
+    for place in (first, second):
+        place.let_go()
+    cluster.spark.result(update)
+    assert cluster.ids(table) == list(range(1000, 1400))
+    assert strays(cluster.service.lake) == []
+
+
+def test_rows_of_an_executor_that_dies_are_changed_once(cluster: Cluster) -> None:
+    """What it wrote lies under the write's id; its task is run once more."""
+    table, update = _changed(cluster, Step("die", 390, 0))
+    cluster.spark.result(update)
+    assert cluster.ids(table) == list(range(1000, 1400))
     assert strays(cluster.service.lake) == []

@@ -106,6 +106,8 @@ def test_reader_changes_no_row(spark_lake: SparkLake, table: str) -> None:
         ("INSERT INTO {} REPLACE WHERE id = 1 SELECT 3, 'x', 'y'", "REQUEST_INVALID"),
         ("INSERT INTO {} REPLACE WHERE length(v) = 1 SELECT 3, 'x', 'y'", "NOT_SUPPORTED_YET"),
         ("INSERT INTO {} REPLACE WHERE id = length(v) OR v IS NULL SELECT 3, 'x', 'y'", "NOT_SUPPORTED_YET"),
+        ("DELETE FROM {} WITH ('snapshot-property.a' = 'b') WHERE id > 0", "NOT_SUPPORTED_YET"),
+        ("DELETE FROM {} WITH ('isolation-level' = 'snapshot')", "NOT_SUPPORTED_YET"),
         ("DELETE FROM {} VERSION AS OF 1 WHERE id = 1", None),
     ],
 )

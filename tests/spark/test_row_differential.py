@@ -29,6 +29,7 @@ STATEMENTS = 14
 SEEDS = range(3)
 
 #: What can be refused, with nothing changed: what needs whole files, and changes that do not fit the table.
+#: NaN and infinity are no partition values.
 REFUSED = {"INSERT INTO … REPLACE WHERE", "ALTER TABLE"}
 
 
@@ -57,7 +58,8 @@ def test_random_statements_give_the_rows_of_plain_spark(
         head = stock_table(spark_lake, table.name).current_snapshot()
         table.remember(None if head is None else head.snapshot_id)
         table.step()
-    assert {statement for statement, _ in table.refused} <= REFUSED, table.refused
+    refused = {statement for statement, error in table.refused if "[rule=partition-value]" not in error}
+    assert refused <= REFUSED, table.refused
 
 
 def _partition(random: Random, encrypted: str) -> str | None:

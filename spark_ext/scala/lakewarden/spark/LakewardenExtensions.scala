@@ -18,6 +18,7 @@ import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
   *  - then Iceberg's ways to name a table or a state of one become Spark's own (`IcebergReads`);
   *  - a MERGE counts the matches of rows that it keeps (`KeptMatches`);
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
+  *  - DELETE has no options (`DeleteRule`);
   *  - a new table's OPTIONS do not contradict its properties (`OptionsRule`), and a stream fits its table
   *    (`StreamRule`);
   *  - before a plan is made physical: once more (`LaunchStrategy`);
@@ -64,6 +65,7 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectCheckRule(_ => new SessionUserRule(engine))
     extensions.injectCheckRule(_ => OptionsRule)
     extensions.injectPostHocResolutionRule(_ => ShowCreateRule)
+    extensions.injectCheckRule(_ => DeleteRule)
     extensions.injectCheckRule(_ => StreamRule)
     extensions.injectCheckRule(session => new CodeCheck(code(session)))
     extensions.injectPlannerStrategy(session => new LaunchStrategy(guard(session)))
