@@ -209,3 +209,27 @@ def test_a_state_of_a_table_needs_what_the_table_needs(statement: str, needed: l
     assert [each for each in needs(answer) if not each.startswith("select table")] == needed
     is_state = "other" not in statement and "s.n" not in statement
     assert any(each.endswith("a state of it") for each in answer.assumed) is is_state
+
+
+def test_maintenance_needs_what_the_service_requires() -> None:
+    plain = TableFacts(ANN, spec=EncryptionSpec.parse({}, catalog_master_key_id="main"))
+    judged_by = context(ANN, known=lambda _: plain)
+    update, rest = "update table s.t", ["alter table s.t", "drop table s.t"]
+    for arguments, needed in (
+        ("rewrite_manifests('s.t', spec_id => 1)", [update]),
+        ("expire_snapshots(table => 's.t')", [*rest, update]),
+        ("expire_snapshots('s.t', older_than => TIMESTAMP '2030-01-01', retain_last => 3)", [*rest, update]),
+        ("expire_snapshots('s.t', snapshot_ids => array(1, 2))", [*rest, update]),
+        ("remove_orphan_files('s.t', dry_run => true, location => 's3://b/t')", rest),
+    ):
+        assert needs(the_answer(f"CALL lake.system.{arguments}", judged_by)) == needed
+    options = "options => map('rewrite-all', 'true'), where => 'id < 3', sort_order => 'zorder(a, b)'"
+    answer = the_answer(f"CALL lake.system.rewrite_data_files('s.t', {options})", judged_by)
+    assert rule(answer) == "columns-unknown"  # The arguments are read.
+    for arguments in (
+        "expire_snapshots('s.t', older_than => current_timestamp())",
+        "expire_snapshots('s.t', stream_results => true)",
+        "rewrite_data_files('s.t', options => map('a', concat('b', 'c')))",
+        "add_files('s.t', source_table => 'parquet.`/x`')",
+    ):
+        assert not the_answer(f"CALL lake.system.{arguments}", judged_by).decision.allowed
