@@ -303,14 +303,21 @@ def check_sorted(spec: EncryptionSpec, metadata: TableMetadata, columns: Iterabl
 
 
 def shows_more(current: Governed, before: TableMetadata, spec: EncryptionSpec, after: TableMetadata) -> bool:
-    """Return whether a change partitions a table by more encrypted columns, so that manifests show them."""
-    new = set(_partition_sources(after)) - (
-        set(_partition_sources(before)) if current.spec.encrypts else set()
-    )
+    """Return whether a change makes manifests show partition values of encrypted columns that they did not.
+
+    Another transform of a column that partitions the table already can show more of its values.
+    """
+    had = _shown_values(before) if current.spec.encrypts else set()
+    new = {source for source, _ in _shown_values(after) - had}
     if not spec.shows_partitions or not new:
         return False
     hidden = protected_fields(spec, resolve_columns(spec, column_ids(after.schema())))
     return hidden is None or not hidden.isdisjoint(new)
+
+
+def _shown_values(metadata: TableMetadata) -> set[tuple[int, str]]:
+    fields = (each for each in metadata.spec().fields if not isinstance(each.transform, VoidTransform))
+    return {(each.source_id, str(each.transform)) for each in fields}
 
 
 def _partition_sources(metadata: TableMetadata) -> list[int]:

@@ -22,7 +22,7 @@ from pyiceberg.table.update import (
     SetPropertiesUpdate,
     TableUpdate,
 )
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform, TruncateTransform
 from pyiceberg.types import NestedField, StringType, StructType
 
 from catalog.envelope.transport import KeyLabel
@@ -55,6 +55,7 @@ from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of,
 
 PLAINTEXT = "encryption.plaintext-columns"
 PARTITIONS = "encryption.partition-values"
+IDENTITY: Transform[Any, Any] = IdentityTransform()
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +83,8 @@ def property_of(lake: Lake, table: Table) -> str:
     return loaded(lake, table).governed.to_properties()[PLAINTEXT]
 
 
-def partition(source: int) -> list[TableUpdate]:
-    spec = PartitionSpec(PartitionField(source, 1000, IdentityTransform(), "p"), spec_id=1)
+def partition(source: int, transform: Transform[Any, Any] = IDENTITY, spec_id: int = 1) -> list[TableUpdate]:
+    spec = PartitionSpec(PartitionField(source, 999 + spec_id, transform, "p"), spec_id=spec_id)
     return [AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=-1)]
 
 
@@ -287,6 +288,20 @@ def test_partition_values_of_encrypted_columns_take_unprotect_each_time(lake: La
     by_bob(AddPartitionSpecUpdate(spec=PartitionSpec(spec_id=2)), SetDefaultSpecUpdate(spec_id=-1))
     alter(lake, table, taken_back, user=BOB)
     refused(lambda: by_bob(*partition(3)), EncryptionPolicyViolation, "encrypted-source")
+
+
+def test_another_transform_of_an_encrypted_column_takes_unprotect(lake: Lake, bob_alters: None) -> None:
+    table = make(lake, schema=PERSON, properties={**ENCRYPTED, PARTITIONS: "plaintext"})
+    commit(lake, table, *partition(2, BucketTransform(4), 1))
+    by_bob = partial(commit, lake, table, user=BOB)
+    for finer in (IDENTITY, TruncateTransform(9), BucketTransform(64)):
+        refused(lambda finer=finer: by_bob(*partition(2, finer, 2)), NotAuthorized, "policy-no-match")
+    # Added alone, a spec shows nothing; it is judged when it comes in force.
+    by_bob(partition(2, IDENTITY, 2)[0])
+    in_force = SetDefaultSpecUpdate(spec_id=2)
+    refused(lambda: by_bob(in_force), NotAuthorized, "policy-no-match")
+    commit(lake, table, in_force)
+    by_bob(SetDefaultSpecUpdate(spec_id=0))
 
 
 def test_an_encrypted_column_sorts_a_table_whose_plaintext_columns_show_no_order(lake: Lake) -> None:
