@@ -2,9 +2,9 @@
 
 - Snapshots, branches other than `main`, tags, schemas and partition specs stay, so that earlier states can be
   read. `main` is removed: the table has no rows until the next snapshot.
-- A column keeps its field id if the table has a column of the same full name, and its type can become the new
-  one. Any other column gets a new id, so that files never hold two kinds of values under one id. The last
-  column id never decreases.
+- A column keeps its field id if the table has a column of the same name in the same place, and its type can
+  become the new one. Any other column gets a new id, so that files never hold two kinds of values under one
+  id. The last column id never decreases.
 - Partition fields that the table had before keep their ids.
 - The sort order is the one that is asked for. Properties that are not asked for stay.
 
@@ -70,65 +70,56 @@ def numbered(schema: Schema, base: TableMetadata) -> tuple[Schema, dict[int, int
     Returns:
         the schema, and its field ids by the ids that `schema` has.
     """
-    numbers = _Numbers(base.schema(), base.last_column_id)
-    fields = numbers.fields(schema.fields, "", known=True)
+    numbers = _Numbers(base.last_column_id)
+    fields = numbers.fields(schema.fields, base.schema().as_struct())
     identifiers = [numbers.ids[each] for each in schema.identifier_field_ids]
     return Schema(*fields, identifier_field_ids=identifiers), numbers.ids
 
 
 @dataclass
 class _Numbers:
-    """Gives out field ids."""
+    """Gives out field ids.
 
-    before: Schema
+    Fields are looked for in the type that is around them in the table, not by their full name: a name with a
+    dot can be that of a nested field.
+    """
+
     last: int
 
     def __post_init__(self) -> None:
         self.ids: dict[int, int] = {}
 
-    def fields(self, fields: tuple[NestedField, ...], path: str, *, known: bool) -> list[NestedField]:
-        return [self._field(each, f"{path}{each.name}", known=known) for each in fields]
+    def fields(self, fields: tuple[NestedField, ...], before: IcebergType | None) -> list[NestedField]:
+        had = {each.name: each for each in before.fields} if isinstance(before, StructType) else {}
+        return [self._field(each, had.get(each.name)) for each in fields]
 
-    def _field(self, field: NestedField, path: str, *, known: bool) -> NestedField:
-        """Return a field with its id; `known` says whether the field around it is one that the table has."""
-        field_id, known = self._id(path, field.field_id, field.field_type, known=known)
-        return field.model_copy(
-            update={"field_id": field_id, "field_type": self._type(field.field_type, path, known=known)}
-        )
+    def _field(self, field: NestedField, before: NestedField | None) -> NestedField:
+        """Return a field with its id: that of the field before, if it stays."""
+        kept = before if before is not None and _stays(before.field_type, field.field_type) else None
+        if kept is None:
+            self.last += 1
+        number = self.last if kept is None else kept.field_id
+        self.ids[field.field_id] = number
+        kind = self._type(field.field_type, None if kept is None else kept.field_type)
+        return field.model_copy(update={"field_id": number, "field_type": kind})
 
-    def _type(self, kind: IcebergType, path: str, *, known: bool) -> IcebergType:
+    def _type(self, kind: IcebergType, before: IcebergType | None) -> IcebergType:
         match kind:
             case StructType():
-                return StructType(*self.fields(kind.fields, f"{path}.", known=known))
+                return StructType(*self.fields(kind.fields, before))
             case ListType():
-                element = self._field(kind.element_field, f"{path}.element", known=known)
+                had = before.element_field if isinstance(before, ListType) else None
+                element = self._field(kind.element_field, had)
                 return ListType(element.field_id, element.field_type, kind.element_required)
             case MapType():
-                key = self._field(kind.key_field, f"{path}.key", known=known)
-                value = self._field(kind.value_field, f"{path}.value", known=known)
+                key = self._field(kind.key_field, before.key_field if isinstance(before, MapType) else None)
+                had = before.value_field if isinstance(before, MapType) else None
+                value = self._field(kind.value_field, had)
                 return MapType(
                     key.field_id, key.field_type, value.field_id, value.field_type, kind.value_required
                 )
             case _:
                 return kind
-
-    def _id(self, path: str, asked: int, kind: IcebergType, *, known: bool) -> tuple[int, bool]:
-        """Return the id of a field, and whether it is one that the table has."""
-        found = _found(self.before, path) if known else None
-        kept = found is not None and _stays(found.field_type, kind)
-        if found is not None and kept:
-            self.ids[asked] = found.field_id
-        else:
-            self.last += 1
-            self.ids[asked] = self.last
-        return self.ids[asked], kept
-
-
-def _found(schema: Schema, path: str) -> NestedField | None:
-    try:
-        return schema.find_field(path)
-    except ValueError:
-        return None
 
 
 def _stays(before: IcebergType, after: IcebergType) -> bool:

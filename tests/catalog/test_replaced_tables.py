@@ -470,3 +470,23 @@ def test_nested_columns_keep_their_ids_by_full_name() -> None:
         base.last_column_id + 1,
         base.last_column_id + 2,
     }
+
+
+def test_a_name_with_a_dot_is_not_the_id_of_a_nested_column(lake: Lake) -> None:
+    """Its rows would be in plaintext under the id of a column that was encrypted."""
+    before = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "a", struct(("b", StringType()))),
+        NestedField(3, "c.d", LongType()),
+    )
+    name = made(lake, schema=before, properties=ENCRYPTED | {"encryption.columns": "lakewarden:a,id"})
+    nested = loaded(lake, name).metadata.schema().find_field("a.b").field_id
+    lake.set_policies(only("alter", "update"))
+    after = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "a.b", StringType()),
+        NestedField(3, "c", struct(("d", LongType()))),
+    )
+    new = staged(lake, name, user=CAROL, schema=after).commit(REST, user=CAROL).metadata
+    had = set(loaded(lake, name).metadata.schemas[0].field_ids)
+    assert nested in had and set(new.schema().field_ids) & had == {1}
