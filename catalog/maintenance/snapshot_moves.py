@@ -16,7 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from catalog.snapshot_checks.branches import lineage
+from catalog.snapshot_checks.branches import lineage, reaches_behind
 from catalog.snapshot_checks.cherry_picks import source_id
 from policy.errors import RequestInvalid
 
@@ -158,6 +158,11 @@ def _pick(metadata: TableMetadata, change: Pick) -> Move:
     below = ancestors(metadata, None)
     if any(source.snapshot_id in (each.snapshot_id, source_id(each)) for each in below):
         _refuse(f"The snapshot {source.snapshot_id} is in the current one already")
+    if not reaches_behind(below, source):
+        _refuse(
+            f"Snapshots below the current one have expired, so it is not known whether the snapshot "
+            f"{source.snapshot_id} was in it before"
+        )
     wap_id = said.get(STAGED)
     published = {summary_of(each).get(name) for each in below for name in (STAGED, PUBLISHED)}
     if wap_id and wap_id in published:

@@ -14,7 +14,7 @@ Source: Iceberg table specification, "Snapshot References".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
@@ -108,6 +108,15 @@ def _lineage(ref: SnapshotRef | None, known: Mapping[int, Snapshot]) -> list[Sna
     if ref is None or not _is_branch(ref):
         return []
     return lineage(ref.snapshot_id, known)
+
+
+def reaches_behind(below: Sequence[Snapshot], snapshot: Snapshot) -> bool:
+    """Return whether known ancestors tell if a branch had the files of a snapshot since that was made.
+
+    They do if they go back to before it, or if there are none.
+    """
+    number = snapshot.sequence_number or 0
+    return not below or any((each.sequence_number or 0) < number for each in below)
 
 
 def lineage(snapshot_id: int | None, known: Mapping[int, Snapshot]) -> list[Snapshot]:

@@ -29,7 +29,7 @@ from catalog.base.errors import CommitConflict
 from catalog.envelope.key_metadata_columns import read_forms
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest, SnapshotReader
-from catalog.snapshot_checks.branches import lineage
+from catalog.snapshot_checks.branches import lineage, reaches_behind
 from catalog.snapshot_checks.carried import other_file
 from catalog.snapshot_checks.entries import ADDED, DELETED
 from catalog.snapshot_checks.identities import identities
@@ -182,8 +182,7 @@ def _require_new_to_branch(
             snapshot,
             f"The branch contains the files of snapshot {source.snapshot_id}, or contained them before.",
         )
-    reached = any((each.sequence_number or 0) < (source.sequence_number or 0) for each in below)
-    if below and not reached:
+    if not reaches_behind(below, source):
         raise _refused(
             table,
             snapshot,

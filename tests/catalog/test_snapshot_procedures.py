@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, EqualTo
 
 from catalog.base.errors import ConcurrentModification
+from catalog.maintenance.expiry import ExpiryRequest
 from catalog.maintenance.snapshot_moves import (
     FastForward,
     Pick,
@@ -96,6 +97,21 @@ def test_a_staged_append_is_picked_once_on_top_of_what_came_since(lake: Lake, pr
     table = load(lake, name_of(ledger.table))
     assert repeated(table, Pick(snapshot_id=staged)) == Moved("main", staged, None, moved.current_id)
     assert repeated(table, Pick(wap_id="w")).source_id == staged
+
+
+def test_a_snapshot_whose_pick_can_have_expired_is_not_picked(lake: Lake) -> None:
+    """Rows that were deleted since would be there again."""
+    ledger = _ledger(lake)
+    ledger.append(0, 9)
+    staged = _staged(ledger, 10)
+    _alter(ledger, SetRef("tag", "keep", "create", staged))
+    ledger.append(30, 39, "b")
+    picked = _change(ledger, Pick(snapshot_id=staged)).current_id
+    ledger.commit("delete", delete_filter=EqualTo("part", "a"), base_snapshot_id=picked)
+    expires = ExpiryRequest(snapshot_ids=[picked])
+    lake.services.expiry.expire(lake.caller(ALICE), name_of(ledger.table), expires)
+    assert _refused(ledger, Pick(snapshot_id=staged), RequestInvalid) == "snapshot-move"
+    assert _parts(ledger) == [("b", 10)]
 
 
 def test_a_snapshot_on_the_head_is_picked_by_moving_the_branch(lake: Lake) -> None:
