@@ -38,6 +38,7 @@ from catalog.rules.openable import check_commit
 from catalog.snapshot_checks.inspection import Origin
 from catalog.state import pek_records as key_records
 from catalog.state import seals, table_state
+from catalog.state.open_writes import publishing
 from catalog.tables.drafts import NewTable
 from catalog.tables.replacements import replacing_updates
 from catalog.writes.first_commit import first_snapshot
@@ -156,7 +157,8 @@ class ReplacingWrites:
         built = first_snapshot(self._context, self._log, after, row, files, caller)
         crash_points.point("replace:built")
         try:
-            return self._replace(caller, table, after, built)
+            with publishing(row.id):
+                return self._replace(caller, table, after, built)
         except CommitStateUnknown:
             raise
         except LakewardenError as refusal:

@@ -27,8 +27,9 @@ from catalog.db.schema import lw_write
 from catalog.envelope.parquet_key_tools import StockKey
 from catalog.envelope.transport import TransportKey
 from catalog.reading.loading import LoadedTable
+from catalog.state.open_writes import not_open
 from catalog.state.write_states import ALIVE, WriteState
-from policy.errors import CommitStateUnknown, RequestInvalid, StateUnavailable
+from policy.errors import CommitStateUnknown, StateUnavailable
 from policy.location.location import Location
 
 logger = logging.getLogger(__name__)
@@ -154,6 +155,11 @@ class WriteLog:
             row = connection.execute(select(lw_write).where(*mine)).first()
         return None if row is None else _row(row)
 
+    def again(self, row: WriteRow) -> WriteRow:
+        """Return a write as it is stored now."""
+        with read(self._engine) as connection:
+            return _row(connection.execute(select(lw_write).where(lw_write.c.id == row.id)).one())
+
     def expired(self) -> list[WriteRow]:
         """List expired writes. A write that is committing has the same time once more to finish."""
         now, columns = self.now_ms(), lw_write.c
@@ -228,13 +234,4 @@ def _row(row: Row[tuple[object, ...]]) -> WriteRow:
         snapshot_id=row.snapshot_id,
         staged_metadata=row.staged_metadata,
         base_location=row.base_location,
-    )
-
-
-def not_open() -> RequestInvalid:
-    """Build the error for a write that is no longer open."""
-    return RequestInvalid(
-        "The write is no longer open: it was committed, aborted or cleaned up.",
-        rule="write-state",
-        hint="Load the table. Begin a new write only if it has no snapshot of this write.",
     )

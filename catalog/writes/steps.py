@@ -23,13 +23,14 @@ from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.reading.loading import LoadedTable
 from catalog.rules.table_changes import refuse_reserved_names
+from catalog.state.open_writes import not_open
 from catalog.state.stream_epochs import EpochCommit, EpochRepeated
 from catalog.state.write_states import ALIVE, DONE, WriteState
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit
 from catalog.writes.orphans import Orphans
 from catalog.writes.replacing_writes import ReplacingWrites
-from catalog.writes.sessions import GONE, WriteLog, WriteRow, WriteSession, not_open
+from catalog.writes.sessions import GONE, WriteLog, WriteRow, WriteSession
 from catalog.writes.staged_writes import StagedWrites
 from catalog.writes.table_writes import Granted, TableWrites
 from policy.decision import Decision, Reason
@@ -190,7 +191,7 @@ class Writes:
     def _given_up(self, row: WriteRow, granted: Granted) -> LoadedTable:
         """Delete the files of a write whose epoch another write committed; return the table.
 
-        It cannot be published any more, since its epoch is recorded.
+        Another attempt, with other files or another epoch, is not published after that (`open_writes`).
         """
         kind = self._kind(row)
         if kind.is_published(row):  # It committed an earlier epoch, and its answer was lost.

@@ -29,6 +29,7 @@ from catalog.rules.governance import check_room
 from catalog.snapshot_checks.inspection import Origin
 from catalog.state import pek_records as key_records
 from catalog.state import seals, table_state
+from catalog.state.open_writes import WriteEnded, publishing
 from catalog.state.stream_epochs import EpochCommit, EpochRepeated, committing
 from catalog.state.table_state import TableState
 from catalog.writes.new_files import FileCommit
@@ -134,7 +135,8 @@ class TableWrites:
             crash_points.point("write:looked")
             return table, None if self._published(table, row) else self._build(caller, table, row, files)
 
-        return made_anew(look, lambda seen: self._commit(caller, *seen, epoch))
+        with publishing(row.id):
+            return made_anew(look, lambda seen: self._commit(caller, *seen, epoch))
 
     def _build(self, caller: Caller, table: LoadedTable, row: WriteRow, files: FileCommit) -> MadeSnapshot:
         self._require_written_alike(table, row)
@@ -178,14 +180,15 @@ class TableWrites:
                     written=built.written,
                     under=table.governed.version,
                 )
-        except (CommitConflict, EpochRepeated):
+        except (CommitConflict, EpochRepeated, WriteEnded):
             # The next attempt checks whether the files to remove still exist.
             built.discard(self._context.storage)
             raise
 
     def forget(self, row: WriteRow) -> tuple[Location, ...] | None:
-        """Return the directory to delete: the files of the write, and nothing else."""
-        return (row.prefix,)
+        """Return the directory to delete, the files of the write alone; or None if it was published."""
+        # An attempt can have published it after `row` was read.
+        return None if self.is_published(self._log.again(row)) else (row.prefix,)
 
     def _published(self, table: LoadedTable, row: WriteRow) -> bool:
         """Return whether the table has, or had, a snapshot of this write."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -133,6 +134,23 @@ def test_epoch_whose_commit_was_killed_is_committed_once(
     killed.commit(first)
     assert files(lake, table) == 1
     assert bool(left(killed)) is bool(published)
+
+
+@pytest.mark.parametrize("point", ["write:looked", "checked", "prepared", "promoted"])
+def test_write_that_is_given_up_during_another_attempt_is_not_published_without_its_files(
+    lake: Lake, table: Table, point: str
+) -> None:
+    """Files are checked early in a commit. After that, an attempt with an old epoch deletes them."""
+    commit(lake, table, 3)
+    late = Engine.begin(lake, name_of(table))
+    file = late.file()
+    old = FileCommit("append", (file,), epoch=StreamEpoch(QUERY, 3))
+    published = point == "promoted"
+    refusal = nullcontext() if published else pytest.raises(RequestInvalid, match="no longer open")
+    with crash_points.hooked(once_at(point, lambda: late.commit(old))), refusal:
+        late.commit(FileCommit("append", (file,)))
+    assert files(lake, table) == 1 + published
+    assert len(left(late)) == published
 
 
 def test_published_write_keeps_its_files_after_a_later_epoch(lake: Lake, table: Table) -> None:
