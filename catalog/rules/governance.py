@@ -145,16 +145,18 @@ def following(
 
 
 def for_replacement(
-    current: Governed, wanted: Requested, after: Schema, table: str, *, said: Collection[str]
+    current: Governed, wanted: Requested, before: Schema, after: Schema, table: str, *, said: Collection[str]
 ) -> Requested:
     """Adapt the lists of encrypted, plaintext and masked columns to a schema that replaces another one.
 
     Columns are found by name: a column of the new schema is under the key that the list gives its name,
-    whether or not it keeps its field id. Columns that vanish leave the lists.
+    whether or not it keeps its field id. It stays in plaintext only if it keeps its field id, since it is
+    another column otherwise. Columns that vanish leave the lists.
 
     Args:
         current: the governed version in force.
         wanted: the requested properties.
+        before: the schema in force.
         after: the new schema.
         table: dotted name, for errors.
         said: the governed properties that the request sets, including those set to the value in force.
@@ -162,7 +164,7 @@ def for_replacement(
     Raises:
         EncryptionPolicyViolation: no column of the list is left.
     """
-    spec, left = wanted.spec, _left_by_name(current.spec, after)
+    spec, left = wanted.spec, _left(current.spec, before, after)
     if governed.MASKS not in said and spec.masks == current.spec.masks:
         spec = replace(spec, masks=left.masks)
     plaintext, columns = left.plaintext_columns, left.columns
@@ -171,19 +173,22 @@ def for_replacement(
     if governed.COLUMNS not in said and spec.columns == current.spec.columns:
         spec = replace(spec, columns=columns)
         require_column_left(current.spec, spec, table)
-    return replaced(current, wanted.allowed, spec, after)
+    return replaced(current, wanted.allowed, spec, before, after)
 
 
-def replaced(current: Governed, allowed: AllowList, spec: EncryptionSpec, after: Schema) -> Requested:
+def replaced(
+    current: Governed, allowed: AllowList, spec: EncryptionSpec, before: Schema, after: Schema
+) -> Requested:
     """Return what a replacement requires, from what governs the table before and after it.
 
     Args:
         current: the governed version in force.
         allowed: the next allowed list.
         spec: the next encryption specification.
+        before: the schema in force.
         after: the new schema.
     """
-    left = _left_by_name(current.spec, after)
+    left = _left(current.spec, before, after)
     # Without a column that it names, a list would mean all columns.
     emptied = current.spec.columns and not left.columns and left.plaintext_columns is None
     covers_less = not spec.encrypts if emptied else uncovers(left, spec)
@@ -196,14 +201,19 @@ def replaced(current: Governed, allowed: AllowList, spec: EncryptionSpec, after:
     )
 
 
-def _left_by_name(spec: EncryptionSpec, after: Schema) -> EncryptionSpec:
-    """Return the specification without the columns that a schema does not have."""
-    names = column_ids(after)
+def _left(spec: EncryptionSpec, before: Schema, after: Schema) -> EncryptionSpec:
+    """Return the specification without the columns that a schema does not have, or has in plaintext anew."""
+    had, names = column_ids(before), column_ids(after)
 
     def next_name(column: str) -> str | None:
         return column if column in names else None
 
-    return followed(spec, next_name)
+    left = followed(spec, next_name)
+    if left.plaintext_columns is None:
+        return left
+    return replace(
+        left, plaintext_columns=tuple(each for each in left.plaintext_columns if names[each] == had.get(each))
+    )
 
 
 def _refuse_other_meaning(

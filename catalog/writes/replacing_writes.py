@@ -91,7 +91,12 @@ class ReplacingWrites:
             written_format(metadata.properties) or FileFormat.AVRO,
         )
         wanted = governance.for_replacement(
-            table.governed, asked, metadata.schema(), table.name, said=changes.governed_said
+            table.governed,
+            asked,
+            table.metadata.schema(),
+            metadata.schema(),
+            table.name,
+            said=changes.governed_said,
         )
         self._require(caller, table, metadata, wanted)
         releases = caller.releases(wanted.spec.key_ids())
@@ -188,7 +193,9 @@ class ReplacingWrites:
             metadata = change_rules.apply(metadata, built.updates, None, table.name)
         check_commit(table.metadata, metadata, self._context.now_ms(), table.name, replaces=True)
         spec, allowed = after.governed.spec, after.governed.allowed
-        wanted = governance.replaced(table.governed, allowed, spec, metadata.schema())
+        wanted = governance.replaced(
+            table.governed, allowed, spec, table.metadata.schema(), metadata.schema()
+        )
         judged = self._require(caller, table, metadata, wanted)
         self._governing.refuse_breaking(table, after)
         written = {} if built is None else built.written

@@ -490,3 +490,21 @@ def test_a_name_with_a_dot_is_not_the_id_of_a_nested_column(lake: Lake) -> None:
     new = staged(lake, name, user=CAROL, schema=after).commit(REST, user=CAROL).metadata
     had = set(loaded(lake, name).metadata.schemas[0].field_ids)
     assert nested in had and set(new.schema().field_ids) & had == {1}
+
+
+def test_another_column_with_the_name_of_a_plaintext_one_is_encrypted(lake: Lake) -> None:
+    """Otherwise all that is put into it would be in plaintext, without `unprotect`."""
+    plaintext = {"encryption.plaintext-columns": "id,name"}
+    secret = NestedField(9, "secret", StringType())
+    name = made(lake, schema=Schema(*SCHEMA.fields, secret), properties=ENCRYPTED | plaintext)
+    lake.set_policies(only("alter", "update"))
+    everything = NestedField(1, "id", struct(("secret", StringType())))
+    schema = Schema(everything, NestedField(2, "name", StringType()), secret)
+    with pytest.raises(NotAuthorized) as raised:
+        staged(lake, name, user=CAROL, schema=schema, properties=plaintext)
+    assert "unprotect" in str(raised.value)
+    new = staged(lake, name, user=CAROL, schema=schema).commit(REST, user=CAROL)
+    assert new.governed.spec.plaintext_columns == ("name",)
+    (group,) = new.governed.epochs.current.columns
+    by_name = {field.name: field.field_id for field in new.metadata.schema().fields}
+    assert set(group.field_ids) == set(new.metadata.schema().field_ids) - {by_name["name"]}
