@@ -122,6 +122,26 @@ def check_spec(spec: PartitionSpec, schema: Schema, table: str) -> None:
     check_names(spec, schema, table)
 
 
+def check_field_ids(spec: PartitionSpec, others: Iterable[PartitionSpec], table: str) -> None:
+    """Check that a new partition spec gives no id to a field that another column's field has.
+
+    Source: Apache Iceberg, `Partitioning.partitionType`, which cannot open such a table.
+
+    Raises:
+        RequestInvalid: it does.
+    """
+    sources = {field.field_id: field.source_id for each in others for field in each.fields}
+    for field in spec.fields:
+        if sources.get(field.field_id, field.source_id) != field.source_id:
+            _refuse(
+                f"The partition field {_named(field.name)} has the id {field.field_id}, which is another "
+                "column's field in an earlier partition spec",
+                "partition-field",
+                "Continue the ids from last-partition-id.",
+                table,
+            )
+
+
 def check_names(spec: PartitionSpec, schema: Schema, table: str) -> None:
     """Check that no partition field has the name of a column other than its source.
 

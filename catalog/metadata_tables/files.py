@@ -96,7 +96,7 @@ class Partitions:
         return arrays
 
     def _is_shown(self, field: NestedField) -> bool:
-        return self._sources[field.field_id] in self._sight.columns
+        return self._sources[field.field_id] <= self._sight.columns
 
     def _check(self, kind: pa.StructType, listed: ManifestListEntry) -> None:
         """Check that the manifest has the partition fields of its spec. One without entries has none."""

@@ -77,12 +77,7 @@ class Position:
             return cls(0, 0, state)
         found = _TOKEN.fullmatch(token)
         if found is None:
-            raise RequestInvalid(
-                "The page token is not valid.",
-                table=table,
-                rule="page-token",
-                hint="Begin with the first page.",
-            )
+            raise no_page_token(table)
         if found[3] != state:
             raise ConcurrentModification(
                 "The table was changed while its metadata was read.",
@@ -100,6 +95,16 @@ class Position:
     def token(self) -> str:
         """The token of a page that begins here."""
         return f"{self.outer}.{self.row}.{self.state}"
+
+
+def no_page_token(table: str) -> RequestInvalid:
+    """Return the error for a page token that no page has given."""
+    return RequestInvalid(
+        "The page token is not valid.",
+        table=table,
+        rule="page-token",
+        hint="Begin with the first page.",
+    )
 
 
 def state_of(table: LoadedTable, snapshot_id: int | None) -> str:

@@ -109,7 +109,8 @@ def schema_of(kind: MetadataTable, metadata: TableMetadata, *, paths: bool, sour
 def partition_fields(metadata: TableMetadata) -> dict[int, NestedField]:
     """Return the partition fields of all specs, by id: the struct `partition`.
 
-    The name is that of the newest spec. Fields of columns that were dropped are left out.
+    The name is that of the newest spec; an older field that had the same name gets its id behind it, as in
+    tables of version 1. Fields of columns that were dropped are left out.
 
     Source: Apache Iceberg, `Partitioning.partitionType`.
     """
@@ -129,12 +130,33 @@ def partition_fields(metadata: TableMetadata) -> dict[int, NestedField]:
                 void.discard(field.field_id)
                 if isinstance(field.transform, VoidTransform):
                     void.add(field.field_id)
-    return dict(sorted(found.items()))
+    return dict(sorted(_named_apart(found)))
 
 
-def sources_of(specs: Iterable[PartitionSpec]) -> dict[int, int]:
-    """Return the column that each partition field is made from, by the field's id."""
-    return {field.field_id: field.source_id for spec in specs for field in spec.fields}
+def _named_apart(fields: Mapping[int, NestedField]) -> Iterator[tuple[int, NestedField]]:
+    """Yield fields, newest first, each with a name of its own."""
+    used = {each.name for each in fields.values()}
+    seen: set[str] = set()
+    for number, field in fields.items():
+        name = field.name
+        if name in seen:
+            while name in used:
+                name = f"{name}_{number}"
+            used.add(name)
+        seen.add(name)
+        yield number, NestedField(number, name, field.field_type, required=False)
+
+
+def sources_of(specs: Iterable[PartitionSpec]) -> dict[int, frozenset[int]]:
+    """Return the columns that each partition field is made from, by the field's id.
+
+    There are several if specs give one id to different fields, which version 1 of the format did not forbid.
+    """
+    found: dict[int, frozenset[int]] = {}
+    for spec in specs:
+        for field in spec.fields:
+            found[field.field_id] = found.get(field.field_id, frozenset()) | {field.source_id}
+    return found
 
 
 def measured_columns(schema: Schema) -> dict[str, NestedField]:

@@ -39,7 +39,7 @@ from catalog.metadata_tables.kinds import (
 )
 from catalog.metadata_tables.manifests import ManifestRows
 from catalog.metadata_tables.metrics import MAPS
-from catalog.metadata_tables.pages import Page, PageRequest, Position, state_of
+from catalog.metadata_tables.pages import Page, PageRequest, Position, no_page_token, state_of
 from catalog.metadata_tables.partitions import PartitionRows
 from catalog.metadata_tables.schemas import has, schema_of, selected
 from catalog.metadata_tables.sight import ACTION, Sight, require_column, require_load, sight_of
@@ -315,6 +315,9 @@ class _Reading:
         at, row = position.outer, position.row
         while at < len(listed):
             for files in self._gathered(listed[at : at + _OPENED_TOGETHER]):
+                if row > 0 and row >= len(files.manifests[0].decoded.entries):
+                    # Rows that are not there would count as room in the page.
+                    raise no_page_token(self._table.name)
                 part = self._part(files, row, left)
                 batches.append(self._of(self._files.columns(self._columns, part), len(part.entries)))
                 until = min(row + left, len(files.entries))

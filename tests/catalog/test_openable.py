@@ -230,6 +230,12 @@ def test_partition_fields_have_ids_and_names_of_their_own(
     assert refused(lake, table, AddPartitionSpecUpdate(spec=both)) == "partition-field"
 
 
+def test_no_field_of_a_partition_has_the_id_of_another_columns(lake: Lake) -> None:
+    table = make(lake, schema=COLUMNS, partition_spec=spec(IdentityTransform(), 1, number=0))
+    other = AddPartitionSpecUpdate(spec=spec(IdentityTransform(), 2, "q"))
+    assert refused(lake, table, other) == "partition-field"
+
+
 def test_the_source_of_a_partition_or_sort_field_exists(lake: Lake, table: Table) -> None:
     added = AddPartitionSpecUpdate(spec=spec(IdentityTransform(), 99))
     assert refused(lake, table, added) == "partition-source"

@@ -84,7 +84,9 @@ def property_of(lake: Lake, table: Table) -> str:
 
 
 def partition(source: int, transform: Transform[Any, Any] = IDENTITY, spec_id: int = 1) -> list[TableUpdate]:
-    spec = PartitionSpec(PartitionField(source, 999 + spec_id, transform, "p"), spec_id=spec_id)
+    spec = PartitionSpec(
+        PartitionField(source, 1000 + 10 * spec_id + source, transform, "p"), spec_id=spec_id
+    )
     return [AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=-1)]
 
 

@@ -11,11 +11,13 @@ import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
+from pyiceberg.table.update import AddPartitionSpecUpdate, SetDefaultSpecUpdate
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 from catalog.base.errors import ConcurrentModification
 from catalog.metadata_tables import tables
 from policy.errors import NotSupportedYet, RequestInvalid
+from tests.catalog.checked_commits import commit
 from tests.support.lake import Lake
 from tests.support.made_up_files import SCHEMA, a_file
 from tests.support.metadata_tables import page, pages, rows
@@ -167,6 +169,35 @@ def test_pages_of_all_snapshots_end_where_the_table_changes(
     assert sum(map(len, more.batches)) == 1
     with pytest.raises(RequestInvalid):
         page(lake, ledger.table, "files", token="1.2")
+
+
+def test_a_page_that_begins_behind_its_manifest_is_refused(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger.of(lake)
+    for number in range(4):
+        ledger.append(number, number)
+    monkeypatch.setattr(tables, "_PAGE_ROWS", 1)
+    monkeypatch.setattr(tables, "_OPENED_TOGETHER", 1)
+    for kind in ("files", "all_entries"):
+        following = page(lake, ledger.table, kind, "record_count" if kind == "files" else "status").next_token
+        assert following is not None
+        forged = f"0.999999999.{following.rpartition('.')[2]}"
+        with pytest.raises(RequestInvalid, match="page token"):
+            page(lake, ledger.table, kind, token=forged)
+
+
+def test_partition_fields_of_one_name_are_told_apart(lake: Lake) -> None:
+    names = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"))
+    table = make(lake, schema=SCHEMA, partition_spec=names)
+    append(lake, table, {"partition": {"p": "x"}})
+    later = PartitionSpec(PartitionField(1, 1001, BucketTransform(4), "p"), spec_id=1)
+    updates = (AddPartitionSpecUpdate(spec=later), SetDefaultSpecUpdate(spec_id=-1))
+    commit(lake, lake.catalog().load_table(table.name()), *updates)
+    append(lake, table, {"partition": {"p": 3}, "spec_id": 1})
+    for kind in ("files", "partitions"):
+        found = [each["partition"] for each in rows(lake, table, kind)]
+        assert {(each["p"], each["p_1000"]) for each in found} == {(None, "x"), (3, None)}, kind
 
 
 def test_metadata_tables_of_no_snapshot_have_no_earlier_state(lake: Lake, made_up: Table) -> None:

@@ -11,13 +11,16 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.update import AddPartitionSpecUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from catalog.base.errors import TableExists
+from catalog.iceberg import layout
 from catalog.metadata_tables.kinds import OF_METADATA, MetadataTable
 from catalog.tables.schema_changes import RenameColumn
 from policy.errors import NotAuthorized
+from tests.catalog.checked_commits import commit
 from tests.support.lake import ALICE, CAROL, Lake, policy
 from tests.support.metadata_tables import page, rows
 from tests.support.tables import ENCRYPTED, Engine, make, name_of, named, records
@@ -154,6 +157,21 @@ def test_partition_values_and_paths_of_hidden_columns(lake: Lake, policies: Poli
     (row,) = rows(lake, table, "files", user=ERIN)
     assert row["file_path"] and row["partition"] == {"region": "eu"} and row["lower_bounds"] == {}
     assert page(lake, table, "files", user=ERIN).hidden == ()
+
+
+def test_a_partition_field_with_the_id_of_a_hidden_columns_shows_none_of_its_values(
+    lake: Lake, policies: Policies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = described(lake)
+    other = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "of_id"), spec_id=1)
+    with monkeypatch.context() as patched:
+        # As a registered table of version 1 can have it.
+        patched.setattr(layout, "check_field_ids", lambda *_: None)
+        commit(lake, lake.catalog().load_table(table.name()), AddPartitionSpecUpdate(spec=other))
+    policies(grant(DAN, "id"))
+    for kind in ("files", "all_files", "partitions"):
+        assert [each["partition"] for each in rows(lake, table, kind, user=DAN)] == [{"of_id": None}], kind
+    assert "partition.of_id" in page(lake, table, "files", user=DAN).hidden
 
 
 def test_summaries_of_snapshots_name_no_hidden_partition(lake: Lake, policies: Policies) -> None:
