@@ -131,6 +131,7 @@ def test_malformed_table_is_one_error(
     assert tables_of(alice, served.prefix, namespace) == []
 
 
+@pytest.mark.nightly
 def test_wide_tables_are_staged(alice: httpx.Client, namespace: str) -> None:
     fields = [
         {"id": number, "name": f"{'c' * 200}{number}", "type": "long", "required": False}

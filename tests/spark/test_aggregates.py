@@ -196,6 +196,7 @@ def test_stripes_are_counted_once_by_whichever_task_they_belong_to(
         session.conf.unset("spark.sql.files.openCostInBytes")
 
 
+@pytest.mark.nightly
 def test_no_rows_are_counted_as_none(spark_lake: SparkLake, namespace: str) -> None:
     """Neither of a table without a snapshot, nor of one without files."""
     table = f"{namespace}.t"
@@ -381,6 +382,7 @@ def test_a_masked_column_is_aggregated_as_its_mask_shows_it(
         spark_lake.lake.set_policies(standard_policies())
 
 
+@pytest.mark.nightly
 def test_files_in_orc_and_states_of_the_past_are_counted_too(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, s STRING) USING orc")

@@ -82,7 +82,7 @@ def paths(spark_lake: SparkLake, table: str) -> list[str]:
         pytest.param("plaintext", marks=pytest.mark.nightly),
         pytest.param("uniform", marks=pytest.mark.nightly),
         "column keys",
-        "orc",
+        pytest.param("orc", marks=pytest.mark.nightly),
     ],
 )
 def test_deleted_rows_are_gone_whatever_a_scan_skips(

@@ -247,6 +247,7 @@ def _parsed(session: SparkSession, schema: str) -> list[Row]:
     return session.range(1).select(from_json(lit("{}"), lit(schema))).collect()
 
 
+@pytest.mark.nightly
 def test_everyday_sql_needs_no_permission(spark_lake: SparkLake, bob: SparkSession) -> None:
     session = spark_lake.new_session(BOB)
     for statement in ALLOWED:

@@ -202,13 +202,8 @@ def keys(spark_lake: SparkLake) -> None:
     master_keys(spark_lake, "pii", "hr")
 
 
-@pytest.mark.parametrize(
-    ("mode", "seed"),
-    [
-        pytest.param(mode, seed, marks=() if mode == "column keys in ORC" else pytest.mark.nightly)
-        for mode, seed in zip(MODES, SEEDS, strict=True)
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("mode", "seed"), zip(MODES, SEEDS, strict=True))
 def test_rows_and_filters_are_those_of_the_model(
     spark_lake: SparkLake, namespace: str, mode: str, seed: int
 ) -> None:

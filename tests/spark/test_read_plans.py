@@ -134,7 +134,7 @@ def test_a_task_checks_a_path_once_more(spark_lake):
 
     def location(path: str) -> str:
         file = read.PlannedFile(
-            "", path, None, 1, 1, None, None, False, None, None, None, None, 0, "{}", None, None
+            "", path, None, 1, 1, None, None, False, None, None, None, None, 0, "{}", None, None, 0
         )
         return str(gate.location(file))
 

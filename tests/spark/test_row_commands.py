@@ -24,10 +24,10 @@ ORC = {"write.format.default": "orc"}
 PROTECTIONS: Mapping[str, tuple[Mapping[str, str], str | None]] = {
     "plain, partitioned": ({}, "p"),
     "uniform key, merge-on-read": (ENCRYPTED | MERGE_ON_READ, None),
-    "ORC column keys": ({**ORC, **COLUMN_KEYS}, None),
 }
 MORE: Mapping[str, tuple[Mapping[str, str], str | None]] = {
     "plain": ({}, None),
+    "ORC column keys": ({**ORC, **COLUMN_KEYS}, None),
     "column keys, partitioned, merge-on-read": (COLUMN_KEYS | MERGE_ON_READ, "p"),
     "ORC, bucketed": (ORC, "bucket(2, id)"),
     "plain, bucketed": ({}, "bucket(2, id)"),

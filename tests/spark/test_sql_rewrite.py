@@ -78,6 +78,7 @@ def test_plaintext_becomes_encrypted(spark_lake: SparkLake, namespace: str) -> N
     )
 
 
+@pytest.mark.nightly
 def test_appends_and_reads_go_on_meanwhile(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     migrating(spark_lake, table)
@@ -104,6 +105,7 @@ def test_appends_and_reads_go_on_meanwhile(spark_lake: SparkLake, namespace: str
     assert all(encrypted(spark_lake, table))
 
 
+@pytest.mark.nightly
 def test_a_rewrite_that_is_cut_short_goes_on_with_what_is_left(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     before = migrating(spark_lake, table)

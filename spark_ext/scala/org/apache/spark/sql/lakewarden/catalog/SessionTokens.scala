@@ -42,11 +42,11 @@ final class SessionTokens(session: SparkSession) {
     val settings = session.sessionState.conf.settings
     settings.get(setting) match {
       case null =>
-        hold(_ - setting)
+        hold(setting, None)
         None
       case SessionTokens.Held => held.flatMap(_.get(setting))
       case token =>
-        hold(_ + (setting -> token))
+        hold(setting, Some(token))
         settings.replace(setting, token, SessionTokens.Held)
         Some(token)
     }
@@ -54,9 +54,13 @@ final class SessionTokens(session: SparkSession) {
 
   private def held: Option[HeldTokens] = session.experimental.extraStrategies.collectFirst { case held: HeldTokens => held }
 
-  private def hold(change: Map[String, String] => Map[String, String]): Unit = {
-    val (before, others) = (held, session.experimental.extraStrategies.filterNot(_.isInstanceOf[HeldTokens]))
-    val after = new HeldTokens(change(before.fold(Map.empty[String, String])(_.all)), new WeakReference(session))
+  private def hold(setting: String, token: Option[String]): Unit = {
+    val others = session.experimental.extraStrategies.filterNot(_.isInstanceOf[HeldTokens])
+    val before = held match { // a function that makes one would be a static method, which SQL can call
+      case Some(found) => found
+      case None        => new HeldTokens(Map.empty, new WeakReference(session))
+    }
+    val after = before.changed(setting, token, session)
     session.experimental.extraStrategies = if (after.isEmpty) others else others :+ after
   }
 }
@@ -87,7 +91,11 @@ final class HeldTokens(private[this] val tokens: Map[String, String], session: W
     extends SparkStrategy {
   def get(setting: String): Option[String] = tokens.get(setting)
   def holder: Option[SparkSession] = Option(session.get)
-  private[catalog] def all: Map[String, String] = tokens
+
+  /** The same for this session, with another token of a setting, or without one. */
+  def changed(setting: String, token: Option[String], session: SparkSession): HeldTokens =
+    new HeldTokens(token.fold(tokens - setting)(each => tokens + (setting -> each)), new WeakReference(session))
+
   def isEmpty: Boolean = tokens.isEmpty
 
   override def apply(plan: LogicalPlan): Seq[SparkPlan] = Nil
