@@ -120,7 +120,10 @@ def reaches_behind(below: Sequence[Snapshot], snapshot: Snapshot) -> bool:
 
 
 def lineage(snapshot_id: int | None, known: Mapping[int, Snapshot]) -> list[Snapshot]:
-    """Return a snapshot and its ancestors, newest first, as far as they are known."""
+    """Return a snapshot and its ancestors, newest first, as far as they are known.
+
+    Metadata that was registered can name a snapshot as its own ancestor.
+    """
     found: dict[int, Snapshot] = {}
     while snapshot_id is not None and snapshot_id in known and snapshot_id not in found:
         found[snapshot_id] = known[snapshot_id]

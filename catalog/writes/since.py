@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from catalog.base.errors import ConcurrentModification
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import SnapshotReader
+from catalog.snapshot_checks.branches import lineage
 from catalog.snapshot_checks.identities import identities
 from catalog.writes.scopes import Files
 
@@ -78,11 +80,7 @@ def _replaces(
 
     A compaction of rows that came since the base would hide them otherwise.
     """
-    chain: list[Snapshot] = []
-    each: Snapshot | None = head
-    while each is not None and each is not base:
-        chain.append(each)
-        each = _parent(table.metadata, each)
+    chain = list(takewhile(lambda each: each is not base, _history(table.metadata, head)))
     known, found = _identified(gone), set[int]()
     for each in reversed(chain):
         parent = _parent(table.metadata, each)
@@ -130,11 +128,9 @@ def ancestor(table: LoadedTable, base_id: int, head: Snapshot | None) -> Snapsho
     Raises:
         ConcurrentModification: it is no ancestor of the head, or no longer in the table.
     """
-    each = head
-    while each is not None:
+    for each in () if head is None else _history(table.metadata, head):
         if each.snapshot_id == base_id:
             return each
-        each = _parent(table.metadata, each)
     raise ConcurrentModification(
         f"The snapshot {base_id}, which the rows were read from, is not an ancestor of the branch's head "
         f"{None if head is None else head.snapshot_id}: it expired, or the branch was moved back.",
@@ -143,6 +139,10 @@ def ancestor(table: LoadedTable, base_id: int, head: Snapshot | None) -> Snapsho
         rule="base-snapshot",
         hint=HINT,
     )
+
+
+def _history(metadata: TableMetadata, head: Snapshot) -> list[Snapshot]:
+    return lineage(head.snapshot_id, {each.snapshot_id: each for each in metadata.snapshots})
 
 
 def _parent(metadata: TableMetadata, snapshot: Snapshot) -> Snapshot | None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table.metadata import MetadataLogEntry
 from pyiceberg.table.statistics import StatisticsFile
 
+from catalog.base.errors import ConcurrentModification
 from catalog.base.identifiers import table_name
+from catalog.writes.new_files import FileCommit
 from policy.errors import (
     LakewardenError,
     LocationInvalid,
@@ -32,6 +36,7 @@ from tests.support.attacker import (
     sql,
 )
 from tests.support.lake import ALICE, BOB, policy, standard_policies
+from tests.support.tables import Engine
 
 Spoil = Callable[["Stray"], None]
 
@@ -270,3 +275,17 @@ def test_registered_table_carries_no_foreign_key_metadata(stray: Stray) -> None:
     location = stray.write_behind(stray.appending(entry(own)))
     with pytest.raises(LakewardenError, match="plaintext-required"):
         stray.catalog.register_table("bobs.stray", location)
+
+
+def test_history_that_turns_in_a_circle_has_an_end(stray: Stray) -> None:
+    """Nothing walks the history of a registered table forever."""
+    file = local(stray.where)
+    metadata = json.loads(file.read_text())
+    (snapshot,) = metadata["snapshots"]
+    snapshot["parent-snapshot-id"] = snapshot["snapshot-id"]
+    file.write_text(json.dumps(metadata))
+    lake, name = stray.siege.lake, table_name(("bobs",), "stray")
+    lake.services.registration.register(lake.caller(BOB), name, stray.where)
+    others = FileCommit("delete", (), delete_filter=AlwaysTrue(), base_snapshot_id=5)
+    with pytest.raises(ConcurrentModification, match="not an ancestor"):
+        Engine.begin(lake, name, BOB).commit(others, BOB)
