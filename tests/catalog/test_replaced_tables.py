@@ -10,6 +10,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField,
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import RemoveSchemasUpdate
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import (
     DecimalType,
@@ -508,3 +509,22 @@ def test_another_column_with_the_name_of_a_plaintext_one_is_encrypted(lake: Lake
     (group,) = new.governed.epochs.current.columns
     by_name = {field.name: field.field_id for field in new.metadata.schema().fields}
     assert set(group.field_ids) == set(new.metadata.schema().field_ids) - {by_name["name"]}
+
+
+def test_a_name_that_is_forgotten_is_no_way_around_its_denial(lake: Lake) -> None:
+    """After the schema that has it is removed, nothing would say that another name is a new one."""
+    name = made(lake)
+    granted = {"database": ["db"], "table": [name.name], "column": ["id", "other"]}
+    altering = policy("altering", tables("db"), {CAROL: ["alter", "update"]})
+    lake.set_policies([altering, policy("columns", granted, {CAROL: ["select"]})])
+    staged(lake, name, user=CAROL, schema=Schema(SCHEMA.fields[0])).commit(REST, user=CAROL)
+
+    def forget(user: str) -> None:
+        lake.services.committer.commit(lake.caller(user), name, (), [RemoveSchemasUpdate(schema_ids=[0])])
+
+    with pytest.raises(NotAuthorized) as raised:
+        forget(CAROL)
+    assert "select on column" in str(raised.value)
+    lake.set_policies(standard_policies())
+    forget(ALICE)
+    assert [each.schema_id for each in loaded(lake, name).metadata.schemas] == [1]
