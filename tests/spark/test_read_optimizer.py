@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 
 from tests.support.reads import data_files, refused
 from tests.support.spark import SparkLake
@@ -53,6 +54,23 @@ def test_a_join_opens_no_file_of_a_partition_without_a_match(spark_lake, parted)
     assert found == [(sum(range(2, 40, 4)),)]
     assert spark_lake.rows(JOINED.format(t=table, d=names, name="none")) == [(None,)]
     refused(spark_lake, JOINED.format(t=table, d=names, name="three"), "DATA_FILE_MISSING", "data-file")
+
+
+def test_columns_that_swap_their_names_during_a_query_lose_no_rows(spark_lake, namespace):
+    table, names = f"{namespace}.t", f"{namespace}.d"
+    spark_lake.rows(
+        f"CREATE TABLE {table} (id BIGINT, part INT, other INT) USING iceberg "
+        "PARTITIONED BY (truncate(10, part))"
+    )
+    spark_lake.rows(f"INSERT INTO {table} VALUES (1, 20, 80), (2, 30, 70)")
+    spark_lake.rows(f"CREATE TABLE {names} (part INT, name STRING) USING iceberg")
+    spark_lake.rows(f"INSERT INTO {names} VALUES (20, 'two')")
+    query = spark_lake.session().sql(JOINED.format(t=table, d=names, name="two"))
+    query._jdf.queryExecution().executedPlan()
+    for old, new in (("part", "x"), ("other", "part"), ("x", "other")):
+        spark_lake.rows(f"ALTER TABLE {table} RENAME COLUMN {old} TO {new}")
+    with pytest.raises(PySparkException, match="TableChanged"):
+        query.collect()
 
 
 def test_a_limit_reads_no_more_files_than_have_its_rows(spark_lake, namespace):

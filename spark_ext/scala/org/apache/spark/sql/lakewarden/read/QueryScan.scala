@@ -34,13 +34,14 @@ private[read] final class QueryScan(
   }
 
   /** Leaves out the files without a matching row, by another plan of the same snapshot. Its keys are not used: what is
-    * read are files of the first plan.
+    * read are files of the first plan. It is asked for the same columns, so that one whose name has become another's
+    * is noticed.
     */
   override def filter(runtime: Array[Filter]): Unit = {
     val known = new FilterJson(table.schema)
     val said = runtime.toSeq.filter(known.says)
     chosen = Option.when(said.nonEmpty) {
-      new PlanRequest(handle, asOf, new StructType, Nil, filters ++ said, increment = increment).send().files.map(_.path).toSet
+      new PlanRequest(handle, asOf, wanted, Nil, filters ++ said, increment = increment).send().files.map(_.path).toSet
     }
   }
 
