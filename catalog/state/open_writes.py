@@ -19,13 +19,9 @@ from catalog.state.write_states import ALIVE
 from policy.errors import RequestInvalid
 
 
-class WriteEnded(RequestInvalid):
-    """A write is no longer open."""
-
-
-def not_open() -> WriteEnded:
+def not_open() -> RequestInvalid:
     """Build the error for a write that is no longer open."""
-    return WriteEnded(
+    return RequestInvalid(
         "The write is no longer open: it was committed, aborted or cleaned up.",
         rule="write-state",
         hint="Load the table. Begin a new write only if it has no snapshot of this write.",
@@ -49,7 +45,7 @@ def settle(connection: Connection) -> None:
     """Check the write of the current commit, in the transaction that moves the pointer, and lock its row.
 
     Raises:
-        WriteEnded: it is no longer open; the transaction must not take effect.
+        RequestInvalid: it is no longer open; the transaction must not take effect.
     """
     write_id = _current.get()
     if write_id is None:

@@ -29,7 +29,7 @@ from catalog.rules.governance import check_room
 from catalog.snapshot_checks.inspection import Origin
 from catalog.state import pek_records as key_records
 from catalog.state import seals, table_state
-from catalog.state.open_writes import WriteEnded, publishing
+from catalog.state.open_writes import publishing
 from catalog.state.stream_epochs import EpochCommit, EpochRepeated, committing
 from catalog.state.table_state import TableState
 from catalog.writes.new_files import FileCommit
@@ -180,7 +180,7 @@ class TableWrites:
                     written=built.written,
                     under=table.governed.version,
                 )
-        except (CommitConflict, EpochRepeated, WriteEnded):
+        except (CommitConflict, EpochRepeated, RequestInvalid):
             # The next attempt checks whether the files to remove still exist.
             built.discard(self._context.storage)
             raise
