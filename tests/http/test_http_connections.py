@@ -223,10 +223,10 @@ def test_a_small_rest_that_is_not_read_is_ended(tmp_path: Path) -> None:
 
 
 def _protocols(*clients: socket.socket) -> list[BoundedProtocol]:
-    """The service's ends of connections."""
+    """The service's ends of connections; an earlier service can have had a client of the same port."""
     found = [each for each in gc.get_objects() if isinstance(each, BoundedProtocol)]
-    addresses = {each.getsockname()[:2] for each in clients}
-    return [each for each in found if each.client in addresses]
+    addresses = {(each.getsockname()[:2], each.getpeername()[:2]) for each in clients}
+    return [each for each in found if (each.client, each.server) in addresses]
 
 
 def test_connections_are_limited(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def keys(spark_lake: SparkLake) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("mode", "seed"), zip(MODES, SEEDS, strict=True))
+@pytest.mark.parametrize(("mode", "seed"), list(zip(MODES, SEEDS, strict=True)))
 def test_rows_and_filters_are_those_of_the_model(
     spark_lake: SparkLake, namespace: str, mode: str, seed: int
 ) -> None:
