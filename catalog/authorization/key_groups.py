@@ -25,7 +25,8 @@ RULE: Final = "key-group-split"
 def split_groups(authorizer: Authorizer, table: LoadedTable) -> Splits:
     """Return the column keys of a table's current epoch whose columns have different readers.
 
-    An engine gets the key of the columns that no property names whoever can read only some of them.
+    The group of all columns that no property names is left out: an engine gets its key, also for users who
+    can read only some of these columns.
     """
     epoch, schema = table.governed.epochs.current, table.metadata.schema()
     named = {

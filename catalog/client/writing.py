@@ -2,7 +2,7 @@
 
 - Each file has a random id as its name, which shows nothing of its rows, and a data key of its own, made
   here; it leaves this process wrapped under the write's key alone. Table and file id are the AAD prefix,
-  which the file does not store unless stock readers are let in.
+  which the file stores only if the table allows standard readers.
 - What cannot be encrypted as the table asks is refused before a file is made.
 - A write that fails is given up; what is left of it is cleaned up by the catalog.
 

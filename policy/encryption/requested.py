@@ -27,8 +27,7 @@ class Requested:
         added: locations that the list did not hold before.
         new_keys: master key ids that the specification did not name before.
         unprotects: whether new files would promise less than those of now (`policy.encryption.downgrade`), or
-            their keys be had by readers that this catalog does not plan for; or manifests could show values
-            of encrypted columns.
+            standard readers can get their keys; or manifests could show values of encrypted columns.
     """
 
     allowed: AllowList

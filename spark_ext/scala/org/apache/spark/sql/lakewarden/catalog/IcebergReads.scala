@@ -16,7 +16,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
   * table of that name, and the options `snapshot-id`, `tag` and `as-of-timestamp` are time travel, so that the columns
   * are those of the snapshot.
   *
-  * It changes nothing else: what `format("iceberg")` reads by other names is left to whoever registered that format.
+  * It changes nothing else: other names are left to the data source that is registered as `iceberg`.
   *
   * @param isOurs
   *   whether a table of this name is in a Lakewarden catalog

@@ -66,7 +66,9 @@ private[read] final class QueryScan(
 
 private object QueryScan {
 
-  /** The first files that have so many rows together, for certain: what deletes leave is not known. */
+  /** The first files that together have at least this number of rows. Files with deletes count as empty, because the
+    * plan does not say how many rows are left.
+    */
   private def enough(files: Seq[PlannedFile], rows: Int): Seq[PlannedFile] = {
     val before = files.scanLeft(0L)((sum, file) => if (file.deletes.isEmpty) sum + file.records else sum)
     files.zip(before).takeWhile(_._2 < rows).map(_._1)

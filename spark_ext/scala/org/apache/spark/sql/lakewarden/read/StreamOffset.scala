@@ -7,7 +7,7 @@ import com.fasterxml.jackson.databind.ObjectMapper
 import org.apache.spark.sql.connector.read.streaming.Offset
 import org.apache.spark.sql.lakewarden.LakewardenException
 
-/** How far a stream has read: all snapshots before one, and so many files of that one, in the order of their paths.
+/** How far a stream has read: all snapshots before one, and a number of files of that one, in the order of their paths.
   *
   * @param whole
   *   whether the files are all that the snapshot has, and not those that it appended
