@@ -41,7 +41,10 @@ BANNED: dict[str, tuple[str, str]] = {
     "may": (r"may\b", "can, must, or `has the permission`"),
     "may not": (r"may (not|never)\b", "cannot, must not, or `does not have the permission`"),
     "ways": (r"ways in(to)?\b", "permissions; how to read a table"),
-    "stock client": (r"stock (iceberg )?(clients?|readers?|engines?)\b", "standard client"),
+    "stock client": (
+        r"stock (iceberg )?(clients?|readers?|engines?|stacks?|tools?|writers?|catalogs?|spark|hadoop|pyiceberg|pyarrow)\b",
+        "standard client",
+    ),
     "its own key": (r"(its|their) own keys?\b", "PEK (key-encryption key of the table)"),
     "table's key": (r"table's (own )?keys?\b(?! group)", "PEK (key-encryption key of the table)"),
     "keys of their own": (r"keys? of (their|its) own\b", "column keys"),

@@ -1,6 +1,6 @@
 """Encrypts Parquet files that PyArrow cannot.
 
-It takes no prefix for columns with keys of their own, and nothing of what stock readers have to be told.
+It takes no prefix for columns with keys of their own, and nothing of what standard readers have to be told.
 
 PyArrow writes each row group into memory, in plaintext; its pages are then encrypted one by one, each with
 its place in the AAD, and written out. Nothing in plaintext of an encrypted column leaves this process.
@@ -53,7 +53,7 @@ class KeyedWriter:
         schema: its columns, field ids in the metadata.
         keys: its keys; those of columns by field id.
         options: of PyArrow's writer.
-        material: what the file says of its keys to stock readers, by field id, None for the footer's.
+        material: what the file says of its keys to standard readers, by field id, None for the footer's.
     """
 
     def __init__(

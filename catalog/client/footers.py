@@ -250,7 +250,7 @@ def sealed(metadata: Struct, unique: bytes, keys: FileKeys, said: bytes | None =
         metadata: Parquet's FileMetaData.
         unique: what the file adds to the prefix.
         keys: the file's.
-        said: what the file tells stock readers of the footer's key, beside the prefix; None for neither.
+        said: what the file tells standard readers of the footer's key, beside the prefix; None for neither.
     """
     body = Struct({_UNIQUE: _binary(unique)})
     if said is None:

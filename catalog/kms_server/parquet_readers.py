@@ -56,7 +56,7 @@ class ParquetKeyEndpoint:
             DecryptionRefused: no wrapped KEK, changed, or of another master key.
             NotAuthorized: a column that the key opens, or the key, is not granted; or there is no such table
                 any more, or none that the caller may know of.
-            KeyNotUsable: the table does not let stock readers in, or its key is disabled.
+            KeyNotUsable: the table does not let standard readers in, or its key is disabled.
             MetadataUnsealed, MetadataTampered: the table cannot be trusted as it is.
             KmsUnavailable: the KMS does not answer.
         """

@@ -245,7 +245,7 @@ class Settings(BaseSettings):
         s3: access to S3.
         http: the service.
         log: the log of the service.
-        kms_endpoint: the KMS endpoint for stock Hadoop and ORC clients.
+        kms_endpoint: the KMS endpoint for standard Hadoop and ORC clients.
         cache: the cache of decoded manifests.
         limits: the largest metadata that is opened, and requests for files that commits add.
         audit: the audit trail.

@@ -11,7 +11,7 @@ A change downgrades a table if its new files would promise less than they do now
   all, AES_GCM_CTR_V1 all but the pages, ORC nothing); or a digest that is looked at less often, which also
   tells what a user changed who had a file's data key;
 - the footer would be in plaintext, with names, types and sizes of all columns; or data keys would be shorter;
-- what is masked would show hashes or redacted values, or files would carry what stock readers need;
+- what is masked would show hashes or redacted values, or files would carry what standard readers need;
 - standard clients could load the table: it would say so, or it would no longer say that they cannot.
 
 More columns under keys, and columns that come under a key beside those that are there, downgrade nothing:

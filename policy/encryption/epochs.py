@@ -72,7 +72,7 @@ class FileKeys:
         algorithm: the algorithm of the file.
         footer: whether the footer is encrypted.
         keys: the footer key first, then the column keys.
-        stock_readers: whether the file also carries what stock readers need.
+        stock_readers: whether the file also carries what standard readers need.
         digest: whether the key metadata keeps the file's digest.
         footer_digest: whether it keeps that of the file's footer.
     """

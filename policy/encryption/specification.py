@@ -119,7 +119,7 @@ class EncryptionSpec:
         columns: column keys, sorted by key id.
         footer: encrypted, or plaintext and signed.
         masks: masks for columns that are denied, sorted by mask.
-        stock_readers: whether files also carry what stock readers need.
+        stock_readers: whether files also carry what standard readers need.
         foreign_key_providers: the foreign key provider properties that were given, with their values.
         verify_digest: when files are checked against their digests.
         standard_clients: whether standard clients can load the table; None if its namespace decides. It says
@@ -345,7 +345,7 @@ def refuse_unfit(spec: EncryptionSpec, given: Collection[str]) -> None:
         if spec.stock_readers:
             raise _unfit(
                 governed.STOCK_READERS,
-                "stock ORC readers get their keys from the KMS endpoint",
+                "standard ORC readers get their keys from the KMS endpoint",
                 "Set the property to false.",
             )
         return

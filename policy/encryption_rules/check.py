@@ -141,7 +141,7 @@ def _wrong_files(rule: Rule, facts: TableFacts) -> Iterator[Violation]:
         yield _of_table(rule, Requirement.PLAINTEXT_FOOTER, "", "A plaintext footer is not allowed.", remedy)
     if demands.no_stock_readers and spec.stock_readers:
         remedy = f"Set {governed.STOCK_READERS}=false."
-        yield _of_table(rule, Requirement.STOCK_READERS, "", "Stock readers are not allowed.", remedy)
+        yield _of_table(rule, Requirement.STOCK_READERS, "", "Standard readers are not allowed.", remedy)
     if demands.no_partition_values and spec.shows_partitions:
         detail = "Plaintext partition values of encrypted columns are not allowed."
         remedy = f"Unset {governed.PARTITION_VALUES}."

@@ -179,7 +179,7 @@ class Demands:
         master_keys: each set of allowed keys, all of which must allow the key.
         min_data_key_length: the shortest data key, in bytes.
         encrypted_footer: the footer is encrypted.
-        no_stock_readers: stock readers get nothing.
+        no_stock_readers: standard readers get nothing.
         no_partition_values: no encrypted column is a partition source.
     """
 

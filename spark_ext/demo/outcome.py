@@ -1,6 +1,6 @@
 """The expected and the actual outcome of each attempt.
 
-- An attempt is a record: what was tried, by whom, what a stock stack answered, what Lakewarden answered.
+- An attempt is a record: what was tried, by whom, what a standard stack answered, what Lakewarden answered.
 - An answer that is not the expected one ends the demonstration: it must not pass on a check that is off.
 """
 
@@ -48,7 +48,7 @@ class Attempt:
     Attributes:
         what: what was tried.
         who: by whom.
-        stock: what a stock stack answered.
+        stock: what a standard stack answered.
         expected: the refusal that Lakewarden has to answer with, class and rule; or None for no refusal.
         seen: what Lakewarden answered.
     """

@@ -99,7 +99,7 @@ class Screen:
         for name, ratio in (
             ("tried", 34),
             ("by", 9),
-            ("a stock stack answered", 26),
+            ("a standard stack answered", 26),
             ("Lakewarden answered", 27),
         ):
             grid.add_column(name, ratio=ratio)

@@ -62,16 +62,16 @@ class Stage:
     def attempt(
         self, what: str, who: str, stock: Answer, action: Callable[[], str], *, refusal: str | None
     ) -> None:
-        """Try something that a stock stack was asked for before.
+        """Try something that a standard stack was asked for before.
 
         Args:
             what: what is tried.
             who: by whom.
-            stock: what the stock stack answered.
+            stock: what the standard stack answered.
             action: the attempt; answers in a few words.
             refusal: class and rule of the refusal that it has to end in, or None if it has to succeed.
         """
-        self.screen.answered("A stock stack", stock)
+        self.screen.answered("A standard stack", stock)
         seen = attempted(action)
         self.screen.answered("Lakewarden", seen)
         self.ledger.add(Attempt(what, who, stock, refusal, seen))

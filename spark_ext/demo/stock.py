@@ -19,7 +19,7 @@ from pyiceberg.table.update import TableUpdate
 
 @dataclass(frozen=True, slots=True)
 class StockRows:
-    """What a stock reader got out of a table.
+    """What a standard reader got out of a table.
 
     Attributes:
         total: how many rows.

@@ -46,7 +46,7 @@ class _Kms(encryption.KmsClient):  # type: ignore[misc]
 
 
 class StockEncryption:
-    """Two encrypted files of flights, as a stock stack writes them.
+    """Two encrypted files of flights, as a standard stack writes them.
 
     Args:
         directory: where to; it is made.
@@ -68,7 +68,9 @@ class StockEncryption:
         self._write(self._file, self._first)
         self._write(self._other, self._second)
         parquet.write_table(self._all, self._plaintext)
-        expect(self._read().equals(self._first), "a stock reader reads the encrypted file that was written")
+        expect(
+            self._read().equals(self._first), "a standard reader reads the encrypted file that was written"
+        )
 
     def swapped(self) -> Answer:
         """The answer when a file has the bytes of another one."""
@@ -91,12 +93,12 @@ class StockEncryption:
         return self._answer(self._first, "rows, by a key that it keeps for 10 minutes")
 
     def _answer(self, rows: pa.Table | None, text: str) -> Answer:
-        """What a stock reader answers: a refusal, or these rows, where they are given."""
+        """What a standard reader answers: a refusal, or these rows, where they are given."""
         try:
             read = self._read()
         except OSError as refusal:
             return Answer("refused as well", type(refusal).__name__, str(refusal))
-        expect(rows is None or read.equals(rows), f"a stock reader answers {text}")
+        expect(rows is None or read.equals(rows), f"a standard reader answers {text}")
         return Answer(text)
 
     def _read(self) -> pa.Table:

@@ -129,7 +129,7 @@ def test_pointer_on_another_tables_metadata(siege: Siege, watch: OpenWatch, whic
 
 
 def test_victims_metadata_under_a_new_name(siege: Siege, watch: OpenWatch) -> None:
-    """A name that stock tools make in the pointer store is not governed, whatever it points to."""
+    """A name that standard tools make in the pointer store is not governed, whatever it points to."""
     pointer = siege.victim.pointer()
     watch.opened()
     sql(
@@ -203,7 +203,7 @@ def test_name_used_again_after_rename(siege: Siege) -> None:
 
 
 def test_name_used_again_in_the_pointer_store(siege: Siege) -> None:
-    """An encrypted table dropped and made again by stock tools: nothing of the old governs the new."""
+    """An encrypted table dropped and made again by standard tools: nothing of the old governs the new."""
     alice = siege.lake.catalog(ALICE)
     old = alice.create_table("bobs.vault", OWN_ROWS.schema, properties=_ENCRYPTED)
     stock = stock_catalog(siege.lake)

@@ -42,7 +42,7 @@ Spoil = Callable[["Stray"], None]
 
 
 class Stray(Attacker):
-    """A table of a stock catalog elsewhere, which Bob may register; its files are spoiled first."""
+    """A table of a standard catalog elsewhere, which Bob may register; its files are spoiled first."""
 
     siege: Siege
     where: str
@@ -53,7 +53,7 @@ class Stray(Attacker):
 
 @pytest.fixture
 def stray(siege: Siege) -> Iterator[Stray]:
-    """A whole table, made by stock tools in a directory that Bob has RWStorage on."""
+    """A whole table, made by standard tools in a directory that Bob has RWStorage on."""
     publication = siege.lake.root / "landing"
     storage = policy(
         "bob-storage",
@@ -222,7 +222,7 @@ def test_half_made_table_registered(
 
 
 def test_half_made_table_adopted(stray: Stray) -> None:
-    """The same rules hold for a pointer that a stock catalog made in the store itself."""
+    """The same rules hold for a pointer that a standard catalog made in the store itself."""
     spoil_foreign_data_file(stray)
     sql(
         stray.lake,

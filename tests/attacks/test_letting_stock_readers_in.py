@@ -1,4 +1,4 @@
-"""Who lets stock readers in gives keys out of the reach of the engine's checks: that takes `unprotect`."""
+"""Who lets standard readers in gives keys out of the reach of the engine's checks: that takes `unprotect`."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from tests.support.tables import ENCRYPTED, SCHEMA
 
 #: Another master key that a table could be put under.
 SPARE_KEY: Final = "spare"
-#: A key of the KMS endpoint for stock Hadoop clients.
+#: A key of the KMS endpoint for standard Hadoop clients.
 ENDPOINT_KEY: Final = "doorkey"
 #: Tables that what is refused is tried on: plaintext, encrypted, and one that does not exist.
 PLAIN, VAULT, ABSENT = "plain", "vault", "absent"
@@ -212,7 +212,7 @@ class World:
         return session.id
 
     def wrapped_kek(self) -> str:
-        """A key of files that stock readers may ask for, as the files carry it."""
+        """A key of files that standard readers may ask for, as the files carry it."""
         if self._wrapped_kek is None:
             table = self.new_table(properties=ENCRYPTED | {"encryption.stock-readers": "true"})
             name = self.lake.catalog(roles.STEWARD)._name((roles.OWN, table))

@@ -90,7 +90,7 @@ def test_unsealed_metadata_of_an_encrypted_table_is_not_planned(lake: Lake) -> N
 
 
 def adopted(lake: Lake, root: Path, version: str) -> TableName:
-    """A table of another format version, made by stock pyiceberg and registered."""
+    """A table of another format version, made by standard pyiceberg and registered."""
     theirs = SqlCatalog("theirs", uri=f"sqlite:///{root}/t.db", warehouse=f"file://{root}/theirs")
     theirs.create_namespace("db")
     table = theirs.create_table("db.x", SCHEMA, properties={"format-version": version})

@@ -186,7 +186,7 @@ def test_column_keys_are_those_of_the_current_schema(lake: Lake) -> None:
 
 
 def made_elsewhere(root: Path, schema: Schema = PERSONAL) -> str:
-    """The metadata of a table of stock pyiceberg."""
+    """The metadata of a table of standard pyiceberg."""
     theirs = SqlCatalog("theirs", uri=f"sqlite:///{root}/t.db", warehouse=f"file://{root}/theirs")
     theirs.create_namespace("db")
     location: str = theirs.create_table("db.x", schema).metadata_location

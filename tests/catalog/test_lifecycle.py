@@ -50,7 +50,7 @@ def point(lake: Lake, name: TableName, location: str) -> None:
 
 
 def made_elsewhere(root: Path, **properties: str) -> tuple[str, Path]:
-    """A table of stock pyiceberg; where its metadata lies."""
+    """A table of standard pyiceberg; where its metadata lies."""
     theirs = SqlCatalog("theirs", uri=f"sqlite:///{root}/t.db", warehouse=f"file://{root}/theirs")
     theirs.create_namespace("db")
     theirs.create_table("db.x", SCHEMA, properties=properties).append(rows(1))

@@ -1,4 +1,4 @@
-"""Tokens for the KMS endpoint for stock Hadoop clients, and the files that such clients read them from."""
+"""Tokens for the KMS endpoint for standard Hadoop clients, and the files that such clients read them from."""
 
 from __future__ import annotations
 

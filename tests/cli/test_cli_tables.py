@@ -30,7 +30,7 @@ def _move_pointer(host: Host, metadata_location: str) -> None:
 
 
 def _stock_catalog(host: Host) -> SqlCatalog:
-    """A stock pyiceberg catalog on the same pointer store."""
+    """A standard pyiceberg catalog on the same pointer store."""
     settings = host.settings()
     url = settings.database.url.get_secret_value()
     return SqlCatalog(settings.catalog.name, uri=url, warehouse=settings.warehouse)

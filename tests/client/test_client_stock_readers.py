@@ -1,4 +1,4 @@
-"""Appends to tables that let stock readers in: stock PyArrow reads them with keys of the KMS endpoint.
+"""Appends to tables that let standard readers in: standard PyArrow reads them with keys of the KMS endpoint.
 
 The client is that of docs/stock-readers.md.
 """

@@ -1,4 +1,4 @@
-"""Keys for stock readers once more, after docs/key-metadata.md; no code is shared with `catalog.envelope`.
+"""Keys for standard readers once more, after docs/key-metadata.md; no code is shared with `catalog.envelope`.
 
 Run as a script, it writes tests/vectors/stock-keys.json; a test compares.
 """

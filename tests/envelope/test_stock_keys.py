@@ -1,4 +1,4 @@
-"""Keys for stock readers: bound to table, PEK, governed version and role; nothing else passes for one."""
+"""Keys for standard readers: bound to table, PEK, governed version and role; nothing else passes for one."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _table(lake: Lake) -> Subject:
 
 
 def append(lake: Lake, subject: Subject) -> None:
-    """A stock writer's append."""
+    """A standard writer's append."""
     lake.catalog().load_table(str(subject.name)).append(rows(100))
 
 

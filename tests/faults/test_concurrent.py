@@ -35,7 +35,7 @@ RETRIES = {
 
 
 def append_rows(lake: Lake, order: tuple[TableName, int]) -> None:
-    """A stock writer, which bases its append anew after a conflict."""
+    """A standard writer, which bases its append anew after a conflict."""
     name, number = order
     table = lake.catalog().load_table(str(name))
     _until_told(lambda: table.append(rows(number * 10)))

@@ -1,4 +1,4 @@
-"""A stock pyiceberg client over the running service: databases and warehouses of each kind."""
+"""A standard pyiceberg client over the running service: databases and warehouses of each kind."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _bytes(text: str) -> bytes:
 
 
 def loud(answer: httpx.Response, *statuses: int) -> None:
-    """An error that fails the query of a stock reader."""
+    """An error that fails the query of a standard reader."""
     assert answer.status_code in statuses, answer.text
     assert answer.json()["RemoteException"]["javaClassName"] in LOUD
 

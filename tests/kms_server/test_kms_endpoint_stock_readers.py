@@ -1,4 +1,4 @@
-"""The KMS endpoint for stock Parquet readers: whose keys it opens, for whom, and what is on record."""
+"""The KMS endpoint for standard Parquet readers: whose keys it opens, for whom, and what is on record."""
 
 from __future__ import annotations
 

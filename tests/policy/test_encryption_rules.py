@@ -430,7 +430,7 @@ _KEYED = {"columns": "other:ssn"}
         (
             {"stockReaders": False},
             {"stock_readers": "true"},
-            ("", "Stock readers are not allowed.", "Set encryption.stock-readers=false."),
+            ("", "Standard readers are not allowed.", "Set encryption.stock-readers=false."),
         ),
         (
             {"partitionValues": False},

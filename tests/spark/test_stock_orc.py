@@ -1,4 +1,4 @@
-"""Stock Spark, ORC's own encryption, and the KMS endpoint: nothing of ours is in the engine.
+"""Standard Spark, ORC's own encryption, and the KMS endpoint: nothing of ours is in the engine.
 
 ORC shows masks, or counts nothing, wherever it takes an error for a lack of rights. Here an error is one, and
 masks are what the key says.

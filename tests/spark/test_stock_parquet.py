@@ -1,4 +1,4 @@
-"""Tables that let stock readers in: stock Spark and PyArrow read what Spark and the client without it
+"""Tables that let standard readers in: standard Spark and PyArrow read what Spark and the client without it
 wrote, with keys from the KMS endpoint.
 
 The standard clients are those of docs/stock-readers.md. Readers of ours go on believing the manifest alone.
@@ -207,7 +207,7 @@ def test_swapped_files_are_refused_though_each_says_how_to_open_it(spark_lake: S
         ours(spark_lake, table)
 
 
-# -- stock Spark
+# -- standard Spark
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Files of plaintext tables are true Iceberg files: stock readers read every type, every level has its id."""
+"""Files of plaintext tables are Iceberg files: standard readers read every type, every level has its id."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def test_delete_is_idempotent(place: Place) -> None:
 
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_names_are_bytes(place: Place, name: str) -> None:
-    """What stock tools call `name` is what we call so, and the other way round; nothing is decoded."""
+    """What standard tools call `name` is what we call so, and the other way round; nothing is decoded."""
     place.plant(f"{name}/in", b"planted " + name.encode())
     assert place.storage.read(place.at(f"{name}/in"), limit=999) == b"planted " + name.encode()
     place.storage.create(place.at(f"d/{name}"), name.encode())

@@ -1,4 +1,4 @@
-"""An attacker with stock tools: pyiceberg's writers, sqlite3 and an editor.
+"""An attacker with standard tools: pyiceberg's writers, sqlite3 and an editor.
 
 He may write his own table's directory and, where a test says so, the pointer store. Nothing here goes through
 the catalog unless it says so.

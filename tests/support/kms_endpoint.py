@@ -1,4 +1,4 @@
-"""Keys of the KMS endpoint for stock Hadoop clients, and who may do what with them."""
+"""Keys of the KMS endpoint for standard Hadoop clients, and who may do what with them."""
 
 from __future__ import annotations
 

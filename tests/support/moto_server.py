@@ -47,7 +47,7 @@ class MotoS3:
         return [found["Key"] for found in self.client.list_objects_v2(Bucket=bucket).get("Contents", [])]
 
     def pyiceberg_properties(self) -> dict[str, str]:
-        """The FileIO properties with which a stock pyiceberg reaches the server."""
+        """The FileIO properties with which a standard pyiceberg reaches the server."""
         return {
             "s3.endpoint": self.endpoint,
             "s3.region": REGION,

@@ -96,7 +96,7 @@ class Service:
         return httpx.Client(base_url=self.url, headers=headers, auth=auth, timeout=60, verify=TLS)
 
     def iceberg(self, user: str = ALICE, **properties: str) -> RestCatalog:
-        """A stock pyiceberg client of a user."""
+        """A standard pyiceberg client of a user."""
         given = {"uri": self.url, "token": self.token(user), **self.client_properties, **properties}
         return RestCatalog("stock", **given)
 

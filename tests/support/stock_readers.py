@@ -1,4 +1,4 @@
-"""Stock readers of Parquet: the clients that `docs/stock-readers.md` shows, run as they stand there."""
+"""Standard readers of Parquet: the clients that `docs/stock-readers.md` shows, run as they stand there."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def client_jar(directory: Path) -> Path:
 def with_spark(
     directory: Path, url: str, questions: Sequence[tuple[str, Sequence[str], Sequence[str]]]
 ) -> list[Any]:
-    """What a stock Spark answers, question by question; an error as its text.
+    """What a standard Spark answers, question by question; an error as its text.
 
     Args:
         directory: for what the client is compiled from.

@@ -1,4 +1,4 @@
-"""A stock Spark in a process of its own: nothing of ours is in the engine."""
+"""A standard Spark in a process of its own: nothing of ours is in the engine."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ object DataKeys {
     }
   }
 
-  /** A key-encryption key for stock readers, as it came when the write was begun.
+  /** A key-encryption key for standard readers, as it came when the write was begun.
     *
     * Throws `DecryptionRefused` if it was changed, or is of another write, table or key.
     */

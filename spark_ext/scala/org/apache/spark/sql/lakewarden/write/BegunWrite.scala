@@ -21,7 +21,7 @@ import org.apache.spark.sql.lakewarden.rest.Answers
   * @param columns
   *   groups of columns that have a key of their own in each file; where there are some, other columns are in plaintext
   * @param stock
-  *   what the files say of their keys to stock readers, where the table lets them in
+  *   what the files say of their keys to standard readers, where the table lets them in
   * @param digest
   *   whether the commit takes the digest of each file
   * @param masks

@@ -172,7 +172,7 @@ private final class NewKeys(val how: WriteEncryption) {
   val footer: Secret = DataKeys.create(how.dataKeyLength)
   val columns: Seq[(KeyLabel, Secret)] = how.columns.map(_ -> DataKeys.create(how.dataKeyLength))
 
-  /** What the file says of a key to stock readers, where the table lets them in. */
+  /** What the file says of a key to standard readers, where the table lets them in. */
   def material(label: KeyLabel, dek: Secret): Option[Array[Byte]] = how.stock.map(_.of(label, dek))
 
   def wrapped(file: FileIdentity): Seq[WrappedKey] = ((how.footerKey -> footer) +: columns).map { case (label, dek) =>

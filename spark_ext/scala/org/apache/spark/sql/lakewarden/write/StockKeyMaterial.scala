@@ -22,7 +22,7 @@ final class StockKey(val id: Array[Byte], val sealedKek: Array[Byte], val wrappe
   override def toString: String = "StockKey"
 }
 
-/** What the files of a write say of their keys to stock readers, in the words of Parquet's key tools with double
+/** What the files of a write say of their keys to standard readers, in the words of Parquet's key tools with double
   * wrapping. No address of a KMS stands in a file; readers of ours look at none of it.
   *
   * Source: docs/key-metadata.md, "Keys for standard Parquet readers"; parquet-java, `KeyMaterial`.
