@@ -1,8 +1,9 @@
 """MERGE beside Iceberg's Spark runtime: `python -m bench.merge [--scale S] [--runs N]`.
 
-Both work on PySpark 4.1.4, on plaintext tables of one catalog. Iceberg's runtime uses the catalog by the REST
-protocol. A MERGE updates rows of one file in a hundred, and inserts as many. Budget: Lakewarden takes at most
-1.15 times as long as Iceberg's runtime. `make interop` fetches the runtime and that PySpark:
+Both work on PySpark 4.1.4, on plaintext tables of one catalog, in JVMs with the same options. Iceberg's runtime
+uses the catalog by the REST protocol. A MERGE updates rows of one file in a hundred, and inserts as many.
+Budget: Lakewarden takes at most 1.15 times as long as Iceberg's runtime. `make interop` fetches the runtime and
+that PySpark:
 
     PYTHONPATH=.venv/spark-4.1.4 .venv/bin/python -m bench.merge
 """
@@ -20,7 +21,7 @@ from bench.report import Figure, at_most, figure, show
 from bench.rounds import in_rounds, ratios_of
 from bench.samples import root_of
 from bench.service import Served
-from bench.spark_session import CATALOG, session, versions
+from bench.spark_session import CATALOG, launch, session, versions
 from tests.support.iceberg_spark import iceberg_spark
 from tests.support.lake import ALICE, open_lake
 from tests.support.service import running
@@ -30,6 +31,7 @@ BUDGET: Final = 1.15
 FILES: Final = 100
 #: Rows of a file at scale 1.
 _ROWS: Final = 100_000
+_MEMORY: Final = "1g"
 _MODES: Final = ("copy-on-write", "merge-on-read")
 
 
@@ -40,9 +42,9 @@ def measure(console: Console, root: Path, scale: float, runs: int) -> tuple[list
     with (
         open_lake(root_of(root, "lake")) as lake,
         running(lake) as service,
-        iceberg_spark(service, ALICE) as stock,
+        iceberg_spark(service, ALICE, settings=launch(_MEMORY)) as stock,
         session(
-            Served(service.url, service.prefix, service.token(ALICE), service.engine_token()), "1g"
+            Served(service.url, service.prefix, service.token(ALICE), service.engine_token()), _MEMORY
         ) as spark,
     ):
         about = versions(spark) | {"rows a file": str(rows), "runs": str(runs)}

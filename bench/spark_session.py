@@ -17,6 +17,22 @@ CATALOG = "lake"
 _SCALA = Path(__file__).parent / "scala"
 
 
+def launch(memory: str) -> dict[str, str]:
+    """The launch settings of each Spark of a benchmark: the same JVM, cores and codec."""
+    cores = len(os.sched_getaffinity(0))
+    return {
+        "spark.master": f"local[{cores}]",
+        "spark.driver.extraJavaOptions": "",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": memory,
+        "spark.log.level": "ERROR",
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
 @contextmanager
 def session(catalog: Served, memory: str = "4g") -> Iterator[SparkSession]:
     """A session that acts as an engine for the catalog's user; it must be the first of this process.
@@ -25,19 +41,11 @@ def session(catalog: Served, memory: str = "4g") -> Iterator[SparkSession]:
         catalog: where the tables are.
         memory: the heap of the one JVM.
     """
-    cores = len(os.sched_getaffinity(0))
-    builder = (
-        SparkSession.builder.master(f"local[{cores}]")
-        .appName("bench")
-        .config("spark.driver.memory", memory)
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.extraClassPath", str(spark_jar(sources=_SCALA)))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.sql.shuffle.partitions", str(cores))
-        .config("spark.sql.parquet.compression.codec", "zstd")
+    builder = SparkSession.builder.appName("bench").config(
+        "spark.driver.extraClassPath", str(spark_jar(sources=_SCALA))
     )
+    for name, value in launch(memory).items():
+        builder = builder.config(name, value)
     with engine_credential(catalog.engine_token):
         spark = configure(builder, catalog=CATALOG, uri=catalog.url, token=catalog.token).getOrCreate()
     try:

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -140,13 +140,16 @@ answer = jvm.org.apache.iceberg.TableMetadataParser.read(io, location).snapshots
 
 
 @contextmanager
-def iceberg_spark(service: Service, *users: str, beside: str | None = None) -> Iterator[IcebergSpark]:
+def iceberg_spark(
+    service: Service, *users: str, beside: str | None = None, settings: Mapping[str, str] = FRUGAL
+) -> Iterator[IcebergSpark]:
     """Start Spark with Iceberg's runtime as a client of a service; the test is skipped without the runtime.
 
     Args:
         service: the service that its catalogs are at.
         users: who has a catalog, which has the user's name.
         beside: the user for whom Lakewarden's plugin is there too, with the catalog `lake`; none: no plugin.
+        settings: the launch configuration of its JVM.
     """
     if not (PYSPARK / "pyspark").is_dir() or not any(JARS.glob("iceberg-spark-runtime-*.jar")):
         pytest.skip("Iceberg's Spark runtime is missing; `make interop` fetches it where Maven is installed")
@@ -166,7 +169,7 @@ def iceberg_spark(service: Service, *users: str, beside: str | None = None) -> I
     try:
         assert process.stdin is not None
         plugin = beside and {"catalog": CATALOG, "uri": service.url, "token": service.token(beside)}
-        process.stdin.write(json.dumps([_settings(service, users), plugin]) + "\n")
+        process.stdin.write(json.dumps([_settings(service, users, settings), plugin]) + "\n")
         process.stdin.flush()
         yield IcebergSpark(process, log)
     finally:
@@ -175,10 +178,10 @@ def iceberg_spark(service: Service, *users: str, beside: str | None = None) -> I
         process.communicate()
 
 
-def _settings(service: Service, users: Sequence[str]) -> dict[str, str]:
+def _settings(service: Service, users: Sequence[str], launch: Mapping[str, str]) -> dict[str, str]:
     settings = {
-        **FRUGAL,
         "spark.master": "local[2]",
+        **launch,
         "spark.driver.extraClassPath": f"{JARS}/*",
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.warehouse.dir": str(service.lake.root / "spark"),
