@@ -159,10 +159,12 @@ def facts_of(table: LoadedTable) -> TableFacts:
 
     from catalog.authorization.columns import FieldNames
     from catalog.rules.encryption_policy import facts_of_table
+    from catalog.writes.filters import partition_columns
     from policy.sql_lint import TableFacts
 
     schema = table.metadata.schema()
     columns = tuple(each.name for each in schema.fields)
+    partitioned = partition_columns(table)
     return TableFacts(
         owner=table.record.owner,
         columns=columns,
@@ -174,6 +176,7 @@ def facts_of(table: LoadedTable) -> TableFacts:
         location=table.record.location,
         default_location=table.record.default_location,
         fields=FieldNames(table),
+        partitions=tuple(sorted(partitioned.columns | partitioned.nested)),
     )
 
 

@@ -99,7 +99,7 @@ def _compares_partitions(table: LoadedTable, files: FileCommit) -> bool:
     """Return whether the answer depends on the partitions of live files: those of the data files of a delete
     file, or those that a dynamic overwrite replaces under an isolation level.
     """
-    if any(each.content is not DataFileContent.DATA for each in files.added):
+    if any(each.content != DataFileContent.DATA for each in files.added):
         return True
     return files.replace_partitions and isolation_of(table, files) is not Isolation.NONE
 

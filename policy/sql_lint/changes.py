@@ -7,8 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from policy.encryption import governed as governed_names
-from policy.encryption.downgrade import could_downgrade
-from policy.encryption.encrypted_columns import require_sources, resolve_columns
+from policy.encryption.downgrade import could_downgrade, downgrades_files, uncovers
+from policy.encryption.encrypted_columns import (
+    followed,
+    require_column_left,
+    require_sources,
+    resolve_columns,
+)
 from policy.encryption.file_formats import WRITE_FORMAT, FileFormat, written_format
 from policy.encryption.requested import Requested, for_change
 from policy.encryption.specification import EncryptionSpec
@@ -49,7 +54,85 @@ def made(
         file_format=written_format(statement.properties) or FileFormat.AVRO,
         location=location,
         default_location=location is None,
+        partitions=_dotted(statement.sources),
     )
+
+
+def like(facts: TableFacts, source: TableFacts) -> TableFacts:
+    """A new table with the columns and partitioning of another one."""
+    leaves = source.leaves
+    if leaves is not None:
+        current = [each for each in leaves if each.is_current]
+        leaves = protection.leaves_of(Column(tuple(each.name.split("."))) for each in current)
+    partitions = tuple(
+        each for each in source.partitions if each in (*(source.columns or ()), *(source.nested or ()))
+    )
+    return replace(facts, columns=source.columns, nested=source.nested, leaves=leaves, partitions=partitions)
+
+
+def replaced(
+    before: TableFacts,
+    asked: Requested,
+    statement: CreateTable,
+    governed: Mapping[str, str],
+    location: Location | None,
+    table: str,
+) -> tuple[Requested, TableFacts]:
+    """What governs a table that is replaced, and what is known of it then.
+
+    Columns leave the lists of encrypted, plaintext and masked columns if the new table does not have them.
+
+    Args:
+        before: the table.
+        asked: what the statement asks for, by the lists in force.
+        statement: what the table becomes.
+        governed: the governed properties that it sets.
+        location: where it puts the table.
+        table: dotted name, for errors.
+
+    Raises:
+        EncryptionPolicyViolation: no column with a key is left.
+        Refusal: the query returns two columns with the same name.
+    """
+    after = replace(
+        made(statement, asked, location, before.owner or "", hive=False),
+        owner=before.owner,
+        location=location or before.location,
+        default_location=before.default_location and location is None,
+        file_format=format_said(statement.properties, ()) or before.file_format,
+        partitions=tuple(dict.fromkeys((*before.partitions, *_dotted(statement.sources)))),
+    )
+    after = replace(after, leaves=protection.kept_leaves(before, after))
+    if before.spec is None or before.allowed is None:
+        return asked, replace(after, allowed=None, spec=None)
+    names = {*(after.columns or ()), *(after.nested or ())}
+    listed = (before.spec.columns, before.spec.masks, before.spec.plaintext_columns)
+    if any(listed) and (after.columns is None or after.nested is None):
+        return replace(asked, unprotects=asked.unprotects or bool(governed)), replace(after, spec=None)
+    left = followed(before.spec, lambda column: column if column in names else None)
+    spec = asked.spec
+    if governed_names.MASKS not in governed and spec.masks == before.spec.masks:
+        spec = replace(spec, masks=left.masks)
+    if governed_names.PLAINTEXT_COLUMNS not in governed and spec.encrypts:
+        spec = replace(spec, plaintext_columns=left.plaintext_columns)
+    if governed_names.COLUMNS not in governed and spec.columns == before.spec.columns:
+        spec = replace(spec, columns=left.columns)
+        require_column_left(before.spec, spec, table)
+    # Whether a column keeps its type, and so its field id, is not known.
+    repeated = bool(spec.plaintext_columns) and governed_names.PLAINTEXT_COLUMNS in governed
+    emptied = before.spec.columns and not left.columns and left.plaintext_columns is None
+    covers_less = not spec.encrypts if emptied else uncovers(left, spec)
+    unprotects = covers_less or downgrades_files(left, spec) or (repeated and left.encrypts)
+    return replace(asked, spec=spec, unprotects=unprotects), replace(after, spec=spec)
+
+
+def partitioned_by(facts: TableFacts, sources: Iterable[tuple[str, ...]]) -> TableFacts:
+    """A table that is partitioned by more columns from then on."""
+    return replace(facts, partitions=tuple(dict.fromkeys((*facts.partitions, *_dotted(sources)))))
+
+
+def _dotted(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(".".join(each) for each in names)
 
 
 def _columns_of(outputs: tuple[str, ...], *, hive: bool) -> tuple[str, ...]:

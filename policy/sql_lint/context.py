@@ -37,6 +37,7 @@ class TableFacts:
         location: where it lies; None where it is not known.
         default_location: whether the catalog chose that place.
         fields: finds names in its schemas; None if these are not known.
+        partitions: every dotted name of the columns that it is or was partitioned by.
     """
 
     owner: str | None
@@ -49,6 +50,7 @@ class TableFacts:
     location: Location | None = None
     default_location: bool = False
     fields: FieldNames | None = None
+    partitions: tuple[str, ...] = ()
 
     @property
     def known(self) -> KnownTable:

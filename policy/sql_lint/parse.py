@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from policy.sql_lint.cursor import Cursor, Name
 from policy.sql_lint.lexer import Kind, Token, tokens_of
+from policy.sql_lint.options import WRITE, refuse_of_overwrites, took_options
 from policy.sql_lint.problems import Problem
 from policy.sql_lint.procedures import read_call
 from policy.sql_lint.queries import begins_query, read_query
@@ -23,6 +24,7 @@ from policy.sql_lint.row_changes import (
     read_replacement,
     read_truncate,
     read_update,
+    took_evolution,
 )
 from policy.sql_lint.settings import read_reset, read_setting
 from policy.sql_lint.statements import (
@@ -39,7 +41,7 @@ from policy.sql_lint.statements import (
     Select,
     Statement,
 )
-from policy.sql_lint.tables import alter_table, create_table
+from policy.sql_lint.tables import alter_table, create_table, replace_table
 
 MAX_STATEMENTS: Final = 5_000
 
@@ -156,8 +158,8 @@ def _code(what: str) -> _Read:
 
 
 def _create(cursor: Cursor) -> Statement:
-    if cursor.ahead("OR REPLACE TABLE"):
-        raise _not_carried_out(cursor, "REPLACE TABLE")
+    if cursor.took("OR REPLACE TABLE"):
+        return _replace(cursor, creates=True)
     replaces = cursor.took("OR REPLACE")
     temporary = cursor.took("TEMPORARY|TEMP")
     if cursor.took("FUNCTION|MACRO"):
@@ -169,6 +171,12 @@ def _create(cursor: Cursor) -> Statement:
     if cursor.took(_NAMESPACE):
         return _create_namespace(cursor)
     return create_table(cursor.past("EXTERNAL").expect("TABLE"))
+
+
+def _replace(cursor: Cursor, *, creates: bool = False) -> Statement:
+    if cursor.hive:
+        raise _not_carried_out(cursor, "REPLACE TABLE")
+    return replace_table(cursor, creates=creates)
 
 
 def _create_view(cursor: Cursor, *, temporary: bool) -> Statement:
@@ -237,13 +245,18 @@ def _drop_namespace(cursor: Cursor) -> Statement:
 
 
 def _insert(cursor: Cursor) -> Statement:
-    name = cursor.past("TABLE").name()
+    evolves = took_evolution(cursor)
+    if cursor.took("OVERWRITE"):
+        return read_overwrite(cursor, evolves=evolves)
+    name = cursor.expect("INTO").past("TABLE").name()
+    options = took_options(cursor, WRITE)
     if cursor.took("PARTITION"):
         cursor.listed(_static_value)
     by_name(cursor)
     if not cursor.hive and cursor.took("REPLACE WHERE"):
-        return read_replacement(cursor, name)
-    return Insert(name, read_query(cursor))
+        return read_replacement(cursor, name, evolves=evolves)
+    refuse_of_overwrites(cursor, options)
+    return Insert(name, read_query(cursor), evolves=evolves)
 
 
 def _static_value(cursor: Cursor) -> None:
@@ -303,6 +316,7 @@ def _add(cursor: Cursor) -> Statement:
 #: What statements begin with, and what reads the rest; the first one counts.
 _STATEMENTS: Final[Mapping[str, _Read]] = {
     "CREATE": _create,
+    "REPLACE TABLE": _replace,
     "ALTER TABLE": alter_table,
     f"ALTER {_NAMESPACE}": _alter_namespace,
     "ALTER": lambda cursor: cursor.refuse("ALTER is not supported for this object"),
@@ -310,8 +324,7 @@ _STATEMENTS: Final[Mapping[str, _Read]] = {
     "DROP VIEW": lambda cursor: DropView(cursor.past("IF EXISTS").name()),
     f"DROP {_NAMESPACE}": _drop_namespace,
     "DROP": _denied("This DROP"),
-    "INSERT INTO": _insert,
-    "INSERT OVERWRITE": read_overwrite,
+    "INSERT": _insert,
     "DELETE": read_delete,
     "UPDATE": read_update,
     "MERGE": read_merge,
@@ -335,6 +348,6 @@ _STATEMENTS: Final[Mapping[str, _Read]] = {
 }
 _SECOND_WORDS: Final = (
     "TABLE VIEW NAMESPACE DATABASE SCHEMA EXTERNAL INTO OVERWRITE TEMPORARY TEMP FUNCTION OR REPLACE "
-    "ON JAR FILE TBLPROPERTIES TABLES NAMESPACES DATABASES SCHEMAS COLUMNS CREATE"
+    "ON JAR FILE TBLPROPERTIES TABLES NAMESPACES DATABASES SCHEMAS COLUMNS CREATE WITH EVOLUTION"
 )
 _KIND_WORDS: Final = frozenset(_SECOND_WORDS.split())

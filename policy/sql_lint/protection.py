@@ -30,6 +30,15 @@ def leaves_of(columns: Iterable[NewColumn]) -> tuple[Column, ...]:
     return tuple(Column(number, (ColumnName(name, name),)) for number, name in enumerate(leaves, start=1))
 
 
+def kept_leaves(before: TableFacts, after: TableFacts) -> tuple[Column, ...] | None:
+    """The columns of a table that is replaced: those that it had by the same name keep their id and names."""
+    if before.leaves is None or after.leaves is None:
+        return None
+    had = {each.name: each for each in before.leaves if each.is_current}
+    last = max((each.field_id for each in before.leaves), default=0)
+    return tuple(had.get(each.name, replace(each, field_id=last + each.field_id)) for each in after.leaves)
+
+
 def require_new(rules: EncryptionRules, name: TableName, facts: TableFacts) -> None:
     """Check a new table by the rules.
 
@@ -86,7 +95,8 @@ def with_columns(facts: TableFacts, statement: AlterColumns) -> TableFacts:
         leaves = [_renamed(each, old, new) for each in leaves]
     for path in statement.removed:
         leaves = [each for each in leaves if not _inside(each.name, ".".join(path))]
-    last = max((each.field_id for each in facts.leaves), default=0)
+    facts = replace(facts, partitions=_renamed_too(facts.partitions, statement.renamed))
+    last = max((each.field_id for each in facts.leaves or ()), default=0)
     for added in leaves_of(statement.added):
         leaves.append(replace(added, field_id=last + added.field_id))
     tops = dict.fromkeys(each.name.partition(".")[0] for each in leaves)
@@ -145,6 +155,14 @@ def _name_after(name: str, statement: AlterColumns) -> str | None:
         return name
     old, new = (".".join(each) for each in statement.renamed)
     return new + name[len(old) :] if _inside(name, old) else name
+
+
+def _renamed_too(names: tuple[str, ...], renamed: tuple[Name, Name] | None) -> tuple[str, ...]:
+    """Names of columns, and the next names of those that are renamed."""
+    if renamed is None:
+        return names
+    old, new = (".".join(each) for each in renamed)
+    return (*names, *(new + each[len(old) :] for each in names if _inside(each, old)))
 
 
 def _renamed(column: Column, old: str, new: str) -> Column:

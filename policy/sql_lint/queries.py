@@ -26,6 +26,7 @@ from sqlglot.parsers.spark import SparkParser
 
 from policy.sql_lint.cursor import Cursor
 from policy.sql_lint.lexer import Kind, Token, tokens_of
+from policy.sql_lint.options import without_options
 from policy.sql_lint.problems import Problem
 from policy.sql_lint.query_nodes import is_known
 from policy.sql_lint.reading import Reader
@@ -100,6 +101,8 @@ def read_query(cursor: Cursor) -> Query:
     if not begins_query(cursor):
         cursor.refuse("expected a query")
     start, text, tokens = cursor.rest_taken()
+    if not cursor.hive:
+        text, tokens = without_options(start, text, tokens)
     _check_size(start, tokens)
     dialect = _HiveQueries if cursor.hive else _SparkQueries
     try:

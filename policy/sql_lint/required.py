@@ -8,27 +8,21 @@ that the catalog might require.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from policy.encryption import governed as governed_names
-from policy.encryption import requested
-from policy.encryption.encrypted_columns import require_column_left, resolve_columns
-from policy.encryption.file_formats import written_format
-from policy.encryption.specification import EncryptionSpec
-from policy.identifiers import TableName, slug, table_name
-from policy.key_groups import splits
-from policy.location.allow_list import AllowList
+from policy.encryption.encrypted_columns import require_column_left
+from policy.identifiers import TableName, table_name
 from policy.location.location import Location
 from policy.privileges import tables
 from policy.privileges.namespaces import check_namespace_properties, namespace_requests
-from policy.privileges.operations import On, changing, loading, renaming, required
+from policy.privileges.operations import On, loading, renaming, required
 from policy.sql_lint import changes, protection
 from policy.sql_lint.context import TableFacts
 from policy.sql_lint.cursor import Name
+from policy.sql_lint.definitions import Definitions
 from policy.sql_lint.denials import Refusal
-from policy.sql_lint.needs import Needs
 from policy.sql_lint.statements import (
     AlterColumns,
     AlterLayout,
@@ -38,58 +32,19 @@ from policy.sql_lint.statements import (
     CallOnKeys,
     CallRewrite,
     ChangeRows,
-    CreateTable,
-    DescribeTable,
     DropTable,
     Insert,
     Namespace,
     Query,
     RenameTable,
 )
-from policy.write_properties import check_format_version
 
 _SYSTEM: Final = "system"
 
 
 @dataclass
-class RequiredPrivileges(Needs):
+class RequiredPrivileges(Definitions):
     """Collects what any statement needs, statement by statement."""
-
-    def create_table(self, statement: CreateTable) -> tuple[TableName, TableFacts]:
-        """CREATE TABLE; what is known of the table afterwards."""
-        name, principal = self.names.table(statement.name), self.context.principal
-        governed, ordinary = governed_names.split(statement.properties)
-        tables.check_properties(ordinary, str(name))
-        check_format_version(ordinary, str(name))
-        location = None if statement.location is None else Location.parse(statement.location)
-        claimed = [*tables.write_paths(ordinary), *([location] if location else [])]
-        self._claim(name, claimed)
-        change = requested.for_new_table(
-            governed,
-            location,
-            self.context.master_key_id,
-            str(name),
-            file_format=written_format(ordinary),
-        )
-        facts = changes.made(statement, change, location, principal.name, hive=self.names.hive)
-        self._all(required("table.create", On.table(principal, name)))
-        self._change(self._on(name, facts), change, claimed)
-        protection.require_new(self.context.encryption, name, facts)
-        changes.check_sources(statement, change.spec, facts, str(name))
-        self._note_splits(name, facts)
-        if statement.like is not None:
-            self.describe_table(DescribeTable(statement.like))
-        if statement.query is not None:
-            self.read(statement.query)
-            if governed_names.ALLOWED_PATHS in governed:
-                self._require_own_place(name, change.allowed, location)
-        if statement.may_exist:
-            # An existing table stays as it is, and its owner's.
-            return name, self.known(name)
-        if self._exists(name):
-            raise Refusal("table-exists", f"Table {name} already exists.", "Use another name.")
-        self.assumed.append(f"table {name} does not exist")
-        return name, facts
 
     def alter_properties(self, statement: AlterProperties) -> tuple[TableName, TableFacts]:
         """SET and UNSET of properties; what is known of the table afterwards."""
@@ -141,23 +96,17 @@ class RequiredPrivileges(Needs):
             self.assumed.append("at least one encrypted column remains")
         return name, after
 
-    def alter_layout(self, statement: AlterLayout) -> None:
-        """A change of the partition fields, or of the order of writes."""
+    def alter_layout(self, statement: AlterLayout) -> tuple[TableName, TableFacts]:
+        """A change of the partition fields, or of the order of writes; what is known of the table then."""
         name = self.names.table(statement.name)
         facts = self.known(name)
-        self._all(required("table.alter", self._on(name, facts)))
-        spec = facts.spec
-        unnamed = facts.columns is None or facts.nested is None
-        unknown = spec is None or (spec.by_column and unnamed)
-        if statement.sources and unknown:
-            self.assumed.append("no encrypted column is a partition source")
-        elif statement.sources and spec is not None:
-            changes.check_encrypted_sources(statement.sources, spec, facts, str(name))
-            if changes.encrypted_sources(statement.sources, spec):
-                self._all(required("table.unprotect", self._on(name, facts)))
+        on, spec = self._on(name, facts), facts.spec
+        self._all(required("table.alter", on))
+        self._partitioned(on, name, facts, statement.sources)
         if statement.sorted_by and (spec is None or changes.encrypted_sources(statement.sorted_by, spec)):
             self.assumed.append("no plaintext column can show the order of an encrypted one")
         self.assumed.append("the columns and their types allow the change")
+        return name, changes.partitioned_by(facts, statement.sources)
 
     def alter_reference(self, statement: AlterReference) -> None:
         """A change of a branch or tag."""
@@ -197,22 +146,44 @@ class RequiredPrivileges(Needs):
         self._all(required("table.drop", self._on(name, self.known(name))))
         return name
 
-    def insert(self, statement: Insert) -> None:
-        """INSERT INTO, INSERT OVERWRITE."""
+    def insert(self, statement: Insert) -> tuple[TableName, TableFacts]:
+        """INSERT INTO, INSERT OVERWRITE; what is known of the table afterwards."""
         name = self.of_rows(statement.name)
-        self._all(required("table.write", self._on(name, self.known(name))))
+        facts = self.known(name)
+        self._all(required("table.write", self._on(name, facts)))
         self.read(statement.query)
         if statement.filtered is not None:
             self._filtered(statement.name, statement.filtered)
+        if statement.compares:
+            self._compared(name, facts)
+        return name, self._evolved(name, facts) if statement.evolves else facts
 
-    def change_rows(self, statement: ChangeRows) -> None:
-        """DELETE, UPDATE, MERGE, TRUNCATE."""
+    def change_rows(self, statement: ChangeRows) -> tuple[TableName, TableFacts]:
+        """DELETE, UPDATE, MERGE, TRUNCATE; what is known of the table afterwards."""
         name = self.of_rows(statement.name)
         facts = self.known(name)
         self._all(required("table.write", self._on(name, facts)))
         if statement.query is not None:
             self._unmasked(name, facts)
+            self._compared(name, facts)
             self.read(statement.query)
+        return name, self._evolved(name, facts) if statement.evolves else facts
+
+    def _evolved(self, name: TableName, facts: TableFacts) -> TableFacts:
+        """Columns that rows bring are added, and types widened, as by ALTER TABLE."""
+        on, after = self._on(name, facts), replace(facts, columns=None, nested=None, leaves=None)
+        self._all(required("table.alter", on))
+        self._keep_rules(on, name, facts, after)
+        self.assumed.append("the columns and their types allow the change")
+        return after
+
+    def _compared(self, name: TableName, facts: TableFacts) -> None:
+        """The partitions of live files are compared: delete files and overwrites that look for conflicts."""
+        if facts.partitions:
+            spec = None if facts.spec is None else replace(facts.spec, masks=())
+            self._selected(
+                name, replace(facts, spec=spec), {tuple(each.split(".")) for each in facts.partitions}
+            )
 
     def call_on_keys(self, statement: CallOnKeys) -> None:
         """CALL of rotate_key or rewrap_keys."""
@@ -306,66 +277,3 @@ class RequiredPrivileges(Needs):
             self.assumed.append("no property of the namespace protects its tables")
         if statement.cascades:
             self.assumed.append("the namespace is empty, because CASCADE does not drop tables")
-
-    def _claim(self, name: TableName, locations: Iterable[Location]) -> None:
-        """Where a statement puts a table or its writers, no other table lies."""
-        for each in locations:
-            tables.check_table_location(each, str(name))
-            self.assumed.append(f"no other table's location overlaps {each}")
-
-    def _keep_rules(self, on: On, name: TableName, before: TableFacts, after: TableFacts) -> None:
-        """A change keeps the encryption rules; what takes a column out of their reach needs `unprotect`."""
-        if protection.require_change(self.context.encryption, name, before, after):
-            self._all(required("table.unprotect", on))
-
-    def _change(
-        self, on: On, change: requested.Requested, moved: Iterable[Location], own: Location | None = None
-    ) -> None:
-        """What a creation or change brings."""
-        self._all(changing(on, change, moved, own))
-        self.assumed += [f"the KMS has the master key {key_id}" for key_id in change.new_keys]
-
-    def _check_keyed(self, spec: EncryptionSpec, facts: TableFacts) -> None:
-        """Columns that get keys are there, as far as it is known which are."""
-        if not spec.encrypts:
-            return
-        self.assumed.append(
-            "no encrypted column is a partition source, and no plaintext column shows their order"
-        )
-        if not spec.by_column:
-            return
-        if facts.columns is None or facts.nested is None:
-            self.assumed.append("the table has every column that its properties name")
-        else:
-            names = [*facts.columns, *facts.nested]
-            resolve_columns(spec, {name: number for number, name in enumerate(names, start=1)})
-
-    def _note_splits(self, name: TableName, facts: TableFacts) -> None:
-        """Tell which key groups the policies split; of columns that are not known, by what is named alone."""
-        spec = facts.spec
-        if spec is None or not spec.columns:
-            return
-        known = {*(facts.columns or ()), *(facts.nested or ())}
-        groups = {
-            group.key_id: {
-                *group.columns,
-                *(each for each in known if any(each.startswith(f"{outer}.") for outer in group.columns)),
-            }
-            for group in spec.columns
-        }
-        where = (name.database, name.name)
-        found = splits(self.context.policies, where, groups, self.context.now, owner=facts.owner)
-        self.notes += found.notes
-
-    def _require_own_place(self, name: TableName, allowed: AllowList, location: Location | None) -> None:
-        """What is written with a table's creation has to be readable: its list covers its own place."""
-        warehouse = self.context.warehouse
-        place = location or (warehouse and warehouse.child(*map(slug, name.namespace)))
-        if place is None:
-            self.assumed.append("the allow-list covers the location that the catalog chooses")
-        elif not allowed.covers(place):
-            raise Refusal(
-                "allowed-paths",
-                "The allow-list does not cover the table's own location, so its data could not be read.",
-                "Add the location to read.allowed.data.paths.",
-            )

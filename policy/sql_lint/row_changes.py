@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 from policy.sql_lint.columns import column_name
 from policy.sql_lint.cursor import Cursor, Name
 from policy.sql_lint.lexer import Kind, tokens_of
+from policy.sql_lint.options import WRITE, compares_partitions, took_options
 from policy.sql_lint.problems import Problem
 from policy.sql_lint.queries import begins_query, read_query
 from policy.sql_lint.statements import ChangeRows, Insert, Query
@@ -57,6 +58,7 @@ def read_update(cursor: Cursor) -> ChangeRows:
 def read_merge(cursor: Cursor) -> ChangeRows:
     """What is behind MERGE."""
     _refuse_hive(cursor, "MERGE")
+    evolves = took_evolution(cursor)
     target, into = _target(cursor.expect("INTO"))
     cursor.expect("USING")
     source = _source(cursor)
@@ -66,9 +68,8 @@ def read_merge(cursor: Cursor) -> ChangeRows:
         cursor.refuse("expected WHEN")
     while cursor.took("WHEN"):
         read += _clause(cursor, source)
-    return ChangeRows(
-        target, _query(cursor, f"SELECT {', '.join(read)} FROM {into.text} JOIN {source.text} ON {condition}")
-    )
+    text = f"SELECT {', '.join(read)} FROM {into.text} JOIN {source.text} ON {condition}"
+    return ChangeRows(target, _query(cursor, text), evolves)
 
 
 def read_truncate(cursor: Cursor) -> ChangeRows:
@@ -77,12 +78,18 @@ def read_truncate(cursor: Cursor) -> ChangeRows:
     return ChangeRows(cursor.expect("TABLE").name())
 
 
-def read_overwrite(cursor: Cursor) -> Insert:
+def took_evolution(cursor: Cursor) -> bool:
+    """Take WITH SCHEMA EVOLUTION of Spark if it comes next."""
+    return not cursor.hive and cursor.took("WITH SCHEMA EVOLUTION")
+
+
+def read_overwrite(cursor: Cursor, *, evolves: bool) -> Insert:
     """What is behind INSERT OVERWRITE."""
     _refuse_hive(cursor, "INSERT OVERWRITE")
     if cursor.ahead("DIRECTORY") or cursor.ahead("LOCAL DIRECTORY"):
         _refuse(cursor, "INSERT OVERWRITE DIRECTORY")
     name = cursor.past("TABLE").name()
+    options = took_options(cursor, WRITE)
     compared = cursor.listed(_partition_value) if cursor.took("PARTITION") else []
     if cursor.took("IF NOT EXISTS"):
         cursor.refuse("IF NOT EXISTS is not supported")
@@ -91,15 +98,14 @@ def read_overwrite(cursor: Cursor) -> Insert:
     filtered = (
         _query(cursor, f"SELECT {', '.join(map(_quoted, columns))} FROM {_quoted(name)}") if columns else None
     )
-    return Insert(name, read_query(cursor), filtered)
+    return Insert(name, read_query(cursor), filtered, evolves, compares_partitions(options))
 
 
-def read_replacement(cursor: Cursor, name: Name) -> Insert:
+def read_replacement(cursor: Cursor, name: Name, *, evolves: bool) -> Insert:
     """What is behind INSERT INTO a table REPLACE WHERE."""
     condition = _expression(cursor, *_QUERY.split("|"))
-    return Insert(
-        name, read_query(cursor), _query(cursor, f"SELECT 1 FROM {_quoted(name)} WHERE {condition}")
-    )
+    filtered = f"SELECT 1 FROM {_quoted(name)} WHERE {condition}"
+    return Insert(name, read_query(cursor), _query(cursor, filtered), evolves)
 
 
 def by_name(cursor: Cursor) -> None:

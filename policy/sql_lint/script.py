@@ -32,6 +32,7 @@ from policy.sql_lint.statements import (
     NoPrivileges,
     Query,
     RenameTable,
+    ReplaceTable,
     Select,
     Statement,
 )
@@ -88,12 +89,14 @@ class Script:
         match statement:
             case CreateTable():
                 return self._know(*required.create_table(statement))
+            case ReplaceTable():
+                return self._know(*required.replace_table(statement))
             case AlterProperties():
                 return self._know(*required.alter_properties(statement))
             case AlterColumns():
                 return self._know(*required.alter_columns(statement))
             case AlterLayout():
-                required.alter_layout(statement)
+                return self._know(*required.alter_layout(statement))
             case AlterReference():
                 required.alter_reference(statement)
             case RenameTable():
@@ -109,9 +112,11 @@ class Script:
             case Explain():
                 self.ask(statement.statement, required)
             case Insert():
-                required.insert(statement)
+                name, facts = required.insert(statement)
+                return self._know(name, facts) if statement.evolves else _nothing
             case ChangeRows():
-                required.change_rows(statement)
+                name, facts = required.change_rows(statement)
+                return self._know(name, facts) if statement.evolves else _nothing
             case Select():
                 required.read(statement.query)
             case DescribeTable():

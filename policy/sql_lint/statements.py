@@ -81,6 +81,19 @@ class CreateTable:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplaceTable:
+    """REPLACE TABLE, CREATE OR REPLACE TABLE.
+
+    Attributes:
+        definition: what the table becomes.
+        creates: whether it is made if it does not exist.
+    """
+
+    definition: CreateTable
+    creates: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AlterProperties:
     """SET or UNSET TBLPROPERTIES, SET LOCATION, COMMENT ON TABLE, and what else changes no columns."""
 
@@ -160,11 +173,15 @@ class Insert:
         name: the table.
         query: the new rows.
         filtered: what is compared to find the rows that go.
+        evolves: whether columns are added or widened as the rows have them.
+        compares: whether commits to the same partitions are found.
     """
 
     name: Name
     query: Query
     filtered: Query | None = None
+    evolves: bool = False
+    compares: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +191,12 @@ class ChangeRows:
     Attributes:
         name: the table.
         query: what is read to change it; None if whole files go.
+        evolves: whether columns are added or widened as the rows have them.
     """
 
     name: Name
     query: Query | None = None
+    evolves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +315,7 @@ class NoPrivileges:
 
 Statement = (
     CreateTable
+    | ReplaceTable
     | AlterProperties
     | AlterColumns
     | AlterLayout

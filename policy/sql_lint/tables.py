@@ -24,6 +24,7 @@ from policy.sql_lint.statements import (
     Column,
     CreateTable,
     RenameTable,
+    ReplaceTable,
     Statement,
 )
 
@@ -48,6 +49,7 @@ class _Clauses:
     """The clauses of a CREATE TABLE, as they come."""
 
     cursor: Cursor
+    like: Name | None = None
     seen: set[str] = field(default_factory=set)
     properties: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
@@ -59,7 +61,7 @@ class _Clauses:
 
     def read(self) -> None:
         """Read clauses as long as any comes."""
-        readers = _HIVE if self.cursor.hive else _SPARK
+        readers = _HIVE if self.cursor.hive else _SPARK if self.like is None else _SPARK_LIKE
         while (phrase := next(filter(self.cursor.ahead, readers), None)) is not None:
             if phrase in self.seen:
                 self.cursor.refuse("the clause occurs twice")
@@ -118,6 +120,10 @@ _SPARK: Final[_Readers] = {
     "USING": _Clauses.using,
     "OPTIONS": _Clauses.take_options,
 }
+#: Behind CREATE TABLE … LIKE.
+_SPARK_LIKE: Final[_Readers] = {
+    phrase: _SPARK[phrase] for phrase in ("LOCATION", "TBLPROPERTIES", "STORED", "USING")
+}
 _HIVE: Final[_Readers] = {
     **_BOTH,
     "STORED BY": _Clauses.stored_by,
@@ -130,9 +136,29 @@ def create_table(cursor: Cursor) -> Statement:
     start = cursor.next.start
     may_exist = cursor.took("IF NOT EXISTS")
     name = cursor.name()
-    like = _like(cursor)
+    like = cursor.name() if cursor.took("LIKE") else None
+    return _definition(cursor, start, name, like, may_exist=may_exist)
+
+
+def replace_table(cursor: Cursor, *, creates: bool) -> Statement:
+    """What follows REPLACE TABLE of Spark."""
+    return ReplaceTable(_definition(cursor, cursor.next.start, cursor.name()), creates)
+
+
+def _definition(
+    cursor: Cursor, start: int, name: Name, like: Name | None = None, *, may_exist: bool = False
+) -> CreateTable:
+    """What follows a table's name.
+
+    Args:
+        cursor: behind the name.
+        start: where the name begins, for problems.
+        name: the table.
+        like: the table that it is made like.
+        may_exist: whether it is no error if it exists.
+    """
     columns = columns_of(cursor) if like is None and cursor.next.is_symbol("(") else None
-    clauses = _Clauses(cursor)
+    clauses = _Clauses(cursor, like)
     clauses.read()
     if cursor.hive and not clauses.is_iceberg:
         raise _not_iceberg(start, "Hive's own")
@@ -158,14 +184,6 @@ def alter_table(cursor: Cursor) -> Statement:
         if cursor.took(phrase):
             return read(cursor, name)
     cursor.refuse("unsupported change of a table")
-
-
-def _like(cursor: Cursor) -> Name | None:
-    if not cursor.ahead("LIKE"):
-        return None
-    if not cursor.hive:
-        cursor.refuse("Spark does not support CREATE TABLE LIKE in this catalog")
-    return cursor.expect("LIKE").name()
 
 
 def _merged(clauses: _Clauses, start: int) -> tuple[dict[str, str], str | None]:

@@ -23,6 +23,7 @@ from catalog.tables.drafts import NewTable
 from catalog.tables.partition_changes import AddPartitionField, SetSortOrder
 from catalog.tables.ref_changes import DropRef
 from catalog.tables.schema_changes import AddColumn, DropColumn, RenameColumn
+from catalog.writes.new_files import FileCommit
 from policy.errors import LakewardenError
 from policy.identifiers import TableName
 from policy.privileges.requests import AccessRequest
@@ -74,11 +75,24 @@ def _change(services: Services, caller: Caller, table: TableName, _: TableName) 
     _read(services, caller, table)
 
 
+def _replace(services: Services, caller: Caller, table: TableName, _: TableName) -> None:
+    write = services.writes.begin_replacing(caller, NewTable(table, SCHEMA))
+    services.writes.commit(caller, write.id, FileCommit("none", ()))
+
+
+def _like(services: Services, caller: Caller, table: TableName, new: TableName) -> None:
+    services.access.load(caller, table)
+    services.creator.create(caller, NewTable(new, SCHEMA))
+
+
 CASES: Final = (
     Case("CREATE TABLE U (id BIGINT)", lambda s, c, t, u: s.creator.create(c, NewTable(u, SCHEMA))),
     Case(
         "CREATE TABLE U AS SELECT 1 AS id", lambda s, c, t, u: s.writes.begin_staged(c, NewTable(u, SCHEMA))
     ),
+    Case("REPLACE TABLE T (id BIGINT, other STRING)", _replace, encrypted=True),
+    Case("CREATE OR REPLACE TABLE T (name STRING)", _replace),
+    Case("CREATE TABLE U LIKE T", _like),
     Case("DROP TABLE T", lambda s, c, t, u: s.lifecycle.drop(c, t)),
     Case("ALTER TABLE T RENAME TO U", lambda s, c, t, u: s.lifecycle.rename(c, t, u)),
     Case("ALTER TABLE T ADD COLUMN n BIGINT", _alter(AddColumn(("n",), LongType()))),

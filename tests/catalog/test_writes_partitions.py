@@ -23,8 +23,9 @@ from pyiceberg.types import (
 
 from catalog.base.errors import CommitConflict
 from catalog.planning.request import ScanRequest
+from catalog.writes.new_files import FileCommit
 from policy.errors import RequestInvalid
-from tests.support.lake import ALICE, Lake
+from tests.support.lake import ALICE, Lake, policy, standard_policies, tables
 from tests.support.tables import Engine, append_files, make, name_of
 from tests.support.write_sessions import refused
 
@@ -65,6 +66,19 @@ def test_partition_values_of_every_kind_arrive(lake: Lake) -> None:
         [VALUES, dict.fromkeys(VALUES)],
         [dict.fromkeys(VALUES), VALUES],
     )
+
+
+def test_an_append_to_a_partitioned_table_takes_update_alone(lake: Lake) -> None:
+    """It compares nothing with the partitions of other files, so it tells nothing of their values."""
+    table = name_of(make(lake, schema=PARTITIONED, partition_spec=BY_ALL))
+    writer = policy("writes", tables("db"), {"walt": ["update"]})
+    lake.set_policies([*standard_policies(), writer])
+    try:
+        engine = Engine.begin(lake, table, "walt")
+        files = FileCommit("append", (engine.file(partition=VALUES),))
+        lake.services.writes.commit(lake.caller("walt"), engine.session.id, files)
+    finally:
+        lake.set_policies(standard_policies())
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException
 from policy.errors import PropertyInvalid
 from policy.iceberg_properties import HONOURED, LEFT_TO_CLIENTS, REFUSED
 from policy.privileges.tables import check_properties
+from policy.sql_lint.options import READ, SETTINGS, WRITE, Names
 from policy.write_properties import CHOICES
 from spark_ext.jar import SOURCES
 from tests.support.spark import SparkLake
@@ -41,6 +42,17 @@ def _documented(heading: str) -> dict[str, str]:
     section = _PAGE.read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
     rows = dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", section, re.MULTILINE))
     return {name: "honoured" if text.startswith("honoured") else text for name, text in rows.items()}
+
+
+@pytest.mark.parametrize(("kind", "lint"), [("read", READ), ("write", WRITE), ("setting", SETTINGS)])
+def test_lint_knows_what_the_plugin_honours(kind: str, lint: Names) -> None:
+    """But for `path`, which SQL has no use for, and the options of streams."""
+    said = {
+        name if kind == "setting" else name.lower(): None if meaning == "honoured" else meaning[6:-1]
+        for name, meaning in _declared(kind).items()
+        if not meaning.startswith("refused") and name != "path" and not name.startswith("stream")
+    }
+    assert dict(lint) == said
 
 
 def _property(name: str) -> str:

@@ -34,6 +34,10 @@ GRANTS: Final = [
     policy("creates", {"database": ["lint"], "table": ["new*"], "column": ["*"]}, {BOB: ["create"]}),
     policy("writes", {"database": ["lint"], "table": ["w"], "column": ["*"]}, {BOB: ["update"]}),
     policy("alters", {"database": ["lint"], "table": ["a"], "column": ["*"]}, {BOB: ["alter"]}),
+    policy("rows", {"database": ["lint"], "table": ["p"]}, {CAROL: ["update"]}),
+    policy(
+        "now", {"database": ["lint"], "table": ["p"], "column": ["id", "old", "secret"]}, {CAROL: ["select"]}
+    ),
     policy("namespaces", {"database": ["lintbob*"]}, {BOB: ["create", "alter", "drop"]}),
 ]
 #: By whom, and what; ``{}`` stands for a directory outside of the warehouse.
@@ -142,6 +146,44 @@ alice    ALTER NAMESPACE lintbob SET PROPERTIES ('location'='{{}}/ns')
 bob      ALTER NAMESPACE lintbob SET PROPERTIES ('lakewarden.unsealed'='allow')
 bob      ALTER NAMESPACE lintbob SET PROPERTIES ('encryption.mechanism'='envelope')
 bob      DROP NAMESPACE lintbob CASCADE
+alice    CREATE OR REPLACE TABLE lint.more AS SELECT 2 AS id, 4 AS n
+bob      REPLACE TABLE lint.w (id INT, secret STRING)
+bob      REPLACE TABLE lint.a (id INT, v STRING)
+bob      CREATE OR REPLACE TABLE bobs.n2 (id INT, s STRING) PARTITIONED BY (id)
+alice    CREATE OR REPLACE TABLE bobs.n2 (id INT, s STRING) TBLPROPERTIES ('encryption.mechanism'='plaintext')
+bob      CREATE OR REPLACE TABLE bobs.n5 AS SELECT id FROM lint.t
+bob      CREATE OR REPLACE TABLE bobs.n5 AS SELECT secret FROM lint.t
+bob      REPLACE TABLE bobs.n5 (id INT) LOCATION '{{}}/n5'
+alice    REPLACE TABLE bobs.n5 (id INT) TBLPROPERTIES ('encryption.mechanism'='envelope')
+bob      REPLACE TABLE bobs.n5 (id INT) TBLPROPERTIES ('encryption.mechanism'='plaintext')
+alice    REPLACE TABLE bobs.keyed (other INT)
+alice    REPLACE TABLE bobs.keyed (ID INT, id2 INT, t STRING)
+alice    CREATE TABLE bobs.like1 LIKE bobs.n5 USING iceberg TBLPROPERTIES ('owner.a'='b')
+bob      CREATE TABLE bobs.like2 LIKE bobs.n5
+bob      CREATE TABLE bobs.like2 LIKE bobs.n5 LOCATION '{{}}/like2'
+bob      CREATE TABLE bobs.like3 LIKE lint.c
+carol    CREATE TABLE bobs.like4 LIKE lint.c
+alice    CREATE TABLE bobs.like5 LIKE bobs.n5 TBLPROPERTIES ('encryption.mechanism'='plaintext')
+alice    CREATE TABLE bobs.like5 LIKE bobs.n5 COMMENT 'x'
+bob      INSERT WITH SCHEMA EVOLUTION INTO lint.w BY NAME SELECT 2 AS id, 3 AS more
+alice    INSERT WITH SCHEMA EVOLUTION INTO lint.w BY NAME SELECT 2 AS id, 3 AS more
+alice    MERGE WITH SCHEMA EVOLUTION INTO lint.w t USING lint.more s ON t.id=s.id WHEN MATCHED THEN DELETE
+bob      SELECT id FROM lint.t WITH ('split-size' = '1024')
+bob      SELECT id FROM lint.t WITH ('split-size' = '1024', 'lookback' = '3')
+bob      SELECT secret FROM lint.t WITH ('split-size' = '1024')
+bob      SELECT id FROM lint.t WITH ('vectorization-enabled' = 'false')
+bob      SELECT id FROM lint.t VERSION AS OF 'main' WITH ('batch-size' = 7) AS x
+bob      INSERT INTO lint.w WITH ('compression-codec' = 'gzip') VALUES (1, 'x', 2)
+bob      INSERT INTO lint.w WITH ('overwrite-mode' = 'dynamic') VALUES (1, 'x', 2)
+bob      INSERT INTO lint.w WITH ('output-spec-id' = '0') VALUES (1, 'x', 2)
+alice    CREATE TABLE lint.p (id INT, part STRING, secret STRING) PARTITIONED BY (part)
+alice    INSERT INTO lint.p VALUES (1, 'a', 's'), (2, 'a', 's')
+alice    ALTER TABLE lint.p DROP PARTITION FIELD part
+alice    ALTER TABLE lint.p RENAME COLUMN part TO old
+alice    ALTER TABLE lint.p SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')
+bob      DELETE FROM lint.p WHERE id = 1
+carol    DELETE FROM lint.p WHERE id = 1
+alice    DELETE FROM lint.p WHERE id = 1
 alice    CALL lake.system.rewrite_data_files('x')
 alice    SET spark.sql.shuffle.partitions=2
 alice    SET spark.sql.catalog.lake.uri=x

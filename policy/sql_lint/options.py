@@ -1,0 +1,173 @@
+"""Options and session settings of Iceberg on Spark: the engine honours these, and every other one is denied.
+
+`WITH (name = value, …)` stands behind the table of a query or an INSERT. docs/spark-options.md lists the
+names for users; a test compares them with the plugin's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from policy.sql_lint.cursor import Cursor
+from policy.sql_lint.lexer import Kind, Token
+from policy.sql_lint.problems import Problem
+
+#: Names in lower case with the one value that is supported; None if the engine checks the value. A name that
+#: ends with a dot stands for all names that begin with it.
+Names = Mapping[str, str | None]
+
+#: One of these at most: they name the state of the table that is read.
+_STATES: Final = ("branch", "tag", "snapshot-id", "as-of-timestamp", "versionasof", "timestampasof")
+
+READ: Final[Names] = {
+    **dict.fromkeys(_STATES),
+    "aggregate-push-down-enabled": None,
+    "async-micro-batch-planning-enabled": "false",
+    "batch-size": None,
+    "end-snapshot-id": None,
+    "file-open-cost": None,
+    "locality": "false",
+    "split-size": None,
+    "start-snapshot-id": None,
+    "vectorization-enabled": "true",
+}
+"""Options of a query."""
+
+#: They say how an overwrite conflicts.
+_OVERWRITES: Final = ("isolation-level", "overwrite-mode", "validate-from-snapshot-id")
+_ISOLATION: Final = "isolation-level"
+
+WRITE: Final[Names] = {
+    **dict.fromkeys(_OVERWRITES),
+    "advisory-partition-size": None,
+    "branch": None,
+    "check-nullability": "true",
+    "check-ordering": "true",
+    "compression-codec": None,
+    "compression-level": None,
+    "distribution-mode": None,
+    "fanout-enabled": None,
+    "merge-schema": "false",
+    "mergeschema": "false",
+    "shred-variants": "false",
+    "snapshot-property.": None,
+    "target-file-size-bytes": None,
+    "use-merge-append-for-streaming": "false",
+    "use-table-distribution-and-ordering": "true",
+}
+"""Options of an INSERT."""
+
+_ICEBERG: Final = "spark.sql.iceberg."
+SETTINGS: Final[Names] = {
+    f"{_ICEBERG}advisory-partition-size": None,
+    f"{_ICEBERG}aggregate-push-down.enabled": None,
+    f"{_ICEBERG}async-micro-batch-planning-enabled": "false",
+    f"{_ICEBERG}check-nullability": "true",
+    f"{_ICEBERG}check-ordering": "true",
+    f"{_ICEBERG}compression-codec": None,
+    f"{_ICEBERG}compression-level": None,
+    f"{_ICEBERG}data-planning-mode": "auto",
+    f"{_ICEBERG}delete-planning-mode": "auto",
+    f"{_ICEBERG}distribution-mode": None,
+    f"{_ICEBERG}executor-cache.delete-files.enabled": "true",
+    f"{_ICEBERG}executor-cache.enabled": "true",
+    f"{_ICEBERG}executor-cache.locality.enabled": "false",
+    f"{_ICEBERG}identifier-fields-rely": "false",
+    f"{_ICEBERG}locality.enabled": "false",
+    f"{_ICEBERG}merge-schema": "false",
+    f"{_ICEBERG}planning.preserve-data-grouping": None,
+    f"{_ICEBERG}read.split-size": None,
+    f"{_ICEBERG}report-column-stats": "false",
+    f"{_ICEBERG}shred-variants": "false",
+    f"{_ICEBERG}snapshot-property.": None,
+    f"{_ICEBERG}vectorization.enabled": "true",
+    "spark.wap.branch": None,
+    "spark.wap.id": None,
+}
+"""Session settings."""
+
+SETTINGS_BELOW: Final = (_ICEBERG, "spark.wap.")
+"""What names of Iceberg's settings begin with."""
+
+
+def is_honoured(names: Names, name: str, value: str) -> bool:
+    """Whether a name has an effect, or the value that is always so."""
+    for known, only in names.items():
+        if name == known or (known.endswith(".") and name.startswith(known)):
+            return only is None or value.lower() == only
+    return False
+
+
+def took_options(cursor: Cursor, names: Names) -> frozenset[str]:
+    """Take the options behind a table, if any come next; their names in lower case.
+
+    Raises:
+        Problem: an option is not supported, stands twice, or contradicts another.
+    """
+    if cursor.hive or not _is_ahead(cursor):
+        return frozenset()
+    start = cursor.expect("WITH").next.start
+    given = cursor.properties()
+    folded = {name.lower() for name in given}
+    for name, value in given.items():
+        if not is_honoured(names, name.lower(), value):
+            raise Problem(
+                start,
+                "option",
+                f"The option {name[:80]!a} with the value {value[:80]!a} is not supported.",
+                "Remove it. docs/spark-options.md lists the options.",
+            )
+    if len(folded) < len(given) or len(folded.intersection(_STATES)) > 1:
+        raise Problem(
+            start, "option", "The options contradict each other.", "Keep one option, and one state."
+        )
+    return frozenset(folded)
+
+
+def without_options(start: int, text: str, tokens: Sequence[Token]) -> tuple[str, Sequence[Token]]:
+    """A query without the options behind its tables, all of which are supported.
+
+    Args:
+        start: where its text begins in the script.
+        text: its text.
+        tokens: its tokens.
+
+    Returns:
+        the text, of the same length, and the tokens.
+
+    Raises:
+        as `took_options`.
+    """
+    cursor = Cursor(tokens, start + len(text), text, hive=False)
+    kept: list[Token] = []
+    while cursor.next.kind is not Kind.END:
+        if not _is_ahead(cursor):
+            kept.append(cursor.take())
+            continue
+        begin = cursor.next.start - start
+        took_options(cursor, READ)
+        end = cursor.next.start - start
+        text = text[:begin] + " " * (end - begin) + text[end:]
+    return text, kept
+
+
+def refuse_of_overwrites(cursor: Cursor, options: frozenset[str]) -> None:
+    """Refuse options of overwrites on an append.
+
+    Raises:
+        Problem: there is one.
+    """
+    for name in _OVERWRITES:
+        if name in options:
+            cursor.refuse(f"the option {name} has no effect on an append")
+
+
+def compares_partitions(options: frozenset[str]) -> bool:
+    """Whether an overwrite is compared with commits to the same partitions."""
+    return _ISOLATION in options
+
+
+def _is_ahead(cursor: Cursor) -> bool:
+    """Whether `WITH (` comes next: a WITH of queries has a name in between."""
+    return cursor.ahead("WITH") and len(cursor.rest) > 1 and cursor.rest[1].is_symbol("(")
