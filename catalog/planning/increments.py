@@ -61,9 +61,9 @@ def appends(table: LoadedTable, request: ScanRequest, end: Snapshot | None) -> l
             found.append(each)
         if at_start:
             return found
+    last = f"the snapshot {end.snapshot_id}" if end else "the branch, which has no snapshot"
     raise RequestInvalid(
-        f"The snapshot {request.start_snapshot_id} is not an ancestor of the snapshot "
-        f"{end.snapshot_id if end else None}, or it is expired.",
+        f"The snapshot {request.start_snapshot_id} is not an ancestor of {last}, or it is expired.",
         table=table.name,
         rule="start-snapshot",
         hint="Give an ancestor that is not expired, or read the whole table.",

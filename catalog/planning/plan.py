@@ -231,9 +231,12 @@ class Planner:
         shown: ShownPartitions,
     ) -> tuple[pa.Table, frozenset[int]]:
         """Return the planned rows, and the columns that equality deletes of the snapshot compare."""
-        if snapshot is None:
+        if request.is_incremental:
+            sources = appends(table, request, snapshot)
+        elif snapshot is None:
             return empty_rows(), frozenset()
-        sources = appends(table, request, snapshot) if request.is_incremental else [snapshot]
+        else:
+            sources = [snapshot]
         listed = self._listed(table, sources, request)
         pruner = Pruner(schema, table.metadata.specs(), request.filter, case_sensitive=request.case_sensitive)
         data = [

@@ -7,7 +7,10 @@
   table has no snapshot. A snapshot's parents must not lead back to it, because engines walk through all of
   them. Row ids need format version 3. `main` must be a branch.
 - New schemas, partition specs and sort orders: see `catalog.iceberg.layout`.
-- A table with rows cannot get a required column: existing rows have no value for it.
+- A table with rows cannot get a required column: existing rows have no value for it. Nor can a branch be set
+  to a snapshot whose rows have none.
+- A new schema does not use the id of a column that no schema of the table names any more: files can still
+  have that column, and policies know it by a name that is forgotten.
 
 Source: Apache Iceberg's `TableMetadata` and `PartitionSpecParser`; table specification, "Schema evolution".
 """
@@ -108,8 +111,10 @@ def check_commit(
             new = [each for each in spec.fields if (each.source_id, str(each.transform)) not in present]
             layout.check_redundancy(new, table)
     _check_layout(base, metadata, table)
+    _check_field_ids(base, metadata, table)
     if not replaces:
         _check_required(base, metadata, table)
+        _check_heads(base, metadata, table)
     added = new_snapshots(base, metadata)
     _check_times(added, base.last_updated_ms, now_ms, table)
     _check_snapshots(metadata, added, base.refs, table)
@@ -173,6 +178,45 @@ def _check_required(base: TableMetadata, metadata: TableMetadata, table: str) ->
             rule="required-column",
             hint="Add it as an optional column.",
         )
+
+
+def _check_field_ids(base: TableMetadata, metadata: TableMetadata, table: str) -> None:
+    """Refuse new schemas with the id of a column whose last schema was removed."""
+    known = {each.schema_id: each for each in base.schemas}
+    new = [each for each in metadata.schemas if known.get(each.schema_id) != each]
+    if not new:
+        return
+    named = {field_id for each in base.schemas for field_id in each.field_ids}
+    for schema in new:
+        for field_id in schema.field_ids:
+            if field_id <= base.last_column_id and field_id not in named:
+                name = f"{schema.find_column_name(field_id)!s:.160}"
+                raise RequestInvalid(
+                    f"The column {name} has the field id {field_id}, which a column had that no schema of the "
+                    "table names any more.",
+                    table=table,
+                    rule="field-id",
+                    hint=f"Give it an id above {base.last_column_id}.",
+                )
+
+
+def _check_heads(base: TableMetadata, metadata: TableMetadata, table: str) -> None:
+    """Refuse to set a branch to an existing snapshot whose rows have no value for a required column."""
+    schemas = {each.schema_id: each for each in metadata.schemas}
+    for name, ref in metadata.refs.items():
+        head = base.snapshot_by_id(ref.snapshot_id)
+        moved = name not in base.refs or base.refs[name].snapshot_id != ref.snapshot_id
+        before = None if head is None or head.schema_id is None else schemas.get(head.schema_id)
+        if not moved or before is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+            continue
+        for field in _newly_required(before, metadata.schema()):
+            raise RequestInvalid(
+                f"The branch {name[:80]!r} cannot be set to the snapshot {ref.snapshot_id}: its rows have no "
+                f"value for the required column {metadata.schema().find_column_name(field.field_id)!s:.160}.",
+                table=table,
+                rule="required-column",
+                hint="Make the column optional first (ALTER COLUMN … DROP NOT NULL).",
+            )
 
 
 def _is_replaced(base: TableMetadata, metadata: TableMetadata) -> bool:

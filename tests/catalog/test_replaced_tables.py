@@ -10,7 +10,12 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField,
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.table.update import RemoveSchemasUpdate
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    RemoveSchemasUpdate,
+    SetCurrentSchemaUpdate,
+    SetSnapshotRefUpdate,
+)
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import (
     DecimalType,
@@ -32,6 +37,7 @@ from catalog.db.schema import lw_governed
 from catalog.planning.request import ScanRequest
 from catalog.tables.drafts import NewTable
 from catalog.tables.replacements import numbered
+from catalog.tables.schema_changes import MakeOptional
 from catalog.writes.new_files import FileCommit
 from policy.errors import (
     EncryptionPolicyViolation,
@@ -528,3 +534,37 @@ def test_a_name_that_is_forgotten_is_no_way_around_its_denial(lake: Lake) -> Non
     lake.set_policies(standard_policies())
     forget(ALICE)
     assert [each.schema_id for each in loaded(lake, name).metadata.schemas] == [1]
+    again = Schema(*SCHEMA.fields, NestedField(3, "shown", StringType()), schema_id=7)
+    taken = Schema(SCHEMA.fields[0], NestedField(2, "shown", StringType()), schema_id=7)
+    lake.set_policies([*standard_policies(), altering])
+    for user in (CAROL, ALICE):
+        with pytest.raises(RequestInvalid) as refused:
+            lake.services.committer.commit(
+                lake.caller(user),
+                name,
+                (),
+                [AddSchemaUpdate(schema_=taken), SetCurrentSchemaUpdate(schema_id=-1)],
+            )
+        assert refused.value.rule == "field-id"
+    with pytest.raises(RequestInvalid, match="name"):
+        lake.services.committer.commit(lake.caller(ALICE), name, (), [AddSchemaUpdate(schema_=again)])
+    lake.set_policies(standard_policies())
+
+
+def test_a_branch_does_not_go_back_to_rows_without_a_required_column(lake: Lake) -> None:
+    name = made(lake)
+    (before,) = loaded(lake, name).metadata.snapshots
+    required = Schema(SCHEMA.fields[0], NestedField(2, "other", LongType(), required=True))
+    staged(lake, name, schema=required).commit(REST)
+
+    def go_back(branch: str) -> None:
+        ref = SetSnapshotRefUpdate(ref_name=branch, type="branch", snapshot_id=before.snapshot_id)
+        lake.services.committer.commit(lake.caller(ALICE), name, (), [ref])
+
+    for branch in ("main", "side"):
+        with pytest.raises(RequestInvalid) as refused:
+            go_back(branch)
+        assert refused.value.rule == "required-column" and "other" in refused.value.message
+    lake.services.alterer.alter(lake.caller(ALICE), name, [MakeOptional(("other",))])
+    go_back("main")
+    assert len(files(lake, name)) == 1

@@ -98,6 +98,12 @@ def test_increment_that_the_table_does_not_have_is_refused(
     assert (refused.value.rule, refused.value.table) == (rule, ".".join(table.name()))
 
 
+def test_start_of_a_table_without_snapshots_is_refused(lake: Lake) -> None:
+    with pytest.raises(RequestInvalid, match="no snapshot") as refused:
+        plan(lake, make(lake), start_snapshot_id=7)
+    assert refused.value.rule == "start-snapshot"
+
+
 def test_start_on_another_branch_is_refused(lake: Lake) -> None:
     table = make(lake)
     table.append(rows(1))
