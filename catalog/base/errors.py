@@ -19,12 +19,20 @@ class NoSuchTable(LakewardenError, iceberg.NoSuchTableError):
     """The table does not exist, or is not governed by this catalog."""
 
 
+class NoSuchView(LakewardenError, iceberg.NoSuchViewError):
+    """The view does not exist."""
+
+
 class NamespaceExists(LakewardenError, iceberg.NamespaceAlreadyExistsError):
     """A namespace of that name exists."""
 
 
 class TableExists(LakewardenError, iceberg.TableAlreadyExistsError):
     """A table of that name exists."""
+
+
+class ViewExists(LakewardenError, iceberg.ViewAlreadyExistsError):
+    """A view of that name exists, or a table, which has the same name space."""
 
 
 class NamespaceNotEmpty(LakewardenError, iceberg.NamespaceNotEmptyError):

@@ -98,6 +98,23 @@ lw_binding = Table(
     Column("table_id", String(36), ForeignKey("lw_table.id"), nullable=False, unique=True),
 )
 
+#: A view, whole: views have no files. Its name is also in `iceberg_tables`, since tables and views share one
+#: name space. `definer`: who wrote its text, as JSON. `version` counts its changes. `metadata` is Iceberg's
+#: view metadata, as JSON.
+lw_view = Table(
+    "lw_view",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("catalog", String(255), nullable=False),
+    Column("namespace", String(255), nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("owner", String(255), nullable=False),
+    Column("definer", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("metadata", Text, nullable=False),
+    UniqueConstraint("catalog", "namespace", "name"),
+)
+
 #: One version of a table's governed properties. `state`: prepared, current, superseded, abandoned.
 lw_governed = Table(
     "lw_governed",

@@ -93,6 +93,21 @@ class Repeats:
         self._context.authorizer.require(caller, "table.rename", f"{source} -> {target}", requests)
         raise_refusal(kept)
 
+    def view(
+        self, caller: Caller, action: str, name: TableName, kept: Kept, target: TableName | None = None
+    ) -> None:
+        """Authorize a repeated change of a view, whose owner is stored; there is nothing to rebuild.
+
+        Raises:
+            NotAuthorized: the privileges are no longer granted.
+            LakewardenError: the refusal that the request ended with.
+        """
+        requests = required(action, caller.on(name, None if action == "view.create" else kept.detail))
+        if target is not None:
+            requests += required("view.create", caller.on(target))
+        self._context.authorizer.require(caller, action, str(name), requests)
+        raise_refusal(kept)
+
     def namespace(
         self,
         caller: Caller,

@@ -49,6 +49,7 @@ from catalog.tables.drafts import Drafter
 from catalog.tables.lifecycle import Lifecycle
 from catalog.tables.namespaces import Namespaces
 from catalog.tables.registration import Registration
+from catalog.tables.views import Views
 from catalog.writes.filters import WholeFiles
 from catalog.writes.orphans import Orphans
 from catalog.writes.replacing_writes import ReplacingWrites
@@ -80,6 +81,7 @@ class Services(ServiceContext):
     identification: CallerIdentification
     access: TableAccess
     namespaces: Namespaces
+    views: Views
     creator: Creator
     committer: Committer
     alterer: Alterer
@@ -143,6 +145,7 @@ class Services(ServiceContext):
                 context.loader, context.inspector, context.authorizer, context.standard_clients
             ),
             namespaces=Namespaces(context),
+            views=Views(context),
             creator=Creator(context, drafter),
             committer=committer,
             alterer=Alterer(context, committer),

@@ -14,7 +14,7 @@ from catalog.base.errors import NamespaceNotEmpty, NoSuchNamespace
 from catalog.base.identifiers import Namespace, TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read
-from catalog.state import table_state
+from catalog.state import table_state, views
 from policy.decision import Decision, Reason
 from policy.errors import RequestInvalid
 from policy.privileges.namespaces import PROTECTING, check_namespace_properties, namespace_requests
@@ -147,10 +147,12 @@ class Namespaces:
         if protecting:
             self._require(caller, "namespace.drop", namespace, {}, protecting)
         nested = [each for each in self._context.pointers.namespaces() if each[:-1] == namespace]
-        if nested or self._context.pointers.tables(namespace):
+        with read(self._context.engine) as connection:
+            viewed = views.has_views(connection, self._context.catalog, namespace)
+        if nested or viewed or self._context.pointers.tables(namespace):
             raise NamespaceNotEmpty(
                 f"The namespace {'.'.join(namespace)} is not empty.",
-                hint="Drop its tables and namespaces first.",
+                hint="Drop its tables, views and namespaces first.",
             )
         self._context.pointers.drop_namespace(namespace, protecting)
 

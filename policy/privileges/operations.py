@@ -91,6 +91,13 @@ OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
         # ALTER looks after what the table keeps, DROP deletes files.
         "table.clean-up": _all("alter", "drop"),
         "table.expire": _all("alter", "drop", "update"),
+        # On a view, whose name is that of a table; creating and renaming, on a name that is free.
+        "view.create": _all("create"),
+        "view.exists": _any(ANY),
+        "view.load": _any("select", "alter"),
+        "view.replace": _all("alter"),
+        "view.rename": _all("alter"),
+        "view.drop": _all("drop"),
         "key.list": _LOADING,
         "key.show": _LOADING,
         "key.create": _all("alter", on_keys="use"),
@@ -108,6 +115,7 @@ OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
         "namespace.drop": _all("drop"),
         "namespace.unprotect": _all("unprotect"),
         "table.list": _any(ANY),
+        "view.list": _any(ANY),
         # On an engine.
         "engine.act": _all("act"),
         "engine.register": _all("act"),

@@ -177,7 +177,7 @@ class Script:
         if len(statement.name) > 1 or name not in self.views:
             raise Refusal(
                 "not-supported-yet",
-                "The catalog does not support permanent views.",
+                "Lint does not read permanent views.",
                 "Drop temporary views only.",
             )
         return lambda: self.views.__delitem__(name)

@@ -28,6 +28,7 @@ from catalog.db.engine import write
 from catalog.iceberg.metadata import dump_metadata
 from catalog.kms_server.store import Denial, KeySpec
 from catalog.tables.drafts import NewTable
+from catalog.tables.views import ViewDefinition
 from policy.principal import Principal
 from tests.authorization import roles
 from tests.support.lake import ALLOWS_UNSEALED, MASTER_KEY, Lake, open_lake
@@ -40,6 +41,8 @@ SPARE_KEY: Final = "spare"
 ENDPOINT_KEY: Final = "doorkey"
 #: Tables that what is refused is tried on: plaintext, encrypted, and one that does not exist.
 PLAIN, VAULT, ABSENT = "plain", "vault", "absent"
+#: A view.
+SIGHT: Final = "sight"
 #: A table whose pointer was moved past the catalog.
 UNSEALED: Final = "unsealed"
 _DOCUMENTS: Final = "/admin/v1/policies/documents/ranger"
@@ -49,6 +52,7 @@ _COUNTED: Final = "SELECT number FROM matrix_changes"
 _STATE: Final[tuple[Table, ...]] = (
     schema.iceberg_tables,
     schema.iceberg_namespace_properties,
+    schema.lw_view,
     schema.lw_table,
     schema.lw_binding,
     schema.lw_governed,
@@ -149,6 +153,16 @@ class World:
         with write(self.lake.services.engine) as connection:
             mine = (schema.lw_table.c.namespace == roles.OWN, schema.lw_table.c.name == name)
             connection.execute(update(schema.lw_table).where(*mine).values(owner=roles.OWNER))
+        return name
+
+    def new_view(self, name: str | None = None) -> str:
+        """A view of the owner's."""
+        name = name or self.new()
+        new = ViewDefinition(table_name([roles.OWN], name), SCHEMA, "SELECT 1", None, (), {}, {})
+        self.lake.services.views.create(self.lake.caller(roles.STEWARD), new)
+        with write(self.lake.services.engine) as connection:
+            mine = (schema.lw_view.c.namespace == roles.OWN, schema.lw_view.c.name == name)
+            connection.execute(update(schema.lw_view).where(*mine).values(owner=roles.OWNER))
         return name
 
     def dropped(self) -> tuple[UUID, UUID]:
@@ -284,6 +298,7 @@ def open_world(root: Path) -> Iterator[World]:
             _count_changes(lake)
             world.list_more(world.new_table(PLAIN))
             world.unseal(world.new_table(UNSEALED))
+            world.new_view(SIGHT)
             world.new_table(VAULT, properties=ENCRYPTED | {"encryption.master-key-id": MASTER_KEY})
             for role in roles.ROLES:
                 world.client(role)

@@ -31,6 +31,7 @@ final class LakewardenCatalog
     extends StagingTableCatalog
     with TablesLike
     with ChangesRefused
+    with WithViews
     with SupportsNamespaces
     with FunctionCatalog
     with ProcedureCatalog
@@ -40,6 +41,7 @@ final class LakewardenCatalog
   @volatile private var session: Option[SparkSession] = None
   private lazy val client: CatalogClient = launched.client(() => own, engine)
   private lazy val paths = new CatalogPaths(client)
+  override protected lazy val viewRequests = new ViewRequests(client)
   private lazy val namespaces = new Namespaces(client, paths)
   private lazy val procedures = new Procedures(
     this, client, tables, new SortArguments(IcebergStatements.sortOrder))

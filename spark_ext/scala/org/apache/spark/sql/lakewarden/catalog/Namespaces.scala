@@ -61,8 +61,7 @@ final class Namespaces(client: CatalogClient, paths: CatalogPaths) {
     if (namespace.isEmpty) Array.empty
     else
       Refusals.ofNamespace(namespace) {
-        val found = Answers.field(client.get(paths.tables(namespace.toSeq)), "identifiers").elements.asScala
-        found.map(each => Identifier.of(levels(each.required("namespace")), each.required("name").textValue)).toArray
+        Answers.identifiers(Answers.field(client.get(paths.tables(namespace.toSeq)), "identifiers"))
       }
 
   /** There is nothing directly below the catalog's name but namespaces. */

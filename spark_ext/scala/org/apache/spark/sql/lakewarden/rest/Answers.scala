@@ -4,6 +4,7 @@ import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
 
+import org.apache.spark.sql.connector.catalog.Identifier
 import org.apache.spark.sql.lakewarden.LakewardenException
 
 /** Reads what the catalog answered. */
@@ -20,4 +21,10 @@ object Answers {
   /** The names and texts of an object, such as properties. */
   def texts(node: JsonNode): Map[String, String] =
     node.properties.asScala.map(each => each.getKey -> each.getValue.asText).toMap
+
+  /** A list of tables or views. */
+  def identifiers(node: JsonNode): Array[Identifier] =
+    node.elements.asScala.map { each =>
+      Identifier.of(each.required("namespace").elements.asScala.map(_.textValue).toArray, each.required("name").textValue)
+    }.toArray
 }

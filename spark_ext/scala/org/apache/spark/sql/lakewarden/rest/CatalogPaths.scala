@@ -29,4 +29,13 @@ object CatalogPaths {
   /** Where an engine begins tables together with their first rows. */
   def stagedWrites(levels: Seq[String]): Seq[String] =
     Seq("engine", "v1", "namespaces", levels.mkString(Separator), "staged-writes")
+
+  /** Where an engine lists and creates views. */
+  def engineViews(levels: Seq[String]): Seq[String] =
+    Seq("engine", "v1", "namespaces", levels.mkString(Separator), "views")
+
+  def engineView(levels: Seq[String], name: String): Seq[String] =
+    Seq("engine", "v1", "views", levels.mkString(Separator), name)
+
+  val renameView: Seq[String] = Seq("engine", "v1", "views", "rename")
 }

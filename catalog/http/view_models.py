@@ -1,0 +1,115 @@
+"""Bodies and answers of views under `/engine/v1`, with the fields of Iceberg's view metadata."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+
+from catalog.base.identifiers import TableName, namespace_of
+from catalog.http.base_models import Answer, OwnBody
+from catalog.http.bodies import iceberg_part
+from catalog.http.iceberg_models import Identifier, Levels, Properties
+from catalog.state.views import ViewRecord
+from catalog.tables.views import ViewDefinition
+from policy.errors import RequestInvalid
+
+
+class SqlRepresentation(OwnBody):
+    """`SQLViewRepresentation`."""
+
+    type: Literal["sql"]
+    sql: str
+    dialect: Literal["spark"]
+
+
+class NewVersion(OwnBody):
+    """`ViewVersion`, without what the catalog sets itself; engines that read the view get `summary` back."""
+
+    representations: Annotated[list[SqlRepresentation], Field(min_length=1, max_length=1)]
+    default_catalog: str | None = None
+    default_namespace: Annotated[list[str], Field(max_length=64)]
+    summary: Properties = Field(default_factory=dict)
+
+
+class _Defined(OwnBody):
+    """What a view is."""
+
+    view_schema: Annotated[dict[str, Any], Field(alias="schema")]
+    view_version: NewVersion
+    properties: Properties = Field(default_factory=dict)
+
+    def to_definition(self, name: TableName) -> ViewDefinition:
+        """Convert the body.
+
+        Raises:
+            RequestInvalid: the schema or the namespace is not valid.
+        """
+        version = self.view_version
+        if "operation" in version.summary:
+            raise RequestInvalid("The catalog sets the operation of a view's version.", rule="view")
+        return ViewDefinition(
+            name=name,
+            schema=iceberg_part(_schema, self.view_schema, "schema"),
+            sql=version.representations[0].sql,
+            default_catalog=version.default_catalog,
+            default_namespace=namespace_of(version.default_namespace) if version.default_namespace else (),
+            summary=version.summary,
+            properties=self.properties,
+        )
+
+
+class CreateView(_Defined):
+    """`CreateViewRequest`, without what the catalog sets itself."""
+
+    name: str
+
+
+class ReplaceView(_Defined):
+    """What a view becomes; `expected-version` is the state that it was changed from."""
+
+    expected_version: int | None = None
+
+
+class RenameView(OwnBody):
+    """`RenameTableRequest`, of a view."""
+
+    source: Identifier
+    destination: Identifier
+
+
+class ViewIdentifier(Answer):
+    """`TableIdentifier`, of a view."""
+
+    namespace: Levels
+    name: str
+
+
+class ViewList(Answer):
+    """The views of a namespace; always the whole list."""
+
+    identifiers: list[ViewIdentifier]
+
+
+class ViewAnswer(Answer):
+    """A view: Iceberg's view metadata, its owner and definer, and the number of its state."""
+
+    metadata: dict[str, Any]
+    owner: str
+    definer: str
+    version: int
+
+    @classmethod
+    def of(cls, record: ViewRecord) -> Self:
+        """Return the answer for a view."""
+        return cls(
+            metadata=record.metadata.model_dump(mode="json"),
+            owner=record.owner,
+            definer=record.definer.name,
+            version=record.version,
+        )
+
+
+def _schema(value: dict[str, Any]) -> Schema:
+    return assign_fresh_schema_ids(Schema.model_validate(value))

@@ -1,0 +1,192 @@
+"""Stores views: their names, owners, definers and metadata.
+
+All functions use a connection that the caller opened to the catalog's own database. Tables and views share
+one name space: a view's name is also in `iceberg_tables`, where no table can then be created or renamed to.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.schema import Schema
+from pyiceberg.view.metadata import ViewMetadata, ViewVersion
+from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from catalog.base.errors import CommitConflict, ViewExists
+from catalog.base.identifiers import Namespace, TableName
+from catalog.db.schema import iceberg_tables, lw_binding, lw_view
+from policy.principal import Principal
+
+_VIEW: Final = "VIEW"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRecord:
+    """A view.
+
+    Attributes:
+        id: its UUID.
+        name: its name.
+        owner: who created it.
+        definer: who wrote its text, with the groups and roles that they had.
+        version: counts its changes.
+        metadata: Iceberg's view metadata.
+    """
+
+    id: str
+    name: TableName
+    owner: str
+    definer: Principal
+    version: int
+    metadata: ViewMetadata
+
+    @property
+    def current(self) -> ViewVersion:
+        """The version that is read."""
+        wanted = self.metadata.current_version_id
+        return next(each for each in self.metadata.versions if each.version_id == wanted)
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of the current version."""
+        wanted = self.current.schema_id
+        return next(each for each in self.metadata.schemas if each.schema_id == wanted)
+
+
+def view(connection: Connection, catalog: str, name: TableName) -> ViewRecord | None:
+    """Return the view with this name."""
+    row = connection.execute(select(lw_view).where(*_named(catalog, name))).first()
+    return None if row is None else _record(row)
+
+
+def views(connection: Connection, catalog: str, namespace: Namespace) -> list[ViewRecord]:
+    """Return the views directly in a namespace, sorted by name."""
+    mine = (lw_view.c.catalog == catalog, lw_view.c.namespace == ".".join(namespace))
+    rows = connection.execute(select(lw_view).where(*mine).order_by(lw_view.c.name))
+    return [_record(row) for row in rows]
+
+
+def has_views(connection: Connection, catalog: str, namespace: Namespace) -> bool:
+    """Return whether there is a view directly in a namespace."""
+    mine = (lw_view.c.catalog == catalog, lw_view.c.namespace == ".".join(namespace))
+    return connection.execute(select(lw_view.c.id).where(*mine).limit(1)).first() is not None
+
+
+def add(connection: Connection, catalog: str, record: ViewRecord) -> None:
+    """Add a view.
+
+    Raises:
+        ViewExists: its name is taken, by a view or a table.
+    """
+    name = record.name
+    names = {"catalog_name": catalog, "table_namespace": name.database, "table_name": name.name}
+    _require_no_table(connection, catalog, name)
+    values = {"id": record.id, "catalog": catalog, "namespace": name.database, "name": name.name}
+    try:
+        connection.execute(insert(iceberg_tables).values(**names, iceberg_type=_VIEW))
+        connection.execute(insert(lw_view).values(**values, owner=record.owner, **_content(record)))
+    except IntegrityError as error:
+        raise taken(name) from error
+
+
+def replace(connection: Connection, record: ViewRecord, expected: int) -> None:
+    """Store another state of a view.
+
+    Raises:
+        CommitConflict: it is not in the expected version any more.
+    """
+    _changed(connection, record, expected, **_content(record))
+
+
+def rename(connection: Connection, catalog: str, record: ViewRecord, target: TableName) -> None:
+    """Give a view another name.
+
+    Raises:
+        ViewExists: the name is taken, by a view or a table.
+        CommitConflict: the view is not in this version any more.
+    """
+    _require_no_table(connection, catalog, target)
+    names = {"table_namespace": target.database, "table_name": target.name}
+    new = {"namespace": target.database, "name": target.name, "version": record.version + 1}
+    try:
+        _changed(connection, record, record.version, **new)
+        connection.execute(update(iceberg_tables).where(*_pointer(catalog, record.name)).values(**names))
+    except IntegrityError as error:
+        raise taken(target) from error
+
+
+def remove(connection: Connection, catalog: str, record: ViewRecord) -> None:
+    """Remove a view; its name is free.
+
+    Raises:
+        CommitConflict: it is not in this version any more.
+    """
+    mine = (lw_view.c.id == record.id, lw_view.c.version == record.version)
+    if connection.execute(delete(lw_view).where(*mine)).rowcount != 1:
+        raise _conflict(record.name)
+    connection.execute(delete(iceberg_tables).where(*_pointer(catalog, record.name)))
+
+
+def taken(name: TableName) -> ViewExists:
+    """Return the error for a name that a view or a table has."""
+    return ViewExists(f"A table or view {name} already exists.", table=str(name))
+
+
+def _changed(connection: Connection, record: ViewRecord, expected: int, **values: object) -> None:
+    mine = (lw_view.c.id == record.id, lw_view.c.version == expected)
+    if connection.execute(update(lw_view).where(*mine).values(**values)).rowcount != 1:
+        raise _conflict(record.name)
+
+
+def _conflict(name: TableName) -> CommitConflict:
+    return CommitConflict(
+        f"Another request changed the view {name}.",
+        table=str(name),
+        hint="Load the view again, and repeat the request if it is still needed.",
+    )
+
+
+def _require_no_table(connection: Connection, catalog: str, name: TableName) -> None:
+    """Refuse the name of a governed table, whatever the pointer store says."""
+    if connection.execute(select(lw_binding.c.table_id).where(*_named(catalog, name, lw_binding))).first():
+        raise taken(name)
+
+
+def _named(catalog: str, name: TableName, table: Table = lw_view) -> list[ColumnElement[bool]]:
+    columns = table.c
+    return [columns.catalog == catalog, columns.namespace == name.database, columns.name == name.name]
+
+
+def _pointer(catalog: str, name: TableName) -> list[ColumnElement[bool]]:
+    columns = iceberg_tables.c
+    return [
+        columns.catalog_name == catalog,
+        columns.table_namespace == name.database,
+        columns.table_name == name.name,
+        columns.iceberg_type == _VIEW,
+    ]
+
+
+def _content(record: ViewRecord) -> dict[str, object]:
+    definer = record.definer
+    groups, roles = sorted(definer.groups), sorted(definer.roles)
+    return {
+        "definer": json.dumps({"name": definer.name, "groups": groups, "roles": roles}),
+        "version": record.version,
+        "metadata": record.metadata.model_dump_json(),
+    }
+
+
+def _record(row: Row[tuple[object, ...]]) -> ViewRecord:
+    definer = json.loads(row.definer)
+    return ViewRecord(
+        row.id,
+        TableName(tuple(row.namespace.split(".")), row.name),
+        row.owner,
+        Principal(definer["name"], frozenset(definer["groups"]), frozenset(definer["roles"])),
+        row.version,
+        ViewMetadata.model_validate_json(row.metadata),
+    )

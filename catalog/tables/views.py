@@ -1,0 +1,354 @@
+"""Creates, loads, lists, replaces, renames and drops views.
+
+- A view is a text that an engine reads, with its columns. The database stores it, as Iceberg's view metadata.
+- A view is a resource like a table of its name. Its owner created it. Its *definer* wrote its text: a change
+  of its properties alone leaves the definer as it is.
+- To load a view takes SELECT on all of its columns, without masks and row filters, which nothing here could
+  apply; or ALTER. What its text reads is not part of it: an engine asks for each table.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyiceberg.schema import Schema
+from pyiceberg.view.metadata import (
+    SQLViewRepresentation,
+    ViewHistoryEntry,
+    ViewMetadata,
+    ViewRepresentation,
+    ViewVersion,
+)
+
+from catalog.authorization.authorizer import Caller
+from catalog.authorization.table_access import any_of, require_any
+from catalog.authorization.view_access import require_selectable
+from catalog.base.errors import CommitConflict, NoSuchNamespace, NoSuchView
+from catalog.base.identifiers import Namespace, TableName, slug
+from catalog.context import ServiceContext
+from catalog.db.engine import read, write
+from catalog.state import idempotency, table_state, views
+from catalog.state.views import ViewRecord
+from policy.errors import PropertyInvalid, RequestInvalid
+from policy.location.location import Location
+from policy.privileges.operations import On, required
+from policy.privileges.requests import AccessRequest
+from policy.privileges.tables import check_ordinary_properties
+
+MAX_TEXT: Final = 256 * 1024
+"""Characters of a view's text."""
+
+_DIALECT: Final = "spark"
+_MAX_VERSIONS: Final = 10
+_MAX_COLUMNS: Final = 10_000
+_MAX_PROPERTIES: Final = 64 * 1024
+#: Names below it are Spark's own, in what it makes of a view.
+_RESERVED: Final = "view."
+_OPERATION: Final = "operation"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewDefinition:
+    """What a request makes of a view.
+
+    Attributes:
+        name: its name.
+        schema: its columns.
+        sql: its text, in Spark's SQL.
+        default_catalog: the catalog of names without one; None for this one.
+        default_namespace: the namespace of names without one.
+        summary: what the engine that wrote it has to know to read it.
+        properties: its properties.
+    """
+
+    name: TableName
+    schema: Schema
+    sql: str
+    default_catalog: str | None
+    default_namespace: Namespace
+    summary: Mapping[str, str]
+    properties: Mapping[str, str]
+
+    def text(self) -> tuple[object, ...]:
+        """Return what decides which rows the view has."""
+        columns = self.schema.as_struct()
+        return self.sql, self.default_catalog, self.default_namespace, columns, dict(self.summary)
+
+
+class Views:
+    """Operations on views.
+
+    Args:
+        context: the parts that services share.
+    """
+
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._warehouse = Location.parse(context.settings.warehouse)
+
+    def create(self, caller: Caller, new: ViewDefinition) -> ViewRecord:
+        """Create a view; the caller becomes its owner and definer.
+
+        Raises:
+            NotAuthorized: CREATE on the name is needed.
+            NoSuchNamespace, ViewExists, RequestInvalid, PropertyInvalid: as it says.
+        """
+        name = new.name
+        action = "view.create"
+        self._context.authorizer.require(caller, action, str(name), required(action, caller.on(name)))
+        with self._context.authorizer.recorded(caller, action, str(name)):
+            check(new)
+            self._require_free(name)
+            view_id = str(uuid.uuid4())
+            metadata = self._first(view_id, new)
+            record = ViewRecord(view_id, name, caller.principal.name, caller.principal, 1, metadata)
+            with write(self._context.engine) as connection:
+                views.add(connection, self._context.catalog, record)
+                idempotency.settle(connection, record.owner)
+        return record
+
+    def load(self, caller: Caller, name: TableName) -> ViewRecord:
+        """Load a view.
+
+        Raises:
+            NotAuthorized: SELECT on each of its columns, without mask or row filter, or ALTER is needed.
+            NoSuchView: there is none.
+        """
+        record = self._find(name)
+        on = caller.on(name, record.owner if record else None)
+        authorizer, alters = self._context.authorizer, required("view.replace", on)
+        # Who has some right on the name is told whether there is a view.
+        if record is None or not authorizer.decide(required("view.exists", on)).allowed:
+            require_any(authorizer, caller, "view.load", str(name), required("view.load", on))
+            raise _missing(name)
+        if authorizer.decide(alters).allowed:
+            authorizer.require(caller, "view.load", str(name), alters)
+        else:
+            require_selectable(authorizer, caller, record, "view.load")
+        return record
+
+    def exists(self, caller: Caller, name: TableName) -> bool:
+        """Return whether a view exists.
+
+        Raises:
+            NotAuthorized: the caller has no right on it.
+        """
+        return self._require(caller, "view.exists", name) is not None
+
+    def list(self, caller: Caller, namespace: Namespace) -> list[TableName]:
+        """List the views of a namespace on which the caller has a permission.
+
+        Raises:
+            NotAuthorized: the caller has no right in the namespace.
+            NoSuchNamespace: there is none.
+        """
+        authorizer, dotted = self._context.authorizer, ".".join(namespace)
+        on = On.namespace(caller.principal, namespace)
+        require_any(authorizer, caller, "view.list", dotted, required("view.list", on))
+        if self._context.pointers.namespace_properties(namespace) is None:
+            raise _no_namespace(dotted)
+        with read(self._context.engine) as connection:
+            found = views.views(connection, self._context.catalog, namespace)
+        return [each.name for each in found if self._may(caller, "view.exists", each)]
+
+    def replace(self, caller: Caller, new: ViewDefinition, expected: int | None = None) -> ViewRecord:
+        """Replace a view; with another text, the caller becomes its definer.
+
+        Args:
+            caller: who asks.
+            new: the view.
+            expected: the version that it was changed from; None for whichever is there.
+
+        Raises:
+            NotAuthorized: ALTER on it is needed.
+            NoSuchView: there is none.
+            CommitConflict: it is not in the expected version any more.
+            RequestInvalid, PropertyInvalid: as it says.
+        """
+        name = new.name
+        record = self._existing(caller, "view.replace", name)
+        with self._context.authorizer.recorded(caller, "view.replace", str(name)):
+            check(new)
+            if expected is not None and expected != record.version:
+                raise CommitConflict(
+                    f"The view {name} has the version {record.version}, not {expected}.",
+                    table=str(name),
+                    hint="Load the view again, and repeat the request if it is still needed.",
+                )
+            replaced = self._replaced(caller, record, new)
+            with write(self._context.engine) as connection:
+                views.replace(connection, replaced, record.version)
+                idempotency.settle(connection, record.owner)
+        return replaced
+
+    def _replaced(self, caller: Caller, record: ViewRecord, new: ViewDefinition) -> ViewRecord:
+        version = record.version + 1
+        if _has_text(record, new):
+            same = record.metadata.model_copy(update={"properties": dict(new.properties)})
+            return replace(record, version=version, metadata=same)
+        metadata = _with(record.metadata, new, self._context.now_ms())
+        return replace(record, version=version, metadata=metadata, definer=caller.principal)
+
+    def rename(self, caller: Caller, source: TableName, target: TableName) -> None:
+        """Rename a view. Its owner and definer stay.
+
+        Raises:
+            NotAuthorized: ALTER on the view and CREATE on the new name are needed, and SELECT on each of its
+                columns, since policies go by names.
+            NoSuchView, ViewExists, NoSuchNamespace: as it says.
+            CommitConflict: another request changed it.
+        """
+        record = self._existing(caller, "view.rename", source, required("view.create", caller.on(target)))
+        require_selectable(self._context.authorizer, caller, record, "view.rename")
+        with self._context.authorizer.recorded(caller, "view.rename", f"{source} -> {target}"):
+            self._require_free(target)
+            with write(self._context.engine) as connection:
+                views.rename(connection, self._context.catalog, record, target)
+                idempotency.settle(connection, record.owner)
+
+    def drop(self, caller: Caller, name: TableName) -> None:
+        """Drop a view.
+
+        Raises:
+            NotAuthorized: DROP on it is needed.
+            NoSuchView: there is none.
+            CommitConflict: another request changed it.
+        """
+        record = self._existing(caller, "view.drop", name)
+        with write(self._context.engine) as connection:
+            views.remove(connection, self._context.catalog, record)
+            idempotency.settle(connection, record.owner)
+
+    def _existing(
+        self, caller: Caller, action: str, name: TableName, more: Sequence[AccessRequest] = ()
+    ) -> ViewRecord:
+        record = self._require(caller, action, name, more)
+        if record is None:
+            raise _missing(name)
+        return record
+
+    def _require(
+        self, caller: Caller, action: str, name: TableName, more: Sequence[AccessRequest] = ()
+    ) -> ViewRecord | None:
+        record = self._find(name)
+        requests = required(action, caller.on(name, record.owner if record else None))
+        self._context.authorizer.require(caller, action, str(name), [*requests, *more])
+        return record
+
+    def _find(self, name: TableName) -> ViewRecord | None:
+        with read(self._context.engine) as connection:
+            return views.view(connection, self._context.catalog, name)
+
+    def _may(self, caller: Caller, action: str, record: ViewRecord) -> bool:
+        ways = required(action, caller.on(record.name, record.owner))
+        return any_of(self._context.authorizer, ways) is not None
+
+    def _require_free(self, name: TableName) -> None:
+        if self._context.pointers.namespace_properties(name.namespace) is None:
+            raise _no_namespace(name.database)
+        self._context.loader.settle(name)
+        with read(self._context.engine) as connection:
+            bound = table_state.bound(connection, self._context.catalog, name)
+        if bound is not None or self._find(name) is not None:
+            raise views.taken(name)
+
+    def _first(self, view_id: str, new: ViewDefinition) -> ViewMetadata:
+        levels = [slug(level) for level in new.name.namespace]
+        location = self._warehouse.child(*levels, f"{slug(new.name.name)}-{view_id}")
+        empty = ViewMetadata(
+            view_uuid=view_id,
+            format_version=1,
+            location=location.canonical,
+            schemas=[],
+            current_version_id=0,
+            versions=[],
+            version_log=[],
+            properties={},
+        )
+        return _with(empty, new, self._context.now_ms())
+
+
+def _with(metadata: ViewMetadata, new: ViewDefinition, now_ms: int) -> ViewMetadata:
+    """Return metadata with a definition as its current version."""
+    version_id = metadata.current_version_id + 1
+    sql = SQLViewRepresentation(type="sql", sql=new.sql, dialect=_DIALECT)
+    version = ViewVersion(
+        version_id=version_id,
+        schema_id=version_id,
+        timestamp_ms=now_ms,
+        summary=dict(new.summary) | {_OPERATION: "replace" if metadata.versions else "create"},
+        representations=[ViewRepresentation(sql)],
+        default_catalog=new.default_catalog,
+        default_namespace=new.default_namespace,
+    )
+    versions = [*metadata.versions, version][-_MAX_VERSIONS:]
+    kept = {each.schema_id for each in versions}
+    schemas = [each for each in metadata.schemas if each.schema_id in kept]
+    entry = ViewHistoryEntry(timestamp_ms=now_ms, version_id=version_id)
+    return metadata.model_copy(
+        update={
+            "current_version_id": version_id,
+            "versions": versions,
+            "schemas": [*schemas, Schema(*new.schema.fields, schema_id=version_id)],
+            "version_log": [*metadata.version_log, entry][-_MAX_VERSIONS:],
+            "properties": dict(new.properties),
+        }
+    )
+
+
+def check(new: ViewDefinition) -> None:
+    """Check what a view is to be.
+
+    Raises:
+        RequestInvalid: it is too large, or has no text or no columns.
+        PropertyInvalid: a property cannot be stored.
+    """
+    name = str(new.name)
+    if not new.sql.strip() or len(new.sql) > MAX_TEXT:
+        raise RequestInvalid(
+            f"The text of the view must have 1 to {MAX_TEXT} characters.", table=name, rule="view"
+        )
+    if not 1 <= len(new.schema.fields) <= _MAX_COLUMNS:
+        raise RequestInvalid(f"The view must have 1 to {_MAX_COLUMNS} columns.", table=name, rule="view")
+    texts = (*new.properties.items(), *new.summary.items())
+    if sum(len(key) + len(value) for key, value in texts) > _MAX_PROPERTIES:
+        raise RequestInvalid(
+            f"The properties of the view have more than {_MAX_PROPERTIES} characters.",
+            table=name,
+            rule="view",
+        )
+    check_ordinary_properties(new.properties, name)
+    reserved = next((each for each in new.properties if each.strip().lower().startswith(_RESERVED)), None)
+    if reserved is not None:
+        raise PropertyInvalid(
+            f"The property {reserved[:120]!r} of the view has a name that Spark uses itself.",
+            table=name,
+            rule="view-property",
+            hint=f"Use a name that does not begin with {_RESERVED!r}.",
+        )
+
+
+def _has_text(record: ViewRecord, new: ViewDefinition) -> bool:
+    """Return whether a view has the text and columns of a definition already."""
+    version = record.current
+    stands = ViewDefinition(
+        new.name,
+        record.schema,
+        version.representations[0].root.sql,
+        version.default_catalog,
+        tuple(version.default_namespace),
+        {key: value for key, value in version.summary.items() if key != _OPERATION},
+        {},
+    )
+    return stands.text() == new.text()
+
+
+def _missing(name: TableName) -> NoSuchView:
+    return NoSuchView(f"The view {name} does not exist.", table=str(name))
+
+
+def _no_namespace(dotted: str) -> NoSuchNamespace:
+    return NoSuchNamespace(f"The namespace {dotted} does not exist.", hint="Create the namespace first.")

@@ -1,0 +1,8 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import org.apache.spark.sql.connector.catalog.TableCatalog
+
+/** Views take the interfaces of PySpark 4.3; before, Spark refuses statements about them itself. */
+trait WithViews extends TableCatalog {
+  protected def viewRequests: ViewRequests
+}

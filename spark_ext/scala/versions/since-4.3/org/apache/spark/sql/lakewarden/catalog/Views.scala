@@ -1,0 +1,83 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import java.util.concurrent.ConcurrentHashMap
+
+import org.apache.spark.sql.catalyst.analysis.{NoSuchNamespaceException, NoSuchViewException, ViewAlreadyExistsException}
+import org.apache.spark.sql.connector.catalog.{Identifier, View}
+import org.apache.spark.sql.lakewarden.LakewardenException
+
+/** The views of a catalog, as its user may see and change them.
+  *
+  * @param catalogName
+  *   the catalog's name in this Spark
+  */
+final class Views(catalogName: String, requests: ViewRequests) {
+
+  /** The states of views that statements of the session have loaded, which they change. */
+  private val loaded = new ConcurrentHashMap[Identifier, Integer]
+
+  def find(ident: Identifier): Option[View] =
+    if (ident.namespace.isEmpty) None
+    else requests.load(ident).map { answer =>
+      val stored = new StoredView(catalogName, ident, answer)
+      loaded.put(ident, stored.version)
+      stored.view
+    }
+
+  /** A view that the user can read; whether there is another is not told. */
+  def readable(ident: Identifier): Option[View] =
+    try find(ident)
+    catch { case refused: LakewardenException if refused.kind == "NotAuthorized" => None }
+
+  def load(ident: Identifier): View = find(ident).getOrElse(throw new NoSuchViewException(ident))
+
+  def exists(ident: Identifier): Boolean = ident.namespace.nonEmpty && requests.exists(ident)
+
+  def create(ident: Identifier, view: View): View = {
+    requireNamespace(ident)
+    refusals(ident, ident)(requests.create(ident, StoredView.toRequest(catalogName, view)))
+    view
+  }
+
+  /** Of the state that the statement has loaded before. */
+  def replace(ident: Identifier, view: View): View = {
+    val expected = Option(loaded.remove(ident)).map(_.intValue)
+    refusals(ident, ident)(requests.replace(ident, StoredView.toRequest(catalogName, view), expected))
+    view
+  }
+
+  def createOrReplace(ident: Identifier, view: View): View = {
+    requireNamespace(ident)
+    if (exists(ident)) {
+      loaded.remove(ident)
+      replace(ident, view)
+    } else create(ident, view)
+  }
+
+  /** @return whether there was one */
+  def drop(ident: Identifier): Boolean =
+    try {
+      refusals(ident, ident)(requests.drop(ident))
+      true
+    } catch { case _: NoSuchViewException => false }
+
+  /** A new name without a namespace stays in the old one. */
+  def rename(ident: Identifier, wanted: Identifier): Unit = {
+    val renamed = if (wanted.namespace.isEmpty) Identifier.of(ident.namespace, wanted.name) else wanted
+    refusals(ident, renamed)(requests.rename(ident, renamed))
+  }
+
+  private def requireNamespace(ident: Identifier): Unit =
+    if (ident.namespace.isEmpty) throw new NoSuchNamespaceException(ident.namespace)
+
+  private def refusals(ident: Identifier, made: Identifier)(operation: => Unit): Unit =
+    try operation
+    catch {
+      case refused: LakewardenException => throw (refused.kind match {
+          case "NoSuchView"      => new NoSuchViewException(ident)
+          case "ViewExists"      => new ViewAlreadyExistsException(made)
+          case "NoSuchNamespace" => new NoSuchNamespaceException(made.namespace)
+          case _                 => refused
+        })
+    }
+}

@@ -1,0 +1,30 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import org.apache.spark.sql.catalyst.analysis.NoSuchTableException
+import org.apache.spark.sql.connector.catalog.{Identifier, Relation, RelationCatalog, View}
+import org.apache.spark.sql.lakewarden.LakewardenException
+
+/** A catalog of tables and views, which share one name space. */
+trait WithViews extends RelationCatalog {
+  protected def viewRequests: ViewRequests
+
+  private lazy val views = new Views(name, viewRequests)
+
+  override def loadRelation(ident: Identifier): Relation =
+    try loadTable(ident)
+    catch {
+      case absent: NoSuchTableException => views.find(ident).getOrElse(throw absent)
+      // A right on columns of a view is none on a table that is not there.
+      case refused: LakewardenException if refused.kind == "NotAuthorized" =>
+        views.readable(ident).getOrElse(throw refused)
+    }
+
+  override def loadView(ident: Identifier): View = views.load(ident)
+  override def viewExists(ident: Identifier): Boolean = views.exists(ident)
+  override def listViews(namespace: Array[String]): Array[Identifier] = viewRequests.list(namespace)
+  override def createView(ident: Identifier, view: View): View = views.create(ident, view)
+  override def replaceView(ident: Identifier, view: View): View = views.replace(ident, view)
+  override def createOrReplaceView(ident: Identifier, view: View): View = views.createOrReplace(ident, view)
+  override def dropView(ident: Identifier): Boolean = views.drop(ident)
+  override def renameView(ident: Identifier, renamed: Identifier): Unit = views.rename(ident, renamed)
+}

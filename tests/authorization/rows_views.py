@@ -1,0 +1,116 @@
+"""The authorization matrix: views."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tests.authorization.roles import ELSEWHERE, OWN, STEWARD
+from tests.authorization.rows import Row, Try
+from tests.authorization.world import ABSENT, SIGHT
+from tests.support.http_calls import SCHEMA
+
+_VIEWS: Final = "/engine/v1/namespaces/{namespace}/views"
+_VIEW: Final = "/engine/v1/views/{namespace}/{view}"
+_ANY_ON_DATABASE: Final = "reader writer alterer creator dropper keeper mason releaser sparked steward"
+_ANY: Final = "reader writer alterer owner creator dropper keeper mason releaser sparked steward"
+_LOADERS: Final = "reader writer alterer owner keeper mason releaser sparked steward"
+_ALTERERS: Final = "alterer owner keeper mason steward"
+_CREATORS: Final = "creator keeper mason releaser sparked steward"
+_DROPPERS: Final = "owner dropper steward"
+
+
+def _body(**more: Any) -> dict[str, Any]:
+    sql = {"type": "sql", "sql": "SELECT 2", "dialect": "spark"}
+    version = {"representations": [sql], "default-namespace": [OWN]}
+    return {"schema": SCHEMA, "view-version": version, **more}
+
+
+def _view(attempt: Try, *, changed: bool = False) -> str:
+    if attempt.absent:
+        return ABSENT
+    return attempt.world.new_view() if changed and attempt.allowed else SIGHT
+
+
+def _url(attempt: Try, *, changed: bool = False) -> str:
+    return f"/engine/v1/views/{OWN}/{_view(attempt, changed=changed)}"
+
+
+def _rename(attempt: Try, namespace: str = OWN) -> Any:
+    source = {"namespace": [OWN], "name": _view(attempt, changed=True)}
+    target = {"namespace": [namespace], "name": attempt.world.new()}
+    return attempt.http.post("/engine/v1/views/rename", json={"source": source, "destination": target})
+
+
+ROWS: Final = (
+    Row(
+        f"GET {_VIEWS}",
+        "list",
+        ("db:any",),
+        _ANY_ON_DATABASE,
+        lambda attempt: attempt.http.get(f"/engine/v1/namespaces/{OWN}/views"),
+    ),
+    Row(
+        f"POST {_VIEWS}",
+        "create",
+        ("new:create",),
+        _CREATORS,
+        lambda attempt: attempt.http.post(
+            f"/engine/v1/namespaces/{OWN}/views", json=_body(name=attempt.world.new())
+        ),
+        ok=204,
+    ),
+    Row(
+        f"GET {_VIEW}",
+        "look",
+        ("select|alter",),
+        _LOADERS,
+        lambda attempt: attempt.http.get(_url(attempt)),
+        on_table=True,
+        known_to="any",
+    ),
+    Row(
+        f"HEAD {_VIEW}",
+        "look",
+        ("any",),
+        _ANY,
+        lambda attempt: attempt.http.head(_url(attempt)),
+        ok=204,
+        on_table=True,
+    ),
+    Row(
+        f"POST {_VIEW}",
+        "replace",
+        ("alter",),
+        _ALTERERS,
+        lambda attempt: attempt.http.post(_url(attempt, changed=True), json=_body()),
+        ok=204,
+        on_table=True,
+    ),
+    Row(
+        f"DELETE {_VIEW}",
+        "drop",
+        ("drop",),
+        _DROPPERS,
+        lambda attempt: attempt.http.delete(_url(attempt, changed=True)),
+        ok=204,
+        on_table=True,
+    ),
+    Row(
+        "POST /engine/v1/views/rename",
+        "rename",
+        ("alter", "select", "new:create"),
+        STEWARD,
+        _rename,
+        ok=204,
+        on_table=True,
+    ),
+    Row(
+        "POST /engine/v1/views/rename",
+        "move to another namespace",
+        ("alter", "select", "far:create"),
+        STEWARD,
+        lambda attempt: _rename(attempt, ELSEWHERE),
+        ok=204,
+        on_table=True,
+    ),
+)

@@ -1,0 +1,96 @@
+"""Views in SQL."""
+
+from __future__ import annotations
+
+from tests.support.lake import BOB, policy, standard_policies, tables
+from tests.support.spark import CATALOG, SparkLake
+from tests.support.spark_refusals import refusal, refused_as
+
+
+def _made(spark_lake: SparkLake, table: str) -> str:
+    spark_lake.rows(f"CREATE TABLE {table} AS SELECT id, id * 10 AS value FROM range(4)")
+    return table
+
+
+def test_view_from_making_to_dropping(spark_lake: SparkLake, namespace: str) -> None:
+    rows, name = spark_lake.rows, f"{namespace}.v"
+    _made(spark_lake, f"{namespace}.t")
+    rows(
+        f"CREATE VIEW {name} (n COMMENT 'number', total) COMMENT 'of t' TBLPROPERTIES ('team' = 'a') "
+        f"AS SELECT id, value + 1 AS total FROM {namespace}.t WHERE id > 1"
+    )
+    assert sorted(rows(f"SELECT * FROM {name}")) == [(2, 21), (3, 31)]
+    database = namespace.removeprefix(f"{CATALOG}.")
+    assert rows(f"SHOW VIEWS IN {namespace}") == [(database, "v", False)]
+    assert rows(f"SHOW TABLES IN {namespace}") == [(database, "t", False), (database, "v", False)]
+    described = {row[0]: row[1] for row in rows(f"DESCRIBE EXTENDED {name}")}
+    assert (described["Owner"], described["Comment"], described["Type"]) == ("alice", "of t", "VIEW")
+    made_again = rows(f"SHOW CREATE TABLE {name}")[0][0]
+    rows(f"ALTER VIEW {name} SET TBLPROPERTIES ('team' = 'b', 'more' = 'c')")
+    rows(f"ALTER VIEW {name} UNSET TBLPROPERTIES ('more')")
+    assert rows(f"SHOW TBLPROPERTIES {name}") == [("team", "b")]
+    rows(f"ALTER VIEW {name} AS SELECT id FROM {namespace}.t WHERE id = 0")
+    assert rows(f"SELECT * FROM {name}") == [(0,)]
+    rows(f"ALTER VIEW {name} RENAME TO {database}.w")
+    assert rows(f"SELECT * FROM {namespace}.w") == [(0,)]
+    refused_as("TABLE_OR_VIEW_NOT_FOUND", spark_lake.spark, f"SELECT * FROM {name}")
+    rows(made_again)
+    assert sorted(rows(f"SELECT * FROM {name}")) == [(2, 21), (3, 31)]
+    rows(f"CREATE OR REPLACE VIEW {name} AS SELECT 1 AS one")
+    rows(f"CREATE OR REPLACE VIEW {namespace}.x AS SELECT 2 AS two")
+    rows(f"CREATE VIEW IF NOT EXISTS {name} AS SELECT 3 AS three")
+    assert rows(f"SELECT * FROM {name}, {namespace}.x") == [(1, 2)]
+    for each in ("v", "w", "x"):
+        rows(f"DROP VIEW {namespace}.{each}")
+    rows(f"DROP VIEW IF EXISTS {name}")
+    assert rows(f"SHOW VIEWS IN {namespace}") == []
+
+
+def test_a_view_is_no_table_and_a_table_no_view(spark_lake: SparkLake, namespace: str) -> None:
+    table, view, alice = _made(spark_lake, f"{namespace}.t"), f"{namespace}.v", spark_lake.spark
+    spark_lake.rows(f"CREATE VIEW {view} AS SELECT id FROM {table}")
+    refused_as("TABLE_OR_VIEW_ALREADY_EXISTS", alice, f"CREATE TABLE {view} (id INT)")
+    refused_as("TABLE_OR_VIEW_NOT_FOUND", alice, f"INSERT INTO {view} VALUES (1)")
+    for statement in (
+        f"CREATE VIEW {table} AS SELECT 1 AS id",
+        f"CREATE OR REPLACE VIEW {table} AS SELECT 1 AS id",
+        f"DROP VIEW {table}",
+        f"DROP TABLE {view}",
+        f"ALTER VIEW {view} RENAME TO {table.removeprefix(f'{CATALOG}.')}",
+        f"CREATE VIEW {namespace}.w TBLPROPERTIES ('view.sqlConfig.a' = 'x') AS SELECT 1 AS i",
+        f"CREATE VIEW {namespace}.w AS SELECT INTERVAL 1 DAY AS i",
+        f"CREATE VIEW {CATALOG}.w AS SELECT 1 AS id",
+    ):
+        assert refusal(lambda statement=statement: alice.sql(statement).collect()), statement
+    assert sorted(spark_lake.rows(f"SELECT * FROM {view}")) == [(0,), (1,), (2,), (3,)]
+    assert len(spark_lake.rows(f"SHOW TABLES IN {namespace}")) == 2
+
+
+def test_a_view_has_the_catalog_namespace_and_settings_that_it_was_made_with(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    _made(spark_lake, f"{namespace}.t")
+    session = spark_lake.new_session()
+    session.sql(f"USE {namespace}")
+    session.conf.set("spark.sql.ansi.enabled", "false")
+    session.sql("CREATE VIEW v AS SELECT count(*) AS n, CAST('x' AS INT) AS i FROM t")
+    assert spark_lake.rows(f"SELECT * FROM {namespace}.v") == [(4, None)]
+
+
+def test_who_reads_a_view_needs_rights_on_it_and_on_its_tables(spark_lake: SparkLake, namespace: str) -> None:
+    database, bob = namespace.removeprefix(f"{CATALOG}."), spark_lake.session(BOB)
+    table, view = _made(spark_lake, f"{namespace}.t"), f"{namespace}.v"
+    spark_lake.rows(f"CREATE VIEW {view} AS SELECT id FROM {table}")
+    message = refused_as("NOT_AUTHORIZED", bob, f"SELECT * FROM {view}")
+    assert "view.load" in message or "table.load" in message
+    on_view = policy("view", tables(database) | {"table": ["v"]}, {BOB: ["select"]})
+    on_both = policy("both", tables(database), {BOB: ["select"]})
+    try:
+        spark_lake.lake.set_policies([*standard_policies(), on_view])
+        assert database in refused_as("NOT_AUTHORIZED", bob, f"SELECT * FROM {view}")
+        refused_as("NOT_AUTHORIZED", bob, f"DROP VIEW {view}")
+        refused_as("NOT_AUTHORIZED", bob, f"ALTER VIEW {view} AS SELECT 1 AS id")
+        spark_lake.lake.set_policies([*standard_policies(), on_both])
+        assert len(bob.sql(f"SELECT * FROM {view}").collect()) == 4
+    finally:
+        spark_lake.lake.set_policies(standard_policies())
