@@ -192,8 +192,8 @@ def _check_field_ids(base: TableMetadata, metadata: TableMetadata, table: str) -
             if field_id <= base.last_column_id and field_id not in named:
                 name = f"{schema.find_column_name(field_id)!s:.160}"
                 raise RequestInvalid(
-                    f"The column {name} has the field id {field_id}, which a column had that no schema of the "
-                    "table names any more.",
+                    f"The column {name} has the field id {field_id}, which a column had that no schema of "
+                    "the table names any more.",
                     table=table,
                     rule="field-id",
                     hint=f"Give it an id above {base.last_column_id}.",

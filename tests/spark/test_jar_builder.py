@@ -294,7 +294,10 @@ def test_the_plugin_compiles_without_a_warning(tmp_path: Path) -> None:
     environ: Mapping[str, str] = os.environ
     said: list[str] = []
     java, spark = runtime.find_java(environ), runtime.find_spark(environ)
-    jar.compile_sources(java, spark, SOURCES, tmp_path / "classes", options=["-Werror"], say=said.append)
+    jar._write(tmp_path / "sources", jar._of_version(jar._read(SOURCES), spark.version))
+    jar.compile_sources(
+        java, spark, tmp_path / "sources", tmp_path / "classes", options=["-Werror"], say=said.append
+    )
     assert said == []
 
 
