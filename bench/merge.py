@@ -1,7 +1,8 @@
 """MERGE beside Iceberg's Spark runtime: `python -m bench.merge [--scale S] [--runs N]`.
 
 Both work on PySpark 4.1.4, on plaintext tables of one catalog, in JVMs with the same options. Iceberg's
-runtime uses the catalog by the REST protocol. A MERGE updates rows of one file in a hundred, and inserts as many.
+runtime uses the catalog by the REST protocol. A MERGE updates rows of one file in a hundred, and inserts as
+many.
 Budget: Lakewarden takes at most 1.15 times as long as Iceberg's runtime. `make interop` fetches the runtime
 and that PySpark:
 

@@ -42,7 +42,7 @@ BANNED: dict[str, tuple[str, str]] = {
     "may not": (r"may (not|never)\b", "cannot, must not, or `does not have the permission`"),
     "ways": (r"ways in(to)?\b", "permissions; how to read a table"),
     "stock client": (
-        r"stock (iceberg )?((client|reader|engine|stack|tool|writer|catalog)s?|spark|hadoop|pyiceberg|pyarrow)\b",
+        r"stock (iceberg )?((client|reader|engine|stack|tool|catalog)s?|spark|hadoop|pyiceberg|pyarrow)\b",
         "standard client",
     ),
     "its own key": (r"(its|their) own keys?\b", "PEK (key-encryption key of the table)"),
