@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from catalog.base.identifiers import table_name
 from catalog.metadata_tables.kinds import MetadataTable
 from tests.support.lake import CAROL, policy, standard_policies
 from tests.support.spark import SparkLake
@@ -30,6 +31,7 @@ def table(spark_lake: SparkLake) -> str:
     one = "1.50BD, double('NaN'), TIMESTAMP '2020-01-01 00:00:00Z', DATE '2020-01-01'"
     spark_lake.rows(f"INSERT INTO {name} VALUES (1, 'a', {one}), (2, 'a', {one})")
     spark_lake.rows(f"ALTER TABLE {name} CREATE TAG first")
+    spark_lake.rows(f"ALTER TABLE {name} CREATE BRANCH early")
     spark_lake.rows(f"INSERT INTO {name} VALUES (3, NULL, NULL, 2.5, NULL, NULL)")
     spark_lake.rows(f"DELETE FROM {name} WHERE id = 1")
     return name
@@ -39,8 +41,12 @@ def test_rows_of_metadata_tables(spark_lake: SparkLake, table: str) -> None:
     found: dict[str, list[Any]] = {kind: spark_lake.rows(f"SELECT * FROM {table}.{kind}") for kind in KINDS}
     assert [each.operation for each in found["snapshots"]] == ["append", "append", "delete"]
     assert [each.is_current_ancestor for each in found["history"]] == [True] * 3
-    assert {each.name: each.type for each in found["refs"]} == {"main": "BRANCH", "first": "TAG"}
-    assert len(found["metadata_log_entries"]) == 5
+    assert {each.name: each.type for each in found["refs"]} == {
+        "main": "BRANCH",
+        "first": "TAG",
+        "early": "BRANCH",
+    }
+    assert len(found["metadata_log_entries"]) == 6
     assert [each.content for each in found["files"]].count(1) == 1
     assert (len(found["data_files"]), len(found["delete_files"]), len(found["all_files"])) == (2, 1, 3)
     (two,) = (each for each in found["data_files"] if each.record_count == 2)
@@ -89,6 +95,26 @@ def test_queries_on_metadata_tables(spark_lake: SparkLake, table: str) -> None:
     assert not spark_lake.spark.catalog.tableExists(f"{table}.nothing")
 
 
+def test_states_of_metadata_tables_by_options(spark_lake: SparkLake, table: str) -> None:
+    """Those that Iceberg's have of one snapshot: the same as by VERSION AS OF."""
+    first = spark_lake.lake.services.loader.load(table_name(table.split(".")[1:-1], "t")).metadata.snapshots[
+        0
+    ]
+
+    def counts(name: str, value: object) -> list[int]:
+        read = spark_lake.spark.read.option(name, str(value))
+        return [read.table(f"{table}.{kind}").count() for kind in ("files", "position_deletes")]
+
+    assert counts("branch", "main") == [3, 1]
+    assert counts("branch", "early") == counts("snapshot-id", first.snapshot_id) == [1, 0]
+    assert counts("as-of-timestamp", first.timestamp_ms) == [1, 0]
+    by_sql = " UNION ALL ".join(
+        f"SELECT count(*) FROM {table}.{kind} VERSION AS OF 'early'"
+        for kind in ("entries", "data_files", "delete_files", "manifests", "partitions")
+    )
+    assert spark_lake.rows(by_sql) == [(1,), (1,), (0,), (1,), (1,)]
+
+
 def test_show_partitions(spark_lake: SparkLake, table: str) -> None:
     assert sorted(spark_lake.rows(f"SHOW PARTITIONS {table}")) == [
         ("part=a/day_day=2020-01-01",),
@@ -115,7 +141,9 @@ def test_show_partitions(spark_lake: SparkLake, table: str) -> None:
         "SELECT * FROM {}.all_files VERSION AS OF 'first'",
         "ALTER TABLE {} ADD PARTITION (part = 'b', day_day = DATE '2020-01-01')",
         "ALTER TABLE {} DROP PARTITION (part = 'a', day_day = DATE '2020-01-01')",
-        "SELECT * FROM {}.files WITH ('branch' = 'main')",
+        "SELECT * FROM {}.snapshots WITH ('branch' = 'main')",
+        "SELECT * FROM {}.files WITH ('split-size' = '7')",
+        "SELECT * FROM {}.position_deletes WITH ('start-snapshot-id' = '7')",
     ],
 )
 def test_what_metadata_tables_and_partitions_refuse(

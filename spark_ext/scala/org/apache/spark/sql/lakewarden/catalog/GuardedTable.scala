@@ -78,7 +78,7 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
     MetadataColumns.of(handle.table.metadata, handle.table.schema).map(MetadataColumns.toSpark).toArray
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
-    new GuardedScanBuilder(if (asOf.isEmpty) handle.on(options) else unnamed(options), asOf, options)
+    new GuardedScanBuilder(read(options), asOf, options)
 
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new TableWriteBuilder(written.on(info.options), info)
 
@@ -95,9 +95,10 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
     true
   }
 
-  /** The table, which is read as it was. */
-  private def unnamed(options: CaseInsensitiveStringMap): TableHandle =
-    if (!options.containsKey(TableHandle.BranchOption)) handle
+  /** The table on the branch that the options name. Throws if the statement names another state. */
+  def read(options: CaseInsensitiveStringMap): TableHandle =
+    if (asOf.isEmpty) handle.on(options)
+    else if (!options.containsKey(TableHandle.BranchOption)) handle
     else throw TableStates.refused(
       s"The statement names a snapshot of $name, and a branch by an option.", "time-travel", "Name one of them.")
 

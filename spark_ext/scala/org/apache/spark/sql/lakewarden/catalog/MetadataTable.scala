@@ -46,9 +46,15 @@ final class MetadataTable(
   override def id: String = s"${base.id}/$kind"
   override def version: String = base.version
 
-  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
-    if (kind == MetadataTables.PositionDeletes) new PositionDeletesBuilder(base.handle, base.asOf, schema, options)
-    else new MetadataScanBuilder(pages, schema, identity, options)
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
+    val handle = base.read(options)
+    if (kind == MetadataTables.PositionDeletes) new PositionDeletesBuilder(handle, base.asOf, schema, options)
+    else if (handle == base.handle) new MetadataScanBuilder(pages, schema, identity, options)
+    else {
+      val ofBranch = MetadataTables.pages(handle, kind, base.asOf)
+      new MetadataScanBuilder(ofBranch, ofBranch.schema, (handle.table.identity, base.asOf, kind), options)
+    }
+  }
 
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = throw MetadataTables.readOnly(name)
   override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
@@ -96,12 +102,16 @@ object MetadataTables {
     */
   def find(ident: Identifier)(load: Identifier => GuardedTable): Option[MetadataTable] = ident match {
     case MetadataTables(base, kind) => unless("NotAuthorized")(load(base)).flatMap { table =>
-        val branch = table.handle.table.branch
-        val named = table.asOf.map(_.snapshotId).orElse(branch.head.filter(_ => branch.isNamed))
-        val pages = new MetadataPages(table.handle, kind, named)
-        unless("TableExists")(new MetadataTable(table, kind, pages, pages.schema))
+        val found = pages(table.handle, kind, table.asOf)
+        unless("TableExists")(new MetadataTable(table, kind, found, found.schema))
       }
     case _ => None
+  }
+
+  /** The rows of a metadata table at the snapshot or on the branch that the statement names. */
+  private[catalog] def pages(handle: TableHandle, kind: String, asOf: Option[AsOf]): MetadataPages = {
+    val branch = handle.table.branch
+    new MetadataPages(handle, kind, asOf.map(_.snapshotId).orElse(branch.head.filter(_ => branch.isNamed)))
   }
 
   /** Changes the table of a name. What would change a metadata table is refused by what it is.

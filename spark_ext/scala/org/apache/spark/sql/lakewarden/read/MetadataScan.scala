@@ -8,6 +8,7 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.catalog.TableHandle
 import org.apache.spark.sql.lakewarden.rest.Answers
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -40,15 +41,16 @@ private[lakewarden] final class MetadataScanBuilder(
     val unknown = options.keySet.asScala.filterNot(MetadataScanBuilder.Known)
     if (unknown.nonEmpty) throw LakewardenException.notSupportedYet(
       s"The read option ${unknown.toSeq.sorted.mkString(", ")} is not supported for ${pages.name}.", "read-option",
-      "Remove it. To read an earlier snapshot, use VERSION AS OF or TIMESTAMP AS OF.")
+      "Remove it. To read another state, use VERSION AS OF, TIMESTAMP AS OF, or the options snapshot-id, " +
+        "as-of-timestamp, tag and branch.")
     new MetadataScan(pages, wanted, limit, identity)
   }
 }
 
 private object MetadataScanBuilder {
 
-  /** What Spark itself has used by then. */
-  private val Known = Set("versionasof", "timestampasof")
+  /** What was used by then. */
+  private val Known = Set("versionasof", "timestampasof", TableHandle.BranchOption)
 
   /** The columns that are required, and of structs the fields; lists and maps are read whole. */
   private def pruned(schema: StructType, required: StructType): StructType = StructType(required.map { field =>

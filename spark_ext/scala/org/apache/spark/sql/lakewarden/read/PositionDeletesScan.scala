@@ -1,8 +1,9 @@
 package org.apache.spark.sql.lakewarden.read
 
 import org.apache.spark.sql.connector.read.{Scan, ScanBuilder, SupportsPushDownRequiredColumns}
+import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
-import org.apache.spark.sql.lakewarden.options.ReadOptions
+import org.apache.spark.sql.lakewarden.options.{ReadOptions, StreamOptions}
 import org.apache.spark.sql.lakewarden.schema.{FieldIds, IcebergSchema, PartitionTransforms}
 import org.apache.spark.sql.types._
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -33,6 +34,9 @@ private[lakewarden] final class PositionDeletesBuilder(
     this.required = StructType(required.map(field => shown(field.name)))
 
   override def build(): Scan = {
+    if (told.snapshots != StreamOptions()) throw LakewardenException.notSupportedYet(
+      s"Incremental reads of ${table.fullName}.position_deletes are not supported.", "read-option",
+      "Remove the options of incremental reads and streams.")
     val row = FieldIds.put(StructField(Row, schema), RowId, Map.empty)
     val (own, others) = required.partition(field => Own.contains(field.name))
     val wanted = StructType(own.map(field => Own(field.name).getOrElse(row)))
