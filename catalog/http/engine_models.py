@@ -78,7 +78,7 @@ class PlanBody(OwnBody):
     filter: Annotated[Any, Field(description="An expression of the Iceberg REST specification.")] = None
     case_sensitive: bool = True
     files: Annotated[
-        list[str] | None, Field(description="Paths of the data files to read, in order to rewrite them.")
+        list[str] | None, Field(description="Paths of the files to read, in order to rewrite them.")
     ] = None
     position_deletes: Annotated[
         bool, Field(description="Whether position delete files are read, in place of the table's rows.")

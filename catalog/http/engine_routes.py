@@ -47,6 +47,8 @@ from catalog.http.plan_stream import BATCH_ROWS, MEDIA_TYPE, stream
 from catalog.http.rewrite_models import (
     DanglingAnswer,
     DanglingBody,
+    DeleteRewritesAnswer,
+    DeleteRewritesBody,
     ManifestsAnswer,
     ManifestsBody,
     RewritesAnswer,
@@ -232,6 +234,16 @@ def remove_dangling_deletes(
     name = table_from_path(namespace, table)
     removed = services.manifests.remove_dangling(caller, name, body.branch)
     return DanglingAnswer(removed_delete_files_count=removed)
+
+
+@router.post(f"{_TABLE}/rewrites/position-deletes")
+@screened(on_table("table.rewrite", bounds=Bounds.filtering))
+def position_delete_rewrites(
+    namespace: str, table: str, body: DeleteRewritesBody, caller: CallerOf, services: ServicesOf
+) -> DeleteRewritesAnswer:
+    """List the next position delete files to rewrite: UPDATE, SELECT on each column, unmasked."""
+    name = table_from_path(namespace, table)
+    return DeleteRewritesAnswer.of(services.delete_rewriter.groups(caller, name, body.to_request()))
 
 
 @router.post(f"{_TABLE}/manifests/rewrite")

@@ -33,7 +33,7 @@ class ExpiryBody(OwnBody):
 
 
 class ExpiryAnswer(Answer):
-    """How many files were deleted; `next` is null if nothing is left."""
+    """How many files were deleted, and why others were kept; `next` is null if nothing is left."""
 
     deleted_data_files_count: int
     deleted_position_delete_files_count: int
@@ -41,6 +41,7 @@ class ExpiryAnswer(Answer):
     deleted_manifest_files_count: int
     deleted_manifest_lists_count: int
     deleted_statistics_files_count: int
+    problem: str | None
     next: str | None
 
     @classmethod
@@ -53,6 +54,7 @@ class ExpiryAnswer(Answer):
             deleted_manifest_files_count=done.files["manifest"],
             deleted_manifest_lists_count=done.files["manifest-list"],
             deleted_statistics_files_count=done.files["statistics"],
+            problem=done.kept,
             next=None if done.next is None else str(done.next),
         )
 

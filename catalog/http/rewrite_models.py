@@ -9,6 +9,8 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from catalog.http.base_models import Answer, OwnBody
 from catalog.http.expressions import filter_of
+from catalog.maintenance.compaction import Pace
+from catalog.maintenance.delete_rewrites import DeleteRewriteRequest, DeleteRewrites
 from catalog.maintenance.old_epochs import EpochReport
 from catalog.maintenance.rewrites import RewriteRequest, Rewrites
 
@@ -45,6 +47,19 @@ class RewritesBody(OwnBody):
         )
 
 
+class PaceAnswer(Answer):
+    """How groups are to be rewritten and committed, as the options say."""
+
+    partial_progress: bool
+    max_commits: int | None
+    concurrent: int
+
+    @classmethod
+    def of(cls, pace: Pace) -> PaceAnswer:
+        """Convert it to an answer."""
+        return cls(partial_progress=pace.partial, max_commits=pace.commits, concurrent=pace.concurrent)
+
+
 class GroupAnswer(Answer):
     """Files to rewrite together. They are live on a branch whose head is the snapshot."""
 
@@ -65,6 +80,8 @@ class RewritesAnswer(Answer):
     left_bytes: int
     sequence_number: int
     dangling: bool
+    total_groups: int
+    pace: PaceAnswer
 
     @classmethod
     def of(cls, found: Rewrites) -> RewritesAnswer:
@@ -75,6 +92,77 @@ class RewritesAnswer(Answer):
             left_bytes=found.bytes,
             sequence_number=found.sequence_number,
             dangling=found.dangling,
+            total_groups=found.total,
+            pace=PaceAnswer.of(found.pace),
+        )
+
+
+class DeleteRewritesBody(OwnBody):
+    """Which position delete files to rewrite: options of the procedure, the branch, and a filter."""
+
+    max_groups: Annotated[int, Field(ge=0, le=1000)] = 10
+    options: dict[str, str] = Field({}, max_length=100)
+    branch: Annotated[str, Field(min_length=1, max_length=255)] = MAIN_BRANCH
+    filter: Annotated[Any, Field(description="An expression of the Iceberg REST specification.")] = None
+    case_sensitive: bool = True
+    without: list[str] = Field([], max_length=1000)
+    sequence_number: Annotated[int, Field(ge=0, le=_LONG)] | None = None
+
+    def to_request(self) -> DeleteRewriteRequest:
+        """Convert the body to a request.
+
+        Raises:
+            RequestInvalid, NotSupportedYet: the filter cannot be evaluated.
+        """
+        return DeleteRewriteRequest(
+            max_groups=self.max_groups,
+            options=self.options,
+            branch=self.branch,
+            row_filter=filter_of(self.filter),
+            case_sensitive=self.case_sensitive,
+            without=self.without,
+            sequence_number=self.sequence_number,
+        )
+
+
+class PartitionAnswer(Answer):
+    """Live data files of a partition that delete files of a group can apply to."""
+
+    spec_id: int
+    partition: str
+    paths: list[str]
+    sequence_numbers: list[int]
+
+
+class DeleteGroupAnswer(Answer):
+    """Position delete files to rewrite together. They are live on a branch whose head is the snapshot."""
+
+    branch: str
+    snapshot_id: int
+    paths: list[str]
+    sizes: list[int]
+    sequence_numbers: list[int]
+    outputs: int
+    partitions: list[PartitionAnswer]
+
+
+class DeleteRewritesAnswer(Answer):
+    """The next groups of position delete files."""
+
+    groups: list[DeleteGroupAnswer]
+    sequence_number: int
+    total_groups: int
+    pace: PaceAnswer
+
+    @classmethod
+    def of(cls, found: DeleteRewrites) -> DeleteRewritesAnswer:
+        """Convert groups to an answer."""
+        groups = [DeleteGroupAnswer.model_validate(each) for each in found.groups]
+        return cls(
+            groups=groups,
+            sequence_number=found.sequence_number,
+            total_groups=found.total,
+            pace=PaceAnswer.of(found.pace),
         )
 
 

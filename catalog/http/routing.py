@@ -46,7 +46,16 @@ _SHORT_BODY: Final = 1024
 #: Methods that change nothing; `_READING` lists endpoints of other methods that change nothing.
 _READING_METHODS: Final = frozenset({"GET", "HEAD"})
 _READING: Final = frozenset(
-    {"load", "plan", "rewrites", "code", "use_encrypted_key", "reencrypt_keys", "unwrap_kek"}
+    {
+        "load",
+        "plan",
+        "rewrites",
+        "position_delete_rewrites",
+        "code",
+        "use_encrypted_key",
+        "reencrypt_keys",
+        "unwrap_kek",
+    }
 )
 _COMMIT_OF_WRITE: Final = "/writes/{write_id}/commit"
 #: Escapes of characters that no database stores as text: NUL and lone surrogates.

@@ -1,19 +1,20 @@
-"""Decides which data files `rewrite_data_files` rewrites, and in what groups: no I/O.
+"""Decides which data files or position delete files are rewritten, and in what groups: no I/O.
 
 - A file is a candidate if its size is outside of the wanted range, if many of its rows are deleted, or if it
   has to be rewritten anyway: its encryption or format differs from the table's.
 - Candidates of a partition are put into bins. A bin is rewritten if it has enough files or bytes; of any
   other bin, only the files that have to be.
 - Bins are combined into groups of at most the given size. Each group is one commit.
+- Bins of delete files are combined up to the size of one new file, so that a partition gets as few as it can.
 
-Source: Apache Iceberg's `SizeBasedFileRewritePlanner` and `BinPackRewriteFilePlanner`, whose options these
-are.
+Source: Apache Iceberg's `SizeBasedFileRewritePlanner`, `BinPackRewriteFilePlanner` and
+`BinPackRewritePositionDeletePlanner`, whose options these are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, TypeVar
 
@@ -25,18 +26,15 @@ _Item = TypeVar("_Item")
 MOST_FILES: Final = 5_000
 _LARGEST: Final = 2**63 - 1
 _GROUP: Final = 100 * 2**30
+#: `write.delete.target-file-size-bytes` of Iceberg.
+_DELETES_TARGET: Final = 64 * 2**20
 _ORDERS: Final = ("none", "bytes-asc", "bytes-desc", "files-asc", "files-desc")
-#: Options of Iceberg that have one value here, and why.
-_FIXED: Final = {
-    "partial-progress.enabled": ("true", "Each group of files is committed separately."),
-    "max-concurrent-file-group-rewrites": ("1", "Groups are rewritten one after the other."),
-    "use-starting-sequence-number": ("false", "New files have the sequence number of their commit."),
-}
+_MOST_CONCURRENT: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A live data file of a branch.
+    """A live file of a branch.
 
     Attributes:
         path: its location.
@@ -58,6 +56,39 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How groups are rewritten and committed; the engine does it.
+
+    Attributes:
+        partial: whether what can be rewritten is committed, though something else cannot.
+        commits: at most as many commits; None for one for each group.
+        concurrent: groups that are rewritten at the same time.
+    """
+
+    partial: bool = True
+    commits: int | None = None
+    concurrent: int = 1
+
+    @classmethod
+    def parse(cls, read: _Options) -> Pace:
+        """Parse the options of both procedures."""
+        partial = read.flag("partial-progress.enabled", default=True)
+        commits = read.optional("partial-progress.max-commits")
+        concurrent = read.number("max-concurrent-file-group-rewrites", 1)
+        if concurrent > _MOST_CONCURRENT:
+            raise read.refused(
+                "max-concurrent-file-group-rewrites", str(concurrent), f"at most {_MOST_CONCURRENT}"
+            )
+        if commits is not None and not partial:
+            raise read.refused(
+                "partial-progress.max-commits",
+                str(commits),
+                "left out where partial-progress.enabled is false",
+            )
+        return cls(partial, commits if partial else 1, concurrent)
+
+
+@dataclass(frozen=True, slots=True)
 class Compaction:
     """Which files are rewritten, and in what groups. Sizes are in bytes.
 
@@ -71,6 +102,8 @@ class Compaction:
         group_bytes, group_files: at most in a group.
         order: which groups come first.
         dangling: whether delete files that apply to no file any more are removed.
+        combined: bytes up to which bins are combined; None for those of a group.
+        pace: how groups are committed.
     """
 
     target: int
@@ -84,6 +117,8 @@ class Compaction:
     group_files: int = MOST_FILES
     order: str = "none"
     dangling: bool = True
+    combined: int | None = None
+    pace: Pace = field(default_factory=Pace)
 
     @property
     def file_size(self) -> int:
@@ -105,24 +140,53 @@ class Compaction:
             RequestInvalid: a value that is not valid.
         """
         read = _Options(options, table)
+        found = replace(
+            cls._sized(read, target),
+            rewrite_all=read.flag("rewrite-all", default=False),
+            delete_files=read.number("delete-file-threshold", _LARGEST, least=0),
+            delete_ratio=read.share("delete-ratio-threshold", 0.3),
+            group_files=min(read.number("max-file-group-input-files", MOST_FILES), MOST_FILES),
+            dangling=read.flag("remove-dangling-deletes", default=True),
+        )
+        read.fixed("output-spec-id", str(spec_id), "New files have the table's partition spec.")
+        read.fixed(
+            "use-starting-sequence-number", "false", "New files have the sequence number of their commit."
+        )
+        read.refuse_others("rewrite_data_files")
+        return found
+
+    @classmethod
+    def of_deletes(cls, options: Mapping[str, str], table: str) -> Compaction:
+        """Parse the options of `rewrite_position_delete_files`.
+
+        Args:
+            options: as given.
+            table: dotted name, for errors.
+
+        Raises:
+            NotSupportedYet: an option without effect here.
+            RequestInvalid: a value that is not valid.
+        """
+        read = _Options(options, table)
+        found = replace(
+            cls._sized(read, _DELETES_TARGET), rewrite_all=read.flag("rewrite-all", default=False)
+        )
+        read.refuse_others("rewrite_position_delete_files")
+        return replace(found, combined=min(found.target, found.group_bytes))
+
+    @classmethod
+    def _sized(cls, read: _Options, target: int) -> Compaction:
+        """Parse the options that both procedures have."""
         wanted = read.number("target-file-size-bytes", target)
         found = cls(
             wanted,
             read.number("min-file-size-bytes", wanted * 3 // 4, least=0),
             read.number("max-file-size-bytes", wanted * 9 // 5),
             read.number("min-input-files", 5),
-            read.flag("rewrite-all", default=False),
-            read.number("delete-file-threshold", _LARGEST, least=0),
-            read.share("delete-ratio-threshold", 0.3),
-            read.number("max-file-group-size-bytes", _GROUP),
-            min(read.number("max-file-group-input-files", MOST_FILES), MOST_FILES),
-            read.choice("rewrite-job-order", _ORDERS),
-            read.flag("remove-dangling-deletes", default=True),
+            group_bytes=read.number("max-file-group-size-bytes", _GROUP),
+            order=read.choice("rewrite-job-order", _ORDERS),
+            pace=Pace.parse(read),
         )
-        read.fixed("output-spec-id", str(spec_id), "New files have the table's partition spec.")
-        for name, (value, why) in _FIXED.items():
-            read.fixed(name, value, why)
-        read.refuse_others()
         if not found.smallest < found.target < found.largest:
             raise read.refused(
                 "target-file-size-bytes",
@@ -152,9 +216,11 @@ class Compaction:
             return file.partition is None, file.partition or ""
 
         ordered = sorted(filter(self.is_candidate, files), key=partition)
-        bins = (one for _, some in groupby(ordered, partition) for one in self._packed(some, _size_of))
+        most = self.group_bytes
+        bins = (one for _, some in groupby(ordered, partition) for one in self._packed(some, most, _size_of))
         chosen = filter(None, map(self._chosen, bins))
-        groups = [[file for one in some for file in one] for some in self._packed(chosen, _sizes_of, len)]
+        together = self._packed(chosen, self.combined or most, _sizes_of, len)
+        groups = [[file for one in some for file in one] for some in together]
         groups.sort(key=lambda group: not any(file.must for file in group))
         sign = -1 if self.order.endswith("desc") else 1
         if self.order.startswith("bytes"):
@@ -180,6 +246,7 @@ class Compaction:
     def _packed(
         self,
         items: Iterable[_Item],
+        most: int,
         size: Callable[[_Item], int],
         count: Callable[[_Item], int] = lambda _: 1,
     ) -> Iterator[list[_Item]]:
@@ -188,7 +255,7 @@ class Compaction:
         bytes_held = files_held = 0
         for item in items:
             more, further = size(item), count(item)
-            full = bytes_held + more > self.group_bytes or files_held + further > self.group_files
+            full = bytes_held + more > most or files_held + further > self.group_files
             if held and full:
                 yield held
                 held, bytes_held, files_held = [], 0, 0
@@ -223,6 +290,10 @@ class _Options:
             raise self.refused(name, value, f"a whole number from {least}")
         return int(value)
 
+    def optional(self, name: str) -> int | None:
+        """A whole number from 1, or None."""
+        return None if self._value(name) is None else self.number(name, 1)
+
     def share(self, name: str, default: float) -> float:
         """A number above 0, at most 1."""
         value = self._value(name)
@@ -256,12 +327,12 @@ class _Options:
                 hint=f"Remove the option, or set it to {only}.",
             )
 
-    def refuse_others(self) -> None:
+    def refuse_others(self, procedure: str) -> None:
         """Refuse options that were not read."""
         other = min(self._options.keys() - self._known, default=None)
         if other is not None:
             raise NotSupportedYet(
-                f"The option {other[:80]!r} of rewrite_data_files is not supported.",
+                f"The option {other[:80]!r} of {procedure} is not supported.",
                 table=self._table,
                 rule="rewrite-option",
                 hint=f"Remove it. Supported options: {', '.join(sorted(self._known))}.",

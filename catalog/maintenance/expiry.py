@@ -5,8 +5,10 @@
 - The files of expired snapshots are found by their sealed manifest lists, never by what a caller says. A list
   is deleted after its manifests, and these after their files. So an interrupted call is repeated: it
   continues with the lists that are left.
-- Files are deleted as garbage is (`garbage`): below the location that the catalog chose for this table alone,
-  never below the directory of an open write, and under the lock of the table's commits.
+- Files are deleted as garbage is (`garbage`): below the table's own location alone, never below the directory
+  of an open write, and under the lock of the table's commits.
+- Below a location that a user chose there can be files of others. Who deletes files there needs RWStorage.
+- The answer says which files were kept, and why.
 - One request deletes the files of a few snapshots, and says where the next one continues.
 """
 
@@ -46,10 +48,22 @@ from catalog.state import claims, seals
 from catalog.state.seals import SealedFile
 from policy.errors import LocationNotAllowed
 from policy.location.location import Location
+from policy.privileges.operations import storage_requests
 
 _ACTION: Final = "table.expire"
 #: A request ends after a snapshot with which it has found as many files.
 _PAGE: Final = 1_000
+
+#: Why files are kept, below a location.
+_SHARED: Final = (
+    "Files below {0} can belong to other tables, because another table is located there or can read from "
+    "there. None was deleted. Remove them by hand."
+)
+_CHOSEN: Final = (
+    "A user chose the location {0}, where other files can be. None was deleted. To delete files of expired "
+    "snapshots there, a user with the rwstorage permission on it must call the procedure."
+)
+_OUTSIDE: Final = "{1} files outside of {0} were kept. Remove them by hand."
 
 FileCounts = Counter[str]
 _CONTENTS: Final = ("data", "position-delete", "equality-delete")
@@ -77,10 +91,12 @@ class Deleted:
         files: how many were deleted, by kind: `data`, `position-delete`, `equality-delete`, `manifest`,
             `manifest-list` and `statistics`.
         next: where the next request continues; None if nothing is left.
+        kept: why files of expired snapshots were not deleted; None if all were.
     """
 
     files: FileCounts
     next: int | None = None
+    kept: str | None = None
 
 
 class AssertSameRefs(ValidatableTableRequirement):
@@ -128,11 +144,24 @@ class SnapshotExpiry:
             crash_points.point("expiry:committed")
             table = self._context.loader.load_sealed(name)
             with read(self._context.engine) as connection:
-                now = self._context.now_ms()
-                if claims.is_shared(connection, self._context.catalog, table.record, now):
-                    return Deleted(Counter())  # Files there can belong to other tables.
-                lists = seals.manifest_lists(connection, table.record.id)
+                now, record = self._context.now_ms(), table.record
+                shared = claims.meets_others(connection, self._context.catalog, record, now)
+                lists = seals.manifest_lists(connection, record.id)
+            kept = _SHARED if shared else self._kept(caller, table)
+            if kept is not None:
+                return Deleted(Counter(), kept=kept.format(record.location.canonical))
             return self._clear(table, lists, statistics, request.after)
+
+    def _kept(self, caller: Caller, table: LoadedTable) -> str | None:
+        """Return why the caller cannot delete files below the table's location; None if they can."""
+        record = table.record
+        if record.default_location:
+            return None
+        storage = storage_requests(self._context.on(caller, record.name), [record.location])
+        if not self._context.authorizer.decide(storage).allowed:
+            return _CHOSEN
+        self._context.authorizer.require(caller, _ACTION, table.name, storage)
+        return None
 
     def _commit(self, caller: Caller, table: LoadedTable, request: ExpiryRequest) -> list[str]:
         """Remove the snapshots; return the statistics files of them."""
@@ -170,10 +199,10 @@ class SnapshotExpiry:
             if Location.parse(each.path).canonical not in stored:
                 continue
             if len(page.kinds) >= _PAGE and each.sequence_number != last:
-                return Deleted(self._deleted(table, page), last)
+                return self._deleted(table, page, last)
             self._gather(table, each, stored, named, page)
             last = each.sequence_number
-        return Deleted(self._deleted(table, page))
+        return self._deleted(table, page, None)
 
     def _gather(
         self,
@@ -210,18 +239,20 @@ class SnapshotExpiry:
                 found[_CONTENTS[content]].append(path)
             yield manifest.listed.manifest_path, found
 
-    def _deleted(self, table: LoadedTable, page: _Page) -> FileCounts:
-        """Delete files, then manifests, then manifest lists; return how many there were of each kind."""
+    def _deleted(self, table: LoadedTable, page: _Page, after: int | None) -> Deleted:
+        """Delete files, then manifests, then manifest lists; count them by kind."""
         counted: FileCounts = Counter()
         storage = self._context.storage
         data = {path: kind for path, kind in page.kinds.items() if storage.exists(Location.parse(path))}
+        outside = sum(not table.record.location.contains(Location.parse(path)) for path in data)
         for some in (data, dict(page.later), dict(page.last)):
             kinds = {Location.parse(path).canonical: kind for path, kind in some.items()}
             locations = [Location.parse(path) for path in some]
             gone = self._garbage.remove_unnamed(table, locations)
             counted.update(kinds[each.canonical] for each in gone)
             crash_points.point("expiry:deleted")
-        return counted
+        kept = _OUTSIDE.format(table.record.location.canonical, outside) if outside else None
+        return Deleted(counted, after, kept)
 
     def _stored(self, table: LoadedTable) -> frozenset[str]:
         """Return the metadata files that exist below the table's own location."""

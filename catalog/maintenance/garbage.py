@@ -4,7 +4,8 @@ Clients that were refused, killed or lost a race leave files there, and expired 
 is garbage if all of this holds:
 
 - It is below the location that the catalog chose for this table, and no other table is located there or can
-  be read from there. Files elsewhere can belong to other tables.
+  be read from there. Files elsewhere can belong to other tables. A file that an expired snapshot lists can
+  be below a location that a user chose, too.
 - No retained snapshot, statistics file, metadata log, or current metadata references it. A snapshot that
   removed a file references it, except where the file is known from an expired snapshot.
 - It is not below the directory of an open write. `Writes.clean_up` deletes those files.
@@ -57,14 +58,16 @@ class _Rule:
     Attributes:
         kept: lists the directories of a table's writes whose files are kept.
         removed: whether files are kept that a retained snapshot lists as removed.
+        shared: returns whether files below a table's location can belong to other tables.
     """
 
     kept: Callable[[Connection, str], list[Location]]
     removed: bool
+    shared: Callable[[Connection, str, TableRecord, int], bool]
 
 
-_UNKNOWN: Final = _Rule(sessions.unclosed, removed=True)
-_EXPIRED: Final = _Rule(sessions.open_directories, removed=False)
+_UNKNOWN: Final = _Rule(sessions.unclosed, removed=True, shared=claims.is_shared)
+_EXPIRED: Final = _Rule(sessions.open_directories, removed=False, shared=claims.meets_others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,7 @@ class GarbageCollector:
         with self._context.authorizer.recorded(caller, _ACTION, str(name)):
             table = self._context.loader.load_sealed(name)
             with read(self._context.engine) as connection:
-                self._require_alone(connection, table.record)
+                self._require_alone(connection, table.record, _UNKNOWN)
                 kept = sessions.unclosed(connection, table.record.id)
             files = self._found(table, kept, scope, tell)
             crash_points.point("clean-up:listed")
@@ -234,7 +237,7 @@ class GarbageCollector:
             table_state.count_cleanup(connection, table.record.id)
         for _ in range(_ATTEMPTS):
             with write(self._context.engine) as connection:
-                if self._stands(connection, table):
+                if self._stands(connection, table, rule):
                     kept = rule.kept(connection, table.record.id)
                     gone = [each for each in batch if _is_garbage(each, named, kept)]
                     table_state.count_cleanup(connection, table.record.id)
@@ -247,7 +250,7 @@ class GarbageCollector:
             named = self.named(table, removed=rule.removed)
         raise _under_way(table)
 
-    def _stands(self, connection: Connection, table: LoadedTable) -> bool:
+    def _stands(self, connection: Connection, table: LoadedTable, rule: _Rule) -> bool:
         """Take the lock of the table's commits; return False if a commit came since the table was loaded.
 
         Raises:
@@ -263,7 +266,7 @@ class GarbageCollector:
             raise _under_way(table)
         # Until the batch is removed, no other table comes to lie or to be read from there.
         claims.lock_locations(connection)
-        self._require_alone(connection, now)
+        self._require_alone(connection, now, rule)
         return True
 
     def _loaded_again(self, table: LoadedTable) -> LoadedTable:
@@ -279,13 +282,13 @@ class GarbageCollector:
         paths = {*self._context.inspector.all_paths(table, removed=removed), *log, table.metadata_location}
         return frozenset(Location.parse(each).canonical for each in paths)
 
-    def _require_alone(self, connection: Connection, record: TableRecord) -> None:
+    def _require_alone(self, connection: Connection, record: TableRecord, rule: _Rule) -> None:
         """Refuse a location below which other tables can have files.
 
         Raises:
-            RequestInvalid: the catalog did not choose it, or another table lies or can be read from there.
+            RequestInvalid: they can.
         """
-        if claims.is_shared(connection, self._context.catalog, record, self._context.now_ms()):
+        if rule.shared(connection, self._context.catalog, record, self._context.now_ms()):
             raise RequestInvalid(
                 f"Files below {record.location.canonical} can belong to other tables, so none was removed.",
                 table=str(record.name),

@@ -5,20 +5,17 @@ committed and checked like every other commit, and made again if another commit 
 
 - `rewrite` distributes the live files of a partition spec over manifests of
   `commit.manifest.target-size-bytes`, ordered by partition.
-- A delete file is dangling if every data file that it could apply to is gone or newer.
+- Which delete files are dangling, `catalog.writes.dangling` decides.
 
-Source: Apache Iceberg's `RewriteManifestsSparkAction` and `RemoveDanglingDeletesSparkAction`; Iceberg table
-specification, "Scan Planning".
+Source: Apache Iceberg's `RewriteManifestsSparkAction` and `RemoveDanglingDeletesSparkAction`.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
 
@@ -28,15 +25,11 @@ from catalog.commits.committer import Committer
 from catalog.commits.conflicts import made_anew
 from catalog.commits.snapshot_producer import MadeSnapshot, SnapshotProducer
 from catalog.context import ServiceContext
-from catalog.iceberg.manifests import ManifestContent, ManifestListEntry, data_files
-from catalog.iceberg.manifests.rows import partition_rows
-from catalog.iceberg.partition_keys import key_of, partition_of
+from catalog.iceberg.manifests import ManifestContent
 from catalog.maintenance.census import heads
 from catalog.reading.loading import LoadedTable
-from catalog.reading.snapshots import OpenManifest
 from catalog.snapshot_checks.inspection import Origin
-from catalog.writes.applying import only_file
-from catalog.writes.scopes import Files, is_unpartitioned
+from catalog.writes.dangling import dangling
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
 from policy.write_properties import NUMBERS, is_number
 
@@ -109,7 +102,7 @@ class ManifestMaintenance:
 
         def build(table: LoadedTable, head: Snapshot) -> tuple[MadeSnapshot | None, int]:
             listed = self._context.reader.manifests(table, head)
-            paths = list(self._dangling(table, listed))
+            paths = list(dangling(self._context.reader, table, listed))
             if not paths:
                 return None, 0
             producer = SnapshotProducer(self._context, table, on, head)
@@ -184,49 +177,6 @@ class ManifestMaintenance:
             "manifests-kept": str(len(listed) - rewritten),
         }
         return producer.make(Operation.REPLACE, (), summary), RewrittenManifests(rewritten, added)
-
-    def _dangling(self, table: LoadedTable, listed: Sequence[ManifestListEntry]) -> Iterator[str]:
-        deletes = [each for each in listed if each.content is ManifestContent.DELETES]
-        if not deletes:
-            return
-        live = _Live()
-        data = (each for each in listed if each.content is ManifestContent.DATA)
-        for manifest in self._context.reader.open(table, data):
-            live.add(manifest)
-        for manifest in self._context.reader.open(table, deletes):
-            spec_id = manifest.listed.partition_spec_id
-            everywhere = is_unpartitioned(table.metadata.specs()[spec_id])
-            rows = Files.live(manifest)
-            numbers = rows.entries["sequence_number"].to_pylist()
-            files = data_files(manifest.decoded, rows.numbers, spec_id)
-            for file, number in zip(files, numbers, strict=True):
-                positional = file.content == DataFileContent.POSITION_DELETES
-                only = only_file(file) if positional else None
-                if only is not None:
-                    oldest = live.files.get(only)
-                elif everywhere and not positional:
-                    oldest = min(live.partitions.values(), default=None)
-                else:
-                    oldest = live.partitions.get(partition_of(file))
-                # A position delete file also applies to files of its own commit.
-                if oldest is None or (number < oldest if positional else number <= oldest):
-                    yield file.file_path
-
-
-@dataclass(slots=True)
-class _Live:
-    """The data sequence numbers of the live data files, by path, and the least ones of each partition."""
-
-    files: dict[str, int] = field(default_factory=dict)
-    partitions: dict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(lambda: 2**63))
-
-    def add(self, manifest: OpenManifest) -> None:
-        entries, spec_id = Files.live(manifest).entries, manifest.listed.partition_spec_id
-        keys: Iterable[str] = map(key_of, partition_rows(entries["partition"].combine_chunks()))
-        paths, numbers = (entries[name].to_pylist() for name in ("file_path", "sequence_number"))
-        for key, path, number in zip(keys, paths, numbers, strict=True):
-            self.files[path] = number
-            self.partitions[spec_id, key] = min(number, self.partitions[spec_id, key])
 
 
 def _spec_of(table: LoadedTable, spec_id: int | None) -> int:

@@ -13,8 +13,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Final, NoReturn
 
 import numpy as np
@@ -35,7 +35,7 @@ from catalog.iceberg.manifests import ManifestContent, data_files
 from catalog.iceberg.metadata import require_written_version
 from catalog.iceberg.partition_values import ShownPartitions
 from catalog.maintenance.census import Census, heads, open_head
-from catalog.maintenance.compaction import Candidate, Compaction
+from catalog.maintenance.compaction import Candidate, Compaction, Pace
 from catalog.planning.deletes import Deletes
 from catalog.planning.rows import planned_rows
 from catalog.reading.loading import LoadedTable
@@ -84,6 +84,8 @@ class Rewrites:
             delete files included.
         sequence_number: the table's last one, for the next request.
         dangling: whether delete files are to be removed that apply to no file.
+        total: the number of all groups.
+        pace: how they are to be committed.
     """
 
     groups: tuple[RewriteGroup, ...] = ()
@@ -91,6 +93,8 @@ class Rewrites:
     bytes: int = 0
     sequence_number: int = 0
     dangling: bool = True
+    total: int = 0
+    pace: Pace = field(default_factory=Pace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,27 +148,49 @@ class Rewriter:
             MetadataUnsealed, MetadataTampered, LocationNotAllowed, DecryptionRefused: the table cannot be
                 trusted.
         """
-        authorizer = self._context.authorizer.settled()
-        require_on(authorizer, caller, ACTION, str(name), self._context.on(caller, name))
-        with authorizer.recorded(caller, ACTION, str(name), show_path=False):
-            table = self._context.loader.load_sealed(name)
-            require_written_version(table.metadata, table.name)
-            schema = table.metadata.schema()
-            columns = resolve(table, schema, None, request.row_filter, case_sensitive=request.case_sensitive)
-            authorize(authorizer, caller, table, view_of(authorizer, caller, table).reads(columns.names))
+        with opened(
+            self._context, caller, name, request.row_filter, case_sensitive=request.case_sensitive
+        ) as table:
             compaction = _compaction(table, request.options)
             _check_sort(table, request.sort_columns)
             looked = [
                 _Branch(self._context, table, *each, compaction, request)
-                for each in _heads(table, request.branch)
+                for each in heads_of(table, request.branch)
             ]
+        groups = [group for each in looked for group in each.groups()]
         return Rewrites(
-            tuple(islice((group for each in looked for group in each.groups()), request.max_groups)),
+            tuple(groups[: request.max_groups]),
             sum(each.count for each in looked),
             sum(each.bytes for each in looked),
             table.metadata.next_sequence_number() - 1,
             compaction.dangling,
+            len(groups),
+            compaction.pace,
         )
+
+
+@contextmanager
+def opened(
+    context: ServiceContext,
+    caller: Caller,
+    name: TableName,
+    row_filter: BooleanExpression,
+    *,
+    case_sensitive: bool,
+) -> Iterator[LoadedTable]:
+    """Load a table for a caller who is going to rewrite files of it.
+
+    Raises:
+        as `Rewriter.groups`.
+    """
+    authorizer = context.authorizer.settled()
+    require_on(authorizer, caller, ACTION, str(name), context.on(caller, name))
+    with authorizer.recorded(caller, ACTION, str(name), show_path=False):
+        table = context.loader.load_sealed(name)
+        require_written_version(table.metadata, table.name)
+        columns = resolve(table, table.metadata.schema(), None, row_filter, case_sensitive=case_sensitive)
+        authorize(authorizer, caller, table, view_of(authorizer, caller, table).reads(columns.names))
+        yield table
 
 
 def _compaction(table: LoadedTable, options: Mapping[str, str]) -> Compaction:
@@ -191,7 +217,7 @@ def _check_sort(table: LoadedTable, columns: Sequence[Sequence[str]]) -> None:
     check_sorted(table.governed.spec, table.metadata, [known[name] for name in names], table.name)
 
 
-def _heads(table: LoadedTable, branch: str | None) -> list[tuple[str, Snapshot]]:
+def heads_of(table: LoadedTable, branch: str | None) -> list[tuple[str, Snapshot]]:
     """Return the requested branches with their heads."""
     found = heads(table.metadata)
     if branch is None:
@@ -235,7 +261,7 @@ class _Branch:
         self._scope = RowsOfFilter(
             context.keyring, table, request.row_filter, case_sensitive=request.case_sensitive
         )
-        data, deletes = _opened(context.reader, table, head)
+        data, deletes = by_content(context.reader, table, head)
         beside = [alive(each.entries).filter(self._census.old(alive(each.entries))) for each in deletes]
         self._outdated = frozenset(path for each in beside for path in each["file_path"].to_pylist())
         self._deletes = Deletes(deletes, table, schema, self._shown) if deletes else None
@@ -307,7 +333,7 @@ class _Branch:
 _READ: Final = ("file_path", "file_size_in_bytes", "record_count", "partition", "file_sequence_number")
 
 
-def _opened(
+def by_content(
     reader: SnapshotReader, table: LoadedTable, head: Snapshot
 ) -> tuple[list[OpenManifest], list[OpenManifest]]:
     """Open the manifests of a snapshot: those of data files, and those of delete files."""

@@ -41,6 +41,7 @@ from catalog.planning.opening import opened, require_sight, snapshot_of
 from catalog.planning.plan import Plan, PlanHeader
 from catalog.planning.releases import release
 from catalog.planning.request import ScanRequest
+from catalog.planning.rewriting import those_of
 from catalog.planning.rows import POSITION_DELETES, empty_rows, planned_rows, require_formats, with_keys
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import refuse_outside
@@ -93,6 +94,8 @@ class PositionDeletes:
             columns = _columns(table, request)
             _require(authorizer, caller, table, columns)
             planned = self._files(table, snapshot)
+            if request.files is not None:
+                planned = those_of(planned, request.files, table)
             if self._context.authorizer.policies() is not authorizer.policies():
                 # Keys are released by the policies that are in force then.
                 authorizer = self._context.authorizer.settled(records)
@@ -147,9 +150,9 @@ def _columns(table: LoadedTable, request: ScanRequest) -> tuple[str, ...]:
     asked = _COLUMNS if request.columns is None else request.columns
     names = {each.partition(".")[0] for each in asked} - _METADATA
     unknown = names.difference(_COLUMNS)
-    if unknown or request.files is not None or request.is_incremental:
+    if unknown or request.is_incremental:
         raise RequestInvalid(
-            "A plan of position deletes has the columns file_path, pos and row, and all of their files.",
+            "A plan of position deletes has the columns file_path, pos and row, of one snapshot.",
             table=table.name,
             rule="position-deletes",
             hint="Leave out all else.",

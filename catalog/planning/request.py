@@ -22,7 +22,8 @@ class ScanRequest:
         columns: columns to read, nested ones dotted; None for all.
         filter: rows to read; files without any can be skipped.
         case_sensitive: whether names in `columns` and `filter` are.
-        files: paths of the only data files to read, in order to rewrite their rows; None for all.
+        files: paths of the only data files to read, or of position delete files, in order to rewrite their
+            rows; None for all.
     """
 
     snapshot_id: int | None = None

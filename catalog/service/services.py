@@ -27,6 +27,7 @@ from catalog.kms_server.endpoint import KmsEndpoint
 from catalog.kms_server.identity import CallerIdentification
 from catalog.kms_server.parquet_readers import ParquetKeyEndpoint
 from catalog.kms_server.store import EndpointKeyStore
+from catalog.maintenance.delete_rewrites import DeleteRewriter
 from catalog.maintenance.encryption_report import EncryptionReporter
 from catalog.maintenance.expiry import SnapshotExpiry
 from catalog.maintenance.garbage import GarbageCollector
@@ -92,6 +93,7 @@ class Services(ServiceContext):
     metadata_tables: MetadataTables
     position_deletes: PositionDeletes
     rewriter: Rewriter
+    delete_rewriter: DeleteRewriter
     manifests: ManifestMaintenance
     old_epochs: OldEpochs
     encryption_report: EncryptionReporter
@@ -157,6 +159,7 @@ class Services(ServiceContext):
             metadata_tables=MetadataTables(context),
             position_deletes=PositionDeletes(context),
             rewriter=Rewriter(context),
+            delete_rewriter=DeleteRewriter(context),
             manifests=ManifestMaintenance(context, committer),
             old_epochs=OldEpochs(context),
             writes=Writes(

@@ -99,8 +99,13 @@ def is_shared(connection: Connection, catalog: str, record: TableRecord, now_ms:
     They can if the catalog did not choose the location, or if another table is located there or can be read
     from there.
     """
+    return not record.default_location or meets_others(connection, catalog, record, now_ms)
+
+
+def meets_others(connection: Connection, catalog: str, record: TableRecord, now_ms: int) -> bool:
+    """Return whether another table's location meets a table's, or another table can be read from there."""
     location = record.location
-    if not record.default_location or overlapping(connection, catalog, location, record.id, now_ms):
+    if overlapping(connection, catalog, location, record.id, now_ms):
         return True
     lists = table_state.allowed_of_others(connection, catalog, record.id)
     return any(_meet(each, location) for allowed in lists for each in allowed.entries)

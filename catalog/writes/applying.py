@@ -41,10 +41,16 @@ class AppliedDelete:
 def only_file(delete: DataFile) -> str | None:
     """Return the data file that a position delete file is for; None if it can be for several."""
     only: str | None = delete[_REFERENCED]
-    lower, upper = ((bounds or {}).get(_PATH) for bounds in (delete.lower_bounds, delete.upper_bounds))
+    lower, upper = path_bounds(delete)
     if only is None and lower is not None and lower == upper:
         return lower.decode("utf-8", "replace")
     return only
+
+
+def path_bounds(delete: DataFile) -> tuple[bytes | None, bytes | None]:
+    """Return the least and the greatest path of data files in a position delete file; None if not known."""
+    lower, upper = ((bounds or {}).get(_PATH) for bounds in (delete.lower_bounds, delete.upper_bounds))
+    return lower, upper
 
 
 class DeleteFiles:
@@ -112,5 +118,5 @@ def _applies(delete: DataFile, number: int, file: DataFile, sequence_number: int
     if only is not None:
         return only == file.file_path
     path = file.file_path.encode()
-    lower, upper = ((bounds or {}).get(_PATH) for bounds in (delete.lower_bounds, delete.upper_bounds))
+    lower, upper = path_bounds(delete)
     return (lower is None or lower <= path) and (upper is None or path <= upper)

@@ -4,7 +4,9 @@
   files leave out the deleted rows: they have no more rows, and no fewer than the delete files can delete.
 - It says by which schema the rows were read, which is then compared with the current one: otherwise the
   values of a column that the earlier schema does not have would be lost.
-- It has no delete files.
+- It is of data files alone, or of position delete files alone. Then the new delete files name data files
+  that the removed ones apply to, and have no more rows. A live data file that a removed delete file is for
+  has a new one.
 
 Whether the files are still the ones that were read is validated as for every commit (`validation`). So a
 rewrite fails if another commit removes or rewrites the same files, or deletes rows of them. Otherwise it is
@@ -17,15 +19,21 @@ table's data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry
 from pyiceberg.table.snapshots import Snapshot
 
+from catalog.iceberg.bounds import Mask
 from catalog.iceberg.manifests import ManifestContent
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import SnapshotReader
-from catalog.writes.applying import DeleteFiles
+from catalog.writes.applying import DeleteFiles, only_file
+from catalog.writes.dangling import dangling
+from catalog.writes.delete_files import referenced
 from catalog.writes.new_files import FileCommit
 from catalog.writes.scopes import Files
 from policy.errors import NotSupportedYet, RequestInvalid
@@ -38,6 +46,7 @@ def check_replaced(
     files: FileCommit,
     added: Sequence[DataFile],
     removed: Sequence[ManifestEntry],
+    live: Mapping[str, tuple[DataFile, int]],
 ) -> None:
     """Refuse a replace that changes rows.
 
@@ -48,19 +57,34 @@ def check_replaced(
         files: the commit.
         added: its new files.
         removed: the head's entries of the files to be removed.
+        live: the data files that its delete files refer to, with their data sequence numbers.
 
     Raises:
-        NotSupportedYet: it has delete files.
+        NotSupportedYet: it has equality delete files, or data files and delete files.
         RequestInvalid: rows would be lost or added, or the schema is not given.
     """
     kinds = {each.content for each in added} | {each.data_file.content for each in removed}
-    if kinds - {DataFileContent.DATA}:
+    if kinds == {DataFileContent.POSITION_DELETES}:
+        _check_deletes(reader, table, head, files, removed, live)
+    elif kinds - {DataFileContent.DATA}:
         raise NotSupportedYet(
-            "A replace of delete files is not supported.",
+            "A replace of equality deletes, or of data files and delete files, is not supported.",
             table=table.name,
             rule="replaced-rows",
-            hint="Replace data files alone.",
+            hint="Replace data files alone, or position delete files alone.",
         )
+    else:
+        _check_data(reader, table, head, files, added, removed)
+
+
+def _check_data(
+    reader: SnapshotReader,
+    table: LoadedTable,
+    head: Snapshot | None,
+    files: FileCommit,
+    added: Sequence[DataFile],
+    removed: Sequence[ManifestEntry],
+) -> None:
     if files.schema_id is None:
         raise RequestInvalid(
             "A replace does not say which schema its rows were read with.",
@@ -83,10 +107,70 @@ def check_replaced(
         )
 
 
+def _check_deletes(
+    reader: SnapshotReader,
+    table: LoadedTable,
+    head: Snapshot | None,
+    files: FileCommit,
+    removed: Sequence[ManifestEntry],
+    live: Mapping[str, tuple[DataFile, int]],
+) -> None:
+    """Check that new position delete files delete the rows that the removed ones do, as far as is known."""
+    gone = frozenset(each.data_file.file_path for each in removed)
+    before = _deletes(reader, table, head, gone)
+    for file in files.added:
+        most = sum(before.deletable(*live[path]) for path in file.referenced_data_files)
+        if file.record_count > most:
+            raise RequestInvalid(
+                f"A replace must not delete rows, but the delete file has {file.record_count} rows, and the "
+                f"removed delete files delete at most {most} of its data files.",
+                table=table.name,
+                path=file.path,
+                rule="replaced-rows",
+                hint="To delete rows, commit a delete.",
+            )
+    open_files = {each.data_file.file_path: only_file(each.data_file) for each in removed}
+    left = {path for path, only in open_files.items() if only is not None} - {
+        path for path, only in open_files.items() if only in referenced(files.added)
+    }
+    if left and head is not None:
+        left.difference_update(dangling(reader, table, reader.manifests(table, head)))
+    if left:
+        raise RequestInvalid(
+            "The replace removes a delete file of a live data file, and adds none. The deleted rows would "
+            "come back.",
+            table=table.name,
+            path=min(left),
+            rule="removed-deletes",
+            hint="Add a delete file that includes its rows, or leave it out of deleted-paths.",
+        )
+
+
 def _deletable(
     reader: SnapshotReader, table: LoadedTable, head: Snapshot, removed: Sequence[ManifestEntry]
 ) -> int:
     """Return how many rows of the removed files delete files can delete."""
-    listed = [each for each in reader.manifests(table, head) if each.content is ManifestContent.DELETES]
-    deletes = DeleteFiles(table, (Files.live(each) for each in reader.open(table, listed)))
+    deletes = _deletes(reader, table, head, None)
     return sum(deletes.deletable(entry.data_file, entry.sequence_number or 0) for entry in removed)
+
+
+def _deletes(
+    reader: SnapshotReader, table: LoadedTable, head: Snapshot | None, among: frozenset[str] | None
+) -> DeleteFiles:
+    """Return the delete files of a snapshot, or those of the given paths."""
+    listed = [] if head is None else reader.manifests(table, head)
+    found = map(Files.live, reader.open(table, (e for e in listed if e.content is ManifestContent.DELETES)))
+    if among is None:
+        return DeleteFiles(table, found)
+    wanted = pa.array(sorted(among), pa.string())
+    return DeleteFiles(
+        table,
+        (
+            Files(each.manifest, each.chosen & _is_in(each.manifest.entries["file_path"], wanted))
+            for each in found
+        ),
+    )
+
+
+def _is_in(paths: pa.ChunkedArray, wanted: pa.Array) -> Mask:
+    return np.asarray(pc.is_in(paths, value_set=wanted))

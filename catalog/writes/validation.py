@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from pyiceberg.manifest import DataFile, ManifestEntry
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry
 from pyiceberg.schema import Schema
 
 from catalog.base.errors import ConcurrentModification
@@ -123,10 +123,14 @@ class Validation:
         Raises:
             ConcurrentModification: one does.
         """
-        files = {} if self.files.command == "delete" else dict(referenced)
+        # Deleting a row twice is no conflict, nor is packing its earlier deletes.
+        harmless = self.files.command == "delete" or self.files.operation == "replace"
+        files = {} if harmless else dict(referenced)
         if not self.files.removes_rows_by_condition:
             files |= {
-                each.data_file.file_path: (each.data_file, each.sequence_number or 0) for each in removed
+                each.data_file.file_path: (each.data_file, each.sequence_number or 0)
+                for each in removed
+                if each.data_file.content == DataFileContent.DATA
             }
         deletes = DeleteFiles(self.table, (each for each in self.since.new if not each.is_data))
         for file, number in files.values():

@@ -18,6 +18,7 @@ _Value = Callable[[Cursor], str]
 
 _REWRAPS: Final = {"rotate_key": False, "rewrap_keys": True}
 _REWRITE: Final = "rewrite_data_files"
+_REWRITE_DELETES: Final = "rewrite_position_delete_files"
 _FORBID: Final = "FORBID_OLD"
 
 
@@ -48,7 +49,7 @@ def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite | CallMaintenance:
     cursor.expect_symbol(")")
     if called in _REWRAPS:
         return CallOnKeys(procedure, table, rewraps=_REWRAPS[called])
-    if called == _REWRITE:
+    if called in (_REWRITE, _REWRITE_DELETES):
         return CallRewrite(procedure, table, forbids=given.get(_FORBID) == "TRUE")
     return CallMaintenance(procedure, table, _OPERATIONS[called])
 
@@ -129,6 +130,7 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, _Value]]] = {
         "MAX_GROUPS": _number,
         _FORBID: _flag,
     },
+    _REWRITE_DELETES: {"OPTIONS": _texts, "WHERE": _text},
     "rewrite_manifests": {"SPEC_ID": _number},
     "expire_snapshots": {"OLDER_THAN": _time, "RETAIN_LAST": _number, "SNAPSHOT_IDS": _numbers},
     "remove_orphan_files": {"OLDER_THAN": _time, "LOCATION": _text, "DRY_RUN": _flag},
@@ -140,7 +142,7 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, _Value]]] = {
     "fast_forward": {"BRANCH": _text, "TO": _text},
     "ancestors_of": {"SNAPSHOT_ID": _number},
 }
-#: What other procedures than those on keys and the rewrite of data files do.
+#: What other procedures than those on keys and the rewrites of files do.
 _OPERATIONS: Final = {
     "rewrite_manifests": "table.rewrite",
     "expire_snapshots": "table.expire",

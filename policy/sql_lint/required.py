@@ -207,7 +207,7 @@ class RequiredPrivileges(Definitions):
             self.assumed.append("the table has no key under an earlier master key")
 
     def call_rewrite(self, statement: CallRewrite) -> None:
-        """CALL of rewrite_data_files: it reads every column, and writes."""
+        """CALL of a rewrite of data files or delete files: it takes every column, and writes."""
         name = self._called(statement)
         facts = self.known(name)
         on = self._on(name, facts)

@@ -15,8 +15,8 @@ _ALTERERS: Final = "alterer owner keeper mason steward"
 _LOOKERS: Final = "writer alterer owner keeper mason releaser sparked steward"
 
 
-def _rewrites(attempt: Try, *, encrypted: bool = False) -> httpx.Response:
-    url = f"/engine/v1/tables/{OWN}/{attempt.standing(encrypted=encrypted)}/rewrites"
+def _rewrites(attempt: Try, what: str = "rewrites", *, encrypted: bool = False) -> httpx.Response:
+    url = f"/engine/v1/tables/{OWN}/{attempt.standing(encrypted=encrypted)}/{what}"
     return attempt.http.post(url, json={})
 
 
@@ -41,6 +41,23 @@ ROWS: Final = (
         ("update", "select", "release|engine"),
         "releaser sparked steward",
         lambda attempt: _rewrites(attempt, encrypted=True),
+        on_table=True,
+        known_to="update",
+    ),
+    Row(
+        f"POST /engine/v1{_TABLE}/rewrites/position-deletes",
+        "ask",
+        ("update", "select"),
+        _WRITERS,
+        lambda attempt: _rewrites(attempt, "rewrites/position-deletes"),
+        on_table=True,
+    ),
+    Row(
+        f"POST /engine/v1{_TABLE}/rewrites/position-deletes",
+        "ask of an encrypted table",
+        ("update", "select", "release|engine"),
+        "releaser sparked steward",
+        lambda attempt: _rewrites(attempt, "rewrites/position-deletes", encrypted=True),
         on_table=True,
         known_to="update",
     ),

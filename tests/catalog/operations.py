@@ -26,6 +26,7 @@ from pyiceberg.types import LongType, NestedField
 from catalog.authorization.authorizer import Caller
 from catalog.base.errors import NamespaceNotEmpty, NoSuchTable
 from catalog.base.identifiers import TableName
+from catalog.maintenance.delete_rewrites import DeleteRewriteRequest
 from catalog.maintenance.rewrites import RewriteRequest
 from catalog.planning.request import ScanRequest
 from catalog.tables.alter import Change, SetProperty
@@ -422,6 +423,16 @@ TABLE = [
     Row(
         "Rewriter.groups",
         on_table(lambda lake, who, n: lake.services.rewriter.groups(who, n, RewriteRequest(max_groups=1))),
+        WRITES,
+        "table.rewrite",
+    ),
+    Row(
+        "DeleteRewriter.groups",
+        on_table(
+            lambda lake, who, n: lake.services.delete_rewriter.groups(
+                who, n, DeleteRewriteRequest(max_groups=1)
+            )
+        ),
         WRITES,
         "table.rewrite",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pyiceberg.table import Table
@@ -17,7 +18,8 @@ from policy.errors import NotAuthorized, RequestInvalid
 from tests.faults.conftest import Shared
 from tests.faults.garbage import aged, collected, directory, left_behind
 from tests.faults.test_garbage import _statistics
-from tests.support.lake import ALICE, BOB, Lake
+from tests.support.lake import ALICE, BOB, Lake, policy, standard_policies, tables
+from tests.support.snapshot_files import local
 from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of, rows
 
 _ALL = 2**62
@@ -166,8 +168,51 @@ def test_nothing_is_deleted_where_another_table_can_read(on_sqlite: Shared) -> N
     make(lake, properties={"read.allowed.data.paths": f"{table.location()}/data"})
     table.delete()
     before = files(table)
-    assert expire(lake, table) == Counter()
+    done = lake.services.expiry.expire(lake.caller(ALICE), name_of(table), ExpiryRequest(_ALL))
+    assert (done.files, done.next) == (Counter(), None)
+    assert "can read from there" in str(done.kept)
     assert before <= files(table) and len(table.refresh().snapshots()) == 1
+
+
+def test_files_below_a_chosen_location_take_the_permission_on_it(on_sqlite: Shared) -> None:
+    """Other files can be there: those who cannot write there by themselves delete none of the table's."""
+    lake = on_sqlite.lake
+    where = lake.root / f"chosen-{uuid4()}"
+    table = make(lake, location=f"file://{where}")
+    table.append(rows(1))
+    (data,) = (local(task.file.file_path) for task in table.scan().plan_files())
+    beside = left_behind(table)
+    table.overwrite(rows(5))
+    bob = policy("bob-maintains", tables("db"), {BOB: ["alter", "drop", "update"]})
+    lake.set_policies([*standard_policies(), bob])
+    try:
+        done = lake.services.expiry.expire(lake.caller(BOB), name_of(table), ExpiryRequest(_ALL))
+    finally:
+        lake.set_policies(standard_policies())
+    assert (done.files, done.next) == (Counter(), None) and "rwstorage" in str(done.kept)
+    assert data.exists() and len(table.refresh().snapshots()) == 1
+    assert expire(lake, table)["data"] == 1
+    assert not data.exists() and beside.exists()
+    assert files(table) == listed(lake, table) | {beside}
+    assert table.refresh().scan().to_arrow()["id"].to_pylist() == [5, 6]
+
+
+def test_files_outside_of_the_location_are_kept_and_told(on_sqlite: Shared) -> None:
+    """Whatever an expired snapshot lists: here a directory that the table's files were written to."""
+    lake = on_sqlite.lake
+    where = lake.root / f"data-{uuid4()}"
+    paths = {"write.data.path": f"file://{where}", "read.allowed.data.paths": f"{{own}}, file://{where}"}
+    table = make(lake)
+    with table.transaction() as change:
+        change.set_properties({key: value.format(own=table.location()) for key, value in paths.items()})
+    table = lake.catalog().load_table(table.name())
+    table.append(rows(1))
+    (data,) = (local(task.file.file_path) for task in table.scan().plan_files())
+    assert where in data.parents
+    table.overwrite(rows(5))
+    done = lake.services.expiry.expire(lake.caller(ALICE), name_of(table), ExpiryRequest(_ALL))
+    assert done.files["data"] == 0 and done.files["manifest-list"] > 0
+    assert str(done.kept).startswith("1 files outside of ") and data.exists()
 
 
 def test_files_of_an_open_write_are_kept(on_sqlite: Shared) -> None:

@@ -33,6 +33,7 @@ REPEATABLE_ANYWAY = {
     "plan",
     "whole_files",
     "rewrites",
+    "position_delete_rewrites",
     "remove_dangling_deletes",
     "rewrite_manifests",
     "expire_snapshots",

@@ -134,6 +134,7 @@ SCREENED = [
     ("POST", "/engine/v1/tables/db/t/plan"),
     ("POST", "/engine/v1/tables/db/t/inspect"),
     ("POST", "/engine/v1/tables/db/t/rewrites"),
+    ("POST", "/engine/v1/tables/db/t/rewrites/position-deletes"),
     ("POST", "/engine/v1/tables/db/t/whole-files"),
     ("POST", "/engine/v1/tables/db/t/alter"),
     ("POST", "/engine/v1/tables/db/t/replace"),

@@ -420,7 +420,7 @@ def test_rows_are_sorted_by_what_the_call_says(spark_lake: SparkLake, namespace:
         "options => map('min-input-files', 'x')",
     ):
         refused_as("REQUEST_INVALID", spark_lake.spark, statement(table, arguments))
-    for arguments in ("options => map('partial-progress.enabled', 'false')", "where => 'rand() < 0.5'"):
+    for arguments in ("options => map('use-starting-sequence-number', 'true')", "where => 'rand() < 0.5'"):
         refused_as("NOT_SUPPORTED_YET", spark_lake.spark, statement(table, arguments))
     master_keys(spark_lake, "pii")
     spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.columns' = 'pii:id')")

@@ -9,7 +9,7 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.connector.catalog.Identifier
 import org.apache.spark.sql.connector.catalog.procedures.ProcedureParameter
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient, CatalogPaths}
+import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient}
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
@@ -24,8 +24,8 @@ import org.apache.spark.unsafe.types.UTF8String
   * @param arguments
   *   behind the table's name, in order
   * @param paged
-  *   whether the operation is asked for again until `next` of its answer is null. Rows of lists follow each other, and
-  *   the numbers of single rows are added up
+  *   whether the operation is asked for again until `next` of its answer is null. Rows of lists follow each other, the
+  *   numbers of single rows are added up, and their texts are lines
   */
 private[catalog] final case class CatalogOperation(
     name: String, about: String, path: Seq[String], answers: Option[String], columns: Seq[Shown],
@@ -43,9 +43,12 @@ private[catalog] final case class CatalogOperation(
   def rows(pages: Seq[JsonNode]): Array[InternalRow] = answers match {
     case Some(field)             => pages.flatMap(Answers.field(_, field).elements.asScala.map(row)).toArray
     case None if pages.size == 1 => pages.map(row).toArray
-    case None => Array(InternalRow.fromSeq(columns.map(each =>
-        pages.map(page => Answers.field(page, each.field).longValue).sum)))
+    case None                    => Array(InternalRow.fromSeq(columns.map(each => each.all(pages))))
   }
+
+  /** How many files a page is about; none for other operations. */
+  def found(page: JsonNode): Option[Long] = Option.when(paged)(answers.fold(
+    columns.filter(_.kind == LongType).map(each => Answers.field(page, each.field).longValue).sum)(field => Answers.field(page, field).size.toLong))
 
   /** The answers to a request, each asked for with `after` out of the one before. */
   def ask(body: ObjectNode)(send: ObjectNode => JsonNode): Seq[JsonNode] =
@@ -68,6 +71,13 @@ private[catalog] final case class CatalogOperation(
   */
 private[catalog] final case class Shown(field: String, kind: DataType = LongType, nullable: Boolean = false) {
   def column: String = field.replace('-', '_')
+
+  /** Of several answers: the sum of numbers, and a line for each text. */
+  def all(answers: Seq[JsonNode]): Any = {
+    val found = answers.map(Answers.field(_, field)).filterNot(_.isNull)
+    if (kind != StringType) found.map(_.longValue).sum
+    else Option.when(found.nonEmpty)(UTF8String.fromString(found.map(_.asText).distinct.mkString("\n"))).orNull
+  }
 
   def of(node: JsonNode): Any = kind match {
     case _ if node.isNull => null
@@ -127,6 +137,12 @@ private[catalog] object Argument {
     names.zip(map.valueArray().toSeq[Any](StringType).map(String.valueOf))
   }
 
+  /** Puts the options of a procedure into a request. */
+  def putOptions(request: ObjectNode, values: InternalRow, at: Int): Unit = if (!values.isNullAt(at)) {
+    val options = request.putObject("options")
+    texts(values, at).foreach { case (name, value) => options.put(name, value) }
+  }
+
   /** One that Iceberg has, and that has no effect here. */
   def refused(name: String, kind: DataType, about: String): Argument = Argument(name, kind, about, obeyed = false)
 }
@@ -138,10 +154,13 @@ private final class CatalogProcedure(operation: CatalogOperation, catalogName: S
   override def description: String = operation.about
   override def parameters: Array[ProcedureParameter] = super.parameters ++ operation.arguments.map(_.parameter)
 
-  override protected def answer(table: Identifier, arguments: InternalRow): AnsweredRows = {
-    val path = CatalogPaths.engineTable(table.namespace.toSeq, table.name, operation.path.head) ++ operation.path.tail
+  override protected def answer(table: Identifier, arguments: InternalRow, progress: Progress): AnsweredRows = {
     val request = operation.body(arguments)
-    val answered = operation.ask(request)(body => Refusals.ofTable(table)(client.post(path, Some(body))))
+    val answered = operation.ask(request) { body =>
+      val page = post(client, table, operation.path, body)
+      operation.found(page).foreach(files => progress.reached(s"$files files by one request"))
+      page
+    }
     val name = catalogName +: table.namespace.toSeq :+ table.name
     CachedRows.drop(name)
     Option(request.get("branch")).foreach(branch => CachedRows.drop(name :+ s"branch_${branch.asText}"))

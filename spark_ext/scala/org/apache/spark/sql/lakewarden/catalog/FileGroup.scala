@@ -15,6 +15,14 @@ import org.apache.spark.sql.lakewarden.read.GuardedScan
 import org.apache.spark.sql.lakewarden.write.{Arrangement, CommitTarget, GroupWriteBuilder}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
+/** What is rewritten together. */
+private[catalog] trait RewriteGroup {
+  def files: FileGroup
+
+  /** The first half of the files, and the others. */
+  def halves: Seq[RewriteGroup]
+}
+
 /** Files of a table that are rewritten together.
   *
   * @param snapshotId
@@ -27,11 +35,13 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
   *   the size at which a file is ended, in bytes
   */
 final case class FileGroup(
-    branch: String, snapshotId: Long, paths: Seq[String], sizes: Seq[Long], outputs: Int, fileSize: Long) {
+    branch: String, snapshotId: Long, paths: Seq[String], sizes: Seq[Long], outputs: Int, fileSize: Long)
+    extends RewriteGroup {
   def bytes: Long = sizes.sum
 
-  /** The first half of the files, and the others. */
-  def halves: Seq[FileGroup] = {
+  override def files: FileGroup = this
+
+  override def halves: Seq[FileGroup] = {
     val (first, others) = paths.zip(sizes).splitAt(paths.size / 2)
     Seq(first, others).map(half =>
       copy(paths = half.map(_._1), sizes = half.map(_._2), outputs = (outputs + 1) / 2))

@@ -19,7 +19,8 @@ private[catalog] object MaintenanceProcedures {
       Seq(
         Shown("deleted-data-files-count"), Shown("deleted-position-delete-files-count"),
         Shown("deleted-equality-delete-files-count"), Shown("deleted-manifest-files-count"),
-        Shown("deleted-manifest-lists-count"), Shown("deleted-statistics-files-count")),
+        Shown("deleted-manifest-lists-count"), Shown("deleted-statistics-files-count"),
+        Shown("problem", StringType, nullable = true)),
       Seq(
         Argument("older_than", TimestampType, "Snapshots of before that expire; by default five days ago."),
         Argument("retain_last", IntegerType, "How many snapshots each branch keeps; 1 by default."),
@@ -49,7 +50,6 @@ private[catalog] object MaintenanceProcedures {
     "add_files" -> "Files would be added in plaintext, where they are. Copy the rows: INSERT INTO … SELECT.",
     "snapshot" -> "Two tables would share files. Copy the rows: CREATE TABLE … AS SELECT.",
     "migrate" -> "Files would be taken over in plaintext, where they are. Copy the rows: CREATE TABLE … AS SELECT.",
-    "rewrite_position_delete_files" -> "Call rewrite_data_files with the option delete-file-threshold, which removes delete files.",
     "compute_table_stats" -> "Statistics files are in plaintext, and would show values of encrypted columns.",
     "compute_partition_stats" -> "Query the metadata table partitions.",
     "rewrite_table_path" -> "The catalog keeps the locations of tables. Copy the rows into another table.")

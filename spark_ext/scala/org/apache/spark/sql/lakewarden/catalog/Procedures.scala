@@ -3,13 +3,15 @@ package org.apache.spark.sql.lakewarden.catalog
 import java.util
 import java.util.{Collections, Locale}
 
+import com.fasterxml.jackson.databind.JsonNode
+
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.parser.{CatalystSqlParser, ParseException}
 import org.apache.spark.sql.connector.catalog.{CatalogPlugin, Identifier}
 import org.apache.spark.sql.connector.catalog.procedures.{BoundProcedure, ProcedureParameter, UnboundProcedure}
 import org.apache.spark.sql.connector.read.{LocalScan, Scan}
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.rest.CatalogClient
+import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths}
 import org.apache.spark.sql.types._
 
 /** What `CALL <catalog>.system.<procedure>(table => '…')` does: the catalog is asked, and its answer shown as rows.
@@ -31,7 +33,9 @@ final class Procedures(catalog: CatalogPlugin, client: CatalogClient, tables: =>
   private lazy val all: Seq[TableProcedure] =
     (Operations ++ MaintenanceProcedures.All ++ SnapshotProcedures.All)
       .map(new CatalogProcedure(_, catalogName, client)) ++
-      Seq(new RewriteProcedure(catalog, client, tables, sorting), new RegisterProcedure(catalogName, client))
+      Seq(
+        new RewriteProcedure(catalog, client, tables, sorting), new RewriteDeletesProcedure(catalog, client, tables),
+        new RegisterProcedure(catalogName, client))
 
   def list(namespace: Array[String]): Array[Identifier] =
     if (isSystem(namespace)) all.map(each => Identifier.of(Array(System), each.name)).toArray else Array.empty
@@ -80,11 +84,22 @@ private abstract class TableProcedure(catalogName: String) extends UnboundProced
 
   override def call(arguments: InternalRow): util.Iterator[Scan] = {
     val table = if (arguments.isNullAt(0)) throw misnamed("null") else named(arguments.getUTF8String(0).toString)
-    Collections.singleton[Scan](answer(table, arguments)).iterator
+    val progress = new Progress(s"$name ${(catalogName +: table.namespace.toSeq :+ table.name).mkString(".")}")
+    Collections.singleton[Scan](progress.during(answer(table, arguments, progress))).iterator
   }
 
-  /** What it answers. */
-  protected def answer(table: Identifier, arguments: InternalRow): AnsweredRows
+  /** What it answers.
+    *
+    * @param progress
+    *   is told how far it is
+    */
+  protected def answer(table: Identifier, arguments: InternalRow, progress: Progress): AnsweredRows
+
+  /** Asks for an operation below that of the table. */
+  protected def post(client: CatalogClient, table: Identifier, operation: Seq[String], body: JsonNode): JsonNode = {
+    val path = CatalogPaths.engineTable(table.namespace.toSeq, table.name, operation.head) ++ operation.tail
+    Refusals.ofTable(table)(client.post(path, Some(body)))
+  }
 
   /** A table of this catalog, whichever is the current one. */
   private def named(text: String): Identifier = {

@@ -22,7 +22,7 @@ private final class RegisterProcedure(catalogName: String, client: CatalogClient
   override def parameters: Array[ProcedureParameter] = super.parameters :+
     ProcedureParameter.in("metadata_file", StringType).comment("The location of its metadata.json.").build()
 
-  override protected def answer(table: Identifier, arguments: InternalRow): AnsweredRows = {
+  override protected def answer(table: Identifier, arguments: InternalRow, progress: Progress): AnsweredRows = {
     if (arguments.isNullAt(1)) throw Procedures.refused(
       "metadata_file is null.", "metadata-file", "Give the location of a metadata.json.")
     val body = JsonNodeFactory.instance.objectNode.put("name", table.name)

@@ -2,7 +2,7 @@ package org.apache.spark.sql.lakewarden.read
 
 import org.apache.spark.sql.connector.read.{Scan, ScanBuilder, SupportsPushDownRequiredColumns}
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
+import org.apache.spark.sql.lakewarden.catalog.{AsOf, FileGroup, TableHandle}
 import org.apache.spark.sql.lakewarden.options.{ReadOptions, StreamOptions}
 import org.apache.spark.sql.lakewarden.schema.{FieldIds, IcebergSchema, PartitionTransforms}
 import org.apache.spark.sql.types._
@@ -46,7 +46,16 @@ private[lakewarden] final class PositionDeletesBuilder(
   }
 }
 
-private object PositionDeletesBuilder {
+private[lakewarden] object PositionDeletesBuilder {
+
+  /** The scan of some delete files of a branch's head: `file_path`, `pos` and the path of the delete file. */
+  def ofGroup(handle: TableHandle, group: FileGroup): Scan = {
+    val wanted = StructType(Seq("file_path", "pos").flatMap(Own))
+    val file = MetadataColumns.of(handle.table.metadata, handle.table.schema).filter(_.name == MetadataColumns.File)
+    val shown = StructType(FieldIds.strip(wanted) ++ file.map(_.copy(name = "delete_file_path")))
+    new PositionDeletesScan(handle, None, wanted, file, shown, ReadOptions(), Some(group))
+  }
+
   private val Row = "row"
   private val RowId = 2147483544
 
@@ -65,10 +74,10 @@ private object PositionDeletesBuilder {
 /** @param columns
   *   as Spark sees them
   */
-private[read] final class PositionDeletesScan(
+private[lakewarden] final class PositionDeletesScan(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, metadata: Seq[StructField], columns: StructType,
-    options: ReadOptions)
-    extends GuardedScan(handle, asOf, wanted, Nil, metadata = metadata, options = options, deletes = true) {
+    options: ReadOptions, group: Option[FileGroup] = None)
+    extends GuardedScan(handle, asOf, wanted, Nil, group, metadata = metadata, options = options, deletes = true) {
   override def readSchema(): StructType = columns
 
   override def description(): String = s"${handle.table.fullName}.position_deletes"

@@ -151,7 +151,7 @@ final class CatalogClient(address: CatalogAddress, credentials: () => Credential
 object CatalogClient {
 
   private val Sends = 3
-  private val Reading = Set("load", "plan", "inspect", "rewrites", "code", "ancestors")
+  private val Reading = Set("load", "plan", "inspect", "rewrites", "position-deletes", "code", "ancestors")
 
   /** Operations of which nothing is left if they are not answered: they read, or begin what expires. */
   private val Harmless = Reading ++ Set("writes", "staged-writes")

@@ -10,7 +10,6 @@ import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.lakewarden.catalog.LoadedTable
 import org.apache.spark.sql.lakewarden.read.MetadataColumns
 import org.apache.spark.sql.types.StructType
-import org.apache.spark.util.SerializableConfiguration
 
 /** How the rows of a merge-on-read are to come: those to delete with those of their file, as they can, and new rows
   * with those of their partition.
@@ -50,12 +49,7 @@ private final class GuardedDeltaBatchWrite(
 
   override def createBatchWriterFactory(info: PhysicalWriteInfo): DeltaWriterFactory = {
     val write = target.begin()
-    val form = write.deletes()
-    val own = settings.copy(format = form.format, bloomFilters = Map.empty)
-    val conf = new SerializableConfiguration(WriterConfiguration.of(DeleteForm.Schema, own))
-    val files = new FileTemplate(
-      write.encryptedAs(form.encryption), DeleteForm.Schema, PartitionLayout.Unpartitioned, own, conf)
-    new GuardedDeltaWriterFactory(template(write), new DeleteTemplate(files, form.perFile, partitions()), rowId)
+    new GuardedDeltaWriterFactory(template(write), DeleteTemplate.of(write, settings, partitions()), rowId)
   }
 }
 

@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.crypto.DataKeys
 import org.apache.spark.unsafe.types.UTF8String
+import org.apache.spark.util.SerializableConfiguration
 
 /** What the delete files of one write have in common.
   *
@@ -18,6 +19,19 @@ import org.apache.spark.unsafe.types.UTF8String
 private[write] final class DeleteTemplate(
     val files: FileTemplate, val perFile: Boolean, val partitions: Map[String, (Int, String)])
     extends Serializable
+
+private[write] object DeleteTemplate {
+
+  /** Throws `NotSupportedYet` for delete files that this engine does not write. */
+  def of(write: BegunWrite, settings: WriteSettings, partitions: Map[String, (Int, String)]): DeleteTemplate = {
+    val form = write.deletes()
+    val own = settings.copy(format = form.format, bloomFilters = Map.empty)
+    val conf = new SerializableConfiguration(WriterConfiguration.of(DeleteForm.Schema, own))
+    val files = new FileTemplate(
+      write.encryptedAs(form.encryption), DeleteForm.Schema, PartitionLayout.Unpartitioned, own, conf)
+    new DeleteTemplate(files, form.perFile, partitions)
+  }
+}
 
 /** The rows that one task attempt deletes, as numbers in their files; they may come in any order. */
 private[write] final class PositionDeletes(template: DeleteTemplate) {

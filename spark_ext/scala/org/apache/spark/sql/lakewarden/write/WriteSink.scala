@@ -86,19 +86,45 @@ private[write] final class EpochTarget(handle: TableHandle, change: Change, summ
   }
 }
 
-/** The same rows in other files, in the place of those of a group. */
-final class GroupTarget(handle: TableHandle, group: FileGroup) extends BegunTarget(handle) {
-  private val change = Replace(group, handle.table.schemaId)
-  private var written = 0
+/** The same rows in other files, in the place of those of some groups: one write, and one commit.
+  *
+  * Each group is written by a job of its own, maybe several at a time. What jobs that failed have written stays under
+  * the id of the write, and is not committed.
+  */
+final class GroupsTarget(val handle: TableHandle) extends BegunTarget(handle) {
+  private var write = Option.empty[BegunWrite]
+  private var written = Seq.empty[(FileGroup, Seq[JsonNode])]
 
-  override def name: String = change.name
+  override def name: String = "replace"
 
-  /** How many files were committed. */
-  def added: Int = written
+  /** Takes the files of one group. */
+  def of(group: FileGroup): CommitTarget = new CommitTarget {
+    override def name: String = GroupsTarget.this.name
+    override def begin(): BegunWrite = GroupsTarget.this.begin()
+    override def commit(files: Seq[JsonNode]): Unit = GroupsTarget.this.add(group, files)
+    override def abort(): Unit = ()
+  }
 
+  override def begin(): BegunWrite = synchronized {
+    val begun = write.getOrElse(super.begin())
+    write = Some(begun)
+    begun
+  }
+
+  private def add(group: FileGroup, files: Seq[JsonNode]): Unit = synchronized { written :+= group -> files }
+
+  /** Commits what was written: the groups of it, and the number and size of their new files. */
+  def land(): (Seq[FileGroup], (Int, Long)) = {
+    val files = written.flatMap(_._2)
+    if (written.isEmpty) abort() else commit(files)
+    (written.map(_._1), (files.size, files.map(_.path("file-size-in-bytes").longValue).sum))
+  }
+
+  /** The groups are of the head of one branch. */
   override def commit(files: Seq[JsonNode]): Unit = {
-    send(files, change)()
-    written = files.size
+    val groups = written.map(_._1)
+    val all = groups.head.copy(paths = groups.flatMap(_.paths), sizes = groups.flatMap(_.sizes))
+    send(files, Replace(all, handle.table.schemaId))()
   }
 }
 
