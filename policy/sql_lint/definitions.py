@@ -5,8 +5,9 @@ They follow the catalog: creation and drafts for CREATE TABLE, writes that repla
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from policy.encryption import governed as governed_names
 from policy.encryption import requested
@@ -27,6 +28,9 @@ from policy.sql_lint.needs import Needs
 from policy.sql_lint.statements import CreateTable, DescribeTable, ReplaceTable
 from policy.write_properties import check_format_version
 
+#: The sort order and the identifier fields of a new table, as Spark prints them in SHOW CREATE TABLE.
+_LAYOUT: Final = frozenset({"identifier-fields", "sort-order"})
+
 
 @dataclass
 class Definitions(Needs):
@@ -38,7 +42,7 @@ class Definitions(Needs):
         if source is not None:
             statement = self._like(statement, source)
         name, principal = self.names.table(statement.name), self.context.principal
-        governed, ordinary = governed_names.split(statement.properties)
+        governed, ordinary = self._split(statement.properties)
         tables.check_properties(ordinary, str(name))
         check_format_version(ordinary, str(name))
         location = None if statement.location is None else Location.parse(statement.location)
@@ -82,7 +86,7 @@ class Definitions(Needs):
                 raise Refusal("no-such-table", f"Table {name} does not exist.", "Write CREATE OR REPLACE.")
             return self.create_table(definition)
         before = self.known(name)
-        governed, ordinary = governed_names.split(definition.properties)
+        governed, ordinary = self._split(definition.properties)
         tables.check_properties(ordinary, str(name))
         check_format_version(ordinary, str(name))
         location = None if definition.location is None else Location.parse(definition.location)
@@ -106,6 +110,14 @@ class Definitions(Needs):
         if governed_names.ALLOWED_PATHS in governed:
             self._require_own_place(name, change.allowed, after.location)
         return name, after
+
+    def _split(self, properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+        """Governed and ordinary properties, without those that say how Spark's new table is sorted."""
+        governed, ordinary = governed_names.split(properties)
+        if not self.names.hive and not _LAYOUT.isdisjoint(ordinary):
+            self.assumed.append("no plaintext column can show the order of an encrypted one")
+            ordinary = {name: value for name, value in ordinary.items() if name not in _LAYOUT}
+        return governed, ordinary
 
     def _partitioned(self, on: On, name: TableName, facts: TableFacts, sources: Iterable[Name]) -> None:
         """A table that exists gets these columns as partition sources."""

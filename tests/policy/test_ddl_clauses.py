@@ -18,6 +18,7 @@ from tests.support.vectors import each_row
         ("CREATE TABLE s.t (a DOUBLE PRECISION, b DECIMAL(10, 2), c VARCHAR(3))", ["create table s.t"]),
         ("CREATE TABLE s.t (a STRUCT<b: INT COMMENT 'x', c STRING NOT NULL>)", ["create table s.t"]),
         ("CREATE TABLE s.t (a INT) PARTITIONED BY (b STRING COMMENT 'x')", ["create table s.t"]),
+        ("CREATE TABLE s.t (a INT) TBLPROPERTIES ('sort-order' = 'a')", ["create table s.t"]),
         ("ALTER TABLE s.t ADD COLUMN a INT, b INT FIRST", ["alter table s.t"]),
         ("ALTER TABLE s.t DROP COLUMNS a, b.c", ["alter table s.t"]),
         ("ALTER TABLE s.t ALTER COLUMN a FIRST", ["alter table s.t"]),

@@ -31,9 +31,15 @@ def test_show_create_table_prints_a_statement_that_runs(spark_lake: SparkLake, n
     """Of an encrypted table, and without what only the catalog sets."""
     properties = f"'encryption.columns' = '{MASTER_KEY}:odd name', 'a.b' = 'c'"
     spark_lake.rows(
-        f"CREATE TABLE {namespace}.t (id BIGINT NOT NULL COMMENT 'it''s', `odd name` STRING, p STRING) "
-        f"USING iceberg PARTITIONED BY (p, bucket(4, id)) TBLPROPERTIES ({properties})"
+        f"CREATE TABLE {namespace}.t (id BIGINT NOT NULL COMMENT 'it''s', `odd name` STRING, p STRING, "
+        f"`an``other` INT) USING iceberg PARTITIONED BY (p, bucket(4, id), truncate(2, p)) "
+        f"TBLPROPERTIES ({properties})"
     )
+    spark_lake.rows(f"ALTER TABLE {namespace}.t SET IDENTIFIER FIELDS id")
+    order = "`an``other` DESC, bucket(8, id), p DESC NULLS FIRST"
+    spark_lake.rows(f"ALTER TABLE {namespace}.t WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY {order}")
+    spark_lake.rows(f"ALTER TABLE {namespace}.t ADD COLUMN gone INT FIRST")
+    spark_lake.rows(f"ALTER TABLE {namespace}.t DROP COLUMN gone")
     shown = _shown(spark_lake, f"{namespace}.t")
     spark_lake.rows(shown.replace(f"{namespace}.t", f"{namespace}.again", 1))
     assert _shown(spark_lake, f"{namespace}.again") == shown.replace(
@@ -43,6 +49,22 @@ def test_show_create_table_prints_a_statement_that_runs(spark_lake: SparkLake, n
     own = {name for name in first if first[name] != second[name]}
     assert own == {"encryption.pek-id", "read.allowed.data.paths"}
     assert first.keys() == second.keys()
+    one, two = (stock_table(spark_lake, f"{namespace}.{name}") for name in ("t", "again"))
+    assert one.schema().as_struct() == two.schema().as_struct()
+    assert one.schema().identifier_field_ids == two.schema().identifier_field_ids == [1]
+    assert one.spec().fields == two.spec().fields
+    assert one.sort_order().fields == two.sort_order().fields and len(one.sort_order().fields) == 3
+    spark_lake.rows(shown.replace("CREATE TABLE", "CREATE OR REPLACE TABLE", 1))
+    assert _shown(spark_lake, f"{namespace}.t") == shown
+    for name, value in (
+        ("sort-order", "absent"),
+        ("identifier-fields", "[id DESC]"),
+        ("sort-order", "zorder(id)"),
+    ):
+        statement = f"CREATE TABLE {namespace}.no (id INT) TBLPROPERTIES ('{name}' = '{value}')"
+        refused_as("REQUEST_INVALID", spark_lake.spark, statement)
+        altered = f"ALTER TABLE {namespace}.t SET TBLPROPERTIES ('{name}' = '{value}')"
+        refused_as("PROPERTY_INVALID", spark_lake.spark, altered)
 
 
 def test_every_type_as_iceberg_has_it(spark_lake: SparkLake, namespace: str) -> None:

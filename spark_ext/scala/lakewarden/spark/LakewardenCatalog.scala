@@ -48,7 +48,9 @@ final class LakewardenCatalog
   private lazy val tables = {
     val users = new PlanUsers(
       launched.client(() => active, engine), () => launched.user(own), () => launched.user(active))
-    new Tables(name, client, paths, users, () => Wap.of(own.fold(SQLConf.get)(_.sessionState.conf)))
+    new Tables(
+      name, client, paths, users, () => Wap.of(own.fold(SQLConf.get)(_.sessionState.conf)),
+      new LayoutProperties(IcebergStatements.sortOrder))
   }
 
   /** The session that this catalog belongs to; before it is bound, the one that calls. */

@@ -28,6 +28,9 @@ abstract class ShownTable(handle: TableHandle) extends Table {
   override def columns: Array[Column] = FieldIds.strip(table.schema).fields.map(ShownTable.column)
   override def partitioning: Array[Transform] = PartitionTransforms.toSpark(table.metadata)
 
+  /** The sort order and the identifier fields, as properties. */
+  def layout: Map[String, String] = LayoutProperties.of(table.metadata)
+
   /** The table's properties, governed ones in force among them, and Spark's own names for what it shows apart. */
   override def properties: util.Map[String, String] = {
     val location = table.metadata.path("location").asText

@@ -10,7 +10,9 @@ import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.connector.catalog.{Column, Table, TableCapability, TableCatalog}
 import org.apache.spark.sql.connector.expressions.Transform
 
-/** SHOW CREATE TABLE prints what its user can run: without the properties that the catalog sets itself. */
+/** SHOW CREATE TABLE prints what its user can run: without the properties that the catalog sets itself, and with the
+  * sort order and the identifier fields as properties (`LayoutProperties`).
+  */
 object ShowCreateRule extends Rule[LogicalPlan] {
   override def apply(plan: LogicalPlan): LogicalPlan = plan match {
     case show: ShowCreateTable =>
@@ -27,7 +29,9 @@ object ShowCreateRule extends Rule[LogicalPlan] {
 private final class RecreatedTable(table: ShownTable) extends Table {
   override def name: String = table.name
   override def columns: Array[Column] = table.columns
-  override def partitioning: Array[Transform] = table.partitioning
+
+  /** Without what no value comes from any more. */
+  override def partitioning: Array[Transform] = table.partitioning.filterNot(_.name == "void")
   override def capabilities: util.Set[TableCapability] = table.capabilities
 
   /** The location that the catalog chose for this table is not one of another. */
@@ -37,7 +41,7 @@ private final class RecreatedTable(table: ShownTable) extends Table {
     val own = shown.get(TableCatalog.PROP_LOCATION).filter(_ => managed)
     val others = shown.get(RecreatedTable.Allowed).toSeq.flatMap(_.split(',')).filterNot(own.contains)
     val allowed = if (others.isEmpty) Map.empty else Map(RecreatedTable.Allowed -> others.mkString(","))
-    (shown -- RecreatedTable.Set - RecreatedTable.Allowed ++ allowed).asJava
+    (shown -- RecreatedTable.Set - RecreatedTable.Allowed ++ allowed ++ table.layout).asJava
   }
 }
 

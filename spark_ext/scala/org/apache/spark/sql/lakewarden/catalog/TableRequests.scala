@@ -4,7 +4,6 @@ import java.util.Locale
 
 import scala.jdk.CollectionConverters._
 
-import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 
 import org.apache.spark.sql.connector.catalog.{Column, TableCatalog}
@@ -30,24 +29,20 @@ object TableRequests {
     * `PropertyInvalid` for an option that contradicts a property.
     */
   def create(
-      name: String, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String]): JsonNode =
-    definition(columns, partitions, properties).put("name", name)
+      name: String, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String])
+      : ObjectNode = replace(columns, partitions, properties).put("name", name)
 
-  private def definition(
-      columns: Array[Column], partitions: Array[Transform], properties: Map[String, String]): ObjectNode = {
+  /** The body of replacing a table. Throws as `create`. */
+  def replace(columns: Array[Column], partitions: Array[Transform], properties: Map[String, String]): ObjectNode = {
     columns.foreach(requirePlain)
     val schema = IcebergSchema.toIceberg(CatalogV2Util.v2ColumnsToStructType(columns))
     val body = json.objectNode
     body.set[ObjectNode]("schema", schema)
     body.set[ObjectNode]("partition-spec", PartitionTransforms.toIceberg(partitions.toSeq, schema))
     properties.get(TableCatalog.PROP_LOCATION).foreach(body.put("location", _))
-    body.set[ObjectNode]("properties", texts(withFormat(withoutOptions(properties)) -- SparkNames))
+    body.set[ObjectNode]("properties", texts(withFormat(withoutOptions(properties)) -- SparkNames -- LayoutProperties.Names))
     body
   }
-
-  /** The body of replacing a table. Throws as `create`. */
-  def replace(columns: Array[Column], partitions: Array[Transform], properties: Map[String, String]): JsonNode =
-    definition(columns, partitions, properties)
 
   /** The options of a statement that are for the write of its rows. */
   def ofWrites(properties: Map[String, String]): Seq[String] =

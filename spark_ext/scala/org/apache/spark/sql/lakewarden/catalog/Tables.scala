@@ -24,8 +24,12 @@ import org.apache.spark.sql.types.StructType
   *   ask for the session that runs a plan with one of the tables in it
   * @param wap
   *   the session's settings for write-audit-publish
+  * @param layout
+  *   the properties of a new table that say how it is sorted
   */
-final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPaths, users: PlanUsers, wap: () => Wap) {
+final class Tables(
+    catalogName: String, client: CatalogClient, paths: CatalogPaths, users: PlanUsers, wap: () => Wap,
+    layout: LayoutProperties) {
   private val json = JsonNodeFactory.instance
   private val recent = new RecentLoads
 
@@ -74,7 +78,7 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
   def create(ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String])
       : Table = {
     StagedGuardedTable.refuse(TableRequests.ofWrites(properties))
-    val body = TableRequests.create(ident.name, columns, partitions, properties)
+    val body = layout.put(TableRequests.create(ident.name, columns, partitions, properties), properties)
     requireNamespace(ident)
     val answer = Refusals.ofNewTable(ident)(client.post(CatalogPaths.engineTables(levels(ident)), Some(body)))
     guarded(ident, answer, _.current)
@@ -83,7 +87,7 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
   /** Begins a table together with its first write; nothing is visible before its commit. */
   def stage(ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String])
       : StagedTable = {
-    val body = TableRequests.create(ident.name, columns, partitions, properties)
+    val body = layout.put(TableRequests.create(ident.name, columns, partitions, properties), properties)
     requireNamespace(ident)
     requireUnaudited(ident, properties)
     val answer = Refusals.ofNewTable(ident)(client.post(CatalogPaths.stagedWrites(levels(ident)), Some(body)))
@@ -94,7 +98,7 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
   def stageReplacement(
       ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String])
       : StagedTable = {
-    val body = TableRequests.replace(columns, partitions, properties)
+    val body = layout.put(TableRequests.replace(columns, partitions, properties), properties)
     val answer = Refusals.ofTable(ident)(client.post(operation(ident, "replace"), Some(body)))
     staged(ident, answer, TableRequests.ofWrites(properties), replaces = true)
   }

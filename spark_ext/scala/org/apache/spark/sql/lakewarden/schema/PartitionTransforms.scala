@@ -38,10 +38,10 @@ object PartitionTransforms {
 
   /** The current partitioning out of a table's metadata. */
   def toSpark(metadata: JsonNode): Array[Transform] = {
-    val names = columnNames(current(metadata, "schemas", "schema-id", "current-schema-id"), Nil)
+    val columns = names(current(metadata, "schemas", "schema-id", "current-schema-id"))
     val spec = current(metadata, "partition-specs", "spec-id", "default-spec-id")
     spec.required("fields").elements.asScala.map { each =>
-      val column = LogicalExpressions.reference(names(each.required("source-id").intValue))
+      val column = LogicalExpressions.reference(columns(each.required("source-id").intValue))
       transform(each.required("transform").textValue, column)
     }.toArray
   }
@@ -52,6 +52,9 @@ object PartitionTransforms {
       .find(_.required(id).intValue == metadata.required(chosen).intValue)
       .getOrElse(throw new LakewardenException("MetadataInvalid",
         s"The current id of $list in the table's metadata does not exist."))
+
+  /** By their ids, the columns of a schema and the fields of its structs. */
+  def names(schema: JsonNode): Map[Int, Seq[String]] = columnNames(schema, Nil)
 
   /** Ids of the columns that all partition specs or all sort orders of a table's metadata are made from. */
   def sources(metadata: JsonNode, list: String): Seq[Int] = for {
