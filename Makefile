@@ -8,7 +8,8 @@ PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 SPARK_CLASSES := $(VENV)/spark.jsa
 OLDEST := 4.1.4
-OLDEST_SPARK := $(VENV)/spark-$(OLDEST)
+OLDER_SPARKS := $(OLDEST) 4.2.1
+ON_OLDER_SPARKS := $(OLDER_SPARKS:%=test-spark-%)
 DECISION_TESTS := tests/policy tests/planning tests/catalog tests/authorization tests/attacks tests/http
 CHECK_TESTS := tests/test_language.py tests/test_support.py tests/policy tests/crypto tests/envelope \
 	tests/catalog/test_creation.py tests/catalog/test_alter.py \
@@ -18,7 +19,7 @@ CHECK_TESTS := tests/test_language.py tests/test_support.py tests/policy tests/c
 # Compiled once, here and at installation, not in each process: the tests start some hundred.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: check test tests nightly interop test-oldest-spark demo lint format coverage mutation guards bench fuzz java clean
+.PHONY: check test tests nightly interop test-older-sparks $(ON_OLDER_SPARKS) demo lint format coverage mutation guards bench fuzz java clean
 
 # What to run before each commit: lint, types, the decision tests, some of the catalog, and Spark once.
 check: java lint $(SPARK_CLASSES)
@@ -32,14 +33,14 @@ tests:
 	$(PYTEST) -m 'not nightly'
 
 # Everything: also processes that are killed, long differential tests with more examples, pages that are followed
-# step by step, and the core of the tests again on the oldest Spark.
+# step by step, and the core of the tests again on the older Sparks.
 nightly: java lint $(SPARK_CLASSES)
 	$(PYTEST) --hypothesis-profile=nightly
-	$(MAKE) test-oldest-spark
+	$(MAKE) test-older-sparks
 
 # The same rules against the programs of others: bao or vault, where they are on the PATH; Hadoop's KMS server,
 # its S3 client and Iceberg's Spark runtime, where Maven is installed.
-interop: java $(INSTALLED) $(VENV)/hadoop-kms $(VENV)/hadoop-aws $(VENV)/iceberg-runtime $(OLDEST_SPARK)/.installed
+interop: java $(INSTALLED) $(VENV)/hadoop-kms $(VENV)/hadoop-aws $(VENV)/iceberg-runtime $(VENV)/spark-$(OLDEST)/.installed
 	$(PYTEST) --interop -m interop
 
 $(VENV)/hadoop-kms: | $(INSTALLED)
@@ -51,9 +52,11 @@ $(VENV)/hadoop-aws: | $(INSTALLED)
 $(VENV)/iceberg-runtime: | $(INSTALLED)
 	tools/iceberg-runtime-jars $@
 
-# The core of the tests again on the oldest Spark that is supported, laid over the newest one.
-test-oldest-spark: java $(INSTALLED) $(OLDEST_SPARK)/.installed
-	PYTHONPATH=$(OLDEST_SPARK) $(PYTEST) -m core tests/spark
+# The core of the tests again on each older Spark that is supported, laid over the newest one.
+test-older-sparks: $(ON_OLDER_SPARKS)
+
+$(ON_OLDER_SPARKS): test-spark-%: java $(INSTALLED) $(VENV)/spark-%/.installed
+	PYTHONPATH=$(VENV)/spark-$* $(PYTEST) -m core tests/spark
 
 demo: java $(VENV)/.demo
 	$(BIN)/lakewarden demo
@@ -127,6 +130,6 @@ $(VENV)/.mutation: pyproject.toml constraints.txt | $(INSTALLED)
 	$(PIP) -c constraints.txt -e '.[mutation]'
 	@touch $@
 
-$(OLDEST_SPARK)/.installed: | $(INSTALLED)
-	$(PIP) --no-deps --upgrade --target $(OLDEST_SPARK) pyspark==$(OLDEST)
+$(OLDER_SPARKS:%=$(VENV)/spark-%/.installed): $(VENV)/spark-%/.installed: | $(INSTALLED)
+	$(PIP) --no-deps --upgrade --target $(VENV)/spark-$* pyspark==$*
 	@touch $@
