@@ -32,11 +32,11 @@ from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.state import idempotency, table_state, views
 from catalog.state.views import ViewRecord
-from policy.errors import PropertyInvalid, RequestInvalid
+from policy.errors import RequestInvalid
 from policy.location.location import Location
 from policy.privileges.operations import On, required
 from policy.privileges.requests import AccessRequest
-from policy.privileges.tables import check_ordinary_properties
+from policy.privileges.tables import check_view_properties
 
 MAX_TEXT: Final = 256 * 1024
 """Characters of a view's text."""
@@ -45,8 +45,6 @@ _DIALECT: Final = "spark"
 _MAX_VERSIONS: Final = 10
 _MAX_COLUMNS: Final = 10_000
 _MAX_PROPERTIES: Final = 64 * 1024
-#: Names below it are Spark's own, in what it makes of a view.
-_RESERVED: Final = "view."
 _OPERATION: Final = "operation"
 
 
@@ -120,7 +118,7 @@ class Views:
         record = self._find(name)
         on = caller.on(name, record.owner if record else None)
         authorizer, alters = self._context.authorizer, required("view.replace", on)
-        # Who has some right on the name is told whether there is a view.
+        # Users with a permission on the name are told whether there is a view.
         if record is None or not authorizer.decide(required("view.exists", on)).allowed:
             require_any(authorizer, caller, "view.load", str(name), required("view.load", on))
             raise _missing(name)
@@ -134,7 +132,7 @@ class Views:
         """Return whether a view exists.
 
         Raises:
-            NotAuthorized: the caller has no right on it.
+            NotAuthorized: the caller has no permission on it.
         """
         return self._require(caller, "view.exists", name) is not None
 
@@ -142,7 +140,7 @@ class Views:
         """List the views of a namespace on which the caller has a permission.
 
         Raises:
-            NotAuthorized: the caller has no right in the namespace.
+            NotAuthorized: the caller has no permission in the namespace.
             NoSuchNamespace: there is none.
         """
         authorizer, dotted = self._context.authorizer, ".".join(namespace)
@@ -320,15 +318,7 @@ def check(new: ViewDefinition) -> None:
             table=name,
             rule="view",
         )
-    check_ordinary_properties(new.properties, name)
-    reserved = next((each for each in new.properties if each.strip().lower().startswith(_RESERVED)), None)
-    if reserved is not None:
-        raise PropertyInvalid(
-            f"The property {reserved[:120]!r} of the view has a name that Spark uses itself.",
-            table=name,
-            rule="view-property",
-            hint=f"Use a name that does not begin with {_RESERVED!r}.",
-        )
+    check_view_properties(new.properties, name)
 
 
 def _has_text(record: ViewRecord, new: ViewDefinition) -> bool:

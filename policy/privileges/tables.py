@@ -61,6 +61,7 @@ _READER_NAMES: Final = frozenset(
     }
 )
 _LOCATION: Final = "location"
+_OF_VIEWS: Final = "view."
 
 
 def check_table_location(location: Location, table: str) -> None:
@@ -97,6 +98,24 @@ def check_properties(properties: Mapping[str, str], table: str) -> None:
     refuse_location_property(properties, table)
     check_names(properties, table)
     check_write_properties(properties, table)
+
+
+def check_view_properties(names: Iterable[str], view: str) -> None:
+    """Check the properties that a user sets on a view.
+
+    Raises:
+        PropertyInvalid: one configures readers, or has a name that Spark uses for what makes up a view.
+    """
+    listed = list(names)
+    check_ordinary_properties(listed, view)
+    reserved = next((each for each in listed if each.strip().lower().startswith(_OF_VIEWS)), None)
+    if reserved is not None:
+        raise PropertyInvalid(
+            f"The property {reserved[:120]!r} of the view has a name that Spark uses itself.",
+            table=view,
+            rule="view-property",
+            hint=f"Use a name that does not begin with {_OF_VIEWS!r}.",
+        )
 
 
 def configures_readers(name: str) -> bool:

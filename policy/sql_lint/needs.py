@@ -55,6 +55,7 @@ class Needs:
         names: how its names are resolved.
         facts: what the statements before made known of tables; None of one that is gone.
         views: temporary views, with the names as they were resolved where each was made.
+        stored: permanent views that the script makes, likewise.
         needed: what it needs.
         assumed: what has to hold beside, and is not known.
         notes: what is worth knowing of it, and denies nothing.
@@ -64,6 +65,7 @@ class Needs:
     names: Names
     facts: Mapping[TableName, TableFacts | None]
     views: Mapping[str, tuple[Names, Query]] = field(default_factory=dict)
+    stored: Mapping[TableName, tuple[Names, Query]] = field(default_factory=dict)
     needed: list[RequiredPrivilege | Read] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -126,6 +128,7 @@ class Needs:
             if name is not None:
                 whole = number in query.whole or not paths[number]
                 self._columns(name, facts[number], None if whole else paths[number])
+                self._stored(name)
 
     def _function(self, name: str) -> None:
         """A function that the engine does not bring along; the catalog's own are none of them."""
@@ -141,6 +144,16 @@ class Needs:
         inner = replace(self, names=names, views={k: v for k, v in self.views.items() if v is not found})
         inner.read(query)
         return True
+
+    def _stored(self, name: TableName) -> None:
+        """Whoever reads a permanent view needs SELECT on all of it, and what its text reads."""
+        found = self.stored.get(name)
+        if found is None:
+            return
+        self.assumed.append(f"no policy denies or masks a column of {name}")
+        names, query = found
+        stored = {each: text for each, text in self.stored.items() if each != name}
+        replace(self, names=names, views={}, stored=stored).read(query)
 
     def _columns(self, name: TableName, facts: TableFacts, paths: set[tuple[str, ...]] | None) -> None:
         """What loading the table takes, and the right to read columns of it; None for all."""

@@ -42,6 +42,7 @@ from policy.sql_lint.statements import (
     Statement,
 )
 from policy.sql_lint.tables import alter_table, create_table, replace_table
+from policy.sql_lint.views import read_alter_view, read_create_view
 
 MAX_STATEMENTS: Final = 5_000
 
@@ -165,7 +166,7 @@ def _create(cursor: Cursor) -> Statement:
     if cursor.took("FUNCTION|MACRO"):
         return _code("CREATE FUNCTION")(cursor)
     if cursor.took("VIEW"):
-        return _create_view(cursor, temporary=temporary)
+        return _create_view(cursor) if temporary else read_create_view(cursor, replaces=replaces)
     if temporary or replaces:
         cursor.refuse("expected VIEW or FUNCTION")
     if cursor.took(_NAMESPACE):
@@ -179,9 +180,7 @@ def _replace(cursor: Cursor, *, creates: bool = False) -> Statement:
     return replace_table(cursor, creates=creates)
 
 
-def _create_view(cursor: Cursor, *, temporary: bool) -> Statement:
-    if not temporary:
-        raise _not_carried_out(cursor, "CREATE VIEW")
+def _create_view(cursor: Cursor) -> Statement:
     name = cursor.past("IF NOT EXISTS").part()
     cursor.took_comment()
     return CreateView(name, read_query(cursor.expect("AS")))
@@ -319,6 +318,7 @@ _STATEMENTS: Final[Mapping[str, _Read]] = {
     "REPLACE TABLE": _replace,
     "ALTER TABLE": alter_table,
     f"ALTER {_NAMESPACE}": _alter_namespace,
+    "ALTER VIEW": read_alter_view,
     "ALTER": lambda cursor: cursor.refuse("ALTER is not supported for this object"),
     "DROP TABLE": _drop_table,
     "DROP VIEW": lambda cursor: DropView(cursor.past("IF EXISTS").name()),
@@ -333,7 +333,7 @@ _STATEMENTS: Final[Mapping[str, _Read]] = {
     "SHOW CREATE TABLE": _show_table,
     "SHOW COLUMNS": lambda cursor: DescribeTable(cursor.expect("IN|FROM").name()),
     "SHOW NAMESPACES|DATABASES|SCHEMAS": _show_namespaces,
-    "SHOW": lambda cursor: Namespace(_listed_in(cursor.expect("TABLES")), "namespace.load"),
+    "SHOW": lambda cursor: Namespace(_listed_in(cursor.expect("TABLES|VIEWS")), "namespace.load"),
     f"DESCRIBE|DESC {_NAMESPACE}": lambda cursor: Namespace(cursor.past("EXTENDED").name(), "namespace.load"),
     "DESCRIBE|DESC": _describe,
     "USE": lambda cursor: Namespace(cursor.past(_NAMESPACE).name(), "namespace.load", uses=True),

@@ -32,7 +32,9 @@ from policy.sql_lint.statements import (
     CallOnKeys,
     CallRewrite,
     ChangeRows,
+    ChangeView,
     DropTable,
+    DropView,
     Insert,
     Namespace,
     Query,
@@ -145,6 +147,37 @@ class RequiredPrivileges(Definitions):
         name = self.names.table(statement.name)
         self._all(required("table.drop", self._on(name, self.known(name))))
         return name
+
+    def change_view(self, statement: ChangeView) -> tuple[TableName, TableName]:
+        """CREATE VIEW, ALTER VIEW: the view, and what it is called then."""
+        name = self._permanent(statement.name)
+        tables.check_view_properties(statement.properties, str(name))
+        facts, principal = self.known(name), self.context.principal
+        target = name if statement.target is None else self.names.beside(name, statement.target)
+        for operation in statement.operations:
+            new = operation == "view.create"
+            self._all(required(operation, On.table(principal, name) if new else self._on(name, facts)))
+        if target != name:
+            self._any(required("view.load", self._on(name, facts))[:1])
+            self._all(required("view.create", On.table(principal, target)))
+            self.assumed.append(f"no policy denies or masks a column of {name}")
+        if statement.query is not None:
+            self.read(statement.query)
+        return name, target
+
+    def drop_view(self, statement: DropView) -> TableName:
+        """DROP VIEW of a permanent view."""
+        name = self._permanent(statement.name)
+        self._all(required("view.drop", self._on(name, self.known(name))))
+        return name
+
+    def _permanent(self, name: Name) -> TableName:
+        """The name of a permanent view; what has one part can be temporary."""
+        if self.names.hive:
+            raise Refusal("not-supported-yet", "Views of Hive are not supported.", "Use Spark for it.")
+        if len(name) == 1 and name[0].lower() in self.views:
+            raise Refusal("view", f"{name[0][:80]!a} is a temporary view.", "Write NAMESPACE.VIEW.")
+        return self.names.table(name)
 
     def insert(self, statement: Insert) -> tuple[TableName, TableFacts]:
         """INSERT INTO, INSERT OVERWRITE; what is known of the table afterwards."""

@@ -8,7 +8,6 @@ from typing import Final, Self
 
 from policy.identifiers import TableName, namespace_of
 from policy.sql_lint.context import LintContext, TableFacts
-from policy.sql_lint.denials import Refusal
 from policy.sql_lint.names import Names
 from policy.sql_lint.required import RequiredPrivileges
 from policy.sql_lint.statements import (
@@ -20,6 +19,7 @@ from policy.sql_lint.statements import (
     CallOnKeys,
     CallRewrite,
     ChangeRows,
+    ChangeView,
     Code,
     CreateTable,
     CreateView,
@@ -59,11 +59,13 @@ class Script:
         names: how names are resolved.
         facts: what is known of the tables that were made or altered; None of one that is gone.
         views: the temporary views, with the names as they were resolved where each was made.
+        stored: the permanent views that the script makes, likewise.
     """
 
     names: Names
     facts: dict[TableName, TableFacts | None] = field(default_factory=dict)
     views: dict[str, tuple[Names, Query]] = field(default_factory=dict)
+    stored: dict[TableName, tuple[Names, Query]] = field(default_factory=dict)
 
     @classmethod
     def begun(cls, context: LintContext, *, hive: bool) -> Self:
@@ -78,7 +80,7 @@ class Script:
 
     def asks(self, context: LintContext) -> RequiredPrivileges:
         """What the next statement needs is collected here."""
-        return RequiredPrivileges(context, self.names, self.facts, self.views)
+        return RequiredPrivileges(context, self.names, self.facts, self.views, self.stored)
 
     def ask(self, statement: Statement, required: RequiredPrivileges) -> After:
         """Collects the privileges that a statement requires.
@@ -105,8 +107,10 @@ class Script:
                 return self._know(required.drop_table(statement), None)
             case CreateView():
                 return self._view(statement, required)
+            case ChangeView():
+                return self._change_view(statement, required)
             case DropView():
-                return self._drop_view(statement)
+                return self._drop_view(statement, required)
             case Namespace():
                 return self._namespace(statement, required)
             case Explain():
@@ -172,15 +176,33 @@ class Script:
 
         return after
 
-    def _drop_view(self, statement: DropView) -> After:
-        name = statement.name[0].lower()
-        if len(statement.name) > 1 or name not in self.views:
-            raise Refusal(
-                "not-supported-yet",
-                "Lint does not read permanent views.",
-                "Drop temporary views only.",
-            )
-        return lambda: self.views.__delitem__(name)
+    def _change_view(self, statement: ChangeView, required: RequiredPrivileges) -> After:
+        source, target = required.change_view(statement)
+        known = self.stored.get(source)
+        text = known if statement.query is None else (self.names, statement.query)
+        facts = TableFacts(required.context.principal.name) if known is None else required.known(source)
+
+        def after() -> None:
+            if target != source:
+                self.facts[source] = None
+                self.stored.pop(source, None)
+            self.facts[target] = facts if "view.create" in statement.operations else required.known(source)
+            if text is not None:
+                self.stored[target] = text
+
+        return after
+
+    def _drop_view(self, statement: DropView, required: RequiredPrivileges) -> After:
+        bare = statement.name[0].lower()
+        if len(statement.name) == 1 and bare in self.views:
+            return lambda: self.views.__delitem__(bare)
+        name = required.drop_view(statement)
+
+        def after() -> None:
+            self.facts[name] = None
+            self.stored.pop(name, None)
+
+        return after
 
     def _namespace(self, statement: Namespace, required: RequiredPrivileges) -> After:
         required.namespace(statement)

@@ -215,6 +215,25 @@ class CreateView:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeView:
+    """CREATE VIEW, ALTER VIEW of a permanent view.
+
+    Attributes:
+        name: the view.
+        operations: what is required on it (`policy.privileges`).
+        query: its text; None if that stays.
+        target: its next name, of RENAME TO.
+        properties: names of properties that are set.
+    """
+
+    name: Name
+    operations: tuple[str, ...]
+    query: Query | None = None
+    target: Name | None = None
+    properties: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DropView:
     """DROP VIEW."""
 
@@ -326,6 +345,7 @@ Statement = (
     | ChangeRows
     | Select
     | CreateView
+    | ChangeView
     | DropView
     | DescribeTable
     | Namespace

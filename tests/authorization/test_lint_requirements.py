@@ -23,6 +23,7 @@ from catalog.tables.drafts import NewTable
 from catalog.tables.partition_changes import AddPartitionField, SetSortOrder
 from catalog.tables.ref_changes import DropRef
 from catalog.tables.schema_changes import AddColumn, DropColumn, RenameColumn
+from catalog.tables.views import ViewDefinition
 from catalog.writes.new_files import FileCommit
 from policy.errors import LakewardenError
 from policy.identifiers import TableName
@@ -85,6 +86,11 @@ def _like(services: Services, caller: Caller, table: TableName, new: TableName) 
     services.creator.create(caller, NewTable(new, SCHEMA))
 
 
+def _view(services: Services, caller: Caller, table: TableName, new: TableName) -> None:
+    _read(services, caller, table, "id")
+    services.views.create(caller, ViewDefinition(new, SCHEMA, "SELECT id", None, (), {}, {}))
+
+
 CASES: Final = (
     Case("CREATE TABLE U (id BIGINT)", lambda s, c, t, u: s.creator.create(c, NewTable(u, SCHEMA))),
     Case(
@@ -93,6 +99,7 @@ CASES: Final = (
     Case("REPLACE TABLE T (id BIGINT, other STRING)", _replace, encrypted=True),
     Case("CREATE OR REPLACE TABLE T (name STRING)", _replace),
     Case("CREATE TABLE U LIKE T", _like),
+    Case("CREATE VIEW U AS SELECT id FROM T", _view),
     Case("DROP TABLE T", lambda s, c, t, u: s.lifecycle.drop(c, t)),
     Case("ALTER TABLE T RENAME TO U", lambda s, c, t, u: s.lifecycle.rename(c, t, u)),
     Case("ALTER TABLE T ADD COLUMN n BIGINT", _alter(AddColumn(("n",), LongType()))),

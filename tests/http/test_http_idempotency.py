@@ -16,7 +16,7 @@ from sqlalchemy import select
 from catalog.base import crash_points
 from catalog.db.engine import read
 from catalog.db.schema import lw_idempotency
-from catalog.http import engine_routes, engine_snapshots, iceberg_namespaces, iceberg_tables
+from catalog.http import engine_routes, engine_snapshots, engine_views, iceberg_namespaces, iceberg_tables
 from catalog.http.idempotency import answers_repetitions
 from catalog.state.idempotency import IdempotencyKeys, KeyedRequest
 from policy.errors import StateUnavailable
@@ -90,6 +90,7 @@ def test_each_operation_that_changes_something_can_be_repeated() -> None:
             iceberg_tables.router,
             engine_routes.router,
             engine_snapshots.router,
+            engine_views.router,
         )
         for route in router.routes
         if getattr(route, "methods", set()) & {"POST", "PUT", "PATCH", "DELETE"}

@@ -270,7 +270,55 @@ def test_temporary_views_read_what_their_query_reads() -> None:
     assert needs(gone) == ["select table db.v", "select column db.v.x"]
     moved = answers("CREATE TEMP VIEW v AS SELECT a FROM t; USE lake.other; SELECT a FROM v")[-1]
     assert needs(moved) == ["select table db.t", "select column db.t.a"]
-    assert rule(the_answer("DROP VIEW v")) == "not-supported-yet"
+
+
+def test_permanent_views_read_what_their_query_reads() -> None:
+    made, read, changed, again, renamed, both, dropped, gone = answers(
+        "CREATE VIEW s.v AS SELECT secret FROM t; SELECT x FROM s.v; "
+        "ALTER VIEW s.v AS SELECT a FROM u; SELECT x FROM lake.s.v; ALTER VIEW s.v RENAME TO w; "
+        "SELECT x FROM s.w; DROP VIEW IF EXISTS s.w; SELECT x FROM s.w"
+    )
+    own = ["select table s.v", "select column s.v.x"]
+    assert needs(made) == ["create table s.v", "select table db.t", "select column db.t.secret"]
+    assert needs(read) == [*own, "select table db.t", "select column db.t.secret"]
+    assert needs(changed) == ["alter table s.v", "select table db.u", "select column db.u.a"]
+    assert needs(again) == [*own, "select table db.u", "select column db.u.a"]
+    assert needs(renamed) == ["alter table s.v", "select table s.v", "create table s.w"]
+    assert needs(both)[2:] == ["select table db.u", "select column db.u.a"]
+    assert needs(dropped) == ["drop table s.w"]
+    assert needs(gone) == ["select table s.w", "select column s.w.x"]
+
+
+@each_row(
+    ("statement", "needed"),
+    [
+        (
+            "CREATE OR REPLACE VIEW v (a COMMENT 'x') COMMENT 'y' WITH SCHEMA TYPE EVOLUTION AS SELECT 1",
+            "create alter",
+        ),
+        ("ALTER VIEW s.v SET TBLPROPERTIES ('a' = 'b')", "alter"),
+        ("ALTER VIEW s.v UNSET TBLPROPERTIES IF EXISTS ('a')", "alter"),
+        ("ALTER VIEW s.v WITH SCHEMA BINDING", "alter"),
+        ("DROP VIEW v", "drop"),
+    ],
+)
+def test_changes_of_views_are_changes_of_what_has_their_name(statement: str, needed: str) -> None:
+    assert [each.split()[0] for each in needs(the_answer(statement))] == needed.split()
+
+
+@each_row(
+    ("statement", "denied"),
+    [
+        ("CREATE VIEW s.v TBLPROPERTIES ('View.x' = '1') AS SELECT 1 AS a", "view-property"),
+        ("CREATE VIEW s.v COMMENT 'a' COMMENT 'b' AS SELECT 1 AS a", "syntax"),
+        ("CREATE VIEW s.v DEFAULT COLLATION UNICODE AS SELECT 1 AS a", "syntax"),
+        ("CREATE VIEW spark_catalog.s.v AS SELECT 1 AS a", "other-catalog"),
+        ("CREATE TEMP VIEW v AS SELECT 1 AS a; ALTER VIEW v AS SELECT 2 AS a", "view"),
+        ("CREATE VIEW s.v AS SELECT a FROM t; SELECT * FROM s.v", "columns-unknown"),
+    ],
+)
+def test_views_that_lint_denies(statement: str, denied: str) -> None:
+    assert rule(answers(statement)[-1]) == denied
 
 
 # What governs

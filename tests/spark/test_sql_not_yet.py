@@ -67,7 +67,6 @@ def test_statement_is_refused_with_the_typed_error(
     [
         "INSERT INTO {} REPLACE USING (id) SELECT 1",
         "CALL lake.system.compute_table_stats('{}')",
-        "CREATE VIEW {}_view AS SELECT 1 AS id",
         "CREATE TABLE {}_2 (id INT DEFAULT 3)",
         "CREATE TABLE {}_2 (id TIME)",
         "ALTER TABLE {} ADD COLUMN at TIME",

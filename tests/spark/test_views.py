@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
+
+from catalog.base.identifiers import TableName
+from catalog.tables.views import ViewDefinition
 from tests.support.lake import BOB, policy, standard_policies, tables
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_refusals import refusal, refused_as
@@ -94,3 +101,40 @@ def test_who_reads_a_view_needs_rights_on_it_and_on_its_tables(spark_lake: Spark
         assert len(bob.sql(f"SELECT * FROM {view}").collect()) == 4
     finally:
         spark_lake.lake.set_policies(standard_policies())
+
+
+def test_the_text_of_a_view_is_read_by_the_settings_of_the_engine(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    """Who stores a view past Spark chooses neither settings that no session can have, nor defaults."""
+    services, alice = spark_lake.lake.services, spark_lake.lake.caller("alice")
+    database, text = namespace.removeprefix(f"{CATALOG}."), "${env:PATH}"
+    schema = Schema(NestedField(1, "v", StringType()))
+    stored = {"spark.sql.variable.substitute": "true", "spark.sql.extensions": "absent.Class"}
+    for number, summary in enumerate(({}, {"spark.sql-configs": json.dumps(stored)})):
+        name = TableName((database,), f"v{number}")
+        query = f"SELECT '{text}' AS v"
+        services.views.create(alice, ViewDefinition(name, schema, query, None, (), summary, {}))
+        assert spark_lake.rows(f"SELECT * FROM {namespace}.v{number}") == [(text,)]
+    for number, query in enumerate(("DROP TABLE lake.db.t", f"INSERT INTO {namespace}.t VALUES (1)")):
+        name = TableName((database,), f"w{number}")
+        services.views.create(alice, ViewDefinition(name, schema, query, None, (), {}, {}))
+        refused_as("PARSE_SYNTAX_ERROR", spark_lake.spark, f"SELECT * FROM {namespace}.w{number}")
+    broken = ViewDefinition(
+        TableName((database,), "x"), schema, "SELECT 1 AS v", None, (), {"spark.sql-configs": "{"}, {}
+    )
+    services.views.create(alice, broken)
+    refused_as("METADATA_INVALID", spark_lake.spark, f"SELECT * FROM {namespace}.x")
+
+
+def test_code_in_a_view_takes_the_permission_of_its_reader(spark_lake: SparkLake) -> None:
+    services, bob = spark_lake.lake.services, spark_lake.lake.caller(BOB)
+    spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.bobs")
+    schema = Schema(NestedField(1, "v", StringType()))
+    queries = ("SELECT reflect('absent.Class', 'm') AS v", "SELECT value AS v FROM text.`/absent`")
+    for number, query in enumerate(queries):
+        name = TableName(("bobs",), f"code{number}")
+        services.views.create(bob, ViewDefinition(name, schema, query, None, (), {}, {}))
+        message = refused_as("NOT_AUTHORIZED", spark_lake.session(BOB), f"SELECT * FROM {CATALOG}.{name}")
+        assert "engine-code" in message
+        services.views.drop(bob, name)

@@ -13,6 +13,7 @@ import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog._
+import org.apache.spark.sql.lakewarden.code.ViewSettings
 import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths, EngineKeys}
 import org.apache.spark.sql.lakewarden.statements.IcebergStatements
 import org.apache.spark.sql.lakewarden.write.TransformFunctions
@@ -176,6 +177,9 @@ final class LakewardenCatalog
 
   override def listProcedures(namespace: Array[String]): Array[Identifier] = procedures.list(namespace)
   override def loadProcedure(ident: Identifier): UnboundProcedure = procedures.load(ident)
+
+  override protected def viewSettings(stored: Map[String, String]): Map[String, String] =
+    ViewSettings.of(stored, SQLConf.get)
 
   private def requireNoConstraints(info: TableInfo): Unit =
     if (info.constraints.nonEmpty)

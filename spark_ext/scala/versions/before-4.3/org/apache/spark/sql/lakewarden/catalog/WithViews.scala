@@ -5,4 +5,5 @@ import org.apache.spark.sql.connector.catalog.TableCatalog
 /** Views take the interfaces of PySpark 4.3; before, Spark refuses statements about them itself. */
 trait WithViews extends TableCatalog {
   protected def viewRequests: ViewRequests
+  protected def viewSettings(stored: Map[String, String]): Map[String, String]
 }

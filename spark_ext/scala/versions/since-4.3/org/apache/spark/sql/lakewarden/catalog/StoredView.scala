@@ -2,11 +2,11 @@ package org.apache.spark.sql.lakewarden.catalog
 
 import scala.jdk.CollectionConverters._
 
+import com.fasterxml.jackson.core.JsonProcessingException
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 
 import org.apache.spark.sql.connector.catalog.{Identifier, TableCatalog, TableSummary, View}
-import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.rest.Answers
 import org.apache.spark.sql.lakewarden.schema.{FieldIds, IcebergSchema, PartitionTransforms}
@@ -16,8 +16,11 @@ import org.apache.spark.sql.lakewarden.schema.{FieldIds, IcebergSchema, Partitio
   *
   * @param catalogName
   *   the catalog's name in this Spark, which names of the view without a catalog mean
+  * @param settings
+  *   by which the text is read: those of the session that made the view, as far as a session can have them
   */
-final class StoredView(catalogName: String, ident: Identifier, answer: JsonNode) {
+final class StoredView(
+    catalogName: String, ident: Identifier, answer: JsonNode, settings: Map[String, String] => Map[String, String]) {
   import StoredView._
 
   private val metadata = Answers.field(answer, "metadata")
@@ -37,21 +40,18 @@ final class StoredView(catalogName: String, ident: Identifier, answer: JsonNode)
     builder.withQueryText(current.required("representations").required(0).required("sql").textValue)
     builder.withCurrentCatalog(Option(current.get("default-catalog")).filter(_.isTextual).fold(catalogName)(_.textValue))
     builder.withCurrentNamespace(texts(current.required("default-namespace")))
-    builder.withSqlConfigs(settings.asJava)
+    builder.withSqlConfigs(settings(parsed(Settings).fold(Map.empty[String, String])(Answers.texts)).asJava)
     builder.withSchemaMode(summary.getOrElse(SchemaMode, null))
-    builder.withQueryColumnNames(summary.get(ColumnNames).fold(Array.empty[String])(each => texts(Json.readTree(each))))
+    builder.withQueryColumnNames(parsed(ColumnNames).fold(Array.empty[String])(texts))
     builder.build()
   }
 
-  /** The settings of the session that made the view, by which its text is read; only those that sessions can have. */
-  private def settings: Map[String, String] = {
-    val stored = summary.get(Settings).fold(Map.empty[String, String])(each => Answers.texts(Json.readTree(each)))
-    stored.keys.find(!SQLConf.get.isModifiable(_)).foreach { key =>
-      throw LakewardenException.notSupportedYet(
-        s"The view $ident was made with the setting $key, which a session cannot have.", "view-setting",
-        "Make the view again.")
+  private def parsed(key: String): Option[JsonNode] = summary.get(key).map { text =>
+    try Json.readTree(text)
+    catch {
+      case error: JsonProcessingException => throw new LakewardenException(
+          "MetadataInvalid", s"The view $ident has no valid $key.", Some("view"), Some("Make the view again."), error)
     }
-    stored
   }
 }
 

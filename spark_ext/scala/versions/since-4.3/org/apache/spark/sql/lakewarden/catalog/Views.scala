@@ -10,8 +10,10 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   *
   * @param catalogName
   *   the catalog's name in this Spark
+  * @param settings
+  *   by which the text of a view is read, of those that are stored with it
   */
-final class Views(catalogName: String, requests: ViewRequests) {
+final class Views(catalogName: String, requests: ViewRequests, settings: Map[String, String] => Map[String, String]) {
 
   /** The states of views that statements of the session have loaded, which they change. */
   private val loaded = new ConcurrentHashMap[Identifier, Integer]
@@ -19,7 +21,7 @@ final class Views(catalogName: String, requests: ViewRequests) {
   def find(ident: Identifier): Option[View] =
     if (ident.namespace.isEmpty) None
     else requests.load(ident).map { answer =>
-      val stored = new StoredView(catalogName, ident, answer)
+      val stored = new StoredView(catalogName, ident, answer, settings)
       loaded.put(ident, stored.version)
       stored.view
     }

@@ -8,7 +8,10 @@ import org.apache.spark.sql.lakewarden.LakewardenException
 trait WithViews extends RelationCatalog {
   protected def viewRequests: ViewRequests
 
-  private lazy val views = new Views(name, viewRequests)
+  /** By which settings the text of a view is read, of those that are stored with it. */
+  protected def viewSettings(stored: Map[String, String]): Map[String, String]
+
+  private lazy val views = new Views(name, viewRequests, viewSettings)
 
   override def loadRelation(ident: Identifier): Relation =
     try loadTable(ident)

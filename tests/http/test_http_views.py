@@ -1,0 +1,66 @@
+"""Views over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from tests.support.http_calls import SCHEMA, new_key, refused
+from tests.support.service import Service
+
+
+def _body(sql: str = "SELECT id, name FROM t", **more: Any) -> dict[str, Any]:
+    text = {"type": "sql", "sql": sql, "dialect": "spark"}
+    version = {"representations": [text], "default-namespace": ["db"], "summary": {"a": "b"}}
+    return {"schema": SCHEMA, "view-version": version, "properties": {"comment": "c"}, **more}
+
+
+def test_a_view_is_icebergs_view_metadata_in_the_database(alice: httpx.Client, namespace: str) -> None:
+    views, view = f"/engine/v1/namespaces/{namespace}/views", f"/engine/v1/views/{namespace}/v"
+    assert alice.post(views, json=_body(name="v")).status_code == 204
+    found = alice.get(view).json()
+    assert (found["owner"], found["definer"], found["version"]) == ("alice", "alice", 1)
+    metadata = found["metadata"]
+    assert (metadata["format-version"], metadata["properties"]) == (1, {"comment": "c"})
+    assert metadata["schemas"][0]["fields"] == SCHEMA["fields"]
+    (version,) = metadata["versions"]
+    assert version["representations"] == [
+        {"type": "sql", "sql": "SELECT id, name FROM t", "dialect": "spark"}
+    ]
+    assert (version["default-namespace"], version["summary"]) == (["db"], {"a": "b", "operation": "create"})
+    assert alice.post(view, json=_body("SELECT 1", **{"expected-version": 1})).status_code == 204
+    refused(alice.post(view, json=_body("SELECT 2", **{"expected-version": 1})), 409, "CommitConflict")
+    assert alice.get(view).json()["metadata"]["current-version-id"] == 2
+    named = [{"namespace": [namespace], "name": "v"}]
+    assert alice.get(views).json() == {"identifiers": named}
+    refused(alice.post(views, json=_body(name="v")), 409, "ViewExists")
+    refused(alice.get(f"{view}2"), 404, "NoSuchView")
+    refused(alice.post(views, json=_body(name="w", location="s3://b/x")), 400, "RequestInvalid")
+    refused(
+        alice.post(views, json=_body(name="w", schema={"type": "struct", "fields": 1})), 400, "RequestInvalid"
+    )
+
+
+def test_a_repeated_change_of_a_view_takes_effect_once(alice: httpx.Client, namespace: str) -> None:
+    view, moved = f"/engine/v1/views/{namespace}/v", {"namespace": [namespace], "name": "w"}
+    changes: list[tuple[str, str, dict[str, Any] | None]] = [
+        ("POST", f"/engine/v1/namespaces/{namespace}/views", _body(name="v")),
+        ("POST", view, _body("SELECT 1")),
+        ("POST", "/engine/v1/views/rename", {"source": {**moved, "name": "v"}, "destination": moved}),
+        ("DELETE", f"/engine/v1/views/{namespace}/w", None),
+    ]
+    for method, path, body in changes:
+        headers = new_key()
+        for _ in range(2):
+            assert alice.request(method, path, json=body, headers=headers).status_code == 204, path
+    refused(alice.delete(f"/engine/v1/views/{namespace}/w"), 404, "NoSuchView")
+
+
+def test_v1_knows_no_views(served: Service, alice: httpx.Client, namespace: str) -> None:
+    assert alice.post(f"/engine/v1/namespaces/{namespace}/views", json=_body(name="v")).status_code == 204
+    endpoints = alice.get("/v1/config").json()["endpoints"]
+    assert not [each for each in endpoints if "view" in each]
+    assert alice.get(f"{served.prefix}/namespaces/{namespace}/views/v").status_code == 404
+    refused(alice.get(f"{served.prefix}/namespaces/{namespace}/tables/v"), 404, "NoSuchTable")
+    assert alice.get(f"{served.prefix}/namespaces/{namespace}/tables").json()["identifiers"] == []
