@@ -19,7 +19,7 @@ CHECK_TESTS := tests/test_language.py tests/test_support.py tests/policy tests/c
 # Compiled once, here and at installation, not in each process: the tests start some hundred.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: check test tests nightly interop test-older-sparks $(ON_OLDER_SPARKS) demo lint format coverage mutation guards bench fuzz java clean
+.PHONY: check test tests nightly interop test-connect test-older-sparks $(ON_OLDER_SPARKS) demo lint format coverage mutation guards bench fuzz java clean
 
 # What to run before each commit: lint, types, the decision tests, some of the catalog, and Spark once.
 check: java lint $(SPARK_CLASSES)
@@ -33,9 +33,10 @@ tests:
 	$(PYTEST) -m 'not nightly'
 
 # Everything: also processes that are killed, long differential tests with more examples, pages that are followed
-# step by step, and the core of the tests again on the older Sparks.
+# step by step, and the core of the tests again through Spark Connect and on the older Sparks.
 nightly: java lint $(SPARK_CLASSES)
 	$(PYTEST) --hypothesis-profile=nightly
+	$(MAKE) test-connect
 	$(MAKE) test-older-sparks
 
 # The same rules against the programs of others: bao or vault, where they are on the PATH; Hadoop's KMS server,
@@ -57,6 +58,10 @@ test-older-sparks: $(ON_OLDER_SPARKS)
 
 $(ON_OLDER_SPARKS): test-spark-%: java $(INSTALLED) $(VENV)/spark-%/.installed
 	PYTHONPATH=$(VENV)/spark-$* $(PYTEST) -m core tests/spark
+
+# The core of the tests again with remote sessions, and what users of one Spark Connect server share.
+test-connect: java $(INSTALLED)
+	$(PYTEST) --connect -m 'connect or core' tests/spark
 
 demo: java $(VENV)/.demo
 	$(BIN)/lakewarden demo

@@ -1,8 +1,9 @@
 """Shows errors of Spark's JVM as typed PySpark exceptions, whatever Spark wraps them in.
 
-PySpark raises a plain `Py4JJavaError` where Spark wraps the reason in an exception without a condition: in
-scalar subqueries and in `toLocalIterator`. `install` has PySpark look for the reason below it. `getMessage`
-and `getSqlState` work for Lakewarden's own errors as for Spark's, which PySpark knows from a list of Spark.
+PySpark raises a plain `Py4JJavaError` where Spark wraps the reason in an exception without a condition (in
+scalar subqueries and in `toLocalIterator`), and where it does not know the class of an error with a condition
+(`CATALOG_NOT_FOUND`). `install` has PySpark show the first error that has a condition. `getMessage` and
+`getSqlState` work for Lakewarden's own errors as for Spark's, which PySpark knows from a list of Spark.
 """
 
 from __future__ import annotations
@@ -58,19 +59,24 @@ class _Converting:
 
     def __call__(self, failure: Any) -> captured.CapturedException:
         converted = self._convert(failure)
-        if isinstance(converted, captured.UnknownException):
-            reason = next((each for each in _causes(failure) if _condition(each)), None)
-            converted = converted if reason is None else self._convert(reason)
+        if converted.getCondition() is None:
+            reason = next((each for each in _with_causes(failure) if _condition(each)), None)
+            converted = converted if reason is None else self._typed(reason)
         ours = str(converted.getCondition()).startswith(PREFIX)
         return LakewardenRefusal(origin=converted._origin) if ours else converted
 
+    def _typed(self, reason: Any) -> captured.CapturedException:
+        converted = self._convert(reason)
+        unknown = isinstance(converted, captured.UnknownException)
+        return captured.SparkRuntimeException(origin=reason) if unknown else converted
 
-def _causes(failure: Any) -> Iterator[Any]:
+
+def _with_causes(failure: Any) -> Iterator[Any]:
     for _ in range(_MOST_CAUSES):
-        failure = failure.getCause()
         if failure is None:
             return
         yield failure
+        failure = failure.getCause()
 
 
 def _condition(failure: Any) -> str | None:

@@ -34,6 +34,7 @@ for name, examples in {"nightly": 1_000, "fuzz": 100_000}.items():
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--interop", action="store_true", help="run what needs the programs of others, too")
+    parser.addoption("--connect", action="store_true", help="run the shared Spark through Spark Connect")
 
 
 def pytest_configure() -> None:
@@ -43,11 +44,17 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # The longest files first, so that no worker waits for another one at the end.
     items.sort(key=lambda item: not item.nodeid.startswith("tests/spark/"))
-    if config.getoption("--interop"):
-        return
-    others = [item for item in items if item.get_closest_marker("interop") is not None]
+    others = [item for item in items if not _is_asked_for(config, item)]
     config.hook.pytest_deselected(items=others)
-    items[:] = [item for item in items if item.get_closest_marker("interop") is None]
+    items[:] = [item for item in items if _is_asked_for(config, item)]
+
+
+def _is_asked_for(config: pytest.Config, item: pytest.Item) -> bool:
+    """Some tests need an option. With `--connect`, those without the shared Spark would run a second time."""
+    if config.getoption("--connect"):
+        return "spark_lake" in getattr(item, "fixturenames", ())
+    needs = item.get_closest_marker("connect") is not None
+    return not needs and (config.getoption("--interop") or item.get_closest_marker("interop") is None)
 
 
 def pytest_collection_finish() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import PySparkException
 
@@ -92,6 +93,7 @@ def test_each_kind_of_failure_is_typed(spark_lake: SparkLake, namespace: str) ->
         f"ALTER TABLE {t} ALTER COLUMN id TYPE STRING": ("REQUEST_INVALID", "22023"),
         f"ALTER TABLE {t} SET TBLPROPERTIES ('write.distribution-mode' = 'x')": ("PROPERTY_INVALID", "22023"),
         f"SELECT * FROM {t} VERSION AS OF 1": ("NO_SUCH_SNAPSHOT", "42704"),
+        "SELECT lake.system.bucket(0, 1)": ("REQUEST_INVALID", "22023"),
     }
     for statement, expected in own.items():
         assert _own(refusal(lambda s=statement: spark_lake.rows(s))) == expected, statement
@@ -109,6 +111,8 @@ def test_each_kind_of_failure_is_typed(spark_lake: SparkLake, namespace: str) ->
         f"CREATE TABLE {t} (id INT)": ("TABLE_OR_VIEW_ALREADY_EXISTS", "42P07"),
         f"INSERT INTO {t} SELECT raise_error('boom')": ("USER_RAISED_EXCEPTION", "P0001"),
         "SELECT (SELECT max(raise_error('boom' || id)) FROM range(1))": ("USER_RAISED_EXCEPTION", "P0001"),
+        "SELECT (SELECT id FROM range(2))": ("SCALAR_SUBQUERY_TOO_MANY_ROWS", "21000"),
+        "SET CATALOG nope": ("CATALOG_NOT_FOUND", "42P08"),
     }
     for statement, expected in of_spark.items():
         error = refusal(lambda s=statement: spark_lake.rows(s))
@@ -124,4 +128,10 @@ def test_storage_that_takes_no_file_is_named(spark_lake: SparkLake, namespace: s
     directory.parent.mkdir(parents=True, exist_ok=True)
     directory.write_text("a file where a directory must be")
     for statement in (f"INSERT INTO {table} VALUES (1)", f"INSERT OVERWRITE {table} SELECT 1"):
-        assert _own(refusal(lambda s=statement: spark_lake.rows(s))) == ("STORAGE_UNAVAILABLE", "58030")
+        error: Any = refusal(lambda s=statement: spark_lake.rows(s))
+        assert _own(error) == ("STORAGE_UNAVAILABLE", "58030")
+        # Spark's Thrift server shows the last one in the chain of causes.
+        last = spark_lake.spark._jvm.org.apache.commons.lang3.exception.ExceptionUtils.getRootCause(
+            error._origin
+        )
+        assert (last or error._origin).getSqlState() == "58030"

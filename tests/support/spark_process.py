@@ -159,7 +159,9 @@ def spark_process(
     if engine is not None:
         given["engine_token"] = service.engine_token(engine)
     log = service.lake.root / f"spark-{uuid4().hex}.log"
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAKEWARDEN_")}
+    # A process that has remote sessions says so to those that it starts.
+    dropped = ("LAKEWARDEN_", "SPARK_CONNECT_")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     variables = {**inherited, **(environ or {})}
     if engine is not None:
         variables[ENGINE_CREDENTIAL] = str(engine_token_file(service.engine_token(engine)))

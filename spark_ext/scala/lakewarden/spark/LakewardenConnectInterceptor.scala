@@ -1,11 +1,11 @@
 package lakewarden.spark
 
-import org.sparkproject.connect.grpc.{Metadata, ServerCall, ServerCallHandler, ServerInterceptor, Status}
+import org.sparkproject.connect.grpc.{Metadata, ServerCall, ServerCallHandler, ServerInterceptor}
 import org.sparkproject.connect.grpc.ForwardingServerCallListener.SimpleForwardingServerCallListener
 import org.sparkproject.connect.protobuf.Message
 
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.code.{CodeGrants, ConnectGuard}
+import org.apache.spark.sql.lakewarden.code.{CodeGrants, ConnectGuard, ConnectRefusal}
 
 /** `spark.connect.grpc.interceptor.classes=lakewarden.spark.LakewardenConnectInterceptor`.
   *
@@ -24,7 +24,8 @@ final class LakewardenConnectInterceptor extends ServerInterceptor {
         case None => super.onMessage(message)
         case Some(refusal) =>
           refused = true
-          call.close(Status.PERMISSION_DENIED.withDescription(refusal.getMessage), new Metadata)
+          val status = ConnectRefusal.status(refusal)
+          call.close(status.getStatus, status.getTrailers)
       }
 
       override def onHalfClose(): Unit = if (!refused) super.onHalfClose()

@@ -16,6 +16,9 @@ import org.apache.spark.sql.AnalysisException
   *   what the user can do
   * @param file
   *   the data file that is the matter, and that no other attempt would read either
+  * @param cause
+  *   what went wrong below, for logs. It is suppressed, and not the cause: Spark's Thrift server and shell show the
+  *   last one in a chain of causes alone, with its SQLSTATE
   * @param about
   *   what else the error is about, by name: `table`, `snapshot`
   */
@@ -29,9 +32,10 @@ final class LakewardenException(
     about: Map[String, String] = Map.empty)
     extends AnalysisException(
       message = LakewardenException.text(kind, problem, rule, hint),
-      cause = Option(cause),
+      cause = None,
       errorClass = Some(LakewardenException.condition(kind)),
       messageParameters = about ++ Map("problem" -> problem) ++ rule.map("rule" -> _) ++ hint.map("hint" -> _)) {
+  Option(cause).foreach(addSuppressed)
 
   /** SQL scripts look for a handler by it; without one they would end with an error of their own. */
   override def getSqlState: String = SqlStates.of(kind)

@@ -24,7 +24,7 @@ import org.apache.spark.sql.lakewarden.LakewardenException
 final class ProcessToken(environment: Map[String, String], catalogs: => Int) {
   import ProcessToken._
 
-  /** None where the process has none. Throws `CatalogNotTrusted` for a file that others can read. */
+  /** None where the process has none. Throws `CatalogNotTrusted` for a file that is empty, or that others can read. */
   def get: Option[String] =
     environment.get(FileVariable).filter(_.nonEmpty && !ServedClients.any).map { name =>
       if (environment.get(EngineLaunch.FileVariable).exists(_.nonEmpty))
@@ -38,7 +38,9 @@ final class ProcessToken(environment: Map[String, String], catalogs: => Int) {
       val mine = Files.getAttribute(file, "unix:uid") == Integer.valueOf(new UnixSystem().getUid.toInt)
       if (!mine || !Files.getPosixFilePermissions(file).asScala.subsetOf(Set(OWNER_READ, OWNER_WRITE)))
         throw refused("other users can read it, or it belongs to another user", "Set its mode to 0600.", null)
-      Files.readString(file, UTF_8).trim
+      val token = Files.readString(file, UTF_8).trim
+      if (token.isEmpty) throw refused("it is empty", "Write a token to it.", null)
+      token
     } catch {
       case error: IOException =>
         throw refused(s"it cannot be read (${error.getClass.getSimpleName})", "Write a token to it.", error)

@@ -69,7 +69,8 @@ final case class NumberedFunction(override val name: String, source: DataType) e
 
   private def function(number: Int): Any => Any = {
     if (last == null || last._1 != number) {
-      if (number <= 0) throw new IllegalArgumentException(s"$name takes a number above 0")
+      if (number <= 0) throw new LakewardenException(
+        "RequestInvalid", s"$name takes a number above 0, and not $number.", Some("partition-transform"))
       last = (number, TransformFunctions.transform(name, number).on(source))
     }
     last._2
