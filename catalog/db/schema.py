@@ -248,6 +248,17 @@ lw_stream = Table(
     Column("committed_ms", BigInteger, nullable=False),
 )
 
+#: The files outside of a table that its rows were copied from, by the SHA-256 of their names, and the write
+#: that did (`catalog.state.copied_files`).
+lw_copied_file = Table(
+    "lw_copied_file",
+    metadata,
+    Column("table_id", String(36), ForeignKey("lw_table.id"), primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Column("write_id", String(36), nullable=False),
+    Column("committed_ms", BigInteger, nullable=False),
+)
+
 #: A request with an idempotency key: its outcome, or the attempt in progress (`catalog.state.idempotency`).
 #: `status` is null until there is an outcome; `detail` is what the answer is rebuilt from.
 lw_idempotency = Table(

@@ -19,6 +19,7 @@ from catalog.http.iceberg_models import LoadedTableAnswer
 from catalog.planning.request import ScanRequest
 from catalog.reading.loading import LoadedTable
 from catalog.rules.governance import column_ids
+from catalog.state.copied_files import CopiedFiles
 from catalog.state.stream_epochs import StreamEpoch
 from catalog.writes import delete_files
 from catalog.writes.new_files import FileCommit, Isolation, NewFile
@@ -185,6 +186,17 @@ class Epoch(OwnBody):
         return StreamEpoch(str(self.query_id), self.number)
 
 
+class Copied(OwnBody):
+    """The files outside of the table that the rows were copied from, by the SHA-256 of their names."""
+
+    files: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
+    once: Annotated[bool, Field(description="Refuse files that were copied into the table before.")] = True
+
+    def to_files(self) -> CopiedFiles:
+        """Convert the files to a write's form."""
+        return CopiedFiles(frozenset(self.files), self.once)
+
+
 class CommitWrite(OwnBody):
     """The files of a write to commit, and what to remove; see `FileCommit`."""
 
@@ -203,6 +215,7 @@ class CommitWrite(OwnBody):
     case_sensitive: bool = True
     wap_id: Annotated[str, Field(max_length=255)] | None = None
     epoch: Epoch | None = None
+    copied: Copied | None = None
 
     def to_commit(self) -> FileCommit:
         """Convert the body to a commit.
@@ -226,6 +239,7 @@ class CommitWrite(OwnBody):
             case_sensitive=self.case_sensitive,
             wap_id=self.wap_id,
             epoch=None if self.epoch is None else self.epoch.to_epoch(),
+            copied=None if self.copied is None else self.copied.to_files(),
         )
 
 

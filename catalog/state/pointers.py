@@ -7,7 +7,7 @@ Properties of namespaces that protect tables are stored in the governed state (`
 in the pointer store. Otherwise users who can write to the pointer store could disable the protection.
 
 Each change records the outcome of its request in the same transaction (`catalog.state.idempotency.settle`),
-and a commit the epoch of its streaming query (`catalog.state.stream_epochs.settle`). A write that is no
+and a commit what it records (`catalog.state.commit_records.settle`). A write that is no
 longer open is not published (`catalog.state.open_writes.settle`).
 
 `SqlPointerStore` has the table layout of pyiceberg's `SqlCatalog`, so that an existing catalog database can
@@ -39,7 +39,7 @@ from catalog.base.errors import CommitConflict, NamespaceExists, NoSuchNamespace
 from catalog.base.identifiers import Namespace, TableName
 from catalog.db.engine import read, write
 from catalog.db.schema import iceberg_namespace_properties, iceberg_tables, lw_namespace_property
-from catalog.state import open_writes, stream_epochs
+from catalog.state import commit_records, open_writes
 from catalog.state.idempotency import settle
 from policy.errors import RequestInvalid
 from policy.privileges.namespaces import PROTECTING
@@ -175,7 +175,7 @@ class SqlPointerStore:
             moved = connection.execute(statement).rowcount == 1
             if moved:
                 open_writes.settle(connection)
-                stream_epochs.settle(connection)
+                commit_records.settle(connection)
                 settle(connection, location)
         return moved
 

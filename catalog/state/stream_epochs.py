@@ -12,11 +12,7 @@ Source: Apache Spark, `StreamingWrite.commit`: an epoch can be committed several
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, Engine, insert, select, update
 
@@ -69,7 +65,7 @@ class EpochCommit:
         return found is not None and found.epoch >= self.epoch.number and found.write_id != self.write_id
 
     def record(self, connection: Connection, now_ms: int) -> None:
-        """Record the commit in the transaction that publishes it; the table's pointer is locked.
+        """See `CommitRecord.record`.
 
         Raises:
             EpochRepeated: another write committed the epoch; the transaction must not take effect.
@@ -92,28 +88,3 @@ class EpochCommit:
             columns.principal == self.principal,
             columns.query_id == self.epoch.query_id,
         )
-
-
-_current: Final[ContextVar[tuple[EpochCommit, int] | None]] = ContextVar("lakewarden_epoch", default=None)
-
-
-@contextmanager
-def committing(epoch: EpochCommit | None, now_ms: int) -> Iterator[None]:
-    """Record an epoch when the metadata pointer moves inside of the block; None: there is none."""
-    token = _current.set(None if epoch is None else (epoch, now_ms))
-    try:
-        yield
-    finally:
-        _current.reset(token)
-
-
-def settle(connection: Connection) -> None:
-    """Record the epoch of the current commit, in the transaction that moves the pointer.
-
-    Raises:
-        EpochRepeated: see `EpochCommit.record`.
-    """
-    current = _current.get()
-    if current is not None:
-        epoch, now_ms = current
-        epoch.record(connection, now_ms)

@@ -83,6 +83,11 @@ def check_form(files: FileCommit, table: LoadedTable) -> None:
             files.epoch is not None and not _of_stream(files),
         ),
         (
+            "names files that its rows were copied from, but is not an append",
+            "Commit it without them.",
+            files.copied is not None and files.operation != "append",
+        ),
+        (
             "has an empty wap-id",
             "Leave wap-id out to commit to the branch.",
             files.wap_id == "",

@@ -10,6 +10,7 @@ from typing import Literal
 from pyiceberg.expressions import BooleanExpression
 
 from catalog.envelope.write_keys import WrittenKey
+from catalog.state.copied_files import CopiedFiles
 from catalog.state.stream_epochs import StreamEpoch
 
 
@@ -92,6 +93,7 @@ class FileCommit:
         case_sensitive: how names in the filters are compared.
         wap_id: stages the snapshot under this id instead of moving the branch.
         epoch: the epoch of a streaming query, which is committed once; None outside of streams.
+        copied: the files outside of the table that the rows were copied from; None if they were not.
     """
 
     operation: Literal["append", "delete", "overwrite", "replace", "none"]
@@ -109,6 +111,7 @@ class FileCommit:
     case_sensitive: bool = True
     wap_id: str | None = None
     epoch: StreamEpoch | None = None
+    copied: CopiedFiles | None = None
 
     @property
     def removes_rows_by_condition(self) -> bool:

@@ -29,8 +29,10 @@ from catalog.rules.governance import check_room
 from catalog.snapshot_checks.inspection import Origin
 from catalog.state import pek_records as key_records
 from catalog.state import seals, table_state
+from catalog.state.commit_records import CommitRecord, recording
+from catalog.state.copied_files import CopyCommit
 from catalog.state.open_writes import publishing
-from catalog.state.stream_epochs import EpochCommit, EpochRepeated, committing
+from catalog.state.stream_epochs import EpochCommit, EpochRepeated
 from catalog.state.table_state import TableState
 from catalog.writes.new_files import FileCommit
 from catalog.writes.sessions import SealedTransport, WriteLog, WriteRow, WriteSession
@@ -125,10 +127,11 @@ class TableWrites:
 
     def publish(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
         """Commit the files on top of the current snapshot; retry after conflicts."""
-
-        epoch = None
+        records: list[CommitRecord] = []
         if files.epoch is not None:
-            epoch = EpochCommit(row.table_id, caller.principal.name, files.epoch, row.id)
+            records.append(EpochCommit(row.table_id, caller.principal.name, files.epoch, row.id))
+        if files.copied is not None:
+            records.append(CopyCommit(row.table_id, str(granted.name), files.copied, row.id))
 
         def look() -> tuple[LoadedTable, MadeSnapshot | None]:
             table = of_write(self._context.loader.load_sealed(granted.name), row)
@@ -136,7 +139,7 @@ class TableWrites:
             return table, None if self._published(table, row) else self._build(caller, table, row, files)
 
         with publishing(row.id):
-            return made_anew(look, lambda seen: self._commit(caller, *seen, epoch))
+            return made_anew(look, lambda seen: self._commit(caller, *seen, records))
 
     def _build(self, caller: Caller, table: LoadedTable, row: WriteRow, files: FileCommit) -> MadeSnapshot:
         self._require_written_alike(table, row)
@@ -164,13 +167,13 @@ class TableWrites:
             )
 
     def _commit(
-        self, caller: Caller, table: LoadedTable, built: MadeSnapshot | None, epoch: EpochCommit | None
+        self, caller: Caller, table: LoadedTable, built: MadeSnapshot | None, records: Sequence[CommitRecord]
     ) -> LoadedTable:
         """Commit the snapshot; return the table as it is if the write was published before."""
         if built is None:
             return table
         try:
-            with committing(epoch, self._context.now_ms()):
+            with recording(records, self._context.now_ms()):
                 return self._committer.commit(
                     caller,
                     table.record.name,

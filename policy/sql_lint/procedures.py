@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from policy.sql_lint.copies import Argument, copy_of, texts
 from policy.sql_lint.cursor import Cursor, Name
 from policy.sql_lint.lexer import Kind, tokens_of
 from policy.sql_lint.problems import Problem
-from policy.sql_lint.statements import CallMaintenance, CallOnKeys, CallRewrite
+from policy.sql_lint.statements import CallCopy, CallMaintenance, CallOnKeys, CallRewrite
 
-_Value = Callable[[Cursor], str]
+_Value = Callable[[Cursor], Argument]
 
 _REWRAPS: Final = {"rotate_key": False, "rewrap_keys": True}
 _REWRITE: Final = "rewrite_data_files"
@@ -22,7 +23,7 @@ _REWRITE_DELETES: Final = "rewrite_position_delete_files"
 _FORBID: Final = "FORBID_OLD"
 
 
-def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite | CallMaintenance:
+def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite | CallMaintenance | CallCopy:
     """What is behind CALL.
 
     Raises:
@@ -31,9 +32,9 @@ def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite | CallMaintenance:
     start = cursor.next.start
     procedure = cursor.name()
     called = procedure[-1].lower()
-    parameters = _PARAMETERS.get(called)
+    parameters = _PARAMETERS.get(called, _COPIES.get(called))
     if cursor.hive or parameters is None:
-        *first, last = _PARAMETERS
+        *first, last = (*_PARAMETERS, *_COPIES)
         raise Problem(
             start,
             "not-supported-yet",
@@ -41,6 +42,10 @@ def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite | CallMaintenance:
             f"Use one of the procedures {', '.join(first)} and {last}.",
         )
     cursor.expect_symbol("(")
+    if called in _COPIES:
+        copied = _arguments(cursor, parameters, begun=True)
+        cursor.expect_symbol(")")
+        return copy_of(procedure, copied, start)
     if cursor.took("TABLE"):
         _arrow(cursor)
     start = cursor.next.start
@@ -54,11 +59,14 @@ def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite | CallMaintenance:
     return CallMaintenance(procedure, table, _OPERATIONS[called])
 
 
-def _arguments(cursor: Cursor, parameters: Mapping[str, _Value]) -> dict[str, str]:
-    """The arguments behind the table, by the name of their parameter."""
-    given: dict[str, str] = {}
+def _arguments(
+    cursor: Cursor, parameters: Mapping[str, _Value], *, begun: bool = False
+) -> dict[str, Argument]:
+    """The arguments that come next, by the name of their parameter; behind a comma, unless they begin."""
+    given: dict[str, Argument] = {}
     named = False
-    while cursor.took_symbol(","):
+    while begun or cursor.took_symbol(","):
+        begun = False
         left = [each for each in parameters if each not in given]
         name = next((each for each in sorted(left) if cursor.ahead(each)), None)
         if left and not named and _is_value(cursor):
@@ -76,7 +84,7 @@ def _arguments(cursor: Cursor, parameters: Mapping[str, _Value]) -> dict[str, st
 def _is_value(cursor: Cursor) -> bool:
     """Whether an argument goes by its position, not by a name."""
     if not cursor.ahead("TIMESTAMP"):
-        return cursor.next.kind in (Kind.NUMBER, Kind.STRING)
+        return cursor.next.kind in (Kind.NUMBER, Kind.STRING) or cursor.ahead("MAP|TRUE|FALSE")
     return len(cursor.rest) > 1 and cursor.rest[1].kind is Kind.STRING
 
 
@@ -104,11 +112,9 @@ def _time(cursor: Cursor) -> str:
     return _text(cursor)
 
 
-def _texts(cursor: Cursor) -> str:
-    """Texts in `map(…)`, by their names."""
-    cursor.expect("MAP")
-    cursor.listed(_text)
-    return ""
+def _table(cursor: Cursor) -> Name:
+    start = cursor.next.start
+    return _name_in(cursor.string(), start)
 
 
 def _numbers(cursor: Cursor) -> str:
@@ -124,13 +130,13 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, _Value]]] = {
     _REWRITE: {
         "STRATEGY": _text,
         "SORT_ORDER": _text,
-        "OPTIONS": _texts,
+        "OPTIONS": texts,
         "WHERE": _text,
         "BRANCH": _text,
         "MAX_GROUPS": _number,
         _FORBID: _flag,
     },
-    _REWRITE_DELETES: {"OPTIONS": _texts, "WHERE": _text},
+    _REWRITE_DELETES: {"OPTIONS": texts, "WHERE": _text},
     "rewrite_manifests": {"SPEC_ID": _number},
     "expire_snapshots": {"OLDER_THAN": _time, "RETAIN_LAST": _number, "SNAPSHOT_IDS": _numbers},
     "remove_orphan_files": {"OLDER_THAN": _time, "LOCATION": _text, "DRY_RUN": _flag},
@@ -141,6 +147,17 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, _Value]]] = {
     "publish_changes": {"WAP_ID": _text},
     "fast_forward": {"BRANCH": _text, "TO": _text},
     "ancestors_of": {"SNAPSHOT_ID": _number},
+}
+#: Those that copy rows, whose first parameter can be another one than the table.
+_COPIES: Final[Mapping[str, Mapping[str, _Value]]] = {
+    "add_files": {
+        "TABLE": _table,
+        "SOURCE_TABLE": _table,
+        "PARTITION_FILTER": texts,
+        "CHECK_DUPLICATE_FILES": _flag,
+    },
+    "snapshot": {"SOURCE_TABLE": _table, "TABLE": _table, "LOCATION": _text, "PROPERTIES": texts},
+    "migrate": {"TABLE": _table, "PROPERTIES": texts, "DROP_BACKUP": _flag, "BACKUP_TABLE_NAME": _text},
 }
 #: What other procedures than those on keys and the rewrites of files do.
 _OPERATIONS: Final = {

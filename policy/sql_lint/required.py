@@ -28,6 +28,7 @@ from policy.sql_lint.statements import (
     AlterLayout,
     AlterProperties,
     AlterReference,
+    CallCopy,
     CallMaintenance,
     CallOnKeys,
     CallRewrite,
@@ -264,6 +265,17 @@ class RequiredPrivileges(Definitions):
         elif statement.operation == "table.write":
             self.assumed.append("no snapshot is picked that replaces partitions")
 
+    def call_copy(self, statement: CallCopy) -> tuple[TableName, TableFacts]:
+        """CALL of add_files, snapshot or migrate; what is known of the table afterwards."""
+        name = self._called(statement)
+        self.code(f"Reading files by path ({statement.procedure[-1].lower()})")
+        if statement.made is not None:
+            full = (self.context.catalog, *name.namespace, name.name)
+            return self.create_table(replace(statement.made, name=full))
+        facts = self.known(name)
+        self._all(required("table.write", self._on(name, facts)))
+        return name, facts
+
     def _filtered(self, target: Name, query: Query) -> None:
         """What is compared to choose rows of a table that go: which ones did tells of the values."""
         self.read(query)
@@ -280,7 +292,7 @@ class RequiredPrivileges(Definitions):
         spec = None if facts.spec is None else replace(facts.spec, masks=())
         self._columns(name, replace(facts, spec=spec), None)
 
-    def _called(self, statement: CallOnKeys | CallRewrite | CallMaintenance) -> TableName:
+    def _called(self, statement: CallOnKeys | CallRewrite | CallMaintenance | CallCopy) -> TableName:
         """The table that a procedure is called on; the names of tables there are this catalog's."""
         catalog, given_table = self.context.catalog, statement.table
         if statement.procedure[:-1] != (catalog, _SYSTEM):

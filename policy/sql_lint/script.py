@@ -15,6 +15,7 @@ from policy.sql_lint.statements import (
     AlterLayout,
     AlterProperties,
     AlterReference,
+    CallCopy,
     CallMaintenance,
     CallOnKeys,
     CallRewrite,
@@ -125,6 +126,8 @@ class Script:
                 required.read(statement.query)
             case DescribeTable():
                 required.describe_table(statement)
+            case CallCopy():
+                return self._know(*required.call_copy(statement))
             case CallOnKeys():
                 required.call_on_keys(statement)
             case CallRewrite():

@@ -328,6 +328,21 @@ class CallMaintenance:
 
 
 @dataclass(frozen=True, slots=True)
+class CallCopy:
+    """CALL of a procedure that copies the rows of files outside of the catalog.
+
+    Attributes:
+        procedure: its name as it is written.
+        table: the table's name, which the procedure is given.
+        made: the table that it makes; None if it adds the rows to one.
+    """
+
+    procedure: Name
+    table: Name
+    made: CreateTable | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NoPrivileges:
     """What asks for nothing, such as a harmless setting."""
 
@@ -351,6 +366,7 @@ Statement = (
     | Namespace
     | Code
     | Explain
+    | CallCopy
     | CallMaintenance
     | CallOnKeys
     | CallRewrite

@@ -171,7 +171,7 @@ def _definition(
             start, "columns", "The statement has both a column list and a query.", "Keep one of them."
         )
     properties, location = _merged(clauses, start)
-    _refuse_reserved(properties, start, hive=cursor.hive)
+    refuse_reserved(properties, start, hive=cursor.hive)
     all_columns = None if columns is None else (*columns, *clauses.added)
     return CreateTable(name, properties, location, all_columns, clauses.sources, query, like, may_exist)
 
@@ -219,7 +219,12 @@ def _merged(clauses: _Clauses, start: int) -> tuple[dict[str, str], str | None]:
     return merged, location
 
 
-def _refuse_reserved(properties: Iterable[str], start: int, *, hive: bool) -> None:
+def refuse_reserved(properties: Iterable[str], start: int, *, hive: bool) -> None:
+    """Refuse properties that stand for a clause.
+
+    Raises:
+        Problem: there is one.
+    """
     reserved = _HIVE_TAKES_OVER if hive else _SPARK_RESERVED
     for name in properties:
         folded = name.lower()
@@ -243,14 +248,14 @@ def _not_iceberg(start: int, name: str) -> Problem:
 
 def _set_properties(cursor: Cursor, name: Name) -> Statement:
     start, updates = cursor.next.start, cursor.properties()
-    _refuse_reserved(updates, start, hive=cursor.hive)
+    refuse_reserved(updates, start, hive=cursor.hive)
     return AlterProperties(name, updates)
 
 
 def _unset_properties(cursor: Cursor, name: Name) -> Statement:
     start = cursor.past("IF EXISTS").next.start
     removals = cursor.property_names()
-    _refuse_reserved(removals, start, hive=cursor.hive)
+    refuse_reserved(removals, start, hive=cursor.hive)
     return AlterProperties(name, removals=tuple(removals))
 
 

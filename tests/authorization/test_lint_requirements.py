@@ -27,6 +27,7 @@ from catalog.tables.views import ViewDefinition
 from catalog.writes.new_files import FileCommit
 from policy.errors import LakewardenError
 from policy.identifiers import TableName
+from policy.privileges.operations import On, required
 from policy.privileges.requests import AccessRequest
 from policy.sql_lint import StatementDecision, lint
 from policy.sql_lint.parse import parse
@@ -91,6 +92,23 @@ def _view(services: Services, caller: Caller, table: TableName, new: TableName) 
     services.views.create(caller, ViewDefinition(new, SCHEMA, "SELECT id", None, (), {}, {}))
 
 
+def _read_paths(services: Services, caller: Caller) -> None:
+    """What an engine asks before it reads files by path."""
+    assert caller.engine is not None
+    requests = required("engine.code", On.engine(caller.principal, caller.engine.name))
+    services.authorizer.require(caller, "engine.code", caller.engine.name, requests)
+
+
+def _added(services: Services, caller: Caller, table: TableName, _: TableName) -> None:
+    _read_paths(services, caller)
+    services.writes.begin(caller, table)
+
+
+def _copied(services: Services, caller: Caller, _: TableName, new: TableName) -> None:
+    _read_paths(services, caller)
+    services.writes.begin_staged(caller, NewTable(new, SCHEMA))
+
+
 CASES: Final = (
     Case("CREATE TABLE U (id BIGINT)", lambda s, c, t, u: s.creator.create(c, NewTable(u, SCHEMA))),
     Case(
@@ -122,6 +140,9 @@ CASES: Final = (
     Case("CALL lake.system.rewrap_keys(table => 'T')", lambda s, c, t, u: s.key_rewrap.rewrap(c, t), True),
     Case("CALL lake.system.rewrite_data_files(table => 'T')", _rewrite),
     Case("CALL lake.system.rewrite_manifests(table => 'T')", lambda s, c, t, u: s.manifests.rewrite(c, t)),
+    Case("CALL lake.system.add_files( 'T' , 'parquet.`/x`')", _added, encrypted=True),
+    Case("CALL lake.system.snapshot('old.t', 'U' )", _copied),
+    Case("CALL lake.system.migrate( 'U' , drop_backup => true)", _copied),
     Case("CREATE NAMESPACE n1", lambda s, c, t, u: s.namespaces.create(c, ("n1",), {})),
     Case(
         "CREATE NAMESPACE n2 LOCATION 's3://b/n' WITH PROPERTIES ('lakewarden.unsealed'='allow')",
@@ -172,12 +193,17 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> set[AccessRequest]:
 
 
 def _linted(lake: Lake, sql: str) -> StatementDecision:
-    (answer,) = lint(sql, "spark", context_of(lake.services, ALICE, catalog="lake", master_key_id=MASTER_KEY))
+    (answer,) = lint(
+        sql,
+        "spark",
+        context_of(lake.services, ALICE, catalog="lake", master_key_id=MASTER_KEY, engine="spark"),
+    )
     return answer
 
 
 def _named(sql: str, table: TableName, other: TableName) -> str:
     words = {"T": f"lake.{table}", "U": f"lake.{other}", "'T'": f"'{table}'", "'T')": f"'{table}')"}
+    words["'U'"] = f"'{other}'"
     if " RENAME TO " in sql:
         words["U"] = str(other)
     text = " ".join(words.get(word, word) for word in sql.split())

@@ -82,9 +82,11 @@ def test_what_is_no_call_on_keys_is_denied(call: str, expected: str) -> None:
             f"a.{'b' * 90}('s.t')",
             6,
             f"The procedure 'a.{'b' * 78}' is not supported, or bypasses the catalog.",
-            "Use one of the procedures rotate_key, rewrap_keys, rewrite_data_files, rewrite_manifests, "
-            "expire_snapshots, remove_orphan_files, rollback_to_snapshot, rollback_to_timestamp, "
-            "set_current_snapshot, cherrypick_snapshot, publish_changes, fast_forward and ancestors_of.",
+            "Use one of the procedures rotate_key, rewrap_keys, rewrite_data_files, "
+            "rewrite_position_delete_files, rewrite_manifests, expire_snapshots, remove_orphan_files, "
+            "rollback_to_snapshot, rollback_to_timestamp, "
+            "set_current_snapshot, cherrypick_snapshot, publish_changes, fast_forward, ancestors_of, "
+            "add_files, snapshot and migrate.",
         ),
         (
             f"{'b' * 90}.ROTATE_key('s.t')",
@@ -230,6 +232,40 @@ def test_maintenance_needs_what_the_service_requires() -> None:
         "expire_snapshots('s.t', older_than => current_timestamp())",
         "expire_snapshots('s.t', stream_results => true)",
         "rewrite_data_files('s.t', options => map('a', concat('b', 'c')))",
-        "add_files('s.t', source_table => 'parquet.`/x`')",
+        "compute_table_stats('s.t')",
     ):
         assert not the_answer(f"CALL lake.system.{arguments}", judged_by).decision.allowed
+
+
+def test_rows_are_copied_from_files_that_code_may_read() -> None:
+    plain = TableFacts(ANN, spec=EncryptionSpec.parse({}, catalog_master_key_id="main"))
+    in_engine = replace(context(ANN, known=lambda name: plain if name.name == "t" else None), engine="spark")
+    code, create = "code engine spark", "create table s.new"
+    master = "'encryption.mechanism', 'envelope', 'encryption.master-key-id', 'main'"
+    for call, needed in (
+        ("add_files('s.t', 'parquet.`/x`', map('p', '1'), false)", [code, "update table s.t"]),
+        ("add_files(source_table => 'old.t', table => 'lake.s.t')", [code, "update table s.t"]),
+        ("snapshot('spark_catalog.old.t', 's.new')", [code, create]),
+        ("migrate('spark_catalog.s.new', drop_backup => true)", [code, create]),
+        (f"migrate('s.new', map({master}))", [code, create, "use key main"]),
+        (
+            "snapshot('old.t', 's.new', 's3://b/new')",
+            [code, create, "rwstorage storage-url s3://b/new"],
+        ),
+    ):
+        assert needs(the_answer(f"CALL lake.system.{call}", in_engine)) == needed, call
+    for call, expected in (
+        ("add_files('s.t', 'parquet.`/x`', map('p', '1', 'p', '2'))", "duplicate-key"),
+        ("add_files('s.t', 'csv.`/x`.y')", "not-supported-yet"),
+        ("add_files('s.t', 'lake.s.t')", "not-supported-yet"),
+        ("add_files('s.t', 'spark_catalog.t')", "not-supported-yet"),
+        ("add_files('s.t', parallelism => 2)", "syntax"),
+        ("add_files('s.t')", "syntax"),
+        ("snapshot('parquet.`/x`', 's.new')", "not-supported-yet"),
+        ("snapshot('old.t', 's.t')", "table-exists"),
+        ("snapshot('old.t', 's.new', properties => map('location', 's3://b/x'))", "reserved-property"),
+        ("migrate('s.new', backup_table_name => lower('x'))", "syntax"),
+    ):
+        assert rule(the_answer(f"CALL lake.system.{call}", in_engine)) == expected, call
+    unnamed = context(ANN, known=lambda _: plain)
+    assert rule(the_answer("CALL lake.system.add_files('s.t', 'orc.`/x`')", unnamed)) == "code"

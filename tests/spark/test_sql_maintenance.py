@@ -51,8 +51,6 @@ def test_what_the_catalog_maintains(spark_lake: SparkLake, namespace: str) -> No
     for procedure, arguments in (
         ("expire_snapshots", ", stream_results => true"),
         ("rewrite_manifests", ", use_caching => true"),
-        ("add_files", ", 'parquet.`/x`'"),
-        ("migrate", ""),
         ("compute_table_stats", ""),
     ):
         sql = f"CALL {CATALOG}.system.{procedure}('{below}'{arguments})"

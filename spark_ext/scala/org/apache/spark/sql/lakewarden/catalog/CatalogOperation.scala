@@ -101,9 +101,11 @@ private[catalog] final case class Argument(
     (if (required) made else made.defaultValue("NULL")).build()
   }
 
+  def refuse(): Nothing = throw LakewardenException.notSupportedYet(
+    s"The parameter $name is not supported.", "procedure-parameter", s"Remove it from the call. $about")
+
   def put(request: ObjectNode, values: InternalRow, at: Int): Unit = {
-    if (!obeyed) throw LakewardenException.notSupportedYet(
-      s"The parameter $name is not supported.", "procedure-parameter", s"Remove it from the call. $about")
+    if (!obeyed) refuse()
     val field = name.replace('_', '-')
     kind match {
       case StringType    => request.put(field, values.getUTF8String(at).toString)

@@ -147,6 +147,9 @@ final class StagedGuardedTable(
   }
 
   override def abortStagedChanges(): Unit = target.abort()
+
+  /** How many files were written. */
+  def addedFiles: Int = target.added
 }
 
 object StagedGuardedTable {

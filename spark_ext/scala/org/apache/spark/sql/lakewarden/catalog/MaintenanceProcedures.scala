@@ -47,9 +47,6 @@ private[catalog] object MaintenanceProcedures {
 
   /** Those that are refused, with what to do instead. */
   val Refused: Map[String, String] = Map(
-    "add_files" -> "Files would be added in plaintext, where they are. Copy the rows: INSERT INTO … SELECT.",
-    "snapshot" -> "Two tables would share files. Copy the rows: CREATE TABLE … AS SELECT.",
-    "migrate" -> "Files would be taken over in plaintext, where they are. Copy the rows: CREATE TABLE … AS SELECT.",
     "compute_table_stats" -> "Statistics files are in plaintext, and would show values of encrypted columns.",
     "compute_partition_stats" -> "Query the metadata table partitions.",
     "rewrite_table_path" -> "The catalog keeps the locations of tables. Copy the rows into another table.")

@@ -35,7 +35,8 @@ final class Procedures(catalog: CatalogPlugin, client: CatalogClient, tables: =>
       .map(new CatalogProcedure(_, catalogName, client)) ++
       Seq(
         new RewriteProcedure(catalog, client, tables, sorting), new RewriteDeletesProcedure(catalog, client, tables),
-        new RegisterProcedure(catalogName, client))
+        new RegisterProcedure(catalogName, client), new AddFilesProcedure(catalog, tables),
+        new SnapshotProcedure(catalog, tables), new MigrateProcedure(catalog, tables))
 
   def list(namespace: Array[String]): Array[Identifier] =
     if (isSystem(namespace)) all.map(each => Identifier.of(Array(System), each.name)).toArray else Array.empty
@@ -75,15 +76,19 @@ object Procedures {
     new LakewardenException("RequestInvalid", problem, Some(rule), Some(hint))
 }
 
-/** A procedure whose first parameter is the name of a table. */
+/** A procedure with the name of a table among its parameters. */
 private abstract class TableProcedure(catalogName: String) extends UnboundProcedure with BoundProcedure {
   override def bind(arguments: StructType): BoundProcedure = this
   override def isDeterministic: Boolean = false
   override def parameters: Array[ProcedureParameter] = Array(
     ProcedureParameter.in("table", StringType).comment("NAMESPACE.TABLE, with or without the catalog.").build())
 
+  /** The place of the parameter. */
+  protected def tableAt: Int = 0
+
   override def call(arguments: InternalRow): util.Iterator[Scan] = {
-    val table = if (arguments.isNullAt(0)) throw misnamed("null") else named(arguments.getUTF8String(0).toString)
+    val table =
+      if (arguments.isNullAt(tableAt)) throw misnamed("null") else named(arguments.getUTF8String(tableAt).toString)
     val progress = new Progress(s"$name ${(catalogName +: table.namespace.toSeq :+ table.name).mkString(".")}")
     Collections.singleton[Scan](progress.during(answer(table, arguments, progress))).iterator
   }

@@ -86,7 +86,7 @@ final class Tables(
 
   /** Begins a table together with its first write; nothing is visible before its commit. */
   def stage(ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String])
-      : StagedTable = {
+      : StagedGuardedTable = {
     val body = layout.put(TableRequests.create(ident.name, columns, partitions, properties), properties)
     requireNamespace(ident)
     requireUnaudited(ident, properties)
@@ -103,7 +103,7 @@ final class Tables(
     staged(ident, answer, TableRequests.ofWrites(properties), replaces = true)
   }
 
-  private def staged(ident: Identifier, answer: JsonNode, options: Seq[String], replaces: Boolean): StagedTable = {
+  private def staged(ident: Identifier, answer: JsonNode, options: Seq[String], replaces: Boolean): StagedGuardedTable = {
     val table = handle(ident, answer, None, TableStates.Empty)
     val target = new StagedTarget(
       users.client, table.table.nameParts, BegunWrite.parse(Answers.field(answer, "write")))

@@ -28,7 +28,7 @@ trait CommitTarget {
 }
 
 /** A write to a table that is there. */
-sealed abstract class BegunTarget(handle: TableHandle) extends CommitTarget {
+abstract class BegunTarget(handle: TableHandle) extends CommitTarget {
   private var begun: Option[BegunWrite] = None
 
   override def begin(): BegunWrite = {
@@ -151,6 +151,9 @@ final class StagedTarget(client: CatalogClient, table: Seq[String], write: Begun
 
   override def begin(): BegunWrite = write
 
+  /** How many files were written. */
+  def added: Int = files.fold(0)(_.size)
+
   override def commit(written: Seq[JsonNode]): Unit = files = Some(files.getOrElse(Nil) ++ written)
 
   /** Makes the table, with its first snapshot if Spark wrote rows. */
@@ -168,7 +171,7 @@ final class StagedTarget(client: CatalogClient, table: Seq[String], write: Begun
 }
 
 /** The requests that end a write (docs/rest-api.md, "Engines"). */
-private object WriteRequests {
+private[write] object WriteRequests {
 
   /** After these answers a commit is worth asking for again: twice is once. */
   private val Passing = Set("CatalogUnavailable", "CommitStateUnknown", "StateUnavailable", "StorageUnavailable")
