@@ -62,11 +62,12 @@ def view(connection: Connection, catalog: str, name: TableName) -> ViewRecord | 
     return None if row is None else _record(row)
 
 
-def views(connection: Connection, catalog: str, namespace: Namespace) -> list[ViewRecord]:
-    """Return the views directly in a namespace, sorted by name."""
-    mine = (lw_view.c.catalog == catalog, lw_view.c.namespace == ".".join(namespace))
-    rows = connection.execute(select(lw_view).where(*mine).order_by(lw_view.c.name))
-    return [_record(row) for row in rows]
+def views(connection: Connection, catalog: str, namespace: Namespace) -> list[tuple[TableName, str]]:
+    """Return name and owner of the views directly in a namespace, sorted by name."""
+    columns = lw_view.c
+    mine = (columns.catalog == catalog, columns.namespace == ".".join(namespace))
+    rows = connection.execute(select(columns.name, columns.owner).where(*mine).order_by(columns.name))
+    return [(TableName(namespace, row.name), row.owner) for row in rows]
 
 
 def has_views(connection: Connection, catalog: str, namespace: Namespace) -> bool:

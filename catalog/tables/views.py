@@ -150,7 +150,7 @@ class Views:
             raise _no_namespace(dotted)
         with read(self._context.engine) as connection:
             found = views.views(connection, self._context.catalog, namespace)
-        return [each.name for each in found if self._may(caller, "view.exists", each)]
+        return [name for name, owner in found if self._sees(caller, name, owner)]
 
     def replace(self, caller: Caller, new: ViewDefinition, expected: int | None = None) -> ViewRecord:
         """Replace a view; with another text, the caller becomes its definer.
@@ -240,8 +240,8 @@ class Views:
         with read(self._context.engine) as connection:
             return views.view(connection, self._context.catalog, name)
 
-    def _may(self, caller: Caller, action: str, record: ViewRecord) -> bool:
-        ways = required(action, caller.on(record.name, record.owner))
+    def _sees(self, caller: Caller, name: TableName, owner: str) -> bool:
+        ways = required("view.exists", caller.on(name, owner))
         return any_of(self._context.authorizer, ways) is not None
 
     def _require_free(self, name: TableName) -> None:

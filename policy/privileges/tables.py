@@ -61,7 +61,9 @@ _READER_NAMES: Final = frozenset(
     }
 )
 _LOCATION: Final = "location"
-_OF_VIEWS: Final = "view."
+#: Spark makes a view of these, and of names below `view.`.
+_OF_VIEWS: Final = frozenset({"collation", "owner", "table_type"})
+_BELOW_VIEW: Final = "view."
 
 
 def check_table_location(location: Location, table: str) -> None:
@@ -108,14 +110,18 @@ def check_view_properties(names: Iterable[str], view: str) -> None:
     """
     listed = list(names)
     check_ordinary_properties(listed, view)
-    reserved = next((each for each in listed if each.strip().lower().startswith(_OF_VIEWS)), None)
+    reserved = next((each for each in listed if _makes_up_a_view(each.strip().lower())), None)
     if reserved is not None:
         raise PropertyInvalid(
             f"The property {reserved[:120]!r} of the view has a name that Spark uses itself.",
             table=view,
             rule="view-property",
-            hint=f"Use a name that does not begin with {_OF_VIEWS!r}.",
+            hint="Use another name.",
         )
+
+
+def _makes_up_a_view(folded: str) -> bool:
+    return folded in _OF_VIEWS or folded.startswith(_BELOW_VIEW)
 
 
 def configures_readers(name: str) -> bool:

@@ -161,9 +161,9 @@ def _altering(new: ViewDefinition, kind: str) -> dict[str, object]:
 
 
 def test_what_cannot_be_stored_is_refused(views: Views, alice: Caller, new: ViewDefinition) -> None:
-    for properties in ({"view.sqlConfig.spark.sql.ansi.enabled": "false"}, {"s3.endpoint": "http://evil"}):
+    for name in ("view.sqlConfig.spark.sql.ansi.enabled", "Table_Type", "owner", "collation", "s3.endpoint"):
         with pytest.raises(PropertyInvalid):
-            views.create(alice, replace(new, properties=properties))
+            views.create(alice, replace(new, properties={name: "METRIC_VIEW"}))
     for wrong in ({"sql": " "}, {"sql": "x" * (MAX_TEXT + 1)}, {"schema": Schema()}):
         with pytest.raises(RequestInvalid):
             views.create(alice, replace(new, **wrong))

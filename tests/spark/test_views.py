@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
@@ -19,6 +20,7 @@ def _made(spark_lake: SparkLake, table: str) -> str:
     return table
 
 
+@pytest.mark.nightly
 def test_view_from_making_to_dropping(spark_lake: SparkLake, namespace: str) -> None:
     rows, name = spark_lake.rows, f"{namespace}.v"
     _made(spark_lake, f"{namespace}.t")
