@@ -50,7 +50,7 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "write.object-storage.enabled": ("false",),
         "write.parquet.page-version": ("v1",),
         "write.parquet.shred-variants": ("false",),
-        "write.spark.accept-any-schema": ("false",),
+        "write.spark.accept-any-schema": ("true", "false"),
         "write.spark.auto-schema-evolution.enabled": ("false",),
     }
 )

@@ -100,7 +100,7 @@ class Definitions(Needs):
         asked = changes.requested(before, governed, frozenset(), self.context.master_key_id, str(name), said)
         change, after = changes.replaced(before, asked, definition, governed, location, str(name))
         self._change(on, change, moved, before.location if before.default_location else None)
-        self._keep_rules(on, name, before, after)
+        self._keep_rules(name, before, after)
         self._partitioned(on, name, after, definition.sources)
         if definition.columns is not None and after.spec is not None:
             changes.check_sources(definition, after.spec, after, str(name))
@@ -169,10 +169,9 @@ class Definitions(Needs):
             tables.check_table_location(each, str(name))
             self.assumed.append(f"no other table's location overlaps {each}")
 
-    def _keep_rules(self, on: On, name: TableName, before: TableFacts, after: TableFacts) -> None:
-        """A change keeps the encryption rules; what takes a column out of their reach needs `unprotect`."""
-        if protection.require_change(self.context.encryption, name, before, after):
-            self._all(required("table.unprotect", on))
+    def _keep_rules(self, name: TableName, before: TableFacts, after: TableFacts) -> None:
+        """A change keeps the encryption rules; one that takes a table out of their reach drops encryption."""
+        protection.require_change(self.context.encryption, name, before, after)
 
     def _change(
         self, on: On, change: requested.Requested, moved: Iterable[Location], own: Location | None = None

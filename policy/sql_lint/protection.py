@@ -63,8 +63,8 @@ def require_name(rules: EncryptionRules, source: TableName, target: TableName, f
     return rules.downgraded(before, after)
 
 
-def require_change(rules: EncryptionRules, name: TableName, before: TableFacts, after: TableFacts) -> bool:
-    """Check other columns, or another encryption, of a table by the rules; whether that drops protection.
+def require_change(rules: EncryptionRules, name: TableName, before: TableFacts, after: TableFacts) -> None:
+    """Check other columns, or another encryption, of a table by the rules.
 
     A column keeps its earlier names, so that no statement takes it out of the reach of a rule.
 
@@ -72,10 +72,9 @@ def require_change(rules: EncryptionRules, name: TableName, before: TableFacts, 
         as `require_new`.
     """
     if not rules.rules:
-        return False
+        return
     old, new = (_rule_facts(name, each) for each in (before, after))
     enforce(rules.decide_change(old, new), str(name))
-    return rules.downgraded(old, new)
 
 
 def with_columns(facts: TableFacts, statement: AlterColumns) -> TableFacts:

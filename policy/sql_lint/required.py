@@ -77,7 +77,7 @@ class RequiredPrivileges(Definitions):
         if governed or removed:
             self._note_splits(name, after)
         if after.spec is None or after.spec != facts.spec:
-            self._keep_rules(on, name, facts, after)
+            self._keep_rules(name, facts, after)
         return name, after
 
     def alter_columns(self, statement: AlterColumns) -> tuple[TableName, TableFacts]:
@@ -93,7 +93,7 @@ class RequiredPrivileges(Definitions):
             # A right on the new name must not be a way around a denial of the old one.
             self._selected(name, replace(facts, spec=None), {statement.renamed[0]})
             self.assumed.append("no policy denies the column under an earlier name")
-        self._keep_rules(on, name, facts, after)
+        self._keep_rules(name, facts, after)
         self.assumed.append("the columns and their types allow the change")
         if statement.replaced and facts.spec is not None and facts.spec.by_column:
             self.assumed.append("at least one encrypted column remains")
@@ -207,7 +207,7 @@ class RequiredPrivileges(Definitions):
         """Columns that rows bring are added, and types widened, as by ALTER TABLE."""
         on, after = self._on(name, facts), replace(facts, columns=None, nested=None, leaves=None)
         self._all(required("table.alter", on))
-        self._keep_rules(on, name, facts, after)
+        self._keep_rules(name, facts, after)
         self.assumed.append("the columns and their types allow the change")
         return after
 

@@ -60,6 +60,37 @@ def _insert_new_columns(spark_lake: SparkLake, table: str) -> None:
     assert "shown" in spark_lake.spark.table(table).columns
 
 
+def test_data_frames_bring_columns_with_merge_schema(spark_lake: SparkLake, namespace: str) -> None:
+    """The table is altered and the rows are written by name; other writes refuse the option."""
+    table = f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {table} (id INT, a STRING) TBLPROPERTIES ({KEYED})")
+    rows = spark_lake.spark.sql("SELECT 7 AS new, 1L AS id, 'x' AS a")
+    rows.writeTo(table).option("mergeSchema", "true").append()
+    more = spark_lake.spark.sql("SELECT 2L AS id, 'y' AS b")
+    more.write.option("merge-schema", "TRUE").mode("append").saveAsTable(table)
+    assert sorted(spark_lake.rows(f"SELECT id, a, new, b FROM {table}")) == [
+        (1, "x", 7, None),
+        (2, None, None, "y"),
+    ]
+    rows.withColumn("c", rows.new).writeTo(table).option("mergeSchema", "true").overwritePartitions()
+    assert spark_lake.rows(f"SELECT id, c FROM {table}") == [(1, 7)]
+    before = stock_table(spark_lake, table).metadata_location
+    fits = spark_lake.spark.table(table)
+    for write in (
+        lambda: fits.write.option("mergeSchema", "true").insertInto(table),
+        lambda: fits.writeTo(f"{table}2").option("mergeSchema", "true").create(),
+        lambda: spark_lake.rows(f"INSERT INTO {table} WITH ('mergeSchema' = 'true') SELECT * FROM {table}"),
+    ):
+        assert "mergeSchema is 'true'" in str(refusal(write)) or "mergeschema is 'true'" in str(
+            refusal(write)
+        )
+    assert stock_table(spark_lake, table).metadata_location == before
+    error = refusal(
+        lambda: rows.withColumn("z", rows.new).writeTo(table).option("mergeSchema", "no").append()
+    )
+    assert "EXTRA_COLUMNS" in str(error.getCondition())
+
+
 def test_evolution_takes_alter(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} AS SELECT 1 AS id")

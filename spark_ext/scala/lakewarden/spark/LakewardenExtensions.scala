@@ -56,6 +56,7 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectHintResolutionRule(session => servers(session))
     extensions.injectHintResolutionRule(session => new LaunchRule(guard(session)))
     extensions.injectHintResolutionRule(session => new IcebergReads(ours(session).contains))
+    extensions.injectHintResolutionRule(session => new MergingWrites(ours(session).contains))
     extensions.injectHintResolutionRule(session => new CodeRule(code(session)))
     extensions.injectHintResolutionRule(_ => KeptMatches.Begun)
     extensions.injectResolutionRule(_ => new KeptMatches.Decided(_.table match {
