@@ -18,6 +18,7 @@ from policy.errors import NotAuthorized, RequestInvalid
 from tests.faults.conftest import Shared
 from tests.faults.garbage import aged, collected, directory, left_behind
 from tests.faults.test_garbage import _statistics
+from tests.support.hooks import once_at
 from tests.support.lake import ALICE, BOB, Lake, policy, standard_policies, tables
 from tests.support.snapshot_files import local
 from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of, rows
@@ -172,6 +173,25 @@ def test_nothing_is_deleted_where_another_table_can_read(on_sqlite: Shared) -> N
     assert (done.files, done.next) == (Counter(), None)
     assert "can read from there" in str(done.kept)
     assert before <= files(table) and len(table.refresh().snapshots()) == 1
+
+
+def test_nothing_more_is_deleted_once_another_table_can_read(on_sqlite: Shared) -> None:
+    """It comes to read there while files are deleted."""
+    lake = on_sqlite.lake
+    table = make(lake)
+    table.append(rows(1))
+    table.overwrite(rows(5))
+    before = {each for each in files(table) if each.parent.name == "metadata"}
+
+    def share() -> None:
+        make(lake, properties={"read.allowed.data.paths": f"{table.location()}/metadata"})
+
+    with (
+        crash_points.hooked(once_at("expiry:deleted", share)),
+        pytest.raises(RequestInvalid, match="can belong to other tables"),
+    ):
+        expire(lake, table)
+    assert before <= files(table)
 
 
 def test_files_below_a_chosen_location_take_the_permission_on_it(on_sqlite: Shared) -> None:

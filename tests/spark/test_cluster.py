@@ -4,14 +4,19 @@ all that they share.
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from catalog.base import crash_points
 from tests.support.attacker import Attacker, data_file, entry, local
+from tests.support.hooks import once_at
 from tests.support.lake import BOB
 from tests.support.leftovers import await_files, known_writes, strays
 from tests.support.service import Service, open_service
@@ -224,3 +229,37 @@ def test_rows_of_an_executor_that_dies_are_changed_once(cluster: Cluster) -> Non
     cluster.spark.result(update)
     assert cluster.ids(table) == list(range(1000, 1400))
     assert strays(cluster.service.lake) == []
+
+
+def test_executors_that_die_while_files_are_rewritten(cluster: Cluster) -> None:
+    """All at once; the rewrite is run by others, and leaves no row out."""
+    table = cluster.new_name()
+    cluster.spark.rows(f"CREATE TABLE {table} AS SELECT id FROM range(0, 400, 1, 2)")
+    cluster.spark.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ({ENCRYPTED})")
+    before, killed = set(known_writes(cluster.service.lake)), []
+
+    def kill() -> None:
+        killed.extend(executors(cluster.spark.jvm))
+        for each in killed:
+            os.kill(each, signal.SIGKILL)
+
+    with crash_points.hooked(once_at("write:begun", kill)):
+        call = f"CALL lake.system.rewrite_data_files('{table.removeprefix('lake.')}')"
+        (row,) = cluster.spark.rows(call)
+    assert killed and row[0] == 2
+    (write,) = (each for each in known_writes(cluster.service.lake).values() if each.id not in before)
+    assert write.state == "committed"
+    assert cluster.ids(table) == list(range(400))
+    assert strays(cluster.service.lake) == []
+
+
+def executors(driver: int) -> list[int]:
+    """The processes of the executors that a driver started."""
+    found = []
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            command = Path(f"/proc/{process}/cmdline").read_bytes()
+            parent = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1]
+            if b"CoarseGrainedExecutorBackend" in command and int(parent) == driver:
+                found.append(int(process))
+    return found

@@ -35,6 +35,15 @@ def ids(spark_lake: SparkLake, table: str) -> list[int]:
     return sorted(row[0] for row in spark_lake.rows(f"SELECT id FROM {table}"))
 
 
+def described_jobs(spark_lake: SparkLake) -> set[str]:
+    """The descriptions of Spark's jobs, as its UI shows them."""
+    context = spark_lake.spark._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    jobs = context.statusStore().jobsList(None)
+    found = (str(jobs.apply(at).description()) for at in range(jobs.size()))
+    return {each.removeprefix("Some(").removesuffix(")") for each in found}
+
+
 def test_small_and_dangling_delete_files_become_few(spark_lake: SparkLake, namespace: str) -> None:
     """In an encrypted table that is partitioned, with positions of a file that was rewritten since."""
     table = f"{namespace}.t"
@@ -134,6 +143,8 @@ def test_a_rewrite_without_partial_progress_is_one_commit_or_none(
     (row,) = spark_lake.rows(statement(table, whole, procedure="rewrite_data_files"))
     assert row[:2] == (3, 3)
     assert len(stock_table(spark_lake, table).snapshots()) == count + 1
+    shown = described_jobs(spark_lake)
+    assert shown >= {f"rewrite_data_files {table}: group {number} of 3" for number in (1, 2, 3)}
     assert all(each["key_metadata"] is not None for each in data_files(spark_lake, table))
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
 
