@@ -66,14 +66,14 @@ def generate(directory: Path, scale: float, table: str = "lineitem", parts: int 
     return directory / table
 
 
-def cached(spark: SparkSession, directory: Path, name: str) -> DataFrame:
+def cached(spark: SparkSession, directory: Path, name: str, parts: int = FILES) -> DataFrame:
     """The generated rows in memory, under a name, a partition a file: writing them waits for no reader."""
     # A file that is as dear to open as a partition is large gets a partition of its own.
     with_own_partition = {"maxPartitionBytes": "1g", "openCostInBytes": "1g"}
     for key, value in with_own_partition.items():
         spark.conf.set(f"spark.sql.files.{key}", value)
     rows = spark.read.parquet(str(directory)).cache()
-    assert rows.rdd.getNumPartitions() == FILES
+    assert rows.rdd.getNumPartitions() == parts
     rows.count()
     rows.createOrReplaceTempView(name)
     for key in with_own_partition:
