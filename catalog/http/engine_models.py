@@ -87,6 +87,9 @@ class PlanBody(OwnBody):
     start_snapshot_id: Annotated[int, Field(ge=-_LONG, le=_LONG)] | None = None
     end_snapshot_id: Annotated[int, Field(ge=-_LONG, le=_LONG)] | None = None
     start_inclusive: bool = False
+    changes: Annotated[
+        bool, Field(description="Whether the rows that snapshots added and removed are read.")
+    ] = False
     use_snapshot_schema: bool = True
 
     def to_request(self) -> ScanRequest:
@@ -106,6 +109,7 @@ class PlanBody(OwnBody):
             start_snapshot_id=self.start_snapshot_id,
             end_snapshot_id=self.end_snapshot_id,
             start_inclusive=self.start_inclusive,
+            changes=self.changes,
             use_snapshot_schema=self.use_snapshot_schema,
         )
 

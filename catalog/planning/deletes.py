@@ -101,7 +101,12 @@ class Deletes:
         offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
         column = pa.ListArray.from_arrays(offsets, numbers, mask=deletes.is_null())
         files = files.set_column(files.schema.get_field_index("deletes"), "deletes", column)
-        return pa.concat_tables([files, pa.concat_tables([empty_rows(), *self._rows]).take(pa.array(used))])
+        return pa.concat_tables([files, self.files.take(pa.array(used))])
+
+    @property
+    def files(self) -> pa.Table:
+        """Return the delete files as rows of a plan."""
+        return pa.concat_tables([empty_rows(), *self._rows])
 
     def paths_of(self, files: pa.Table) -> list[list[str]]:
         """Return the paths of the delete files that `attach` found for each row."""

@@ -1,4 +1,4 @@
-"""Combines small manifests, so that planning processes them together.
+"""Opens manifests of a plan, and combines small ones, so that planning processes them together.
 
 Planning costs nearly the same for one file as for thousands, and every append adds a manifest. So neighbours
 with the same partition spec and the same types of partition columns are combined, after each was checked by
@@ -7,16 +7,20 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from catalog.iceberg.manifests import DecodedManifest, ManifestListEntry, inherit_each
-from catalog.reading.snapshots import OpenManifest
+from catalog.reading.loading import LoadedTable
+from catalog.reading.snapshots import OpenManifest, SnapshotReader, refuse_outside
+from catalog.snapshot_checks.entries import DELETED
 from policy.errors import MetadataInvalid
 
+_Kept = TypeVar("_Kept")
 #: Maximum number of entries of a small manifest. Combining copies entries, which is not worth it for large
 #: ones.
 _SMALL: Final = 1024
@@ -63,6 +67,45 @@ class Gathered:
     def apart(self) -> Iterator[Gathered]:
         """Separate the manifests."""
         return (Gathered.of([each]) for each in self.manifests)
+
+
+def data_of(
+    reader: SnapshotReader, table: LoadedTable, listed: Sequence[ManifestListEntry]
+) -> Iterator[Gathered]:
+    """Open data manifests, and combine small ones. Every live path in them is checked.
+
+    Raises:
+        LocationNotAllowed: a file is outside of the allowed locations, also one that the scan does not read.
+        MetadataTampered, MetadataInvalid: see `SnapshotReader.open`.
+    """
+    for files in gathered(reader.open(table, listed)):
+        _require_inside(table, files.entries)
+        yield files
+
+
+def deletes_of(
+    reader: SnapshotReader, table: LoadedTable, listed: Sequence[ManifestListEntry]
+) -> Iterator[OpenManifest]:
+    """Open delete manifests, as `data_of` does data manifests."""
+    for manifest in reader.open(table, listed):
+        _require_inside(table, manifest.entries)
+        yield manifest
+
+
+def naming_manifest(kept: Callable[[Gathered], _Kept], files: Gathered) -> _Kept:
+    """Return what is kept of combined manifests. An error names the manifest."""
+    try:
+        return kept(files)
+    except MetadataInvalid:
+        for each in files.apart():
+            kept(each)
+        raise
+
+
+def _require_inside(table: LoadedTable, entries: pa.Table) -> None:
+    """Check every live path of the manifests, including those that the scan does not read."""
+    live = pc.not_equal(entries["status"], DELETED)
+    refuse_outside(table.governed.allowed, entries["file_path"].filter(live), table.name, "files")
 
 
 def gathered(opened: Iterable[OpenManifest]) -> Iterator[Gathered]:

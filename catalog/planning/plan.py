@@ -10,12 +10,13 @@ Then the keys of the remaining files are released.
   own process, without a trusted engine, also needs `release` on them (`releases`).
 - Unsealed metadata gets no keys.
 - A scan can be restricted to files whose rows are rewritten (`rewriting`), or to appends (`increments`).
+- A scan can read what snapshots added and removed (`changes`).
 - A scan of a snapshot with equality deletes also needs the columns that they compare, unmasked (`comparing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -35,10 +36,11 @@ from catalog.context import ServiceContext
 from catalog.envelope.transport import TransportKey
 from catalog.iceberg.manifests import ManifestContent, ManifestListEntry
 from catalog.iceberg.partition_values import ShownPartitions
+from catalog.planning.changes import ChangedFiles
 from catalog.planning.comparing import Comparing
 from catalog.planning.deletes import Deletes
-from catalog.planning.gathering import Gathered, gathered
-from catalog.planning.increments import appends, end_of
+from catalog.planning.gathering import Gathered, data_of, deletes_of, naming_manifest
+from catalog.planning.increments import appends, changed_by, end_of
 from catalog.planning.masks import (
     record_masked,
     refuse_masked,
@@ -54,9 +56,7 @@ from catalog.planning.rewriting import require_whole, those_of
 from catalog.planning.rows import empty_rows, planned_rows, require_formats, with_keys
 from catalog.planning.sealed import SealedPruner
 from catalog.reading.loading import LoadedTable
-from catalog.reading.snapshots import OpenManifest, refuse_outside
 from catalog.snapshot_checks.entries import ADDED, DELETED
-from policy.errors import MetadataInvalid
 from policy.view import Scan, visible
 
 _SHOWN_SOURCES: Final = (
@@ -218,6 +218,8 @@ class Planner:
         note("snapshot", header.snapshot_id)
         if request.is_incremental:
             note("start", request.start_snapshot_id)
+        if request.changes:
+            note("changes", True)
         note("files", planned.num_rows)
         note("rows", pc.sum(planned["record_count"]).as_py() or 0)
         return Plan(header, with_keys(planned, judged.forms, keys))
@@ -231,6 +233,11 @@ class Planner:
         shown: ShownPartitions,
     ) -> tuple[pa.Table, frozenset[int]]:
         """Return the planned rows, and the columns that equality deletes of the snapshot compare."""
+        pruner = Pruner(schema, table.metadata.specs(), request.filter, case_sensitive=request.case_sensitive)
+        sealed = SealedPruner(self._context.keyring, table, pruner)
+        if request.changes:
+            changed = ChangedFiles(self._context.reader, table, schema, shown, pruner, sealed)
+            return changed.plan(changed_by(table, request, snapshot))
         if request.is_incremental:
             sources = appends(table, request, snapshot)
         elif snapshot is None:
@@ -238,13 +245,12 @@ class Planner:
         else:
             sources = [snapshot]
         listed = self._listed(table, sources, request)
-        pruner = Pruner(schema, table.metadata.specs(), request.filter, case_sensitive=request.case_sensitive)
         data = [
             each for each in listed if each.content is ManifestContent.DATA and pruner.keeps_manifest(each)
         ]
         deletes = [each for each in listed if each.content is ManifestContent.DELETES]
-        applied = Deletes(self._deletes(table, deletes), table, schema, shown) if deletes else None
-        sealed = SealedPruner(self._context.keyring, table, pruner)
+        opened = deletes_of(self._context.reader, table, deletes)
+        applied = Deletes(opened, table, schema, shown) if deletes else None
         whole = request.files is not None
         appended = pa.array([each.snapshot_id for each in sources], pa.int64())
 
@@ -263,7 +269,7 @@ class Planner:
             numbers = pc.indices_nonzero(mask).to_pylist()
             return applied.attach(rows, files.decoded, spec_id, numbers, by_statistics=not whole)
 
-        parts = [_naming_manifest(kept, each) for each in self._data(table, data)]
+        parts = [naming_manifest(kept, each) for each in data_of(self._context.reader, table, data)]
         files = pa.concat_tables([empty_rows(), *parts])
         compared = applied.compared if applied else frozenset()
         if request.files is not None:
@@ -283,16 +289,6 @@ class Planner:
             if each.content is ManifestContent.DATA and each.added_snapshot_id == its.snapshot_id
         ]
 
-    def _data(self, table: LoadedTable, listed: Sequence[ManifestListEntry]) -> Iterator[Gathered]:
-        for files in gathered(self._context.reader.open(table, listed)):
-            _require_inside(table, files.entries)
-            yield files
-
-    def _deletes(self, table: LoadedTable, listed: Sequence[ManifestListEntry]) -> Iterator[OpenManifest]:
-        for manifest in self._context.reader.open(table, listed):
-            _require_inside(table, manifest.entries)
-            yield manifest
-
 
 def _schema_json(schema: Schema | None) -> dict[str, Any] | None:
     return None if schema is None else schema.model_dump(mode="json", by_alias=True)
@@ -310,22 +306,6 @@ def _absent_with_values(schema: Schema, specs: Sequence[PartitionSpec]) -> dict[
         for spec in specs
     }
     return {str(spec_id): sorted(ids | defaults) for spec_id, ids in sources.items()}
-
-
-def _naming_manifest(kept: Callable[[Gathered], pa.Table], files: Gathered) -> pa.Table:
-    """Return what is kept of combined manifests. An error names the manifest."""
-    try:
-        return kept(files)
-    except MetadataInvalid:
-        for each in files.apart():
-            kept(each)
-        raise
-
-
-def _require_inside(table: LoadedTable, entries: pa.Table) -> None:
-    """Check every live path of the manifests, including those that the scan does not read."""
-    live = pc.not_equal(entries["status"], DELETED)
-    refuse_outside(table.governed.allowed, entries["file_path"].filter(live), table.name, "files")
 
 
 def _unmasked(request: ScanRequest, schema: Schema, masked: frozenset[int]) -> ScanRequest:

@@ -18,6 +18,8 @@ class ScanRequest:
         start_snapshot_id: reads what was appended after this snapshot (`increments`), up to
         end_snapshot_id: this one; by default the current snapshot.
         start_inclusive: whether what the start appended is read, too.
+        changes: reads the rows that snapshots added and removed (`changes`): those after the start, or all up
+            to the end.
         use_snapshot_schema: whether an earlier snapshot is read by its own schema, not the current one.
         columns: columns to read, nested ones dotted; None for all.
         filter: rows to read; files without any can be skipped.
@@ -36,9 +38,11 @@ class ScanRequest:
     start_snapshot_id: int | None = None
     end_snapshot_id: int | None = None
     start_inclusive: bool = False
+    changes: bool = False
     use_snapshot_schema: bool = True
 
     @property
     def is_incremental(self) -> bool:
-        """Return whether it asks for appends between two snapshots."""
-        return self.start_snapshot_id is not None or self.end_snapshot_id is not None or self.start_inclusive
+        """Return whether it asks for appends or changes between two snapshots."""
+        bounds = (self.start_snapshot_id, self.end_snapshot_id)
+        return any(each is not None for each in bounds) or self.start_inclusive or self.changes

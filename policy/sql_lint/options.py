@@ -26,10 +26,12 @@ READ: Final[Names] = {
     "async-micro-batch-planning-enabled": "false",
     "batch-size": None,
     "end-snapshot-id": None,
+    "end-timestamp": None,
     "file-open-cost": None,
     "locality": "false",
     "split-size": None,
     "start-snapshot-id": None,
+    "start-timestamp": None,
     "vectorization-enabled": "true",
 }
 """Options of a query."""

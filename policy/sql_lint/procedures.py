@@ -13,7 +13,7 @@ from policy.sql_lint.copies import Argument, copy_of, texts
 from policy.sql_lint.cursor import Cursor, Name
 from policy.sql_lint.lexer import Kind, tokens_of
 from policy.sql_lint.problems import Problem
-from policy.sql_lint.statements import CallCopy, CallMaintenance, CallOnKeys, CallRewrite
+from policy.sql_lint.statements import CallChangelog, CallCopy, CallMaintenance, CallOnKeys, CallRewrite
 
 _Value = Callable[[Cursor], Argument]
 
@@ -21,9 +21,11 @@ _REWRAPS: Final = {"rotate_key": False, "rewrap_keys": True}
 _REWRITE: Final = "rewrite_data_files"
 _REWRITE_DELETES: Final = "rewrite_position_delete_files"
 _FORBID: Final = "FORBID_OLD"
+_CHANGELOG: Final = "create_changelog_view"
+_VIEW: Final = "CHANGELOG_VIEW"
 
 
-def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite | CallMaintenance | CallCopy:
+def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite | CallMaintenance | CallCopy | CallChangelog:
     """What is behind CALL.
 
     Raises:
@@ -52,11 +54,23 @@ def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite | CallMaintenance | Ca
     table = _name_in(cursor.string(), start)
     given = _arguments(cursor, parameters)
     cursor.expect_symbol(")")
+    if called == _CHANGELOG:
+        return CallChangelog(procedure, table, _view(table, given.get(_VIEW), start))
     if called in _REWRAPS:
         return CallOnKeys(procedure, table, rewraps=_REWRAPS[called])
     if called in (_REWRITE, _REWRITE_DELETES):
         return CallRewrite(procedure, table, forbids=given.get(_FORBID) == "TRUE")
     return CallMaintenance(procedure, table, _OPERATIONS[called])
+
+
+def _view(table: Name, named: Argument | None, start: int) -> str:
+    """The name of the temporary view that a call makes."""
+    view = (f"{table[-1]}_changes",) if not isinstance(named, str) else _name_in(named, start)
+    if len(view) > 1:
+        raise Problem(
+            start, "identifier", f"{'.'.join(view)!a} is no name of a temporary view.", "Write one name."
+        )
+    return view[0]
 
 
 def _arguments(
@@ -117,6 +131,12 @@ def _table(cursor: Cursor) -> Name:
     return _name_in(cursor.string(), start)
 
 
+def _words(cursor: Cursor) -> str:
+    cursor.expect("ARRAY")
+    cursor.listed(_text)
+    return ""
+
+
 def _numbers(cursor: Cursor) -> str:
     cursor.expect("ARRAY")
     cursor.listed(_number)
@@ -147,6 +167,13 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, _Value]]] = {
     "publish_changes": {"WAP_ID": _text},
     "fast_forward": {"BRANCH": _text, "TO": _text},
     "ancestors_of": {"SNAPSHOT_ID": _number},
+    _CHANGELOG: {
+        _VIEW: _text,
+        "OPTIONS": texts,
+        "COMPUTE_UPDATES": _flag,
+        "IDENTIFIER_COLUMNS": _words,
+        "NET_CHANGES": _flag,
+    },
 }
 #: Those that copy rows, whose first parameter can be another one than the table.
 _COPIES: Final[Mapping[str, Mapping[str, _Value]]] = {

@@ -28,6 +28,7 @@ from policy.sql_lint.statements import (
     AlterLayout,
     AlterProperties,
     AlterReference,
+    CallChangelog,
     CallCopy,
     CallMaintenance,
     CallOnKeys,
@@ -292,7 +293,15 @@ class RequiredPrivileges(Definitions):
         spec = None if facts.spec is None else replace(facts.spec, masks=())
         self._columns(name, replace(facts, spec=spec), None)
 
-    def _called(self, statement: CallOnKeys | CallRewrite | CallMaintenance | CallCopy) -> TableName:
+    def call_changelog(self, statement: CallChangelog) -> Query:
+        """CALL of create_changelog_view: the query of its view, which compares all columns."""
+        name = self._called(statement)
+        table = (self.context.catalog, *name.namespace, name.name)
+        return Query((table,), frozenset({0}), (), (), None)
+
+    def _called(
+        self, statement: CallOnKeys | CallRewrite | CallMaintenance | CallCopy | CallChangelog
+    ) -> TableName:
         """The table that a procedure is called on; the names of tables there are this catalog's."""
         catalog, given_table = self.context.catalog, statement.table
         if statement.procedure[:-1] != (catalog, _SYSTEM):

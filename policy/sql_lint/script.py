@@ -15,6 +15,7 @@ from policy.sql_lint.statements import (
     AlterLayout,
     AlterProperties,
     AlterReference,
+    CallChangelog,
     CallCopy,
     CallMaintenance,
     CallOnKeys,
@@ -132,6 +133,8 @@ class Script:
                 required.call_on_keys(statement)
             case CallRewrite():
                 required.call_rewrite(statement)
+            case CallChangelog():
+                return self._view(CreateView(statement.view, required.call_changelog(statement)), required)
             case CallMaintenance():
                 required.call_maintenance(statement)
             case Code():

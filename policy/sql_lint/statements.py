@@ -313,6 +313,21 @@ class CallRewrite:
 
 
 @dataclass(frozen=True, slots=True)
+class CallChangelog:
+    """CALL of the procedure that makes a temporary view of a table's changes.
+
+    Attributes:
+        procedure: its name as it is written.
+        table: the table's name, which the procedure is given.
+        view: the view's name.
+    """
+
+    procedure: Name
+    table: Name
+    view: str
+
+
+@dataclass(frozen=True, slots=True)
 class CallMaintenance:
     """CALL of another procedure that maintains a table.
 
@@ -366,6 +381,7 @@ Statement = (
     | Namespace
     | Code
     | Explain
+    | CallChangelog
     | CallCopy
     | CallMaintenance
     | CallOnKeys

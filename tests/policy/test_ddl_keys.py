@@ -86,7 +86,7 @@ def test_what_is_no_call_on_keys_is_denied(call: str, expected: str) -> None:
             "rewrite_position_delete_files, rewrite_manifests, expire_snapshots, remove_orphan_files, "
             "rollback_to_snapshot, rollback_to_timestamp, "
             "set_current_snapshot, cherrypick_snapshot, publish_changes, fast_forward, ancestors_of, "
-            "add_files, snapshot and migrate.",
+            "create_changelog_view, add_files, snapshot and migrate.",
         ),
         (
             f"{'b' * 90}.ROTATE_key('s.t')",
@@ -269,3 +269,22 @@ def test_rows_are_copied_from_files_that_code_may_read() -> None:
         assert rule(the_answer(f"CALL lake.system.{call}", in_engine)) == expected, call
     unnamed = context(ANN, known=lambda _: plain)
     assert rule(the_answer("CALL lake.system.add_files('s.t', 'orc.`/x`')", unnamed)) == "code"
+
+
+def test_view_of_changes_needs_all_columns_of_the_table() -> None:
+    known = {"s.t": TableFacts(ANN, columns=("id", "v"), spec=SPEC)}
+    judged_by = context(ANN, known=lambda name: known.get(str(name)))
+    options = "options => map('start-snapshot-id', '1'), identifier_columns => array('id')"
+    for table in ("s.t", "lake.s.t"):
+        call = f"CALL lake.system.create_changelog_view('{table}', 'w', {options}, net_changes => true)"
+        found = answers("; ".join([call, "SELECT id FROM w"]), judged_by)
+        assert [each.decision.allowed for each in found] == [True, True]
+        columns = [each for each in needs(found[0]) if "column" in each]
+        assert columns == ["select column s.t.id", "select column s.t.v"]
+    for arguments in (
+        "lake.system.create_changelog_view('s.t', changelog_view => 'a.b')",
+        "lake.system.create_changelog_view('s.t', changelog_view => concat('a'))",
+        "lake.system.create_changelog_view('s.t', nix => 1)",
+        "other.system.create_changelog_view('s.t')",
+    ):
+        assert not the_answer(f"CALL {arguments}", judged_by).decision.allowed

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.spark import CATALOG, SparkLake
-from tests.support.spark_refusals import refusal, refused_as
+from tests.support.spark import SparkLake
+from tests.support.spark_refusals import refusal
 from tests.support.spark_tables import create_table, stock_table
 from tests.support.tables import ENCRYPTED
 
@@ -66,10 +66,3 @@ def test_read_options_that_do_not_fit_are_refused(
     refused = refusal(lambda: _read(spark_lake, table, **options).collect())
     assert refused.getCondition() == f"LAKEWARDEN.{condition}"
     assert message in str(refused)
-
-
-def test_changelogs_are_refused_by_name(spark_lake: SparkLake, table: str) -> None:
-    if spark_lake.spark.version >= "4.3":
-        refused_as("NOT_SUPPORTED_YET", spark_lake.spark, f"SELECT * FROM {table} CHANGES FROM VERSION 1")
-    call = f"CALL {CATALOG}.system.create_changelog_view(table => '{table}')"
-    refused_as("REQUEST_INVALID", spark_lake.spark, call)

@@ -31,7 +31,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 final class LakewardenCatalog
     extends StagingTableCatalog
     with TablesLike
-    with ChangesRefused
+    with Changelogs
     with WithViews
     with SupportsNamespaces
     with FunctionCatalog
@@ -98,12 +98,14 @@ final class LakewardenCatalog
     loaded(ident)(tables.load(_, _.timestamp(timestamp)))
 
   private def loaded(ident: Identifier)(load: Identifier => GuardedTable): Table =
-    running(MetadataTables.find(ident)(load).getOrElse(load(ident)))
+    running[UsersTable](MetadataTables.find(ident)(load).getOrElse(load(ident)))
+
+  override protected def changing(ident: Identifier): GuardedTable = running(tables.load(ident))
 
   /** What is loaded for a plan of another user's session is of no use to it. Spark loads so what it has cached
     * for one user when another has written the table, and forgets the cached rows if it may not.
     */
-  private def running(table: UsersTable): Table = {
+  private def running[T <: UsersTable](table: T): T = {
     table.user.require(table.name)
     table
   }

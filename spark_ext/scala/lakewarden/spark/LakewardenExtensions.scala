@@ -17,6 +17,7 @@ import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
   *    ones that run first);
   *  - then Iceberg's ways to name a table or a state of one become Spark's own (`IcebergReads`);
   *  - a MERGE counts the matches of rows that it keeps (`KeptMatches`);
+  *  - CHANGES of a table are without rows that were only copied (`ChangelogRule`);
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
   *  - DELETE has no options (`DeleteRule`);
   *  - a new table's OPTIONS do not contradict its properties (`OptionsRule`), and a stream fits its table
@@ -63,6 +64,7 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
       case table: GuardedTable => table.mergesByRewriting
       case _                   => false
     }))
+    extensions.injectResolutionRule(_ => ChangelogRule)
     extensions.injectCheckRule(_ => new SessionUserRule(engine))
     extensions.injectCheckRule(_ => OptionsRule)
     extensions.injectPostHocResolutionRule(_ => ShowCreateRule)

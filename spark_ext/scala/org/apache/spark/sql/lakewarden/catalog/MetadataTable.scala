@@ -1,25 +1,14 @@
 package org.apache.spark.sql.lakewarden.catalog
 
-import java.util
 import java.util.Locale
 
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException
-import org.apache.spark.sql.connector.catalog._
-import org.apache.spark.sql.connector.catalog.TableCapability.{
-  BATCH_READ, BATCH_WRITE, OVERWRITE_BY_FILTER, OVERWRITE_DYNAMIC, TRUNCATE}
+import org.apache.spark.sql.connector.catalog.{Column, Identifier}
 import org.apache.spark.sql.connector.read.ScanBuilder
-import org.apache.spark.sql.connector.write.{
-  LogicalWriteInfo, RowLevelOperationBuilder, RowLevelOperationInfo, WriteBuilder}
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.read.{MetadataPages, MetadataScanBuilder, PositionDeletesBuilder}
-import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
-
-/** A table that was loaded for one user. */
-trait UsersTable extends Table {
-  def user: SessionUser
-}
 
 /** What the catalog tells of a table's snapshots, manifests and files: `lake.sales.orders.files`. It can be read only.
   *
@@ -28,20 +17,11 @@ trait UsersTable extends Table {
   */
 final class MetadataTable(
     base: GuardedTable, kind: String, pages: MetadataPages, schema: StructType)
-    extends Table
-    with UsersTable
-    with SupportsRead
-    with SupportsWrite
-    with SupportsRowLevelOperations
-    with SupportsDelete {
+    extends ReadOnlyTable {
 
   override def name: String = pages.name
   override def user: SessionUser = base.user
   override def columns: Array[Column] = schema.fields.map(ShownTable.column)
-
-  /** Writing is a capability, so that it is refused here and says why. */
-  override def capabilities: util.Set[TableCapability] =
-    util.EnumSet.of(BATCH_READ, BATCH_WRITE, TRUNCATE, OVERWRITE_BY_FILTER, OVERWRITE_DYNAMIC)
 
   override def id: String = s"${base.id}/$kind"
   override def version: String = base.version
@@ -56,20 +36,12 @@ final class MetadataTable(
     }
   }
 
-  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = throw MetadataTables.readOnly(name)
-  override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
-    throw MetadataTables.readOnly(name)
-  override def canDeleteWhere(filters: Array[Filter]): Boolean = throw MetadataTables.readOnly(name)
-  override def deleteWhere(filters: Array[Filter]): Unit = throw MetadataTables.readOnly(name)
-  override def truncateTable(): Boolean = throw MetadataTables.readOnly(name)
-
   override def equals(other: Any): Boolean = other match {
     case table: MetadataTable => table.identity == identity
     case _                    => false
   }
 
   override def hashCode: Int = identity.hashCode
-  override def toString: String = name
 
   private def identity: Product = (base.handle.table.identity, base.asOf, kind)
 }
@@ -81,9 +53,12 @@ object MetadataTables {
 
   /** Its rows are in delete files, which the engine reads. */
   val PositionDeletes = "position_deletes"
+
+  /** Its rows are in data files, which the engine reads. */
+  private val Changes = "changes"
   private val Names = Set(
     "snapshots", "history", "refs", "metadata_log_entries", "manifests", "files", "data_files", "delete_files",
-    "entries", "partitions", PositionDeletes, "all_manifests", "all_files", "all_data_files", "all_delete_files",
+    "entries", "partitions", PositionDeletes, Changes, "all_manifests", "all_files", "all_data_files", "all_delete_files",
     "all_entries")
 
   /** The table, and the metadata table of it, that a name can stand for. */
@@ -100,7 +75,10 @@ object MetadataTables {
     * @param load
     *   loads the table of which it is
     */
-  def find(ident: Identifier)(load: Identifier => GuardedTable): Option[MetadataTable] = ident match {
+  def find(ident: Identifier)(load: Identifier => GuardedTable): Option[ReadOnlyTable] = ident match {
+    case MetadataTables(base, Changes) =>
+      if (unless("NotAuthorized")(load(ident)).nonEmpty) None
+      else unless("NotAuthorized")(load(base)).map(ChangesTable.of)
     case MetadataTables(base, kind) => unless("NotAuthorized")(load(base)).flatMap { table =>
         val found = pages(table.handle, kind, table.asOf)
         unless("TableExists")(new MetadataTable(table, kind, found, found.schema))

@@ -28,10 +28,14 @@ object ReadOptions {
     *   of the table
     * @param format
     *   of its files
+    * @param changes
+    *   whether changes are read
     */
-  def of(options: CaseInsensitiveStringMap, properties: Map[String, String], format: String): ReadOptions = {
+  def of(
+      options: CaseInsensitiveStringMap, properties: Map[String, String], format: String, changes: Boolean = false)
+      : ReadOptions = {
     val told = new GivenOptions("read", IcebergNames.read, options, properties)
-    told.check(Elsewhere)
+    told.check(if (changes) Elsewhere else Elsewhere ++ StreamOptions.OfChanges)
     ReadOptions(
       told.number("split-size", "spark.sql.iceberg.read.split-size", "read.split.target-size"),
       told.number("file-open-cost", property = "read.split.open-file-cost"),

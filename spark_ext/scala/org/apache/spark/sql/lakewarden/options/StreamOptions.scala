@@ -3,7 +3,7 @@ package org.apache.spark.sql.lakewarden.options
 import org.apache.spark.sql.connector.read.streaming.ReadLimit
 import org.apache.spark.sql.lakewarden.LakewardenException
 
-/** Which snapshots a scan reads: in a batch the appends after one, in a stream what comes after one.
+/** Which snapshots a scan reads: in a batch the appends or changes after one, in a stream what comes after one.
   *
   * Options of a stream are refused in a batch, and the other way round, once it is known which of them the scan is.
   *
@@ -18,10 +18,15 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   *   most files of a micro-batch
   * @param maxRows
   *   most rows of a micro-batch of several files
+  * @param startTime
+  *   of changes, the time in milliseconds since 1970 after which the first snapshot was made
+  * @param endTime
+  *   of changes, the time until which the last snapshot was made
   */
 final case class StreamOptions(
     start: Option[Long] = None, end: Option[Long] = None, from: Option[Long] = None, maxFiles: Option[Long] = None,
-    maxRows: Option[Long] = None, skipOverwrites: Option[Boolean] = None, skipDeletes: Option[Boolean] = None) {
+    maxRows: Option[Long] = None, skipOverwrites: Option[Boolean] = None, skipDeletes: Option[Boolean] = None,
+    startTime: Option[Long] = None, endTime: Option[Long] = None) {
   import StreamOptions._
 
   /** Throws what refuses the options in a batch. */
@@ -33,7 +38,19 @@ final case class StreamOptions(
       throw LakewardenException.notSupportedYet(
         s"The read option $name has no effect in a batch.", "read-option", "Remove it, or use spark.readStream.")
     }
+  }
+
+  /** Throws what refuses the options where appends are read. */
+  def requireAppends(): Unit =
     if (end.nonEmpty && start.isEmpty) throw invalid(s"The read option $End needs $Start.", s"Add $Start.")
+
+  /** Throws what refuses the options where changes are read. */
+  def requireChanges(): Unit = {
+    requireBatch()
+    if (start.nonEmpty && startTime.nonEmpty) throw invalid(s"There are both $Start and $StartTime.", "Remove one of them.")
+    if (end.nonEmpty && endTime.nonEmpty) throw invalid(s"There are both $End and $EndTime.", "Remove one of them.")
+    for (first <- startTime; last <- endTime if first >= last)
+      throw invalid(s"$StartTime is not before $EndTime.", "Give an earlier start.")
   }
 
   /** Throws what refuses the options in a stream. */
@@ -63,8 +80,13 @@ object StreamOptions {
   private val FromTimestamp = "stream-from-timestamp"
   private val MaxFiles = "streaming-max-files-per-micro-batch"
   private val MaxRows = "streaming-max-rows-per-micro-batch"
+  private val StartTime = "start-timestamp"
+  private val EndTime = "end-timestamp"
+
+  /** Options of changes alone. */
+  private[options] val OfChanges: Set[String] = Set(StartTime, EndTime)
 
   private[options] def of(told: GivenOptions): StreamOptions = StreamOptions(
     told.number(Start), told.number(End), told.number(FromTimestamp), told.number(MaxFiles), told.number(MaxRows),
-    told.flag(SkipOverwrites), told.flag(SkipDeletes))
+    told.flag(SkipOverwrites), told.flag(SkipDeletes), told.number(StartTime), told.number(EndTime))
 }

@@ -35,13 +35,16 @@ private[read] final class DeleteFiles(
   private val most = DeleteCache.maxBytes
   private val mostKept = most / 2
 
-  /** Which rows of a file are deleted; none: no delete file applies to it.
+  /** Which rows of a file are read; none: no delete file applies to it.
     *
     * @param schema
     *   what is read of it
     */
-  def of(file: PlannedFile, schema: StructType): Option[Deleted] = Option.when(file.deletes.nonEmpty) {
-    val (equality, positions) = file.deletes.partition(_.equalityIds.nonEmpty)
+  def of(file: PlannedFile, schema: StructType): Option[KeptRows] = Option.when(file.allDeletes.nonEmpty)(
+    new KeptRows(deleted(file, file.deletes, schema), deleted(file, file.deletedBy, schema)))
+
+  private def deleted(file: PlannedFile, by: Seq[PlannedFile], schema: StructType): Option[Deleted] = Option.when(by.nonEmpty) {
+    val (equality, positions) = by.partition(_.equalityIds.nonEmpty)
     val budget = new Budget(file, most)
     val numbers = positions.flatMap(positionsIn(_, file, budget))
     val keys = equality.groupBy(_.equalityIds.sorted).toSeq.map { case (ids, files) =>

@@ -15,6 +15,37 @@ import org.apache.spark.sql.vectorized.{ColumnarBatch, ColumnVector}
   */
 private[read] final case class DeletedKeys(columns: Seq[Int], sets: Seq[util.Set[UnsafeRow]])
 
+/** Which rows of one file are read.
+  *
+  * @param deleted
+  *   those that are not
+  * @param only
+  *   those that are, and no others; none: all others
+  */
+private[read] final class KeptRows(deleted: Option[Deleted], only: Option[Deleted]) {
+
+  /** Finds the rows of a batch that are read.
+    *
+    * @param numbers
+    *   of its rows in the file, ascending, where there are positions
+    * @param left
+    *   is filled with their places
+    * @return
+    *   how many there are
+    */
+  def select(batch: ColumnarBatch, numbers: => ColumnVector, left: Array[Int]): Int = {
+    val (gone, chosen) = (deleted.map(_.in(batch, numbers)), only.map(_.in(batch, numbers)))
+    var count = 0
+    for (row <- 0 until batch.numRows) {
+      if (!gone.exists(_(row)) && chosen.forall(_(row))) {
+        left(count) = row
+        count += 1
+      }
+    }
+    count
+  }
+}
+
 /** Which rows of one file are deleted.
   *
   * @param schema
@@ -25,28 +56,16 @@ private[read] final case class DeletedKeys(columns: Seq[Int], sets: Seq[util.Set
 private[read] final class Deleted(schema: StructType, positions: Option[RoaringBitmap], keys: Seq[DeletedKeys]) {
   private val byKey = keys.map(each => new RowKeys(schema, each.columns) -> each.sets)
 
-  /** Finds the rows of a batch that are left.
+  /** Whether a row of a batch is deleted, by its place in it.
     *
     * @param numbers
     *   of its rows in the file, ascending, where there are positions
-    * @param left
-    *   is filled with their places
-    * @return
-    *   how many there are
     */
-  def select(batch: ColumnarBatch, numbers: => ColumnVector, left: Array[Int]): Int = {
+  def in(batch: ColumnarBatch, numbers: => ColumnVector): Int => Boolean = {
     val here = positions.map(_ -> numbers).filter { case (deleted, of) =>
       batch.numRows > 0 && deleted.intersects(of.getLong(0), of.getLong(batch.numRows - 1) + 1)
     }
-    var count = 0
-    for (row <- 0 until batch.numRows) {
-      val gone = here.exists { case (deleted, of) => deleted.contains(of.getLong(row).toInt) } || isEqual(batch, row)
-      if (!gone) {
-        left(count) = row
-        count += 1
-      }
-    }
-    count
+    row => here.exists { case (deleted, of) => deleted.contains(of.getLong(row).toInt) } || isEqual(batch, row)
   }
 
   private def isEqual(batch: ColumnarBatch, row: Int): Boolean = byKey.exists { case (keys, sets) =>

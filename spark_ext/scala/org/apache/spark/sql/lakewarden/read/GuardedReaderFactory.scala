@@ -79,9 +79,9 @@ private[read] final class GuardedReaderFactory(
     def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader = {
       val columns = read(split.file)
       // First, so that nothing is open if these are refused.
-      val deleted = deletes.of(split.file, columns)
-      val numbered = metadata.numbered || split.file.deletes.exists(_.equalityIds.isEmpty)
-      shown(split, reading(columns, split.file.format).open(split, numbered, errors), deleted, batches)
+      val kept = deletes.of(split.file, columns)
+      val numbered = metadata.numbered || split.file.allDeletes.exists(_.equalityIds.isEmpty)
+      shown(split, reading(columns, split.file.format).open(split, numbered, errors), kept, batches)
     }
 
     /** What the footer of a file answers, or else its rows one by one. Of a file with deletes the footer does not
@@ -89,16 +89,16 @@ private[read] final class GuardedReaderFactory(
       */
     def answer(split: FileSplit, errors: ReadErrors)(
         asked: FooterSummary => Option[InternalRow]): Either[InternalRow, FileReader] =
-      if (split.file.deletes.nonEmpty) Right(open(split, batches = false, errors))
+      if (split.file.allDeletes.nonEmpty) Right(open(split, batches = false, errors))
       else reading(wanted, split.file.format).answer(split, errors)(asked)
         .map(shown(split, _, None, batches = false))
 
-    private def shown(split: FileSplit, source: BatchReader, deleted: Option[Deleted], batches: Boolean): FileReader =
-      new ShownRows(source, deleted, wanted.size, metadata.of(split.file, mode.batchRows), batches)
+    private def shown(split: FileSplit, source: BatchReader, kept: Option[KeptRows], batches: Boolean): FileReader =
+      new ShownRows(source, kept, wanted.size, metadata.of(split.file, mode.batchRows), batches)
 
     /** The wanted columns, and those that deletes of the file compare. */
     private def read(file: PlannedFile): StructType = {
-      val ids = file.deletes.flatMap(_.equalityIds).toSet
+      val ids = file.allDeletes.flatMap(_.equalityIds).toSet
       if (ids.isEmpty) wanted else RowKeys.beside(wanted, RowKeys.only(compared, ids))
     }
 

@@ -35,13 +35,13 @@ import org.apache.spark.sql.types.{Metadata, StructField, StructType}
   *   the metadata columns, which come behind the others
   * @param options
   *   how the files are split and read
-  * @param deletes
-  *   whether the rows of position delete files are read, in place of the table's
+  * @param content
+  *   what is read
   */
 private[lakewarden] class GuardedScan(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter],
     group: Option[FileGroup] = None, aggregates: Option[PushedAggregates] = None, metadata: Seq[StructField] = Nil,
-    options: ReadOptions = ReadOptions(), deletes: Boolean = false)
+    options: ReadOptions = ReadOptions(), content: PlanContent = PlanContent.Rows)
     extends Scan
     with Batch
     with SupportsReportStatistics
@@ -62,8 +62,14 @@ private[lakewarden] class GuardedScan(
   override def readSchema(): StructType = aggregates.fold(StructType(FieldIds.strip(wanted) ++ shownMetadata))(_.schema)
 
   override def toBatch: Batch = {
-    snapshots.requireBatch()
+    requireBatch()
     this
+  }
+
+  /** Throws what refuses the options in a batch. */
+  protected def requireBatch(): Unit = {
+    snapshots.requireBatch()
+    snapshots.requireAppends()
   }
 
   /** The appends that a batch reads; none: all rows. */
@@ -72,9 +78,11 @@ private[lakewarden] class GuardedScan(
       "RequestInvalid", s"The query reads an earlier snapshot, and has the read option ${StreamOptions.Start}.",
       Some("read-option"), Some("Remove one of them."))
     snapshots.start.map { id =>
-      Increment(id, snapshots.end.orElse(table.snapshotId).getOrElse(throw new LakewardenException(
+      val end = snapshots.end.orElse(table.snapshotId)
+      if (end.isEmpty) throw new LakewardenException(
         "RequestInvalid", s"${table.fullName} has no snapshots.", Some("read-option"),
-        Some(s"Remove ${StreamOptions.Start}."))))
+        Some(s"Remove ${StreamOptions.Start}."))
+      Increment(Some(id), end)
     }
   }
 
@@ -85,7 +93,7 @@ private[lakewarden] class GuardedScan(
       s"An earlier snapshot of ${table.fullName} cannot be read as a stream.", "read-option",
       s"Use the read option ${StreamOptions.Start}.")
     new GuardedStream(handle, snapshots, this, new StreamPlans({
-      case Appends(first, last) => ask(None, Some(Increment(first.id, last.id, inclusive = true)), Nil)
+      case Appends(first, last) => ask(None, Some(Increment(Some(first.id), Some(last.id), inclusive = true)), Nil)
       case WholeSnapshot(id)    => ask(Some(AsOf(id, currentSchema = true)), None, Nil)
     }))
   }
@@ -119,13 +127,16 @@ private[lakewarden] class GuardedScan(
     val gate = new FileGate(table.fullName, table.uuid, plan.allowed, plan.transport, new FileDigests(plan.verification))
     val conf = SentConfiguration.of(SparkContext.getOrCreate())
     val rows = new GuardedReaderFactory(
-      table.fullName, UUID.randomUUID, gate, wanted, plan.compared, MetadataColumns.in(plan, metadata), plan.masked,
+      table.fullName, UUID.randomUUID, gate, wanted, plan.compared, shown(plan), plan.masked,
       rowFilters, mode, conf)
     aggregates.fold[PartitionReaderFactory](rows)(new AggregateReaderFactory(table.fullName, _, plan.masked, rows))
   }
 
   private def ask(asOf: Option[AsOf], increment: Option[Increment], filters: Seq[Filter] = filters): AskedPlan =
-    new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, metadata, filters, group, increment, deletes).send())
+    new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, metadata, filters, group, increment, content).send())
+
+  /** The metadata columns of a plan's files. */
+  protected def shown(plan: Plan): MetadataColumns = MetadataColumns.in(plan, metadata)
 
   override def columnarSupportMode(): ColumnarSupportMode =
     if (mode.columnar) ColumnarSupportMode.SUPPORTED else ColumnarSupportMode.UNSUPPORTED

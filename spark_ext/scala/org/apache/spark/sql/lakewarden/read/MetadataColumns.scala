@@ -44,18 +44,20 @@ private[lakewarden] object MetadataColumns {
   /** How a plan is asked for one. */
   def names(field: StructField): Seq[String] = field.dataType match {
     case parts: StructType => parts.fieldNames.toSeq.map(each => s"${field.name}.$each")
+    case _ if ChangeColumns.names(field.name) => Nil
     case _                 => Seq(field.name)
   }
 
   /** Those of a scan, for its plan. */
-  private[read] def in(plan: Plan, fields: Seq[StructField]): MetadataColumns = {
+  private[read] def in(
+      plan: Plan, fields: Seq[StructField], changes: Option[ChangeColumns] = None): MetadataColumns = {
     val names = plan.header.required("partition-specs").elements.asScala.map { spec =>
       val own = spec.required("fields").elements.asScala.map { field =>
         field.required("field-id").intValue -> field.required("name").asText
       }
       spec.required("spec-id").intValue -> own.toMap
     }
-    new MetadataColumns(fields, names.toMap)
+    new MetadataColumns(fields, names.toMap, changes)
   }
 
   /** The fields of all specs, each once by its id; the name is that of the newest spec. Fields of columns that were
@@ -87,8 +89,11 @@ private[lakewarden] object MetadataColumns {
   *   ids of partition fields in the metadata
   * @param names
   *   by partition spec and id of a partition field its name there
+  * @param changes
+  *   the columns of changes among them
   */
-private[read] final class MetadataColumns(val fields: Seq[StructField], names: Map[Int, Map[Int, String]])
+private[read] final class MetadataColumns(
+    val fields: Seq[StructField], names: Map[Int, Map[Int, String]], changes: Option[ChangeColumns])
     extends Serializable {
   import MetadataColumns._
 
@@ -98,6 +103,8 @@ private[read] final class MetadataColumns(val fields: Seq[StructField], names: M
   /** The columns for one file; none for the numbers of its rows. */
   def of(file: PlannedFile, rows: Int): Seq[Option[ColumnVector]] = fields.map { field =>
     field.name match {
+      case name if changes.nonEmpty && file.change.nonEmpty =>
+        Some(constant(changes.get.value(name, file.change.get), field.dataType, rows))
       case Position => None
       case File     => Some(constant(UTF8String.fromString(file.path), StringType, rows))
       case Spec     => Some(constant(file.specId, IntegerType, rows))

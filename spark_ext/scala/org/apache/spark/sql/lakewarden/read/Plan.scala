@@ -46,12 +46,21 @@ import org.apache.spark.sql.types._
   *   the delete files that apply to it
   * @param sequence
   *   the sequence number of the snapshot that added it
+  * @param change
+  *   in a plan of changes, what happened to its rows
+  * @param deletedBy
+  *   delete files of which one deletes each row that is read; none: all rows are read that no delete file deletes
   */
 private[read] final case class PlannedFile(
     path: String, location: String, format: DataFormat, size: Long, records: Long, algorithm: Option[String],
     footer: Option[Footer], columnKeys: Boolean, keys: Seq[WrappedKey], digest: Option[FileDigest],
     footerDigest: Option[FooterDigest], withoutLike: Set[Int], specId: Int, partition: String,
-    equalityIds: Seq[Int] = Nil, deletes: Seq[PlannedFile] = Nil, sequence: Long = 0)
+    equalityIds: Seq[Int] = Nil, deletes: Seq[PlannedFile] = Nil, sequence: Long = 0,
+    change: Option[RowChange] = None, deletedBy: Seq[PlannedFile] = Nil) {
+
+  /** The delete files that decide which of its rows are read. */
+  def allDeletes: Seq[PlannedFile] = deletes ++ deletedBy
+}
 
 /** What the catalog answered to one scan.
   *
@@ -79,7 +88,7 @@ private[read] final class Plan(
   val compared: StructType = Plan.compared(header)
 
   /** Data files, and the delete files that apply to them. */
-  def allFiles: Iterator[PlannedFile] = files.iterator.flatMap(each => Iterator(each) ++ each.deletes)
+  def allFiles: Iterator[PlannedFile] = files.iterator.flatMap(each => Iterator(each) ++ each.allDeletes)
 
   /** In all data files together. */
   def bytes: Long = total(_.size)
@@ -117,12 +126,12 @@ private[read] object Plan {
   *   the files to read and no others, as they are on their branch now; none: all
   * @param increment
   *   the appends to read; none: all rows
-  * @param deletes
-  *   whether position delete files are read, in place of the table's rows
+  * @param content
+  *   what is read
   */
 private[read] final class PlanRequest(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, metadata: Seq[StructField], filters: Seq[Filter],
-    group: Option[FileGroup] = None, increment: Option[Increment] = None, deletes: Boolean = false) {
+    group: Option[FileGroup] = None, increment: Option[Increment] = None, content: PlanContent = PlanContent.Rows) {
   private val table = handle.table
   private val loaded = table.snapshotId
 
@@ -134,7 +143,7 @@ private[read] final class PlanRequest(
   }
 
   private def ask(asOf: Option[AsOf]): Plan = {
-    val plan = handle.client.stream(table.engineSegments("plan"), body(asOf))(new PlanStream(table.fullName).read(_, deletes))
+    val plan = handle.client.stream(table.engineSegments("plan"), body(asOf))(new PlanStream(table.fullName).read(_, content))
     judge(plan.header)
     plan.allFiles.foreach(each => plan.allowed.check(each.location, table.fullName))
     plan
@@ -149,9 +158,10 @@ private[read] final class PlanRequest(
       val files = node.put("ref", each.branch).putArray("files")
       each.paths.foreach(files.add(_))
     }
-    if (deletes) node.put("position-deletes", true)
+    if (content == PlanContent.PositionDeletes) node.put("position-deletes", true)
     val columns = node.putArray("columns")
-    val own = if (deletes) wanted.fieldNames.toSeq else WantedColumn.names(wanted, table.schema)
+    val own =
+      if (content == PlanContent.PositionDeletes) wanted.fieldNames.toSeq else WantedColumn.names(wanted, table.schema)
     (own ++ metadata.flatMap(MetadataColumns.names)).foreach(columns.add)
     new FilterJson(table.schema).of(filters).foreach(node.set[JsonNode]("filter", _))
     node

@@ -32,15 +32,15 @@ private[read] final class PlanStream(table: String) {
   /** The whole plan. Throws `NotSupportedYet` for a plan that asks for what this plugin cannot do, and
     * `CatalogUnavailable` for what is no plan.
     */
-  def read(stream: InputStream): Plan = read(stream, ofDeletes = false)
+  def read(stream: InputStream): Plan = read(stream, PlanContent.Rows)
 
-  /** @param ofDeletes
-    *   whether the plan is of position delete files, whose rows are read
+  /** @param content
+    *   what was asked for
     */
-  def read(stream: InputStream, ofDeletes: Boolean): Plan =
+  def read(stream: InputStream, content: PlanContent): Plan =
     try Using.Manager { use =>
         val allocator = use(ArrowUtils.rootAllocator.newChildAllocator("lakewarden-plan", 0, MaxBytes))
-        decoded(use(new ArrowStreamReader(stream, allocator)), ofDeletes)
+        decoded(use(new ArrowStreamReader(stream, allocator)), content)
       }.get
     catch {
       case known @ (_: LakewardenException | _: IOException) => throw known
@@ -49,21 +49,21 @@ private[read] final class PlanStream(table: String) {
           Some("Install the plugin of the catalog's release."), failure)
     }
 
-  private def decoded(reader: ArrowStreamReader, ofDeletes: Boolean): Plan = {
+  private def decoded(reader: ArrowStreamReader, content: PlanContent): Plan = {
     val batch = reader.getVectorSchemaRoot
     val said = batch.getSchema.getCustomMetadata
     val header = json.readTree(said.get("lakewarden.plan"))
-    val files = new PlannedFiles(FieldIds.all(Plan.compared(header)), header.required("absent-with-values"), ofDeletes)
-    while (reader.loadNextBatch()) rows(batch).foreach(files.add)
+    val files = new PlannedFiles(FieldIds.all(Plan.compared(header)), header.required("absent-with-values"), content)
+    while (reader.loadNextBatch()) rows(batch, known(content)).foreach(files.add)
     val allowed = AllowedPaths.of(header.required("allowed-paths").elements.asScala.map(_.asText).toSeq)
     val transport = Option(said.get("lakewarden.transport-key")).map(json.readTree).map(TransportKey.parse(_, "scan"))
     new Plan(header, files.result, allowed, transport)
   }
 
   /** By row the value of each column. */
-  private def rows(batch: VectorSchemaRoot): Iterator[String => AnyRef] = {
+  private def rows(batch: VectorSchemaRoot, known: Set[String]): Iterator[String => AnyRef] = {
     val vectors = batch.getFieldVectors.asScala
-    vectors.find(each => !Columns(each.getName) && each.getNullCount < batch.getRowCount)
+    vectors.find(each => !known(each.getName) && each.getNullCount < batch.getRowCount)
       .foreach(each => throw unknown(s"the column ${each.getName}", "plan"))
     val columns = vectors.map(each => each.getName -> each).toMap
     (0 until batch.getRowCount).iterator.map(row => columns(_).getObject(row))
@@ -76,15 +76,19 @@ private[read] final class PlanStream(table: String) {
     * @param absences
     *   by partition spec, ids of columns whose absence does not mean NULL
     */
-  private final class PlannedFiles(comparable: Set[Int], absences: JsonNode, ofDeletes: Boolean) {
-    private val data = new ArrayBuffer[(PlannedFile, Seq[Int])]
+  private final class PlannedFiles(comparable: Set[Int], absences: JsonNode, content: PlanContent) {
+    private val data = new ArrayBuffer[(PlannedFile, Seq[Int], Seq[Int])]
+    private val (ofDeletes, ofChanges) = (content == PlanContent.PositionDeletes, content == PlanContent.Changes)
     private val deletes = mutable.Map.empty[Int, PlannedFile]
 
     def add(value: String => AnyRef): Unit = {
       val number = data.size + deletes.size
       value("content") match {
-        case Content(0) if !ofDeletes => data += file(value, absences) -> numbers(value("deletes"))
-        case Content(1) if ofDeletes => data += file(value, absences).copy(withoutLike = Set.empty) -> Nil
+        case Content(0) if ofChanges =>
+          val changed = file(value, absences).copy(change = Some(change(value)))
+          data += ((changed, numbers(value("deletes")), numbers(value("deleted_by"))))
+        case Content(0) if !ofDeletes => data += ((file(value, absences), numbers(value("deletes")), Nil))
+        case Content(1) if ofDeletes => data += ((file(value, absences).copy(withoutLike = Set.empty), Nil, Nil))
         case other if ofDeletes      => throw unknown(s"a file with content $other", "deletes")
         case Content(1) =>
           require(numbers(value("equality_ids")).isEmpty, "a position delete that compares columns")
@@ -99,8 +103,11 @@ private[read] final class PlanStream(table: String) {
     }
 
     def result: Seq[PlannedFile] = {
-      require(deletes.keySet.subsetOf(data.flatMap(_._2).toSet), "a delete file that applies to nothing")
-      data.toSeq.map { case (file, applying) => file.copy(deletes = applying.map(deletes)) }
+      val applied = data.iterator.flatMap(each => each._2 ++ each._3).toSet
+      require(deletes.keySet.subsetOf(applied), "a delete file that applies to nothing")
+      data.toSeq.map { case (file, applying, by) =>
+        file.copy(deletes = applying.map(deletes), deletedBy = by.map(deletes))
+      }
     }
 
     private def numbers(list: AnyRef): Seq[Int] =
@@ -130,6 +137,17 @@ private[read] final class PlanStream(table: String) {
       sequence = valueOf[Long]("file_sequence_number").getOrElse(0L))
   }
 
+  private def change(value: String => AnyRef): RowChange = {
+    val inserted = value("change_type") match {
+      case Content(0) => true
+      case Content(1) => false
+      case other      => throw unknown(s"the change $other", "changes")
+    }
+    RowChange(
+      inserted, value("change_ordinal").asInstanceOf[Int], value("commit_snapshot_id").asInstanceOf[Long],
+      value("commit_timestamp_ms").asInstanceOf[Long])
+  }
+
   private def wrappedKey(key: JMap[String, _]): WrappedKey = {
     val fieldIds = Option(key.get("field_ids")).toSeq.flatMap(_.asInstanceOf[JList[Integer]].asScala.map(_.intValue))
     new WrappedKey(KeyLabel(key.get("key_name").toString, fieldIds), key.get("wrapped").asInstanceOf[Array[Byte]])
@@ -155,6 +173,13 @@ private object PlanStream {
     "content", "file_path", "location", "file_format", "record_count", "file_size_in_bytes", "sequence_number",
     "file_sequence_number", "split_offsets", "sort_order_id", "spec_id", "partition", "deletes", "equality_ids",
     "algorithm", "footer", "column_keys", "keys", "digest", "footer_digest")
+
+  /** What a row of a plan of changes can say as well. */
+  private val OfChanges =
+    Set("change_type", "change_ordinal", "commit_snapshot_id", "commit_timestamp_ms", "deleted_by")
+
+  private def known(content: PlanContent): Set[String] =
+    if (content == PlanContent.Changes) Columns ++ OfChanges else Columns
 
   /** Bytes of one batch of a plan in memory: 65,536 files with their keys are a tenth of it. */
   private val MaxBytes = 1L << 30

@@ -7,13 +7,15 @@ import org.apache.spark.sql.vectorized.{ColumnarBatch, ColumnVector}
   *
   * @param source
   *   reads the rows of the file
+  * @param kept
+  *   which rows are shown; none: all
   * @param columns
   *   how many of its columns the query wants; they come first
   * @param metadata
   *   the metadata columns; of the position none
   */
 private[read] final class ShownRows(
-    source: BatchReader, deleted: Option[Deleted], columns: Int, metadata: Seq[Option[ColumnVector]], batches: Boolean)
+    source: BatchReader, kept: Option[KeptRows], columns: Int, metadata: Seq[Option[ColumnVector]], batches: Boolean)
     extends FileReader {
   private lazy val all = shown(identity)
   private var left = Array.emptyIntArray
@@ -35,8 +37,8 @@ private[read] final class ShownRows(
   /** What is left of the batch; none: nothing. */
   private def following: Option[ColumnarBatch] = {
     val count = source.batch.numRows
-    if (deleted.nonEmpty && left.length < count) left = new Array[Int](count)
-    deleted.map(_.select(source.batch, source.positions, left)) match {
+    if (kept.nonEmpty && left.length < count) left = new Array[Int](count)
+    kept.map(_.select(source.batch, source.positions, left)) match {
       case Some(0)                    => None
       case Some(some) if some < count => Some(sized(shown(new SelectedVector(_, left)), some))
       case _                          => Some(sized(all, count))

@@ -1,4 +1,0 @@
-package org.apache.spark.sql.lakewarden.catalog
-
-/** Spark does not read `CHANGES`. */
-trait ChangesRefused
