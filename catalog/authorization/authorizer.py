@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, Self
 
 from catalog.audit import outcomes
 from catalog.audit.outcomes import Outcome
@@ -74,10 +74,20 @@ class Caller:
 
 
 class Records:
-    """Records of grants that are being written while their request continues."""
+    """Records of grants that are being written while their request continues.
+
+    At the end of a `with`, all are durable or have failed. So the record of earlier grants comes before that
+    of a refusal.
+    """
 
     def __init__(self) -> None:
         self._waits: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.wait()
 
     def add(self, wait: Callable[[], None]) -> None:
         """Add a record, and the append to wait for."""

@@ -42,8 +42,7 @@ def roll_back(
     namespace: str, table: str, body: RollbackBody, caller: CallerOf, services: ServicesOf, once: OnceOf
 ) -> CurrentSnapshotAnswer:
     """Take main back to an ancestor: UPDATE and ALTER; `unprotect` across a change of encryption."""
-    moved = _change(namespace, table, body.to_change(), caller, services, once)
-    return CurrentSnapshotAnswer(previous_snapshot_id=moved.previous_id, current_snapshot_id=moved.current_id)
+    return _current(_change(namespace, table, body.to_change(), caller, services, once))
 
 
 @router.post(f"{_SNAPSHOTS}/set-current")
@@ -51,8 +50,7 @@ def set_current(
     namespace: str, table: str, body: SetCurrentBody, caller: CallerOf, services: ServicesOf, once: OnceOf
 ) -> CurrentSnapshotAnswer:
     """Move main to any snapshot: UPDATE, and ALTER unless it descends from the head."""
-    moved = _change(namespace, table, body.to_change(), caller, services, once)
-    return CurrentSnapshotAnswer(previous_snapshot_id=moved.previous_id, current_snapshot_id=moved.current_id)
+    return _current(_change(namespace, table, body.to_change(), caller, services, once))
 
 
 @router.post(f"{_SNAPSHOTS}/cherry-pick")
@@ -87,6 +85,10 @@ def list_ancestors(
             AncestorAnswer(snapshot_id=each.snapshot_id, timestamp=each.timestamp_ms) for each in below
         ]
     )
+
+
+def _current(moved: Moved) -> CurrentSnapshotAnswer:
+    return CurrentSnapshotAnswer(previous_snapshot_id=moved.previous_id, current_snapshot_id=moved.current_id)
 
 
 def _change(

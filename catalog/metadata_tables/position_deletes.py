@@ -66,7 +66,6 @@ class PositionDeletes:
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
-        self._valid_ms = round(context.settings.plan_valid_s * 1000)
 
     def plan(self, caller: Caller, name: TableName, request: ScanRequest) -> Plan:
         """Plan one scan.
@@ -78,11 +77,8 @@ class PositionDeletes:
             LocationNotAllowed, MetadataTampered, MetadataUnsealed, MetadataInvalid: the table breaks a rule.
             EncryptionPolicyViolation, DecryptionRefused, KeyNotUsable, KmsUnavailable: its keys do.
         """
-        records = Records()
-        try:
+        with Records() as records:
             return self._planned(caller, name, request, records)
-        finally:
-            records.wait()
 
     def _planned(self, caller: Caller, name: TableName, request: ScanRequest, records: Records) -> Plan:
         authorizer = self._context.authorizer.settled(records)
@@ -112,7 +108,7 @@ class PositionDeletes:
             columns=columns,
             principal=caller.principal.name,
             policy_version=authorizer.policies().version,
-            valid_ms=self._valid_ms,
+            valid_ms=self._context.settings.plan_valid_ms,
             transport=None if keys is None else keys.transport,
         )
         return Plan(header, with_keys(planned, judged.forms, keys))

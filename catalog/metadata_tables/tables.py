@@ -66,7 +66,6 @@ class MetadataTables:
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
-        self._valid_ms = round(context.settings.plan_valid_s * 1000)
 
     def page(self, caller: Caller, name: TableName, request: PageRequest) -> Page:
         """Return a page of a metadata table.
@@ -81,11 +80,8 @@ class MetadataTables:
             EncryptionPolicyViolation, DecryptionRefused, KeyNotUsable, KmsUnavailable: encrypted statistics
                 are asked for, and cannot be opened.
         """
-        records = Records()
-        try:
+        with Records() as records:
             return self._page(caller, name, request, records)
-        finally:
-            records.wait()
 
     def _page(self, caller: Caller, name: TableName, request: PageRequest, records: Records) -> Page:
         authorizer = self._context.authorizer.settled(records)
@@ -110,7 +106,7 @@ class MetadataTables:
                 snapshot_id=reading.pinned,
                 principal=caller.principal.name,
                 policy_version=authorizer.policies().version,
-                valid_ms=self._valid_ms,
+                valid_ms=self._context.settings.plan_valid_ms,
                 hidden=tuple(_hidden(table, columns, sight)),
                 batches=tuple(batches),
                 schema=reading.schema,

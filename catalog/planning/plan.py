@@ -140,7 +140,6 @@ class Planner:
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
-        self._valid_ms = round(context.settings.plan_valid_s * 1000)
 
     def plan(self, caller: Caller, name: TableName, request: ScanRequest) -> Plan:
         """Plan one scan.
@@ -151,12 +150,8 @@ class Planner:
             LocationNotAllowed, MetadataTampered, MetadataUnsealed, MetadataInvalid: the table breaks a rule.
             EncryptionPolicyViolation, DecryptionRefused, KeyNotUsable, KmsUnavailable: its keys do.
         """
-        records = Records()
-        try:
+        with Records() as records:
             return self._planned(caller, name, request, records)
-        finally:
-            # The record of earlier grants comes before that of a refusal.
-            records.wait()
 
     def _planned(self, caller: Caller, name: TableName, request: ScanRequest, records: Records) -> Plan:
         # Columns and masks are decided in several steps, all by the same policies.
@@ -209,7 +204,7 @@ class Planner:
             columns=tuple(schema.find_column_name(field_id) or "" for field_id in columns.top_level),
             principal=caller.principal.name,
             policy_version=authorizer.policies().version,
-            valid_ms=self._valid_ms,
+            valid_ms=self._context.settings.plan_valid_ms,
             transport=keys.transport if keys else None,
             masked=tuple(sorted(masked)),
             compared=equality,

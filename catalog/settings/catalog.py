@@ -283,6 +283,11 @@ class Settings(BaseSettings):
     unsealed_metadata: Literal["allow", "forbid"] | None = None
     standard_clients: StandardClients = StandardClients.REFUSE
 
+    @property
+    def plan_valid_ms(self) -> int:
+        """Milliseconds for which a scan may be begun by a plan."""
+        return round(self.plan_valid_s * 1000)
+
     @model_validator(mode="after")
     def _names_are_believed_on_loopback(self) -> Self:
         if self.kms_endpoint.pseudo and not is_this_machine(self.http.host):
