@@ -64,7 +64,7 @@ def test_paths_and_deleted_rows_take_their_columns(lake: Lake, policies: Policie
     with pytest.raises(NotAuthorized):
         planned(lake, ledger, ERIN, columns=("row",))
     assert planned(lake, ledger, FAY, columns=None).header.columns == ("file_path", "pos", "row")
-    for asked in ({"columns": ("id",)}, {"files": frozenset()}, {"start_snapshot_id": 1}):
+    for asked in ({"columns": ("id",)}, {"start_snapshot_id": 1}):
         with pytest.raises(RequestInvalid):
             planned(lake, ledger, **asked)
 
