@@ -126,6 +126,54 @@ def test_an_encrypted_table_is_merged_by_executors(cluster: Cluster, mode: str) 
     assert all(each.read_bytes()[-4:] == b"PARE" for each in cluster.files(table))
 
 
+def test_statements_of_other_kinds_run_on_executors(cluster: Cluster) -> None:
+    table, copy = cluster.new_name(), cluster.new_name()
+    cluster.spark.rows(
+        f"CREATE TABLE {table} PARTITIONED BY (p) TBLPROPERTIES ({ENCRYPTED}, "
+        "'encryption.plaintext-columns' = 'p') AS SELECT id, id % 2 AS p FROM range(0, 10, 1, 2)"
+    )
+    cluster.spark.rows(f"UPDATE {table} SET id = id + 100 WHERE id < 2")
+    cluster.spark.rows(f"DELETE FROM {table} WHERE id IN (SELECT id + 2 FROM range(2))")
+    assert cluster.ids(table) == [*range(4, 10), 100, 101]
+    short = table.removeprefix("lake.")
+    ((rewritten, added),) = (
+        row[:2]
+        for row in cluster.spark.rows(
+            f"CALL lake.system.rewrite_data_files(table => '{short}', options => map('rewrite-all', 'true'))"
+        )
+    )
+    assert rewritten >= added == 2
+    appended = cluster.new_name()
+    cluster.spark.rows(f"CREATE TABLE {appended} TBLPROPERTIES ({ENCRYPTED}) AS TABLE {table}")
+    cluster.spark.rows(f"CREATE TABLE {copy} (id BIGINT, p BIGINT) TBLPROPERTIES ({ENCRYPTED})")
+    cluster.spark.stream(appended, copy, cluster.directory / f"checkpoint-{copy}")
+    assert cluster.ids(copy) == cluster.ids(table)
+    cluster.spark.rows(f"INSERT OVERWRITE {copy} SELECT id, p FROM {table} WHERE p = 0")
+    assert cluster.ids(copy) == [4, 6, 8, 100]
+
+
+def test_failures_of_executors_are_typed(cluster: Cluster) -> None:
+    table = cluster.new_name()
+    cluster.spark.rows(
+        f"CREATE TABLE {table} TBLPROPERTIES ({ENCRYPTED}) AS SELECT id FROM range(0, 3, 1, 1)"
+    )
+    (file,) = cluster.files(table)
+    content = file.read_bytes()
+    file.write_bytes(content[:30] + bytes([content[30] ^ 1]) + content[31:])
+    for statement in (
+        f"SELECT * FROM {table}",
+        f"SELECT (SELECT max(id + 1) FROM {table})",
+        f"INSERT INTO {table} TABLE {table}",
+        f"UPDATE {table} SET id = 7 WHERE id > 1",
+    ):
+        with pytest.raises(Refused) as refused:
+            cluster.spark.rows(statement)
+        assert refused.value.condition == "LAKEWARDEN.DECRYPTION_REFUSED", (statement, refused.value)
+    with pytest.raises(Refused) as refused:
+        cluster.spark.rows("SELECT raise_error('n' || id) FROM range(3)")
+    assert refused.value.condition == "USER_RAISED_EXCEPTION"
+
+
 def test_columns_that_swapped_their_names_are_read_by_id(cluster: Cluster) -> None:
     table = cluster.new_name()
     cluster.spark.rows(f"CREATE TABLE {table} AS SELECT id, id + 100 AS other FROM range(0, 4, 1, 2)")

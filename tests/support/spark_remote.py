@@ -22,9 +22,13 @@ from tests.support.spark_process import SparkProcess, spark_process
 #: Carries out orders until there are none; each in a thread of its own, so that several can be under way.
 _ORDERS = """
 import threading, traceback
+from pyspark.errors import PySparkException
 from pyspark.sql.functions import udf
+from spark_ext.spark_errors import install
 
 {helpers}
+
+install()
 
 sessions = {{given["user"]: spark}}
 
@@ -44,10 +48,19 @@ def carry_out(order):
     try:
         spark.sparkContext.setInterruptOnCancel(True)
         spark.sparkContext.addJobTag(f"order-{{order['number']}}")
-        rows = user_session(order["user"]).sql(order["sql"]).collect()
+        session = user_session(order["user"])
+        if "stream" in order:
+            # Spark starts a stream with the session that is active in the thread.
+            spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+            source, target, checkpoint = order["stream"]
+            writer = session.readStream.table(source).writeStream.trigger(availableNow=True)
+            writer.option("checkpointLocation", checkpoint).toTable(target).awaitTermination()
+            return {{"rows": []}}
+        rows = session.sql(order["sql"]).collect()
         return {{"rows": [list(row) for row in rows]}}
     except Exception as error:
-        return {{"error": str(error), "trace": traceback.format_exc()}}
+        condition = error.getCondition() if isinstance(error, PySparkException) else None
+        return {{"error": str(error), "trace": traceback.format_exc(), "condition": condition}}
 
 
 def in_a_thread(order):
@@ -119,11 +132,13 @@ class Refused(Exception):
 
     Attributes:
         trace: the exception as Python shows it, with those of the JVM.
+        condition: its condition; None if it is no exception of PySpark's.
     """
 
-    def __init__(self, problem: str, trace: str) -> None:
+    def __init__(self, problem: str, trace: str, condition: str | None) -> None:
         super().__init__(problem)
         self.trace = trace
+        self.condition = condition
 
 
 @dataclass
@@ -204,6 +219,13 @@ class RemoteSpark:
         self.process.tell({"number": self._numbers, "sql": statement, "user": user})
         return self._numbers
 
+    def stream(self, source: str, target: str, checkpoint: Path, user: str = ALICE) -> None:
+        """Append the rows of a table to another one in a streaming query, until there are no more."""
+        self._numbers += 1
+        order = {"stream": [source, target, str(checkpoint)], "user": user}
+        self.process.tell({"number": self._numbers, **order})
+        self.result(self._numbers)
+
     def cancel(self, number: int) -> None:
         """Kill the tasks of a statement that is under way, as its user or an administrator may."""
         self._numbers += 1
@@ -221,7 +243,7 @@ class RemoteSpark:
             self._answers[answer["number"]] = answer
         answer = self._answers.pop(number)
         if "error" in answer:
-            raise Refused(answer["error"], answer["trace"])
+            raise Refused(answer["error"], answer["trace"], answer["condition"])
         return answer["rows"]  # type: ignore[no-any-return]
 
     def rows(self, statement: str, user: str = ALICE) -> list[list[Any]]:
