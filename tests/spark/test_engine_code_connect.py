@@ -53,6 +53,7 @@ import json, sys, zipfile
 from pathlib import Path
 
 import pandas as pd
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, Window, functions as f
 from pyspark.sql.datasource import DataSource
 
@@ -195,7 +196,8 @@ def outcome(action):
         action()
         return "done"
     except Exception as error:
-        return f"{type(error).__name__}: {error}"[:1000]
+        typed = (error.getCondition(), error.getSqlState()) if isinstance(error, PySparkException) else None
+        return f"{type(error).__name__} {typed}: {error}"[:1000]
 
 
 def outcomes(actions):
@@ -250,6 +252,9 @@ def test_user_without_the_permission_sends_no_code(server: Server, tmp_path: Pat
     assert {name: each for name, each in outcomes["everyday"].items() if each != "done"} == {}
     refused = outcomes["code"] | outcomes["absent"]
     assert {name: each for name, each in refused.items() if "engine-code" not in each} == {}
+    typed = "AnalysisException ('LAKEWARDEN.NOT_AUTHORIZED', '42501'): NotAuthorized: "
+    odd = {name for name, each in refused.items() if not each.startswith(typed)}
+    assert odd == {"file to the file system"}  # PySpark's client raises gRPC's own error there
 
 
 @pytest.mark.slow
