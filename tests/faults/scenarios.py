@@ -324,6 +324,15 @@ TIDYING = ("tidy:deleted", "tidy:noted")
 #: Removing a table's garbage; the last one if a commit came in between.
 CLEANING = ("clean-up:listed", "clean-up:locked", "clean-up:overtaken")
 
+#: Expiring snapshots, and deleting what they alone have.
+EXPIRING = ("expiry:decided", "expiry:committed", "expiry:deleted")
+
+#: Replacing a table, from its begin to the commit.
+REPLACING = ("replace:begun", "replace:built")
+
 #: Beginning, aborting and cleaning up a write pass these (`test_clean_up.py`, `test_clean_up_staged.py`), and
-#: so does removing garbage (`test_garbage_races.py`).
-OTHER_POINTS = frozenset({"write:allowed", "write:begun", "stage:begun", *CLEARING, *TIDYING, *CLEANING})
+#: so do removing garbage (`test_garbage_races.py`), expiry (`test_expiry.py`), and replacing a table
+#: (`test_replaced_tables.py`).
+OTHER_POINTS = frozenset(
+    {"write:allowed", "write:begun", "stage:begun"}.union(CLEARING, TIDYING, CLEANING, EXPIRING, REPLACING)
+)
