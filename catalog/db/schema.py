@@ -259,6 +259,18 @@ lw_copied_file = Table(
     Column("committed_ms", BigInteger, nullable=False),
 )
 
+#: How many distinct values a column of a table had when they were counted last
+#: (`catalog.state.distinct_counts`).
+lw_distinct_count = Table(
+    "lw_distinct_count",
+    metadata,
+    Column("table_id", String(36), ForeignKey("lw_table.id"), primary_key=True),
+    Column("field_id", Integer, primary_key=True),
+    Column("snapshot_id", BigInteger, nullable=False),
+    Column("distinct_values", BigInteger, nullable=False),
+    Column("counted_ms", BigInteger, nullable=False),
+)
+
 #: A request with an idempotency key: its outcome, or the attempt in progress (`catalog.state.idempotency`).
 #: `status` is null until there is an outcome; `detail` is what the answer is rebuilt from.
 lw_idempotency = Table(

@@ -91,6 +91,9 @@ class PlanBody(OwnBody):
         bool, Field(description="Whether the rows that snapshots added and removed are read.")
     ] = False
     use_snapshot_schema: bool = True
+    column_statistics: Annotated[
+        bool, Field(description="Whether the plan sums up the statistics of its columns.")
+    ] = False
 
     def to_request(self) -> ScanRequest:
         """Convert the body to the planner's request.
@@ -111,6 +114,7 @@ class PlanBody(OwnBody):
             start_inclusive=self.start_inclusive,
             changes=self.changes,
             use_snapshot_schema=self.use_snapshot_schema,
+            column_statistics=self.column_statistics,
         )
 
 

@@ -40,7 +40,14 @@ from catalog.http.expressions import filter_of
 from catalog.http.iceberg_models import CommittedTableAnswer
 from catalog.http.idempotency import OnceOf
 from catalog.http.inspect_models import InspectBody, arrow_of
-from catalog.http.maintenance_models import ExpiryAnswer, ExpiryBody, OrphansAnswer, OrphansBody
+from catalog.http.maintenance_models import (
+    DistinctCountsAnswer,
+    DistinctCountsBody,
+    ExpiryAnswer,
+    ExpiryBody,
+    OrphansAnswer,
+    OrphansBody,
+)
 from catalog.http.new_tables import new_table_of, replacement_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.plan_stream import BATCH_ROWS, MEDIA_TYPE, stream
@@ -254,6 +261,16 @@ def rewrite_manifests(
     name = table_from_path(namespace, table)
     done = services.manifests.rewrite(caller, name, spec_id=body.spec_id, branch=body.branch)
     return ManifestsAnswer(rewritten_manifests_count=done.rewritten, added_manifests_count=done.added)
+
+
+@router.post(f"{_TABLE}/statistics")
+def keep_distinct_counts(
+    namespace: str, table: str, body: DistinctCountsBody, caller: CallerOf, services: ServicesOf
+) -> DistinctCountsAnswer:
+    """Keep how many distinct values columns have: UPDATE on the table, SELECT on the columns."""
+    name = table_from_path(namespace, table)
+    services.statistics.keep(caller, name, body.snapshot_id, body.distinct_counts)
+    return DistinctCountsAnswer()
 
 
 @router.post(f"{_TABLE}/snapshots/expire")

@@ -18,6 +18,19 @@ _LATEST: Final = 253_402_300_799_999
 _SPACE: Final = 1_000
 
 
+class DistinctCountsBody(OwnBody):
+    """How many distinct values top-level columns have in a snapshot."""
+
+    snapshot_id: Annotated[int, Field(ge=-_LONG, le=_LONG)]
+    distinct_counts: Annotated[dict[str, Annotated[int, Field(ge=0, le=_LONG)]], Field(max_length=10_000)]
+
+
+class DistinctCountsAnswer(Answer):
+    """Where the numbers are: null, since no file has them."""
+
+    statistics_file: str | None = None
+
+
 class ExpiryBody(OwnBody):
     """What expires; `after` is `next` of the answer before."""
 

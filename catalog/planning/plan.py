@@ -16,7 +16,7 @@ Then the keys of the remaining files are released.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ from catalog.envelope.transport import TransportKey
 from catalog.iceberg.manifests import ManifestContent, ManifestListEntry
 from catalog.iceberg.partition_values import ShownPartitions
 from catalog.planning.changes import ChangedFiles
+from catalog.planning.column_statistics import ColumnStatistics
 from catalog.planning.comparing import Comparing
 from catalog.planning.deletes import Deletes
 from catalog.planning.gathering import Gathered, data_of, deletes_of, naming_manifest
@@ -57,6 +58,7 @@ from catalog.planning.rows import empty_rows, planned_rows, require_formats, wit
 from catalog.planning.sealed import SealedPruner
 from catalog.reading.loading import LoadedTable
 from catalog.snapshot_checks.entries import ADDED, DELETED
+from catalog.state import distinct_counts
 from policy.view import Scan, visible
 
 _SHOWN_SOURCES: Final = (
@@ -79,6 +81,7 @@ class PlanHeader:
         transport: the key made for this scan, or None if no file is encrypted. It is a secret.
         masked: ids of the top-level columns that are shown through masks.
         compared: the columns that the plan's equality deletes compare, or None if it has no equality deletes.
+        statistics: of the columns, in JSON; None if nobody asked for them.
     """
 
     table: LoadedTable
@@ -91,6 +94,7 @@ class PlanHeader:
     transport: TransportKey | None
     masked: tuple[int, ...] = ()
     compared: Schema | None = None
+    statistics: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the header as JSON, without the transport key."""
@@ -113,6 +117,7 @@ class PlanHeader:
             "valid-ms": self.valid_ms,
             "masked": list(self.masked),
             "equality-columns": _schema_json(self.compared),
+            "column-statistics": self.statistics,
             "verify-digest": self.table.governed.spec.verify_digest,
             "transport-key-id": self.transport.id.hex() if self.transport else None,
         }
@@ -179,7 +184,12 @@ class Planner:
             require_whole(table, schema, columns, request)
             shown = ShownPartitions(table.metadata.specs(), schema, columns.field_ids)
             refuse_masked(table, schema, masked, columns.sources, _SHOWN_SOURCES)
-            planned, compared = self._files(table, snapshot, schema, request, shown)
+            statistics = None
+            if request.column_statistics:
+                of = frozenset(columns.top_level) & columns.field_ids
+                distinct = distinct_counts.known(self._context.engine, table.record.id, of)
+                statistics = ColumnStatistics(self._context.keyring, table, schema, of, distinct)
+            planned, compared = self._files(table, snapshot, schema, request, shown, statistics)
             comparing = Comparing(table, schema, compared)
             comparing.authorize(authorizer, caller)
             refuse_masked(table, schema, masked, compared, "Rows of the table are deleted by its values.")
@@ -208,6 +218,7 @@ class Planner:
             transport=keys.transport if keys else None,
             masked=tuple(sorted(masked)),
             compared=equality,
+            statistics=None if statistics is None else statistics.to_json(),
         )
         note("columns", ", ".join(header.columns))
         note("snapshot", header.snapshot_id)
@@ -226,6 +237,7 @@ class Planner:
         schema: Schema,
         request: ScanRequest,
         shown: ShownPartitions,
+        statistics: ColumnStatistics | None,
     ) -> tuple[pa.Table, frozenset[int]]:
         """Return the planned rows, and the columns that equality deletes of the snapshot compare."""
         pruner = Pruner(schema, table.metadata.specs(), request.filter, case_sensitive=request.case_sensitive)
@@ -258,6 +270,8 @@ class Planner:
             spec_id, path = files.listed.partition_spec_id, files.listed.manifest_path
             if not whole:
                 mask = sealed.keeps(files, pc.and_(mask, pruner.keeps(files.decoded, spec_id, path=path)))
+            if statistics is not None:
+                statistics.add(files, mask)
             rows = planned_rows(files.entries.filter(mask), files.listed, shown)
             if applied is None:
                 return rows

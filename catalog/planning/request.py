@@ -24,6 +24,7 @@ class ScanRequest:
         columns: columns to read, nested ones dotted; None for all.
         filter: rows to read; files without any can be skipped.
         case_sensitive: whether names in `columns` and `filter` are.
+        column_statistics: whether the plan sums up the statistics of its columns.
         files: paths of the only data files to read, or of position delete files, in order to rewrite their
             rows; None for all.
     """
@@ -40,6 +41,7 @@ class ScanRequest:
     start_inclusive: bool = False
     changes: bool = False
     use_snapshot_schema: bool = True
+    column_statistics: bool = False
 
     @property
     def is_incremental(self) -> bool:

@@ -57,18 +57,46 @@ class SealedPruner:
         """
         columns = self._pruner.columns
         rows = np.flatnonzero(np.asarray(kept))
-        if not columns or not len(rows) or not self._table.governed.ever_encrypted:
+        if not columns or not len(rows):
             return kept
-        files = gathered.entries.take(pa.array(rows))
-        judged = self._keyring.checked_files(self._table.record, self._table.governed, files)
-        parts = self._keyring.open_bounds(self._table.record, judged, columns)
+        parts = _sealed(self._keyring, self._table, gathered, rows, columns)
         if not parts:
             return kept
-        clear = {i: _taken(each, rows) for i, each in gathered.decoded.stats(columns).items()}
-        statistics = merged(clear, parts)
         flags = np.asarray(kept).copy()
-        flags[rows] = self._pruner.may_match(statistics, len(rows))
+        flags[rows] = self._pruner.may_match(merged(_clear(gathered, rows, columns), parts), len(rows))
         return pa.array(flags)
+
+
+def statistics_of(
+    keyring: Keyring, table: LoadedTable, gathered: Gathered, rows: Rows, columns: frozenset[int]
+) -> Mapping[int, FieldStatistics]:
+    """Return the statistics of some entries, encrypted ones included.
+
+    Args:
+        keyring: opens the table's keys.
+        table: the table, sealed.
+        gathered: manifests.
+        rows: positions of the entries.
+        columns: ids of columns that the caller can select.
+
+    Raises:
+        as `SealedPruner.keeps`.
+    """
+    return merged(_clear(gathered, rows, columns), _sealed(keyring, table, gathered, rows, columns))
+
+
+def _clear(gathered: Gathered, rows: Rows, columns: frozenset[int]) -> dict[int, FieldStatistics]:
+    return {i: _taken(each, rows) for i, each in gathered.decoded.stats(columns).items()}
+
+
+def _sealed(
+    keyring: Keyring, table: LoadedTable, gathered: Gathered, rows: Rows, columns: frozenset[int]
+) -> list[tuple[Rows, dict[int, ColumnOfFiles]]]:
+    if not table.governed.ever_encrypted:
+        return []
+    files = gathered.entries.take(pa.array(rows))
+    judged = keyring.checked_files(table.record, table.governed, files)
+    return keyring.open_bounds(table.record, judged, columns)
 
 
 def merged(

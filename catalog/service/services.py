@@ -35,6 +35,7 @@ from catalog.maintenance.manifests import ManifestMaintenance
 from catalog.maintenance.old_epochs import OldEpochs
 from catalog.maintenance.rewrites import Rewriter
 from catalog.maintenance.snapshot_procedures import SnapshotProcedures
+from catalog.maintenance.table_statistics import TableStatistics
 from catalog.metadata_tables.position_deletes import PositionDeletes
 from catalog.metadata_tables.tables import MetadataTables
 from catalog.planning.plan import Planner
@@ -95,6 +96,7 @@ class Services(ServiceContext):
     rewriter: Rewriter
     delete_rewriter: DeleteRewriter
     manifests: ManifestMaintenance
+    statistics: TableStatistics
     old_epochs: OldEpochs
     encryption_report: EncryptionReporter
     writes: Writes
@@ -161,6 +163,7 @@ class Services(ServiceContext):
             rewriter=Rewriter(context),
             delete_rewriter=DeleteRewriter(context),
             manifests=ManifestMaintenance(context, committer),
+            statistics=TableStatistics(context),
             old_epochs=OldEpochs(context),
             writes=Writes(
                 context,

@@ -77,6 +77,7 @@ OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
         "table.commit": _any("update", "alter"),
         "table.replace": _all("alter", "update"),
         "table.rewrite": _all("update"),
+        "table.analyze": _all("update"),
         "table.roll-back": _all("update", "alter"),
         "table.rename": _all("alter"),
         "table.overlap": _all("alter"),

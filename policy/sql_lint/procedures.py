@@ -13,7 +13,14 @@ from policy.sql_lint.copies import Argument, copy_of, texts
 from policy.sql_lint.cursor import Cursor, Name
 from policy.sql_lint.lexer import Kind, tokens_of
 from policy.sql_lint.problems import Problem
-from policy.sql_lint.statements import CallChangelog, CallCopy, CallMaintenance, CallOnKeys, CallRewrite
+from policy.sql_lint.statements import (
+    CallAnalyze,
+    CallChangelog,
+    CallCopy,
+    CallMaintenance,
+    CallOnKeys,
+    CallRewrite,
+)
 
 _Value = Callable[[Cursor], Argument]
 
@@ -23,9 +30,13 @@ _REWRITE_DELETES: Final = "rewrite_position_delete_files"
 _FORBID: Final = "FORBID_OLD"
 _CHANGELOG: Final = "create_changelog_view"
 _VIEW: Final = "CHANGELOG_VIEW"
+_ANALYZE: Final = "compute_table_stats"
+_COLUMNS: Final = "COLUMNS"
 
 
-def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite | CallMaintenance | CallCopy | CallChangelog:
+def read_call(
+    cursor: Cursor,
+) -> CallOnKeys | CallRewrite | CallAnalyze | CallMaintenance | CallCopy | CallChangelog:
     """What is behind CALL.
 
     Raises:
@@ -60,6 +71,9 @@ def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite | CallMaintenance | Ca
         return CallOnKeys(procedure, table, rewraps=_REWRAPS[called])
     if called in (_REWRITE, _REWRITE_DELETES):
         return CallRewrite(procedure, table, forbids=given.get(_FORBID) == "TRUE")
+    if called == _ANALYZE:
+        columns = given.get(_COLUMNS)
+        return CallAnalyze(procedure, table, columns if isinstance(columns, tuple) else None)
     return CallMaintenance(procedure, table, _OPERATIONS[called])
 
 
@@ -143,6 +157,12 @@ def _numbers(cursor: Cursor) -> str:
     return ""
 
 
+def _names(cursor: Cursor) -> Name:
+    """Names in `array(…)`."""
+    cursor.expect("ARRAY")
+    return tuple(cursor.listed(_text))
+
+
 #: The procedures, and what values the parameters behind the table have.
 _PARAMETERS: Final[Mapping[str, Mapping[str, _Value]]] = {
     "rotate_key": {},
@@ -157,6 +177,7 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, _Value]]] = {
         _FORBID: _flag,
     },
     _REWRITE_DELETES: {"OPTIONS": texts, "WHERE": _text},
+    _ANALYZE: {"SNAPSHOT_ID": _number, _COLUMNS: _names},
     "rewrite_manifests": {"SPEC_ID": _number},
     "expire_snapshots": {"OLDER_THAN": _time, "RETAIN_LAST": _number, "SNAPSHOT_IDS": _numbers},
     "remove_orphan_files": {"OLDER_THAN": _time, "LOCATION": _text, "DRY_RUN": _flag},

@@ -28,6 +28,7 @@ from policy.sql_lint.statements import (
     AlterLayout,
     AlterProperties,
     AlterReference,
+    CallAnalyze,
     CallChangelog,
     CallCopy,
     CallMaintenance,
@@ -252,6 +253,14 @@ class RequiredPrivileges(Definitions):
             self._all(required("table.forbid-old-epochs", on))
             self.assumed.append("no retained snapshot keeps files of an earlier encryption epoch")
 
+    def call_analyze(self, statement: CallAnalyze) -> None:
+        """CALL of compute_table_stats: it reads columns, and changes how queries of others run."""
+        name = self._called(statement)
+        facts = self.known(name)
+        self._all(required("table.analyze", self._on(name, facts)))
+        columns = statement.columns
+        self._unmasked(name, facts, None if columns is None else {(each,) for each in columns})
+
     def call_maintenance(self, statement: CallMaintenance) -> None:
         """CALL of a procedure that reads no rows."""
         name = self._called(statement)
@@ -288,10 +297,10 @@ class RequiredPrivileges(Definitions):
         if paths:
             self._selected(name, replace(facts, spec=spec), paths)
 
-    def _unmasked(self, name: TableName, facts: TableFacts) -> None:
-        """Every column of a table whose rows are written again, which are never masked."""
+    def _unmasked(self, name: TableName, facts: TableFacts, paths: set[Name] | None = None) -> None:
+        """Columns of a table, every one by default, that are never masked: values are written or counted."""
         spec = None if facts.spec is None else replace(facts.spec, masks=())
-        self._columns(name, replace(facts, spec=spec), None)
+        self._columns(name, replace(facts, spec=spec), paths)
 
     def call_changelog(self, statement: CallChangelog) -> Query:
         """CALL of create_changelog_view: the query of its view, which compares all columns."""
@@ -300,7 +309,7 @@ class RequiredPrivileges(Definitions):
         return Query((table,), frozenset({0}), (), (), None)
 
     def _called(
-        self, statement: CallOnKeys | CallRewrite | CallMaintenance | CallCopy | CallChangelog
+        self, statement: CallOnKeys | CallRewrite | CallAnalyze | CallMaintenance | CallCopy | CallChangelog
     ) -> TableName:
         """The table that a procedure is called on; the names of tables there are this catalog's."""
         catalog, given_table = self.context.catalog, statement.table

@@ -15,6 +15,7 @@ from policy.sql_lint.statements import (
     AlterLayout,
     AlterProperties,
     AlterReference,
+    CallAnalyze,
     CallChangelog,
     CallCopy,
     CallMaintenance,
@@ -135,6 +136,8 @@ class Script:
                 required.call_rewrite(statement)
             case CallChangelog():
                 return self._view(CreateView(statement.view, required.call_changelog(statement)), required)
+            case CallAnalyze():
+                required.call_analyze(statement)
             case CallMaintenance():
                 required.call_maintenance(statement)
             case Code():

@@ -328,6 +328,21 @@ class CallChangelog:
 
 
 @dataclass(frozen=True, slots=True)
+class CallAnalyze:
+    """CALL of the procedure that counts distinct values.
+
+    Attributes:
+        procedure: its name as it is written.
+        table: the table's name, which the procedure is given.
+        columns: the columns; None for all.
+    """
+
+    procedure: Name
+    table: Name
+    columns: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
 class CallMaintenance:
     """CALL of another procedure that maintains a table.
 
@@ -381,6 +396,7 @@ Statement = (
     | Namespace
     | Code
     | Explain
+    | CallAnalyze
     | CallChangelog
     | CallCopy
     | CallMaintenance

@@ -20,6 +20,11 @@ def _rewrites(attempt: Try, what: str = "rewrites", *, encrypted: bool = False) 
     return attempt.http.post(url, json={})
 
 
+def _statistics(attempt: Try) -> httpx.Response:
+    url = f"/engine/v1/tables/{OWN}/{attempt.standing()}/statistics"
+    return attempt.http.post(url, json={"snapshot-id": 1, "distinct-counts": {"id": 1}})
+
+
 def _maintain(attempt: Try, what: str) -> httpx.Response:
     return attempt.http.post(f"/engine/v1/tables/{OWN}/{attempt.table()}/{what}", json={})
 
@@ -60,6 +65,15 @@ ROWS: Final = (
         lambda attempt: _rewrites(attempt, "rewrites/position-deletes", encrypted=True),
         on_table=True,
         known_to="update",
+    ),
+    Row(
+        f"POST /engine/v1{_TABLE}/statistics",
+        "no snapshot",
+        ("update", "select"),
+        _WRITERS,
+        _statistics,
+        ok=400,
+        on_table=True,
     ),
     *(
         Row(

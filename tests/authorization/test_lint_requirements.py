@@ -6,6 +6,7 @@ The service's requests are taken where it decides them, for a user who is grante
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import Any, Final, get_args
@@ -25,7 +26,7 @@ from catalog.tables.ref_changes import DropRef
 from catalog.tables.schema_changes import AddColumn, DropColumn, RenameColumn
 from catalog.tables.views import ViewDefinition
 from catalog.writes.new_files import FileCommit
-from policy.errors import LakewardenError
+from policy.errors import LakewardenError, RequestInvalid
 from policy.identifiers import TableName
 from policy.privileges.operations import On, required
 from policy.privileges.requests import AccessRequest
@@ -69,6 +70,13 @@ def _rewrite(services: Services, caller: Caller, table: TableName, _: TableName)
     services.access.load(caller, table)
     services.rewriter.groups(caller, table, RewriteRequest(max_groups=1))
     services.planner.plan(caller, table, ScanRequest(files=frozenset()))
+
+
+def _analyze(services: Services, caller: Caller, table: TableName, _: TableName) -> None:
+    loaded = services.access.load(caller, table)
+    names = dict.fromkeys(loaded.metadata.schema().column_names, 1)
+    with suppress(RequestInvalid):  # The table has no snapshot.
+        services.statistics.keep(caller, table, 1, names)
 
 
 def _change(services: Services, caller: Caller, table: TableName, _: TableName) -> None:
@@ -143,6 +151,7 @@ CASES: Final = (
     Case("CALL lake.system.add_files( 'T' , 'parquet.`/x`')", _added, encrypted=True),
     Case("CALL lake.system.snapshot('old.t', 'U' )", _copied),
     Case("CALL lake.system.migrate( 'U' , drop_backup => true)", _copied),
+    Case("CALL lake.system.compute_table_stats(table => 'T')", _analyze),
     Case("CREATE NAMESPACE n1", lambda s, c, t, u: s.namespaces.create(c, ("n1",), {})),
     Case(
         "CREATE NAMESPACE n2 LOCATION 's3://b/n' WITH PROPERTIES ('lakewarden.unsealed'='allow')",

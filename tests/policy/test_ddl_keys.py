@@ -83,7 +83,8 @@ def test_what_is_no_call_on_keys_is_denied(call: str, expected: str) -> None:
             6,
             f"The procedure 'a.{'b' * 78}' is not supported, or bypasses the catalog.",
             "Use one of the procedures rotate_key, rewrap_keys, rewrite_data_files, "
-            "rewrite_position_delete_files, rewrite_manifests, expire_snapshots, remove_orphan_files, "
+            "rewrite_position_delete_files, compute_table_stats, rewrite_manifests, expire_snapshots, "
+            "remove_orphan_files, "
             "rollback_to_snapshot, rollback_to_timestamp, "
             "set_current_snapshot, cherrypick_snapshot, publish_changes, fast_forward, ancestors_of, "
             "create_changelog_view, add_files, snapshot and migrate.",

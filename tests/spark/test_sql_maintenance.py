@@ -51,7 +51,7 @@ def test_what_the_catalog_maintains(spark_lake: SparkLake, namespace: str) -> No
     for procedure, arguments in (
         ("expire_snapshots", ", stream_results => true"),
         ("rewrite_manifests", ", use_caching => true"),
-        ("compute_table_stats", ""),
+        ("compute_partition_stats", ""),
     ):
         sql = f"CALL {CATALOG}.system.{procedure}('{below}'{arguments})"
         refused_as("NOT_SUPPORTED_YET", spark_lake.spark, sql)

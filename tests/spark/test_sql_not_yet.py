@@ -66,7 +66,6 @@ def test_statement_is_refused_with_the_typed_error(
     "statement",
     [
         "INSERT INTO {} REPLACE USING (id) SELECT 1",
-        "CALL lake.system.compute_table_stats('{}')",
         "CREATE TABLE {}_2 (id INT DEFAULT 3)",
         "CREATE TABLE {}_2 (id TIME)",
         "ALTER TABLE {} ADD COLUMN at TIME",

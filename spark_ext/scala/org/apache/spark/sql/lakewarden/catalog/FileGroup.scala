@@ -70,7 +70,7 @@ private[catalog] final class GroupTable(
   override def capabilities: util.Set[TableCapability] = util.EnumSet.of(BATCH_READ, BATCH_WRITE)
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
-    () => new GuardedScan(handle, None, handle.table.schema, Nil, Some(group))
+    () => new GuardedScan(handle, None, handle.table.schema, Nil, group = Some(group))
 
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
     new GroupWriteBuilder(handle, info, target, group, arrangement)

@@ -47,7 +47,6 @@ private[catalog] object MaintenanceProcedures {
 
   /** Those that are refused, with what to do instead. */
   val Refused: Map[String, String] = Map(
-    "compute_table_stats" -> "Statistics files are in plaintext, and would show values of encrypted columns.",
     "compute_partition_stats" -> "Query the metadata table partitions.",
     "rewrite_table_path" -> "The catalog keeps the locations of tables. Copy the rows into another table.")
 }

@@ -37,7 +37,8 @@ final class Procedures(catalog: CatalogPlugin, client: CatalogClient, tables: =>
         new RewriteProcedure(catalog, client, tables, sorting), new RewriteDeletesProcedure(catalog, client, tables),
         new RegisterProcedure(catalogName, client), new AddFilesProcedure(catalog, tables),
         new SnapshotProcedure(catalog, tables), new MigrateProcedure(catalog, tables),
-        new ChangelogViewProcedure(catalog, tables))
+        new ChangelogViewProcedure(catalog, tables),
+        new StatisticsProcedure(catalogName, client, tables))
 
   def list(namespace: Array[String]): Array[Identifier] =
     if (isSystem(namespace)) all.map(each => Identifier.of(Array(System), each.name)).toArray else Array.empty

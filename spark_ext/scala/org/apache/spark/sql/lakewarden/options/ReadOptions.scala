@@ -1,5 +1,6 @@
 package org.apache.spark.sql.lakewarden.options
 
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** How a scan is split and read. Sizes are in bytes; none: as Spark's settings say.
@@ -10,12 +11,17 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
   *   whether aggregates can be answered out of footers
   * @param grouped
   *   whether tasks have the files of one partition value each
+  * @param ordered
+  *   whether tasks keep the order of the rows in files
+  * @param statistics
+  *   whether Spark is told of the columns' values
   * @param snapshots
   *   which snapshots are read
   */
 final case class ReadOptions(
     splitSize: Option[Long] = None, openCost: Option[Long] = None, batchRows: Option[Int] = None,
-    aggregates: Boolean = true, grouped: Boolean = false, snapshots: StreamOptions = StreamOptions())
+    aggregates: Boolean = true, grouped: Boolean = false, ordered: Boolean = false,
+    statistics: Boolean = false, snapshots: StreamOptions = StreamOptions())
 
 object ReadOptions {
 
@@ -42,6 +48,8 @@ object ReadOptions {
       told.number("batch-size", property = s"read.$format.vectorization.batch-size").map(_.min(Int.MaxValue).toInt),
       told.flag("aggregate-push-down-enabled", "spark.sql.iceberg.aggregate-push-down.enabled").getOrElse(true),
       told.flag(null, "spark.sql.iceberg.planning.preserve-data-grouping").getOrElse(false),
+      told.flag(null, "spark.sql.iceberg.planning.preserve-data-ordering").getOrElse(false),
+      SQLConf.get.cboEnabled && told.flag(null, "spark.sql.iceberg.report-column-stats").getOrElse(true),
       StreamOptions.of(told))
   }
 }

@@ -17,43 +17,46 @@ private[read] final class AggregateReaderFactory(
   override def createReader(partition: InputPartition): PartitionReader[InternalRow] = {
     val splits = partition.asInstanceOf[GuardedPartition].splits
     val files = rows.files
-    if (splits.isEmpty) new OneRow(aggregates.ofNone)
+    if (splits.isEmpty) new Answer(aggregates.ofNone)
     else new GuardedReader[InternalRow](table, splits.iterator, (split, errors) =>
-      files.answer(split, errors)(ofFooter) match {
-        case Left(answer) => new OneRow(answer)
+      files.answer(split, errors)(ofFooter(_, split.file)) match {
+        case Left(answer) => new Answer(answer)
         case Right(rows)  => new RowByRow(rows, aggregates)
       })
   }
 
-  private def ofFooter(footer: FooterSummary): Option[InternalRow] =
-    if (FieldIds.all(aggregates.wanted).exists(masked)) None else aggregates.ofFooter(footer)
+  private def ofFooter(footer: FooterSummary, file: PlannedFile): Option[Option[InternalRow]] =
+    if (FieldIds.all(aggregates.wanted).exists(masked)) None else aggregates.ofFooter(footer, file)
 }
 
-/** One answer, of a footer or of nothing at all. */
-private final class OneRow(answer: InternalRow) extends FileReader with PartitionReader[InternalRow] {
-  private var left = true
+/** The answer, if there is one, of a footer or of nothing at all. */
+private final class Answer(answer: Option[InternalRow]) extends FileReader with PartitionReader[InternalRow] {
+  private val rows = answer.iterator
+  private var row: InternalRow = _
 
   override def next(): Boolean = {
-    val more = left
-    left = false
+    val more = rows.hasNext
+    if (more) row = rows.next()
+    more
+  }
+
+  override def current: AnyRef = row
+  override def get(): InternalRow = row
+  override def close(): Unit = ()
+}
+
+/** Each row of a file as an answer, after that of no row, if there is one: all of them may be deleted. */
+private final class RowByRow(rows: FileReader, aggregates: PushedAggregates) extends FileReader {
+  private val first = aggregates.ofNone.iterator
+  private var answer: InternalRow = _
+
+  override def next(): Boolean = {
+    val more = first.hasNext || rows.next()
+    if (first.hasNext) answer = first.next()
+    else if (more) answer = aggregates.ofRow(rows.current.asInstanceOf[InternalRow])
     more
   }
 
   override def current: AnyRef = answer
-  override def get(): InternalRow = answer
-  override def close(): Unit = ()
-}
-
-/** Each row of a file as an answer, after that of no row: all of them may be deleted. */
-private final class RowByRow(rows: FileReader, aggregates: PushedAggregates) extends FileReader {
-  private var answer = Option.empty[InternalRow]
-
-  override def next(): Boolean = {
-    val more = answer.isEmpty || rows.next()
-    if (more) answer = Some(answer.fold(aggregates.ofNone)(_ => aggregates.ofRow(rows.current.asInstanceOf[InternalRow])))
-    more
-  }
-
-  override def current: AnyRef = answer.get
   override def close(): Unit = rows.close()
 }

@@ -23,6 +23,9 @@ private[lakewarden] final class CommandScanBuilder(
     handle: TableHandle, options: CaseInsensitiveStringMap, rewritten: Boolean, built: CommandScan => Unit)
     extends GuardedScanBuilder(handle, None, options) {
 
+  /** A file that is written again has to keep its other rows. */
+  override protected def dropsRows: Boolean = false
+
   override protected def scan(
       wanted: StructType, filters: Seq[Filter], metadata: Seq[StructField], options: ReadOptions): Scan = {
     if (options.snapshots != StreamOptions()) throw LakewardenException.notSupportedYet(

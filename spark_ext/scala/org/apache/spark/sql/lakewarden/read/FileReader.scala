@@ -1,6 +1,5 @@
 package org.apache.spark.sql.lakewarden.read
 
-import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.connector.read.PartitionReader
 import org.apache.spark.sql.vectorized.{ColumnarBatch, ColumnVector}
 
@@ -42,8 +41,7 @@ private[read] trait FormatReading {
     * @param asked
     *   of the footer; none: it does not answer
     */
-  def answer(split: FileSplit, errors: ReadErrors)(
-      asked: FooterSummary => Option[InternalRow]): Either[InternalRow, BatchReader]
+  def answer[T](split: FileSplit, errors: ReadErrors)(asked: FooterSummary => Option[T]): Either[T, BatchReader]
 }
 
 /** Reads file after file of a partition.

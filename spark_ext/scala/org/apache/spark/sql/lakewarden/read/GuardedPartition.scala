@@ -47,17 +47,20 @@ private[read] object GuardedPartition {
     *   go before the settings
     * @param parallelism
     *   how many tasks the cluster runs at once
+    * @param alone
+    *   whether a task reads parts of one file alone
     */
   def pack(
-      files: Seq[PlannedFile], lease: PlanLease, conf: SQLConf, options: ReadOptions, parallelism: Int)
-      : Array[InputPartition] = {
+      files: Seq[PlannedFile], lease: PlanLease, conf: SQLConf, options: ReadOptions, parallelism: Int,
+      alone: Boolean = false): Array[InputPartition] = {
     val openCost = options.openCost.getOrElse(conf.filesOpenCostInBytes)
     val wanted = math.max(conf.filesMinPartitionNum.getOrElse(parallelism), 1)
     val total = files.map(file => file.size.toDouble + openCost).sum
     val bySettings = math.min(conf.filesMaxPartitionBytes.toDouble, math.max(openCost.toDouble, total / wanted))
     val most = math.max(math.max(options.splitSize.fold(bySettings)(_.toDouble), total / maxSplits), 1).toLong
     val splits = files.flatMap(split(_, most)).sortBy(-_.length)
-    packed(splits, most, openCost).map(each => AnySplits(each)(lease): InputPartition).toArray
+    val tasks = if (alone) splits.map(Seq(_)) else packed(splits, most, openCost)
+    tasks.map(each => AnySplits(each)(lease): InputPartition).toArray
   }
 
   /** Every byte of the file in exactly one split; a file without bytes is read too, and refused as damaged. */

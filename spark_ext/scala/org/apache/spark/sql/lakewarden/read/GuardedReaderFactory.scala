@@ -87,8 +87,7 @@ private[read] final class GuardedReaderFactory(
     /** What the footer of a file answers, or else its rows one by one. Of a file with deletes the footer does not
       * answer: it counts deleted rows.
       */
-    def answer(split: FileSplit, errors: ReadErrors)(
-        asked: FooterSummary => Option[InternalRow]): Either[InternalRow, FileReader] =
+    def answer[T](split: FileSplit, errors: ReadErrors)(asked: FooterSummary => Option[T]): Either[T, FileReader] =
       if (split.file.allDeletes.nonEmpty) Right(open(split, batches = false, errors))
       else reading(wanted, split.file.format).answer(split, errors)(asked)
         .map(shown(split, _, None, batches = false))

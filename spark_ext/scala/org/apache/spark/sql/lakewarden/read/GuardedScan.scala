@@ -1,11 +1,14 @@
 package org.apache.spark.sql.lakewarden.read
 
+import java.util
 import java.util.{OptionalLong, UUID}
 
 import org.apache.spark.SparkContext
 import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.connector.expressions.NamedReference
 import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.connector.read.Scan.ColumnarSupportMode
+import org.apache.spark.sql.connector.read.colstats.ColumnStatistics
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.internal.connector.SupportsMetadata
@@ -27,6 +30,8 @@ import org.apache.spark.sql.types.{Metadata, StructField, StructType}
   *   the columns, with ids
   * @param filters
   *   those of which something can be used before the rows are read
+  * @param decided
+  *   the filters that the catalog applies by partitions, and Spark not again
   * @param group
   *   the files to read and no others; none: all
   * @param aggregates
@@ -40,7 +45,7 @@ import org.apache.spark.sql.types.{Metadata, StructField, StructType}
   */
 private[lakewarden] class GuardedScan(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter],
-    group: Option[FileGroup] = None, aggregates: Option[PushedAggregates] = None, metadata: Seq[StructField] = Nil,
+    decided: Seq[Filter] = Nil, group: Option[FileGroup] = None, aggregates: Option[PushedAggregates] = None, metadata: Seq[StructField] = Nil,
     options: ReadOptions = ReadOptions(), content: PlanContent = PlanContent.Rows)
     extends Scan
     with Batch
@@ -89,6 +94,7 @@ private[lakewarden] class GuardedScan(
   /** The scan of a whole table is not asked for. */
   override def toMicroBatchStream(checkpoint: String): MicroBatchStream = {
     snapshots.requireStream()
+    if (decided.nonEmpty) throw new IllegalStateException("Streams are filtered by Spark.")
     if (asOf.nonEmpty) throw LakewardenException.notSupportedYet(
       s"An earlier snapshot of ${table.fullName} cannot be read as a stream.", "read-option",
       s"Use the read option ${StreamOptions.Start}.")
@@ -101,7 +107,7 @@ private[lakewarden] class GuardedScan(
   override def planInputPartitions(): Array[InputPartition] = {
     val own = lease(asked, () => ask(asOf, increment))
     val packed = pack(files, own)
-    if (packed.isEmpty && aggregates.nonEmpty) Array(AnySplits(Nil)(own)) else packed
+    if (packed.isEmpty && aggregates.exists(!_.grouped)) Array(AnySplits(Nil)(own)) else packed
   }
 
   /** Tasks that read files of a plan of a stream.
@@ -118,8 +124,11 @@ private[lakewarden] class GuardedScan(
   /** The tasks that read some files. */
   protected def pack(files: Seq[PlannedFile], lease: PlanLease): Array[InputPartition] = any(files, lease)
 
+  /** Whether each task reads a part of one file alone. */
+  protected def oneByOne: Boolean = false
+
   private def any(files: Seq[PlannedFile], lease: PlanLease): Array[InputPartition] =
-    GuardedPartition.pack(files, lease, SQLConf.get, options, session.sparkContext.defaultParallelism)
+    GuardedPartition.pack(files, lease, SQLConf.get, options, session.sparkContext.defaultParallelism, oneByOne)
 
   override def createReaderFactory(): PartitionReaderFactory = readerFactory(plan)
 
@@ -133,7 +142,7 @@ private[lakewarden] class GuardedScan(
   }
 
   private def ask(asOf: Option[AsOf], increment: Option[Increment], filters: Seq[Filter] = filters): AskedPlan =
-    new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, metadata, filters, group, increment, content).send())
+    new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, metadata, filters, decided, group, increment, content, options.statistics).send())
 
   /** The metadata columns of a plan's files. */
   protected def shown(plan: Plan): MetadataColumns = MetadataColumns.in(plan, metadata)
@@ -148,6 +157,8 @@ private[lakewarden] class GuardedScan(
       OptionalLong.of(math.max(1L, (plan.bytes * math.min(share, 1.0)).toLong))
     }
     override def numRows: OptionalLong = OptionalLong.of(plan.records)
+    override def columnStats: util.Map[NamedReference, ColumnStatistics] =
+      ColumnsTold.of(plan.statistics, wanted)
   }
 
   override def description(): String = s"${table.fullName}${table.branch.shown} [filters=${filters.mkString(", ")}]"

@@ -12,7 +12,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** Builds a scan out of the columns and filters of a query.
   *
-  * Filters serve to leave out files, row groups and pages; Spark applies every one of them again.
+  * Filters serve to leave out files, row groups and pages. Spark applies them again, but for those that the partition of
+  * a row decides.
   *
   * @param asOf
   *   which state of the table; none: the one that was loaded
@@ -29,9 +30,11 @@ private[lakewarden] class GuardedScanBuilder(
   /** An option that would have no effect is refused: a reader may have meant another state of the table by it. */
   private lazy val told = ReadOptions.of(options, table.properties, format)
   private val metadata = MetadataColumns.of(table.metadata, table.schema)
+  private lazy val partitions = new PartitionFilters(table.metadata, table.schema)
   private var wanted = table.schema
   private var shown = Seq.empty[StructField]
   private var pushed = Seq.empty[Filter]
+  private var decided = Seq.empty[Filter]
   private var aggregates = Option.empty[PushedAggregates]
   private var limit = Option.empty[Int]
 
@@ -45,15 +48,19 @@ private[lakewarden] class GuardedScanBuilder(
   override def pushFilters(filters: Array[Filter]): Array[Filter] = {
     val json = new FilterJson(table.schema)
     pushed = filters.toSeq.filter(json.says)
-    filters
+    decided = if (dropsRows) filters.toSeq.filter(partitions.decides) else Nil
+    filters.filterNot(decided.contains)
   }
+
+  /** Whether a row that matches no filter may be left out. */
+  protected def dropsRows: Boolean = true
 
   /** Spark asks where no filter is left to it. Footers of ORC do not tell of times; rows that answer for them are
     * read faster in batches.
     */
   override def pushAggregation(aggregation: Aggregation): Boolean = {
-    aggregates = Option.when(pushed.isEmpty && told.aggregates)(PushedAggregates.of(aggregation, table.schema, times = !writtenAsOrc))
-      .flatten
+    val known = new AggregateColumns(table.schema, partitions.identities, times = !writtenAsOrc)
+    aggregates = Option.when(pushed.forall(decided.contains) && told.aggregates)(known.pushed(aggregation)).flatten
     aggregates.nonEmpty
   }
 
@@ -72,5 +79,5 @@ private[lakewarden] class GuardedScanBuilder(
 
   protected def scan(
       wanted: StructType, filters: Seq[Filter], metadata: Seq[StructField], options: ReadOptions): Scan =
-    new QueryScan(handle, asOf, wanted, filters, aggregates, metadata, limit, options)
+    new QueryScan(handle, asOf, wanted, filters, decided, aggregates, metadata, limit, options)
 }

@@ -21,8 +21,7 @@ private[read] final class OrcReading(
   override def open(split: FileSplit, numbered: Boolean, errors: ReadErrors): BatchReader =
     opened(split, errors)((file, columns) => rows(file, columns, split))
 
-  override def answer(split: FileSplit, errors: ReadErrors)(
-      asked: FooterSummary => Option[InternalRow]): Either[InternalRow, BatchReader] =
+  override def answer[T](split: FileSplit, errors: ReadErrors)(asked: FooterSummary => Option[T]): Either[T, BatchReader] =
     opened(split, errors) { (file, columns) =>
       asked(new OrcSummary(file, columns, split)) match {
         case Some(answer) =>

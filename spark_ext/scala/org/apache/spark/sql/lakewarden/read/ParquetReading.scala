@@ -31,8 +31,7 @@ private[read] final class ParquetReading(
   override def open(split: FileSplit, numbered: Boolean, errors: ReadErrors): BatchReader =
     opened(split, numbered, errors)(rows(_, split, numbered))
 
-  override def answer(split: FileSplit, errors: ReadErrors)(
-      asked: FooterSummary => Option[InternalRow]): Either[InternalRow, BatchReader] =
+  override def answer[T](split: FileSplit, errors: ReadErrors)(asked: FooterSummary => Option[T]): Either[T, BatchReader] =
     opened(split, numbered = false, errors) { file =>
       asked(new ParquetSummary(file.footer)) match {
         case Some(answer) =>

@@ -24,6 +24,9 @@ private[read] final class PartitionGroups private (fields: Seq[PartitionField], 
     new KeyGroupedPartitioning(
       fields.flatMap(each => each.transform.expression(each.column)).toArray, files.map(key).distinct.size)
 
+  /** Whether each task reads one file. */
+  def areSingle: Boolean = files.groupBy(key).values.forall(_.size == 1)
+
   /** A task for each value that some of the files have. */
   def pack(some: Seq[PlannedFile], lease: PlanLease): Array[InputPartition] =
     some.groupBy(key).map { case (values, group) =>

@@ -50,13 +50,15 @@ import org.apache.spark.sql.types._
   *   in a plan of changes, what happened to its rows
   * @param deletedBy
   *   delete files of which one deletes each row that is read; none: all rows are read that no delete file deletes
+  * @param sortOrderId
+  *   of the sort order that its rows have; 0 for none
   */
 private[read] final case class PlannedFile(
     path: String, location: String, format: DataFormat, size: Long, records: Long, algorithm: Option[String],
     footer: Option[Footer], columnKeys: Boolean, keys: Seq[WrappedKey], digest: Option[FileDigest],
     footerDigest: Option[FooterDigest], withoutLike: Set[Int], specId: Int, partition: String,
     equalityIds: Seq[Int] = Nil, deletes: Seq[PlannedFile] = Nil, sequence: Long = 0,
-    change: Option[RowChange] = None, deletedBy: Seq[PlannedFile] = Nil) {
+    sortOrderId: Int = 0, change: Option[RowChange] = None, deletedBy: Seq[PlannedFile] = Nil) {
 
   /** The delete files that decide which of its rows are read. */
   def allDeletes: Seq[PlannedFile] = deletes ++ deletedBy
@@ -80,6 +82,9 @@ private[read] final class Plan(
       s"The value $said of encryption.verify-digest is not supported by this version of the plugin.",
         "verify-digest", "Install the plugin of the catalog's release."))
   }
+
+  /** What is known of the columns' values, by field id; or null. */
+  val statistics: JsonNode = header.required("column-statistics")
 
   /** Ids of the columns that are shown through masks. */
   val masked: Set[Int] = header.required("masked").elements.asScala.map(_.intValue).toSet
@@ -122,16 +127,21 @@ private[read] object Plan {
   *   the columns, with ids
   * @param metadata
   *   the metadata columns
+  * @param decided
+  *   the filters that nobody applies again
   * @param group
   *   the files to read and no others, as they are on their branch now; none: all
   * @param increment
   *   the appends to read; none: all rows
   * @param content
   *   what is read
+  * @param statistics
+  *   whether the plan says what it knows of the columns' values
   */
 private[read] final class PlanRequest(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, metadata: Seq[StructField], filters: Seq[Filter],
-    group: Option[FileGroup] = None, increment: Option[Increment] = None, content: PlanContent = PlanContent.Rows) {
+    decided: Seq[Filter] = Nil, group: Option[FileGroup] = None, increment: Option[Increment] = None,
+    content: PlanContent = PlanContent.Rows, statistics: Boolean = false) {
   private val table = handle.table
   private val loaded = table.snapshotId
 
@@ -159,6 +169,7 @@ private[read] final class PlanRequest(
       each.paths.foreach(files.add(_))
     }
     if (content == PlanContent.PositionDeletes) node.put("position-deletes", true)
+    if (content == PlanContent.Rows && statistics) node.put("column-statistics", true)
     val columns = node.putArray("columns")
     val own =
       if (content == PlanContent.PositionDeletes) wanted.fieldNames.toSeq else WantedColumn.names(wanted, table.schema)
@@ -170,6 +181,10 @@ private[read] final class PlanRequest(
   private def judge(header: JsonNode): Unit = {
     if (header.path("table-uuid").asText != table.uuid.toString) throw changed("It was dropped and created again.")
     if (header.path("principal").asText != table.principal) throw changed("The session's user changed.")
+    val masked = header.required("masked").elements.asScala.map(_.intValue).toSet
+    decided.flatMap(_.references).flatMap(WantedColumn.find(table.schema, _)).find(each => masked(each.id)).foreach { column =>
+      throw changed(s"The column ${column.path.head} is masked for you now.")
+    }
     val planned = IcebergSchema.toSpark(header.required("schema"))
     wanted.find(field => !agree(StructType(Seq(field)), planned)).foreach { field =>
       throw changed(s"The column ${field.name}, or a part of it, was replaced by another one.")

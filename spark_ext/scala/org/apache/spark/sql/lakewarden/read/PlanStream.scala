@@ -134,7 +134,8 @@ private[read] final class PlanStream(table: String) {
       absences.path(text("spec_id").get).elements.asScala.map(_.intValue).toSet,
       valueOf[Int]("spec_id").get,
       text("partition").get,
-      sequence = valueOf[Long]("file_sequence_number").getOrElse(0L))
+      sequence = valueOf[Long]("file_sequence_number").getOrElse(0L),
+      sortOrderId = valueOf[Int]("sort_order_id").getOrElse(0))
   }
 
   private def change(value: String => AnyRef): RowChange = {

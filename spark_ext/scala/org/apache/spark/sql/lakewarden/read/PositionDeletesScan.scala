@@ -78,7 +78,7 @@ private[lakewarden] final class PositionDeletesScan(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, metadata: Seq[StructField], columns: StructType,
     options: ReadOptions, group: Option[FileGroup] = None)
     extends GuardedScan(
-      handle, asOf, wanted, Nil, group, metadata = metadata, options = options, content = PlanContent.PositionDeletes) {
+      handle, asOf, wanted, Nil, group = group, metadata = metadata, options = options, content = PlanContent.PositionDeletes) {
   override def readSchema(): StructType = columns
 
   override def description(): String = s"${handle.table.fullName}.position_deletes"

@@ -1,12 +1,15 @@
 package org.apache.spark.sql.lakewarden.read
 
+import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
-import org.apache.spark.sql.connector.expressions.{Expression, NamedReference}
-import org.apache.spark.sql.connector.expressions.aggregate.{Aggregation, Count, CountStar, Max, Min}
+import org.apache.spark.sql.lakewarden.write.SingleValue
 import org.apache.spark.sql.types._
 
-/** One aggregate of some rows, which Spark puts together with those of other rows. */
+/** One output column of pushed aggregates: an aggregate of some rows, which Spark puts together with those of other
+  * rows, or what they are grouped by.
+  */
 private[read] sealed trait PushedAggregate extends Serializable {
 
   /** As Spark sees it. */
@@ -19,14 +22,21 @@ private[read] sealed trait PushedAggregate extends Serializable {
   def ofRow(row: InternalRow): Any
 
   /** Of the rows of a footer; none: it does not tell. */
-  def ofFooter(footer: FooterSummary): Option[Any]
+  def ofFooter(footer: FileSummary): Option[Any]
 }
+
+/** What the footer of a file tells, and its partition.
+  *
+  * @param partition
+  *   its values by the name of the field
+  */
+private[read] final case class FileSummary(footer: FooterSummary, partition: JsonNode)
 
 private[read] case object CountRows extends PushedAggregate {
   override val field: StructField = StructField("count(*)", LongType)
   override def ofNone: Any = 0L
   override def ofRow(row: InternalRow): Any = 1L
-  override def ofFooter(footer: FooterSummary): Option[Any] = Some(footer.rows)
+  override def ofFooter(file: FileSummary): Option[Any] = Some(file.footer.rows)
 }
 
 /** How many values are not NULL. */
@@ -34,79 +44,78 @@ private[read] final case class CountValues(column: StructField, place: Int) exte
   override def field: StructField = StructField(s"count(${column.name})", LongType)
   override def ofNone: Any = 0L
   override def ofRow(row: InternalRow): Any = if (row.isNullAt(place)) 0L else 1L
-  override def ofFooter(footer: FooterSummary): Option[Any] = footer.values(column)
+  override def ofFooter(file: FileSummary): Option[Any] = file.footer.values(column)
 }
 
 /** The minimum or maximum of the values that are not NULL. */
 private[read] final case class Extreme(column: StructField, place: Int, minimum: Boolean) extends PushedAggregate {
-  override def field: StructField = StructField(s"${if (minimum) "min" else "max"}(${column.name})", column.dataType)
+  override def field: StructField = Extreme.field(column, minimum)
   override def ofNone: Any = null
   override def ofRow(row: InternalRow): Any = if (row.isNullAt(place)) null else row.get(place, column.dataType)
-  override def ofFooter(footer: FooterSummary): Option[Any] = footer.extreme(column, minimum)
+  override def ofFooter(file: FileSummary): Option[Any] = file.footer.extreme(column, minimum)
+}
+
+private[read] object Extreme {
+  def field(column: StructField, minimum: Boolean): StructField =
+    StructField(s"${if (minimum) "min" else "max"}(${column.name})", column.dataType)
+}
+
+/** A value that all rows of a file have, since the table is partitioned by it.
+  *
+  * @param field
+  *   what it is to Spark: a group, or a minimum or maximum
+  */
+private[read] final case class PartitionValue(field: StructField, column: StructField, place: Int, name: String)
+    extends PushedAggregate {
+  override def ofNone: Any = null
+
+  /** A copy: the row's memory is used again. */
+  override def ofRow(row: InternalRow): Any =
+    if (row.isNullAt(place)) null else InternalRow.copyValue(row.get(place, column.dataType))
+
+  override def ofFooter(file: FileSummary): Option[Any] = Option(file.partition.get(name)).map { value =>
+    if (value.isNull || file.footer.rows == 0) null else SingleValue.fromJson(value, column.dataType)
+  }
 }
 
 /** The aggregates of a query that a scan answers out of footers, file by file; Spark puts the answers together.
   *
   * A file whose footer does not tell is read, and each of its rows handed on as the aggregate of one row. So files
-  * of other schemas or formats, or without statistics, change no answer. No row at all is one answer as well, since
-  * Spark makes NULL of counts that nobody gave.
+  * of other schemas or formats, or without statistics, change no answer. Without groups, no row at all is one answer as
+  * well, since Spark makes NULL of counts that nobody gave.
   *
+  * @param groups
+  *   what rows are grouped by
   * @param wanted
-  *   the columns that are aggregated, with ids
+  *   the columns that are aggregated or grouped by, with ids
   */
-private[read] final case class PushedAggregates(functions: Seq[PushedAggregate], wanted: StructType) {
-  def schema: StructType = StructType(functions.map(_.field))
-  def ofNone: InternalRow = row(_.ofNone)
+private[read] final case class PushedAggregates(
+    groups: Seq[PartitionValue], functions: Seq[PushedAggregate], wanted: StructType) {
+  private val outputs = groups ++ functions
+
+  def schema: StructType = StructType(outputs.map(_.field))
+  def grouped: Boolean = groups.nonEmpty
+
+  /** Of no row at all: with groups, nothing. */
+  def ofNone: Option[InternalRow] = Option.when(!grouped)(row(_.ofNone))
   def ofRow(one: InternalRow): InternalRow = row(_.ofRow(one))
 
-  def ofFooter(footer: FooterSummary): Option[InternalRow] = {
-    val found = functions.map(_.ofFooter(footer))
-    Option.when(found.forall(_.nonEmpty))(new GenericInternalRow(found.flatten.toArray))
-  }
+  /** The answer, if there is one, of the rows of a footer; none: it does not tell. */
+  def ofFooter(footer: FooterSummary, file: PlannedFile): Option[Option[InternalRow]] =
+    if (grouped && footer.rows == 0) Some(None)
+    else {
+      val told = FileSummary(footer, PushedAggregates.json.readTree(file.partition))
+      val found = outputs.map(_.ofFooter(told))
+      Option.when(found.forall(_.nonEmpty))(Some(new GenericInternalRow(found.flatten.toArray)))
+    }
 
-  override def toString: String = functions.map(_.field.name).mkString("[", ", ", "]")
+  override def toString: String =
+    functions.map(_.field.name).mkString("[", ", ", "]") + groups.map(_.field.name).mkString(
+      if (grouped) ", GroupBy: [" else "", ", ", if (grouped) "]" else "")
 
-  private def row(of: PushedAggregate => Any): InternalRow = new GenericInternalRow(functions.map(of).toArray)
+  private def row(of: PushedAggregate => Any): InternalRow = new GenericInternalRow(outputs.map(of).toArray)
 }
 
-private[read] object PushedAggregates {
-
-  /** The aggregates, if a footer can tell all of them; none if one is of another kind.
-    *
-    * @param schema
-    *   the table's, with ids
-    * @param times
-    *   whether footers tell of times
-    */
-  def of(aggregation: Aggregation, schema: StructType, times: Boolean): Option[PushedAggregates] = {
-    val asked = aggregation.aggregateExpressions.toSeq
-    val names = asked.flatMap(_.children.toSeq).collect { case reference: NamedReference => reference.fieldNames.last }
-    val wanted = StructType(schema.filter(field => names.contains(field.name)))
-    def column(expression: Expression): Option[(StructField, Int)] = expression match {
-      case reference: NamedReference if reference.fieldNames.length == 1 =>
-        wanted.getFieldIndex(reference.fieldNames.head).map(place => wanted(place) -> place)
-      case _ => None
-    }
-    val found = asked.map {
-      case _: CountStar                     => Some(CountRows)
-      case count: Count if !count.isDistinct => column(count.column).filter(isCounted).map((CountValues.apply _).tupled)
-      case min: Min                         => column(min.column).filter(isBounded(times)).map { case (of, at) => Extreme(of, at, minimum = true) }
-      case max: Max                         => column(max.column).filter(isBounded(times)).map { case (of, at) => Extreme(of, at, minimum = false) }
-      case _                                => None
-    }
-    Option.when(aggregation.groupByExpressions.isEmpty && found.nonEmpty && found.forall(_.nonEmpty))(
-      PushedAggregates(found.flatten, wanted))
-  }
-
-  private def isCounted(column: (StructField, Int)): Boolean = column._1.dataType match {
-    case _: StructType | _: ArrayType | _: MapType => false
-    case _                                         => true
-  }
-
-  /** Writers may cut the bounds of texts and bytes, and leave NaN out of those of floating point. */
-  private def isBounded(times: Boolean)(column: (StructField, Int)): Boolean = column._1.dataType match {
-    case BooleanType | IntegerType | LongType | DateType | _: DecimalType => true
-    case TimestampType | TimestampNTZType                                 => times
-    case _                                                                => false
-  }
+private object PushedAggregates {
+  private val json = new ObjectMapper
 }

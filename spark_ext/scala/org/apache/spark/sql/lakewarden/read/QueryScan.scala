@@ -1,6 +1,6 @@
 package org.apache.spark.sql.lakewarden.read
 
-import org.apache.spark.sql.connector.expressions.{FieldReference, NamedReference}
+import org.apache.spark.sql.connector.expressions.{FieldReference, NamedReference, SortOrder}
 import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.connector.read.partitioning.{Partitioning, UnknownPartitioning}
 import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
@@ -12,17 +12,20 @@ import org.apache.spark.sql.types.{StructField, StructType}
 
 /** The scan of a query, which reads less than the plan's files where Spark says so while the query runs.
   *
+  * @param decided
+  *   the filters that the catalog applies by partitions, and Spark not again
   * @param limit
   *   how many rows are enough
   */
 private[read] final class QueryScan(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter],
-    aggregates: Option[PushedAggregates], metadata: Seq[StructField], limit: Option[Int],
+    decided: Seq[Filter], aggregates: Option[PushedAggregates], metadata: Seq[StructField], limit: Option[Int],
     options: ReadOptions)
     extends GuardedScan(
-      handle, asOf, wanted, filters, aggregates = aggregates, metadata = metadata, options = options)
+      handle, asOf, wanted, filters, decided = decided, aggregates = aggregates, metadata = metadata, options = options)
     with SupportsRuntimeFiltering
-    with SupportsReportPartitioning {
+    with SupportsReportPartitioning
+    with SupportsReportOrdering {
   private val table = handle.table
   private var chosen = Option.empty[Set[String]]
 
@@ -41,7 +44,7 @@ private[read] final class QueryScan(
     val known = new FilterJson(table.schema)
     val said = runtime.toSeq.filter(known.says)
     chosen = Option.when(said.nonEmpty) {
-      new PlanRequest(handle, asOf, wanted, Nil, filters ++ said, increment = increment).send().files.map(_.path).toSet
+      new PlanRequest(handle, asOf, wanted, Nil, filters ++ said, decided = decided, increment = increment).send().files.map(_.path).toSet
     }
   }
 
@@ -61,7 +64,18 @@ private[read] final class QueryScan(
       PartitionGroups.of(plan, PartitionLayout.of(table.metadata, table.schema), wanted)
     else None
 
-  override protected def identity: Product = (super.identity, limit)
+  /** The order of the rows of each task: those of one file. */
+  override def outputOrdering(): Array[SortOrder] = ordering.toArray
+
+  override protected def oneByOne: Boolean = ordering.nonEmpty
+
+  private lazy val ordering: Seq[SortOrder] =
+    if (options.ordered && aggregates.isEmpty && groups.forall(_.areSingle)) {
+      val constant = new PartitionFilters(table.metadata, table.schema).identities.keySet
+      FileOrder.of(plan, table.metadata, constant, wanted)
+    } else Nil
+
+  override protected def identity: Product = (super.identity, decided.toSet, limit)
 }
 
 private object QueryScan {
