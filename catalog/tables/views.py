@@ -42,7 +42,6 @@ MAX_TEXT: Final = 256 * 1024
 """Characters of a view's text."""
 
 _DIALECT: Final = "spark"
-_MAX_VERSIONS: Final = 10
 _MAX_COLUMNS: Final = 10_000
 _MAX_PROPERTIES: Final = 64 * 1024
 _OPERATION: Final = "operation"
@@ -270,7 +269,10 @@ class Views:
 
 
 def _with(metadata: ViewMetadata, new: ViewDefinition, now_ms: int) -> ViewMetadata:
-    """Return metadata with a definition as its current version."""
+    """Return metadata with a definition as its only version.
+
+    Former texts and columns are not kept: users who can read the current ones would see them.
+    """
     version_id = metadata.current_version_id + 1
     sql = SQLViewRepresentation(type="sql", sql=new.sql, dialect=_DIALECT)
     version = ViewVersion(
@@ -282,16 +284,12 @@ def _with(metadata: ViewMetadata, new: ViewDefinition, now_ms: int) -> ViewMetad
         default_catalog=new.default_catalog,
         default_namespace=new.default_namespace,
     )
-    versions = [*metadata.versions, version][-_MAX_VERSIONS:]
-    kept = {each.schema_id for each in versions}
-    schemas = [each for each in metadata.schemas if each.schema_id in kept]
-    entry = ViewHistoryEntry(timestamp_ms=now_ms, version_id=version_id)
     return metadata.model_copy(
         update={
             "current_version_id": version_id,
-            "versions": versions,
-            "schemas": [*schemas, Schema(*new.schema.fields, schema_id=version_id)],
-            "version_log": [*metadata.version_log, entry][-_MAX_VERSIONS:],
+            "versions": [version],
+            "schemas": [Schema(*new.schema.fields, schema_id=version_id)],
+            "version_log": [ViewHistoryEntry(timestamp_ms=now_ms, version_id=version_id)],
             "properties": dict(new.properties),
         }
     )

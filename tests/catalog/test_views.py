@@ -19,6 +19,7 @@ from catalog.base.errors import (
     ViewExists,
 )
 from catalog.base.identifiers import TableName
+from catalog.http.view_models import ViewAnswer
 from catalog.tables.views import MAX_TEXT, ViewDefinition, Views
 from policy.errors import NotAuthorized, PropertyInvalid, RequestInvalid
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies, tables
@@ -132,6 +133,20 @@ def test_to_read_a_view_takes_select_on_all_of_it(
     with pytest.raises(NotAuthorized):
         views.load(carol, new.name)
     assert views.exists(carol, new.name)
+
+
+def test_readers_of_a_view_see_none_of_its_former_texts_and_columns(
+    lake: Lake, views: Views, alice: Caller, new: ViewDefinition
+) -> None:
+    views.create(alice, replace(new, sql="SELECT 'former'"))
+    first = new.schema.fields[0]
+    views.replace(alice, replace(new, schema=Schema(first)))
+    columns = tables(new.name.database) | {"column": [first.name]}
+    lake.set_policies([*standard_policies(), policy("one", columns, {CAROL: ["select"]})])
+    answer = ViewAnswer.of(views.load(lake.caller(CAROL), new.name))
+    (schema,) = answer.metadata["schemas"]
+    assert [field["name"] for field in schema["fields"]] == [first.name]
+    assert answer.metadata["current-version-id"] == 2 and "former" not in answer.model_dump_json()
 
 
 @pytest.mark.parametrize("kind", ["mask", "filter"])
