@@ -33,7 +33,8 @@ def anchors(page: str) -> set[str]:
 @each_row("page", [page for page, text in PAGES.items() if script(text)])
 def test_whoever_has_every_right_may_run_the_statements_of_a_page(page: str) -> None:
     rotates = policy("rotates", {"key": ["*"]}, {ANN: ["rotate"]})
-    found = answers(script(PAGES[page]), context(ANN, rotates))
+    codes = policy("codes", {"engine": ["hub"]}, {ANN: ["code"]})
+    found = answers(script(PAGES[page]), context(ANN, rotates, codes, engine="hub"))
     assert found
     assert {rule(each) for each in found if not each.decision.allowed} <= EXPECTED
 
