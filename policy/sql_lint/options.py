@@ -90,6 +90,10 @@ SETTINGS: Final[Names] = {
 }
 """Session settings."""
 
+#: Tokens of VERSION AS OF 7.
+_TIME_TRAVEL: Final = 4
+_TRAVELS: Final = ("VERSION", "SYSTEM_VERSION", "TIMESTAMP", "SYSTEM_TIME")
+
 SETTINGS_BELOW: Final = (_ICEBERG, "spark.wap.")
 """What names of Iceberg's settings begin with."""
 
@@ -128,8 +132,12 @@ def took_options(cursor: Cursor, names: Names) -> frozenset[str]:
     return frozenset(folded)
 
 
-def without_options(start: int, text: str, tokens: Sequence[Token]) -> tuple[str, Sequence[Token]]:
+def without_options(
+    start: int, text: str, tokens: Sequence[Token]
+) -> tuple[str, Sequence[Token], Mapping[int, int]]:
     """A query without the options behind its tables, all of which are supported.
+
+    The caller must check that these names are those of tables: a function can be called `with`, too.
 
     Args:
         start: where its text begins in the script.
@@ -137,22 +145,35 @@ def without_options(start: int, text: str, tokens: Sequence[Token]) -> tuple[str
         tokens: its tokens.
 
     Returns:
-        the text, of the same length, and the tokens.
+        the text, of the same length; the tokens; where in the script options stood, by where in the text the
+        name in front of them ends.
 
     Raises:
         as `took_options`.
     """
     cursor = Cursor(tokens, start + len(text), text, hive=False)
     kept: list[Token] = []
+    stood: dict[int, int] = {}
     while cursor.next.kind is not Kind.END:
         if not _is_ahead(cursor):
             kept.append(cursor.take())
             continue
         begin = cursor.next.start - start
+        stood[_end_of_name(kept) - start] = begin + start
         took_options(cursor, READ)
         end = cursor.next.start - start
         text = text[:begin] + " " * (end - begin) + text[end:]
-    return text, kept
+    return text, kept, stood
+
+
+def _end_of_name(before: Sequence[Token]) -> int:
+    """Where the name ends behind which options stand; `AS OF` and a number or string can be between."""
+    if len(before) > _TIME_TRAVEL and before[-1].kind in (Kind.NUMBER, Kind.STRING):
+        version, *as_of = before[-_TIME_TRAVEL:-1]
+        if version.is_word(*_TRAVELS) and [each.text.upper() for each in as_of] == ["AS", "OF"]:
+            before = before[:-_TIME_TRAVEL]
+            before = before[:-1] if before[-1].is_word("FOR") else before
+    return before[-1].end if before else 0
 
 
 def refuse_of_overwrites(cursor: Cursor, options: frozenset[str]) -> None:

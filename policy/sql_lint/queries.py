@@ -13,7 +13,7 @@ off. What neither Spark nor Hive brings along is taken for code of users.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import sqlglot
@@ -59,6 +59,8 @@ _SYNTAX_WORDS: Final = (
     "year years array"
 )
 _SYNTAX: Final = frozenset(_SYNTAX_WORDS.split())
+#: Words in front of a function that returns a table; sqlglot takes them for names.
+_BEFORE_FUNCTIONS: Final = frozenset({"natural", "stream"})
 _TYPE_LETTERS: Final = 2
 
 
@@ -101,13 +103,15 @@ def read_query(cursor: Cursor) -> Query:
     if not begins_query(cursor):
         cursor.refuse("expected a query")
     start, text, tokens = cursor.rest_taken()
+    stood: Mapping[int, int] = {}
     if not cursor.hive:
-        text, tokens = without_options(start, text, tokens)
+        text, tokens, stood = without_options(start, text, tokens)
     _check_size(start, tokens)
     dialect = _HiveQueries if cursor.hive else _SparkQueries
     try:
         tree = sqlglot.parse_one(text, dialect=dialect, error_level=ErrorLevel.IMMEDIATE)
         _check_nodes(start, tree)
+        _check_options(tree, stood)
         _check_kept(start, tokens, tree.sql(dialect=dialect, comments=False), hive=cursor.hive)
         return Reader(tree, start).read()
     except SqlglotError as error:
@@ -155,6 +159,28 @@ def _check_nodes(start: int, tree: exp.Expr) -> None:
         if level > MAX_LEVELS:
             raise Problem(start, "query", "The query is nested too deeply.", _HINT)
         left += [(each, level + 1) for each in node.iter_expressions()]
+
+
+def _check_options(tree: exp.Expr, stood: Mapping[int, int]) -> None:
+    """Check that a table is in front of what was taken for options: a function can be called `with`, too."""
+    names = (each.parts[-1] for each in tree.find_all(exp.Table))
+    ends = {each.meta.get("end", -1) + 1 for each in names if not _begins_function(each)}
+    for end, start in stood.items():
+        if end not in ends:
+            raise Problem(
+                start,
+                "option",
+                "WITH (…) does not stand behind a table's name.",
+                "Write TABLE WITH (NAME = VALUE). To call a function of that name, quote the name.",
+            )
+
+
+def _begins_function(name: exp.Expr) -> bool:
+    """Whether it is no table's name, but can be a word in front of a function."""
+    if not isinstance(name, exp.Identifier):
+        return True
+    word = name.name.lower()
+    return not name.args.get("quoted") and (word in _SYNTAX or word in _BEFORE_FUNCTIONS)
 
 
 def _check_kept(start: int, tokens: Iterable[Token], written: str, *, hive: bool) -> None:
