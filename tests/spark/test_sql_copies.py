@@ -89,8 +89,8 @@ def test_files_that_do_not_fit_are_refused_and_change_nothing(
 ) -> None:
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id INT, name STRING, p INT")
-    names = ("more", "text", "mixed", "lost", "partition")
-    more, text, mixed, lost, partition = (tmp_path / each for each in names)
+    names = ("more", "text", "mixed", "lost", "partition", "beside", "empty")
+    more, text, mixed, lost, partition, beside, empty = (tmp_path / each for each in names)
     laid_down(more, id=[1])
     laid_down(more, id=[2], other=[1])
     laid_down(text, id=["one"])
@@ -99,6 +99,9 @@ def test_files_that_do_not_fit_are_refused_and_change_nothing(
     laid_down(lost, id=[1])
     (lost / "damaged.parquet").write_bytes(b"PAR1 damaged PAR1")
     laid_down(partition / "p=x", id=[1])
+    for directory in (beside, beside / "p=1", empty):
+        laid_down(directory, id=[1])
+    (empty / "empty.parquet").touch()
     spark = spark_lake.spark
     spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
     try:
@@ -107,6 +110,8 @@ def test_files_that_do_not_fit_are_refused_and_change_nothing(
             ("INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST", text),
             ("DATA_FILE_DAMAGED", lost),
             ("REQUEST_INVALID", mixed),
+            ("REQUEST_INVALID", beside),
+            ("REQUEST_INVALID", empty),
             ("CAST_INVALID_INPUT", partition),
             ("PATH_NOT_FOUND", tmp_path / "absent"),
         ):

@@ -69,6 +69,8 @@ def test_a_view_is_no_table_and_a_table_no_view(spark_lake: SparkLake, namespace
         f"CREATE VIEW {namespace}.w TBLPROPERTIES ('view.sqlConfig.a' = 'x') AS SELECT 1 AS i",
         f"CREATE VIEW {namespace}.w AS SELECT INTERVAL 1 DAY AS i",
         f"CREATE VIEW {CATALOG}.w AS SELECT 1 AS id",
+        f"CREATE VIEW {namespace}.w WITH SCHEMA EVOLUTION AS SELECT 1 AS id",
+        f"ALTER VIEW {view} WITH SCHEMA TYPE EVOLUTION",
     ):
         assert refusal(lambda statement=statement: alice.sql(statement).collect()), statement
     assert sorted(spark_lake.rows(f"SELECT * FROM {view}")) == [(0,), (1,), (2,), (3,)]
@@ -122,11 +124,28 @@ def test_the_text_of_a_view_is_read_by_the_settings_of_the_engine(
         name = TableName((database,), f"w{number}")
         services.views.create(alice, ViewDefinition(name, schema, query, None, (), {}, {}))
         refused_as("PARSE_SYNTAX_ERROR", spark_lake.spark, f"SELECT * FROM {namespace}.w{number}")
-    broken = ViewDefinition(
-        TableName((database,), "x"), schema, "SELECT 1 AS v", None, (), {"spark.sql-configs": "{"}, {}
-    )
-    services.views.create(alice, broken)
-    refused_as("METADATA_INVALID", spark_lake.spark, f"SELECT * FROM {namespace}.x")
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("spark.sql-configs", "{"),
+        ("spark.sql-configs", "[]"),
+        ("spark.sql-configs", '{"spark.sql.ansi.enabled": {}}'),
+        ("spark.schema-mode", "EVOLUTION"),
+        ("spark.query-column-names", "[1]"),
+        ("spark.query-column-names", '["v", "w"]'),
+    ],
+)
+def test_what_spark_cannot_use_of_a_stored_view_is_refused(
+    spark_lake: SparkLake, namespace: str, key: str, text: str
+) -> None:
+    services, alice = spark_lake.lake.services, spark_lake.lake.caller("alice")
+    name = TableName((namespace.removeprefix(f"{CATALOG}."),), "x")
+    schema = Schema(NestedField(1, "v", StringType()))
+    stored = ViewDefinition(name, schema, "SELECT '1' AS v", None, (), {key: text}, {})
+    services.views.create(alice, stored)
+    assert key in refused_as("METADATA_INVALID", spark_lake.spark, f"SELECT * FROM {namespace}.x")
 
 
 def test_code_in_a_view_takes_the_permission_of_its_reader(spark_lake: SparkLake) -> None:

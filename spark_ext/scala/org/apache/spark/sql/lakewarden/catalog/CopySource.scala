@@ -127,7 +127,17 @@ private object CopySource {
         val own = relation.dataSchema.filterNot(each => names.exists(name => resolver(name.name, each.name)))
         read(format, path, Some(StructType(own ++ names)))
       }
-    new CopySource(text, rows, filesOf(text, rows)._1, Nil, None)
+    val files = filesOf(text, rows)._1
+    requireAllRead(text, files)
+    new CopySource(text, rows, files, Nil, None)
+  }
+
+  /** Refuses files that Spark leaves out silently: empty ones, and those beside directories of partitions. */
+  private def requireAllRead(text: String, files: HadoopFsRelation): Unit = {
+    val read = files.location.listFiles(Nil, Nil).flatMap(_.files).map(_.getPath.toUri.toString).toSet
+    files.location.inputFiles.find(!read(_)).foreach(file => throw Procedures.refused(
+      s"Spark does not read the file $file of ${text.take(200)}: it is empty, or beside directories of partitions.",
+      "copy-source", "Move the file elsewhere, or name it alone."))
   }
 
   /** Reads the columns of every file, not those of one alone. */

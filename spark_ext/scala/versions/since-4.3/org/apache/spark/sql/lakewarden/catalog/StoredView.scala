@@ -34,31 +34,47 @@ final class StoredView(
     val schema = metadata.required("schemas").elements.asScala.find(
       _.required("schema-id") == current.required("schema-id"))
     val builder = new View.Builder()
-    builder.withSchema(FieldIds.strip(IcebergSchema.toSpark(schema.get)))
+    val columns = IcebergSchema.toSpark(schema.get)
+    builder.withSchema(FieldIds.strip(columns))
     builder.withProperties(Answers.texts(metadata.required("properties")).asJava)
     builder.withOwner(Answers.text(answer, "owner"))
     builder.withQueryText(current.required("representations").required(0).required("sql").textValue)
     builder.withCurrentCatalog(Option(current.get("default-catalog")).filter(_.isTextual).fold(catalogName)(_.textValue))
     builder.withCurrentNamespace(texts(current.required("default-namespace")))
-    builder.withSqlConfigs(settings(parsed(Settings).fold(Map.empty[String, String])(Answers.texts)).asJava)
-    builder.withSchemaMode(summary.getOrElse(SchemaMode, null))
-    builder.withQueryColumnNames(parsed(ColumnNames).fold(Array.empty[String])(texts))
+    builder.withSqlConfigs(settings(parsed(Settings)(_.isObject).fold(Map.empty[String, String])(Answers.texts)).asJava)
+    builder.withSchemaMode(schemaMode.orNull)
+    builder.withQueryColumnNames(columnNames(columns.length))
     builder.build()
   }
 
-  private def parsed(key: String): Option[JsonNode] = summary.get(key).map { text =>
-    try Json.readTree(text)
-    catch {
-      case error: JsonProcessingException => throw new LakewardenException(
-          "MetadataInvalid", s"The view $ident has no valid $key.", Some("view"), Some("Make the view again."), error)
-    }
+  private def schemaMode: Option[String] = summary.get(SchemaMode).map { mode =>
+    if (SchemaModes(mode)) mode else throw invalid(SchemaMode)
   }
+
+  private def columnNames(count: Int): Array[String] = {
+    val names = parsed(ColumnNames)(_.isArray).fold(Array.empty[String])(texts)
+    if (names.nonEmpty && names.length != count || names.contains(null)) throw invalid(ColumnNames)
+    names
+  }
+
+  private def parsed(key: String)(isValid: JsonNode => Boolean): Option[JsonNode] = summary.get(key).map { text =>
+    val node =
+      try Json.readTree(text)
+      catch { case error: JsonProcessingException => throw invalid(key, error) }
+    if (isValid(node) && node.elements.asScala.forall(_.isTextual)) node else throw invalid(key)
+  }
+
+  private def invalid(key: String, cause: Throwable = null): LakewardenException = new LakewardenException(
+    "MetadataInvalid", s"The view $ident has no valid $key.", Some("view"), Some("Make the view again."), cause)
 }
 
 object StoredView {
   private val SchemaMode = "spark.schema-mode"
   private val ColumnNames = "spark.query-column-names"
   private val Settings = "spark.sql-configs"
+
+  /** For others, Spark changes the columns of what has the view's name in its own catalog, whoever reads the view. */
+  private val SchemaModes = Set("BINDING", "COMPENSATION")
 
   /** By which name the text means this catalog. */
   private val OwnName = "spark.catalog-name"
@@ -70,6 +86,7 @@ object StoredView {
   def toRequest(catalogName: String, view: View): ObjectNode = {
     val properties = view.properties.asScala.toMap
     requirePlain(properties)
+    requireFixed(view)
     val version = json.objectNode
     version.putArray("representations").addObject.put("type", "sql").put("dialect", "spark").put("sql", view.queryText)
     Option(view.currentCatalog).filter(_ != catalogName).foreach(version.put("default-catalog", _))
@@ -95,6 +112,11 @@ object StoredView {
     if (properties.contains(TableCatalog.PROP_COLLATION)) throw LakewardenException.notSupportedYet(
       "A default collation of a view is not supported.", "view-collation", "Remove it from the statement.")
   }
+
+  private def requireFixed(view: View): Unit =
+    Option(view.schemaMode).filterNot(SchemaModes).foreach(mode => throw LakewardenException.notSupportedYet(
+      s"A view WITH SCHEMA $mode is not supported.", "view-schema-mode",
+      "Use WITH SCHEMA COMPENSATION, and ALTER VIEW … AS when the columns of its tables change."))
 
   private def array(texts: Array[String]): JsonNode = {
     val node = json.arrayNode
