@@ -5,9 +5,8 @@ the smallest numbers leaves the range of the column's type. `exact` replaces the
 in every other respect.
 
 Truncating the smallest integers wraps around, as in Iceberg Java: `truncate[10]` of the smallest int,
--2147483648, is
-2147483646. Such a partition value is greater than its row's value. So filters that match these rows keep
-   partitions within one width of the largest number.
+-2147483648, is 2147483646. Such a partition value is greater than its rows' values. Filters keep or leave
+out this partition by the values that its rows have.
 
 Source: Iceberg table specification, "Partition Transforms"; Apache Iceberg's `TruncateUtil`.
 """
@@ -18,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from pyiceberg.expressions import (
+    And,
     BooleanExpression,
     BoundGreaterThan,
     BoundGreaterThanOrEqual,
@@ -25,7 +25,8 @@ from pyiceberg.expressions import (
     BoundLessThanOrEqual,
     BoundPredicate,
     BoundReference,
-    GreaterThan,
+    EqualTo,
+    NotEqualTo,
     Or,
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -177,14 +178,16 @@ class _Truncate(TruncateTransform[Any]):
         bits = _BITS.get(type(pred.term.ref().field.field_type))
         if projected is None or bits is None or not isinstance(pred.term, BoundReference):
             return projected
-        largest = (1 << (bits - 1)) - 1
+        smallest = -(1 << (bits - 1))
+        overflowed = self.transform(pred.term.ref().field.field_type)(smallest)
+        if overflowed < 0:
+            return projected
+        # Only the smallest values have this partition value, which is no multiple of the width.
         if isinstance(pred, BoundLessThan | BoundLessThanOrEqual):
-            # Rows whose partition value overflowed have the smallest values.
-            wrapped = cast(Any, GreaterThan)(name, largest - self.width)
-            return Or(projected, wrapped)
+            return Or(projected, cast(Any, EqualTo)(name, overflowed))
         if isinstance(pred, BoundGreaterThan | BoundGreaterThanOrEqual):
-            wraps = pred.literal.value + largest + 1 < self.width
-            return None if wraps else projected
+            matches = pred.literal.value - smallest < self.width
+            return None if matches else And(projected, cast(Any, NotEqualTo)(name, overflowed))
         return projected
 
 

@@ -170,3 +170,40 @@ def test_no_partition_of_a_matching_row_is_pruned(
         if expression_evaluator(schema, row_filter, True)(Record(value)):
             projected = InclusiveProjection(schema, spec, True).project(row_filter)
             assert expression_evaluator(partitions, projected, True)(partition), (row_filter, projected)
+
+
+@pytest.mark.parametrize(
+    ("transform", "kind"), [each for each in PRUNED if each[0] != IdentityTransform()], ids=str
+)
+@_FEW
+@given(data=st.data())
+def test_partitions_that_begin_at_a_literal_tell_which_rows_match(
+    transform: Transform[Any, Any], kind: PrimitiveType, data: st.DataObject
+) -> None:
+    """Engines leave such filters to the catalog, and do not compare the rows again."""
+    schema = Schema(NestedField(1, "c", kind))
+    spec = exact_spec(PartitionSpec(PartitionField(1, 1000, transform, "p")))
+    if isinstance(transform, TruncateTransform):
+        begins = data.draw(st.integers(1, (1 << 31) // transform.width - 1)) * transform.width
+    else:
+        year = dt.datetime(data.draw(st.integers(1971, 9999)), 1, 1)
+        begins = date_to_days(year.date()) if isinstance(kind, DateType) else datetime_to_micros(year)
+    near = st.builds(lambda off: begins + off, st.integers(-30, 30))
+    value = data.draw(near | numbers(kind))
+    partition = Record(spec.fields[0].transform.transform(kind)(value))
+    if isinstance(transform, HourTransform):
+        assume(-(1 << 31) <= partition[0] < 1 << 31)  # no partition has such an hour
+    partitions = Schema(*spec.partition_type(schema).fields)
+    before, after = begins - 1, begins
+    for row_filter in (
+        LessThan("c", after),
+        LessThanOrEqual("c", before),
+        GreaterThan("c", before),
+        GreaterThanOrEqual("c", after),
+    ):
+        projected = InclusiveProjection(schema, spec, True).project(row_filter)
+        matches = expression_evaluator(schema, row_filter, True)(Record(value))
+        assert expression_evaluator(partitions, projected, True)(partition) == matches, (
+            row_filter,
+            projected,
+        )
