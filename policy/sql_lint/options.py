@@ -36,6 +36,16 @@ READ: Final[Names] = {
 }
 """Options of a query."""
 
+#: The table whose rows are changes of another one.
+_CHANGES: Final = "changes"
+_OF_CHANGES: Final = ("end-timestamp", "start-timestamp")
+_OF_ROWS: Final[Names] = {name: only for name, only in READ.items() if name not in _OF_CHANGES}
+_OF_VIEWS: Final[Names] = {
+    name: only for name, only in READ.items() if name == "branch" or name not in _STATES
+}
+#: One at most of each.
+_APART: Final = (_STATES, ("start-snapshot-id", "start-timestamp"), ("end-snapshot-id", "end-timestamp"))
+
 #: They say how an overwrite conflicts.
 _OVERWRITES: Final = ("isolation-level", "overwrite-mode", "validate-from-snapshot-id")
 _ISOLATION: Final = "isolation-level"
@@ -115,8 +125,20 @@ def took_options(cursor: Cursor, names: Names) -> frozenset[str]:
     if cursor.hive or not _is_ahead(cursor):
         return frozenset()
     start = cursor.expect("WITH").next.start
-    given = cursor.properties()
-    folded = {name.lower() for name in given}
+    return _checked(cursor.properties(), names, start)
+
+
+def refuse_of_changes(given: Mapping[str, str], start: int) -> None:
+    """Refuse options that a view of changes does not honour.
+
+    Raises:
+        Problem: as `took_options`.
+    """
+    _checked(given, _OF_VIEWS, start)
+
+
+def _checked(given: Mapping[str, str], names: Names, start: int) -> frozenset[str]:
+    folded = frozenset(name.lower() for name in given)
     for name, value in given.items():
         if not is_honoured(names, name.lower(), value):
             raise Problem(
@@ -125,11 +147,11 @@ def took_options(cursor: Cursor, names: Names) -> frozenset[str]:
                 f"The option {name[:80]!a} with the value {value[:80]!a} is not supported.",
                 "Remove it. docs/spark-options.md lists the options.",
             )
-    if len(folded) < len(given) or len(folded.intersection(_STATES)) > 1:
+    if len(folded) < len(given) or any(len(folded.intersection(each)) > 1 for each in _APART):
         raise Problem(
             start, "option", "The options contradict each other.", "Keep one option, and one state."
         )
-    return frozenset(folded)
+    return folded
 
 
 def without_options(
@@ -160,7 +182,7 @@ def without_options(
             continue
         begin = cursor.next.start - start
         stood[_end_of_name(kept) - start] = begin + start
-        took_options(cursor, READ)
+        took_options(cursor, READ if kept and kept[-1].text.lower() == _CHANGES else _OF_ROWS)
         end = cursor.next.start - start
         text = text[:begin] + " " * (end - begin) + text[end:]
     return text, kept, stood

@@ -12,6 +12,7 @@ from typing import Final
 from policy.sql_lint.copies import Argument, copy_of, texts
 from policy.sql_lint.cursor import Cursor, Name
 from policy.sql_lint.lexer import Kind, tokens_of
+from policy.sql_lint.options import refuse_of_changes
 from policy.sql_lint.problems import Problem
 from policy.sql_lint.statements import (
     CallAnalyze,
@@ -66,6 +67,9 @@ def read_call(
     given = _arguments(cursor, parameters)
     cursor.expect_symbol(")")
     if called == _CHANGELOG:
+        options = given.get("OPTIONS", {})
+        assert isinstance(options, Mapping)
+        refuse_of_changes(options, start)
         return CallChangelog(procedure, table, _view(table, given.get(_VIEW), start))
     if called in _REWRAPS:
         return CallOnKeys(procedure, table, rewraps=_REWRAPS[called])

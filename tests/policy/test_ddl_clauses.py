@@ -73,6 +73,10 @@ from tests.support.vectors import each_row
             ["alter table s.t", "update table s.t", "create table s.t"],
         ),
         (
+            "SELECT a FROM s.t.changes WITH ('start-timestamp' = 5, 'end-timestamp' = 7)",
+            ["select table s.t.changes", "select column s.t.changes.a"],
+        ),
+        (
             "SELECT x.a FROM s.t VERSION AS OF 7 WITH ('split-size' = 5, 'Locality' = 'FALSE') AS x",
             ["select table s.t", "select column s.t.a"],
         ),
@@ -177,6 +181,8 @@ def test_what_is_understood(sql: str, needed: list[str] | None) -> None:
         ("SELECT a, `with`(branch = 'x') FROM s.t", "code"),
         ("SELECT a FROM s.t WITH ('Tag' = 'x', 'branch' = 'y')", "option"),
         ("SELECT a FROM s.t WITH ('tag' = 'x', 'TAG' = 'y')", "option"),
+        ("SELECT a FROM s.t WITH ('start-timestamp' = 1)", "option"),
+        ("SELECT a FROM s.t.changes WITH ('start-timestamp' = 1, 'start-snapshot-id' = 1)", "option"),
         ("SELECT a FROM s.t WITH ('tag')", "syntax"),
         ("INSERT INTO s.t WITH ('overwrite-mode' = 'dynamic') SELECT 1", "syntax"),
         ("INSERT INTO s.t WITH ('tag' = 'x') SELECT 1", "option"),

@@ -286,6 +286,9 @@ def test_view_of_changes_needs_all_columns_of_the_table() -> None:
         "lake.system.create_changelog_view('s.t', changelog_view => 'a.b')",
         "lake.system.create_changelog_view('s.t', changelog_view => concat('a'))",
         "lake.system.create_changelog_view('s.t', nix => 1)",
+        "lake.system.create_changelog_view('s.t', options => map('nix', '1'))",
+        "lake.system.create_changelog_view('s.t', options => map('snapshot-id', '1'))",
+        "lake.system.create_changelog_view('s.t', 'w', map('end-timestamp', '2', 'end-snapshot-id', '1'))",
         "other.system.create_changelog_view('s.t')",
     ):
         assert not the_answer(f"CALL {arguments}", judged_by).decision.allowed
