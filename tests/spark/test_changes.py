@@ -100,6 +100,7 @@ def test_unclear_changes_are_refused(spark_lake: SparkLake, table: str) -> None:
         ("NOT_SUPPORTED_YET", f"SELECT * FROM {table} WITH (`start-timestamp` = 7)", "read-option"),
         ("NOT_SUPPORTED_YET", f"DELETE FROM {table}.changes", "can only be read"),
         ("REQUEST_INVALID", call(table, "v", identifier_columns="array('nix')"), "has no column nix"),
+        ("REQUEST_INVALID", call(table, "v", identifier_columns="array()"), "names no column"),
         (
             "REQUEST_INVALID",
             call(table, "v", options="map('start-snapshot-id', '1', 'start-timestamp', '1')"),
@@ -113,6 +114,19 @@ def test_unclear_changes_are_refused(spark_lake: SparkLake, table: str) -> None:
 def test_rows_with_the_same_identifiers_have_no_updates(spark_lake: SparkLake, table: str) -> None:
     spark_lake.rows(call(table, "twice", identifier_columns="array('v')"))
     assert "same identifiers (v)" in str(refusal(lambda: spark_lake.rows("SELECT * FROM twice")))
+
+
+def test_net_changes_of_a_table_with_columns_of_any_name(spark_lake: SparkLake) -> None:
+    name = f"{spark_lake.namespace('named')}.t"
+    create_table(spark_lake, name, "added STRUCT<a: INT, b: BIGINT>, removed INT, surplus INT", ENCRYPTED)
+    for number in (1, 2):
+        spark_lake.rows(f"INSERT INTO {name} SELECT named_struct('a', 7, 'b', 8L), {number}, {number}")
+    spark_lake.rows(f"DELETE FROM {name} WHERE removed = 1")
+    _, second, _ = known = ids(spark_lake, name)
+    spark_lake.rows(call(name, "named_net", net_changes="true"))
+    (found,) = spark_lake.rows("SELECT * EXCEPT (added) FROM named_net")
+    assert shown([found], *known) == ["1 INSERT 2 2"]
+    assert found._commit_snapshot_id == second
 
 
 def test_hidden_column_hides_which_rows_changed(spark_lake: SparkLake, table: str) -> None:

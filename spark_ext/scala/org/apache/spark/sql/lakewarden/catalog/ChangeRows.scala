@@ -57,8 +57,8 @@ private[catalog] final class ChangeRows(table: String, shown: ChangeColumns, for
     val added = Alias(last(GreaterThan(surplus, Literal(0L))), "added")()
     val removed = Alias(last(LessThan(surplus, Literal(0L))), "removed")()
     val summed = unequal(Aggregate(groups, groups ++ Seq(total, added, removed), each))
-    val chosen = If(
-      GreaterThan(named(summed, Surplus), Literal(0L)), named(summed, "added"), named(summed, "removed"))
+    // Not by name: the table can have columns of these names.
+    val chosen = If(GreaterThan(total.toAttribute, Literal(0L)), added.toAttribute, removed.toAttribute)
     val fields = about.zipWithIndex.map { case (field, at) => Alias(GetStructField(chosen, at), field.name)() }
     Project(groups ++ fields :+ total.toAttribute, summed)
   }

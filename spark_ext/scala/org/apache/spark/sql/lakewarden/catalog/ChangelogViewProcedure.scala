@@ -37,7 +37,7 @@ private final class ChangelogViewProcedure(catalog: CatalogPlugin, tables: => Ta
     def flag(at: Int): Option[Boolean] = Option.when(!arguments.isNullAt(at))(arguments.getBoolean(at))
     val base = tables.load(table)
     val asked = Option.when(!arguments.isNullAt(4))(
-      arguments.getArray(4).toSeq[Any](StringType).map(each => ChangelogViews.column(String.valueOf(each))))
+      ChangelogViews.columns(arguments.getArray(4).toSeq[Any](StringType).map(String.valueOf)))
     val told = if (arguments.isNullAt(2)) Nil else Argument.texts(arguments, 2)
     val options = new CaseInsensitiveStringMap(told.toMap.asJava)
     val identifiers = Option.when(flag(3).getOrElse(asked.nonEmpty))(
@@ -76,8 +76,14 @@ private[catalog] object ChangelogViews {
     found
   }
 
+  /** Columns by their names in SQL. Throws `RequestInvalid` if there are none: every row would be identified alike. */
+  def columns(names: Seq[String]): Seq[Seq[String]] =
+    if (names.nonEmpty) names.map(column)
+    else throw Procedures.refused(
+      "identifier_columns names no column.", "identifier-columns", "Name columns that identify a row, or leave it out.")
+
   /** A column by its name in SQL. */
-  def column(text: String): Seq[String] =
+  private def column(text: String): Seq[String] =
     try CatalystSqlParser.parseMultipartIdentifier(text)
     catch {
       case _: ParseException => throw Procedures.refused(
