@@ -164,6 +164,8 @@ class RequiredPrivileges(Definitions):
             self._any(required("view.load", self._on(name, facts))[:1])
             self._all(required("view.create", On.table(principal, target)))
             self.assumed.append(f"no policy denies or masks a column of {name}")
+        if "view.create" in statement.operations and not statement.may_exist:
+            self.assumed.append(f"view {name} does not exist")
         if statement.query is not None:
             self.read(statement.query)
         return name, target

@@ -189,13 +189,16 @@ class Script:
         source, target = required.change_view(statement)
         known = self.stored.get(source)
         text = known if statement.query is None else (self.names, statement.query)
-        facts = TableFacts(required.context.principal.name) if known is None else required.known(source)
+        # An existing view stays its owner's.
+        gone = source in self.facts and self.facts[source] is None
+        new = "view.create" in statement.operations and (gone or not statement.may_exist)
+        facts = TableFacts(required.context.principal.name) if new else required.known(source)
 
         def after() -> None:
             if target != source:
                 self.facts[source] = None
                 self.stored.pop(source, None)
-            self.facts[target] = facts if "view.create" in statement.operations else required.known(source)
+            self.facts[target] = facts
             if text is not None:
                 self.stored[target] = text
 

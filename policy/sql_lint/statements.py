@@ -224,6 +224,7 @@ class ChangeView:
         query: its text; None if that stays.
         target: its next name, of RENAME TO.
         properties: names of properties that are set.
+        may_exist: whether CREATE is no error if it exists.
     """
 
     name: Name
@@ -231,6 +232,7 @@ class ChangeView:
     query: Query | None = None
     target: Name | None = None
     properties: tuple[str, ...] = ()
+    may_exist: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from policy.sql_lint.statements import ChangeView, Statement
 def read_create_view(cursor: Cursor, *, replaces: bool) -> Statement:
     """What follows CREATE [OR REPLACE] VIEW."""
     _require_spark(cursor, "CREATE VIEW")
-    cursor.took("IF NOT EXISTS")
+    may_exist = cursor.took("IF NOT EXISTS") or replaces
     name, seen, properties = cursor.name(), set[str](), tuple[str, ...]()
     if cursor.next.is_symbol("("):
         cursor.listed(_column)
@@ -22,7 +22,7 @@ def read_create_view(cursor: Cursor, *, replaces: bool) -> Statement:
         seen.add(clause)
         properties += _clause(cursor)
     operations = ("view.create", "view.replace") if replaces else ("view.create",)
-    return ChangeView(name, operations, read_query(cursor), properties=properties)
+    return ChangeView(name, operations, read_query(cursor), properties=properties, may_exist=may_exist)
 
 
 def read_alter_view(cursor: Cursor) -> Statement:

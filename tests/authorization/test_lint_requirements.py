@@ -146,6 +146,7 @@ CASES: Final = (
     Case("DESCRIBE TABLE T", lambda s, c, t, u: s.access.load(c, t)),
     Case("CALL lake.system.rotate_key(table => 'T')", lambda s, c, t, u: s.key_rotation.rotate(c, t), True),
     Case("CALL lake.system.rewrap_keys(table => 'T')", lambda s, c, t, u: s.key_rewrap.rewrap(c, t), True),
+    Case("CALL lake.system.create_changelog_view(table => 'T')", lambda s, c, t, u: _read(s, c, t)),
     Case("CALL lake.system.rewrite_data_files(table => 'T')", _rewrite),
     Case("CALL lake.system.rewrite_manifests(table => 'T')", lambda s, c, t, u: s.manifests.rewrite(c, t)),
     Case("CALL lake.system.add_files( 'T' , 'parquet.`/x`')", _added, encrypted=True),

@@ -289,6 +289,19 @@ def test_permanent_views_read_what_their_query_reads() -> None:
     assert needs(gone) == ["select table s.w", "select column s.w.x"]
 
 
+def test_a_view_that_may_exist_stays_its_owners() -> None:
+    """BOB owns what he makes, and can do anything with that."""
+    altering = policy("altering", tables("shared"), {BOB: ["alter"]})
+    judged_by = context(BOB, altering)
+    for create in ("CREATE OR REPLACE VIEW", "CREATE VIEW IF NOT EXISTS"):
+        dropped = answers(f"{create} lake.shared.v AS SELECT 1 AS a; DROP VIEW lake.shared.v", judged_by)[-1]
+        assert rule(dropped) == "policy-no-match", create
+    made = "CREATE VIEW lake.shared.v AS SELECT 1 AS a; DROP VIEW lake.shared.v"
+    again = made.replace("CREATE", "CREATE OR REPLACE")
+    assert all(each.decision.allowed for each in answers(f"{made}; {again}", judged_by))
+    assert answers(made, judged_by)[0].assumed == ("view shared.v does not exist",)
+
+
 @each_row(
     ("statement", "needed"),
     [
