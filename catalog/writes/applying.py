@@ -47,10 +47,31 @@ def only_file(delete: DataFile) -> str | None:
     return only
 
 
+def certain_files(delete: DataFile) -> frozenset[str]:
+    """Return data files that a position delete file has rows of: its only one, or its bounds."""
+    only = only_file(delete)
+    paths = [each for each in path_bounds(delete) if each is not None]
+    return frozenset({each.decode("utf-8", "replace") for each in paths} if only is None else {only})
+
+
 def path_bounds(delete: DataFile) -> tuple[bytes | None, bytes | None]:
     """Return the least and the greatest path of data files in a position delete file; None if not known."""
     lower, upper = ((bounds or {}).get(_PATH) for bounds in (delete.lower_bounds, delete.upper_bounds))
     return lower, upper
+
+
+def applies(delete: ManifestEntry, file: DataFile, sequence_number: int) -> bool:
+    """Return whether a position delete file applies to a data file.
+
+    Args:
+        delete: the delete file.
+        file: the data file.
+        sequence_number: its data sequence number.
+    """
+    number = delete.sequence_number or 0
+    if partition_of(delete.data_file) != partition_of(file):
+        return False
+    return _applies(delete.data_file, number, file, sequence_number)
 
 
 class DeleteFiles:

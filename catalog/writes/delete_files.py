@@ -1,7 +1,7 @@
 """Checks the position delete files that an engine wrote.
 
-- A delete file names the data files that it deletes rows of. It applies to files of its own partition and
-  spec only, so each of them is in that partition.
+- A delete file names the data files that it deletes rows of, and has at least one row for each. It applies
+  to files of its own partition and spec only, so each of them is in that partition.
 - It has no column of the table, so its entry has no statistics of one. The whole file is under one data key.
 
 Delete files are not opened. A user who writes a wrong one can also delete the rows.
@@ -69,6 +69,7 @@ def check_kind(file: NewFile, table: str) -> None:
     foreign = set().union(*told) - _COLUMNS
     for problem, found in (
         ("refers to no data file", not file.referenced_data_files),
+        ("has fewer rows than data files", file.record_count < len(file.referenced_data_files)),
         ("has statistics of columns that it does not have", bool(foreign)),
         ("has a sort order", file.sort_order_id is not None),
         ("has more than one data key", len(file.keys) > 1),

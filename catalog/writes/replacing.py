@@ -5,8 +5,8 @@
 - It says by which schema the rows were read, which is then compared with the current one: otherwise the
   values of a column that the earlier schema does not have would be lost.
 - It is of data files alone, or of position delete files alone. Then the new delete files name data files
-  that the removed ones apply to, and have no more rows. A live data file that a removed delete file is for
-  has a new one.
+  that the removed ones apply to, and have no more rows, each and together. A live data file that a removed
+  delete file certainly has rows of has a new one: its only data file, or the minimum or maximum of its paths.
 
 Whether the files are still the ones that were read is validated as for every commit (`validation`). So a
 rewrite fails if another commit removes or rewrites the same files, or deletes rows of them. Otherwise it is
@@ -31,9 +31,8 @@ from catalog.iceberg.bounds import Mask
 from catalog.iceberg.manifests import ManifestContent
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import SnapshotReader
-from catalog.writes.applying import DeleteFiles, only_file
-from catalog.writes.dangling import dangling
-from catalog.writes.delete_files import referenced
+from catalog.writes.applying import DeleteFiles, applies, certain_files
+from catalog.writes.delete_files import live_data_files, referenced
 from catalog.writes.new_files import FileCommit
 from catalog.writes.scopes import Files
 from policy.errors import NotSupportedYet, RequestInvalid
@@ -129,21 +128,47 @@ def _check_deletes(
                 rule="replaced-rows",
                 hint="To delete rows, commit a delete.",
             )
-    open_files = {each.data_file.file_path: only_file(each.data_file) for each in removed}
-    left = {path for path, only in open_files.items() if only is not None} - {
-        path for path, only in open_files.items() if only in referenced(files.added)
-    }
-    if left and head is not None:
-        left.difference_update(dangling(reader, table, reader.manifests(table, head)))
-    if left:
+    _check_total(table, files, removed)
+    _check_kept(reader, table, head, files, removed)
+
+
+def _check_total(table: LoadedTable, files: FileCommit, removed: Sequence[ManifestEntry]) -> None:
+    """Check that the delete files together have no more rows than before: a data file can be in several."""
+    gone = sum(each.data_file.record_count for each in removed)
+    come = sum(file.record_count for file in files.added)
+    if come > gone:
         raise RequestInvalid(
-            "The replace removes a delete file of a live data file, and adds none. The deleted rows would "
-            "come back.",
+            f"A replace must not delete rows, but the new delete files have {come} rows, and the removed "
+            f"ones {gone}.",
             table=table.name,
-            path=min(left),
-            rule="removed-deletes",
-            hint="Add a delete file that includes its rows, or leave it out of deleted-paths.",
+            rule="replaced-rows",
+            hint="To delete rows, commit a delete.",
         )
+
+
+def _check_kept(
+    reader: SnapshotReader,
+    table: LoadedTable,
+    head: Snapshot | None,
+    files: FileCommit,
+    removed: Sequence[ManifestEntry],
+) -> None:
+    """Check that each live data file has a new delete file, if a removed one certainly has rows of it."""
+    certain = {each.data_file.file_path: certain_files(each.data_file) for each in removed}
+    left = frozenset[str]().union(*certain.values()) - referenced(files.added)
+    live = live_data_files(reader, table, head, left)
+    for each in removed:
+        delete = each.data_file.file_path
+        for path in sorted(certain[delete].intersection(live)):
+            if applies(each, *live[path]):
+                raise RequestInvalid(
+                    f"The replace removes a delete file of the live data file {path}, and adds none for it. "
+                    "The deleted rows would come back.",
+                    table=table.name,
+                    path=delete,
+                    rule="removed-deletes",
+                    hint="Add a delete file that includes its rows, or leave it out of deleted-paths.",
+                )
 
 
 def _deletable(

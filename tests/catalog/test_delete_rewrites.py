@@ -140,8 +140,8 @@ def test_a_replace_of_delete_files_deletes_no_other_rows(lake: Lake) -> None:
     for _ in range(2):
         delete(ledger, path)
     (group,) = groups(ledger, FEW)
-    for added in (((path,), 3), ((other,), 1), ((path, other), 3)):
-        assert refusal(lambda added=added: pack(ledger, group, added)) == ("RequestInvalid", "replaced-rows")
+    for added in ([((path,), 3)], [((other,), 1)], [((path, other), 3)], [((path,), 2)] * 2):
+        assert refusal(lambda added=added: pack(ledger, group, *added)) == ("RequestInvalid", "replaced-rows")
     pack(ledger, group, ((path,), 2))
 
 
@@ -153,6 +153,48 @@ def test_a_replace_of_delete_files_brings_no_row_back(lake: Lake) -> None:
     (group,) = groups(ledger, ALL)
     assert refusal(lambda: pack(ledger, group, ((path,), 2))) == ("RequestInvalid", "removed-deletes")
     assert refusal(lambda: pack(ledger, group)) == ("RequestInvalid", "removed-deletes")
+
+
+def test_a_replace_brings_no_row_back_that_a_delete_file_of_several_data_files_certainly_deletes(
+    lake: Lake,
+) -> None:
+    """The bounds of its paths are two of its data files. What is between them can only be read."""
+    ledger = Ledger.of(lake, properties=PER_PARTITION)
+    paths = sorted(ledger.append(number, number + 9) for number in (0, 10, 20))
+    for _ in range(2):
+        delete(ledger, *paths, rows=3)
+    (group,) = groups(ledger, FEW)
+    for some in ([], paths[:2], paths[1:]):
+        added = [(tuple(some), 6)] if some else []
+        assert refusal(lambda added=added: pack(ledger, group, *added)) == (
+            "RequestInvalid",
+            "removed-deletes",
+        )
+    pack(ledger, group, (tuple(paths), 3))
+
+
+def test_a_delete_file_of_several_data_files_that_are_gone_or_newer_needs_no_successor(lake: Lake) -> None:
+    ledger = Ledger.of(lake, properties=PER_PARTITION)
+    paths = sorted(ledger.append(number, number + 9) for number in (0, 10))
+    for _ in range(2):
+        delete(ledger, *paths, rows=2)
+    engine, base = ledger.engine(), ledger.head().snapshot_id
+    new = [ledger.file(engine, 0, 15)]
+    ledger.commit("replace", new, engine, deleted_paths=tuple(paths), base_snapshot_id=base)
+    (group,) = groups(ledger)
+    pack(ledger, group)
+    assert ledger.paths(content=1) == set()
+
+
+def test_a_delete_file_has_a_row_for_each_data_file_that_it_names(lake: Lake) -> None:
+    """Otherwise one without rows would take the place of one with rows."""
+    ledger = Ledger.of(lake, properties=PER_PARTITION)
+    path, other = ledger.append(1, 9), ledger.append(10, 19)
+    for paths, rows in (((path,), 0), ((path, other), 1)):
+        assert refusal(lambda paths=paths, rows=rows: delete(ledger, *paths, rows=rows)) == (
+            "RequestInvalid",
+            "delete-file",
+        )
 
 
 def test_data_files_are_not_replaced_by_delete_files(lake: Lake) -> None:

@@ -57,7 +57,7 @@ class Ledger:
         where = engine.path()
         keys = (engine.key(where),) if engine.session.transport else ()
         known = {"partition": {"part": part}, "keys": keys, "referenced_data_files": paths, "content": 1}
-        return engine.file(where, **(known | {"record_count": 1} | given))
+        return engine.file(where, **(known | {"record_count": len(paths)} | given))
 
     def append(self, low: int, high: int, part: str | None = "a", branch: str = "main") -> str:
         engine = self.engine()
