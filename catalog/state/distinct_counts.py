@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from sqlalchemy import Engine, delete, insert, select
 
 from catalog.db.engine import read, write
-from catalog.db.schema import lw_distinct_count
+from catalog.db.schema import lw_distinct_count, lw_table
 
 _COLUMNS = lw_distinct_count.c
 
@@ -37,6 +37,8 @@ def keep(engine: Engine, table_id: str, snapshot_id: int, counts: Mapping[int, i
         for field_id, count in counts.items()
     ]
     with write(engine) as connection:
+        # Two counts of a table at the same time follow one another.
+        connection.execute(select(lw_table.c.id).where(lw_table.c.id == table_id).with_for_update())
         connection.execute(
             delete(lw_distinct_count).where(_COLUMNS.table_id == table_id, _COLUMNS.field_id.in_(counts))
         )

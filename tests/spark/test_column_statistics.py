@@ -149,3 +149,20 @@ def test_distinct_values_are_counted_for_the_optimizer_and_in_no_file(
         refused_as("NOT_AUTHORIZED", spark_lake.session(CAROL), f"{call}, columns => array('id'))")
     finally:
         spark_lake.lake.set_policies(standard_policies())
+
+
+def test_distinct_values_are_counted_of_columns_that_changed_since_the_snapshot(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    table = f"{namespace}.t"
+    call = f"CALL lake.system.compute_table_stats(table => '{table}'"
+    create_table(spark_lake, table, "a BIGINT, b BIGINT")
+    spark_lake.rows(f"INSERT INTO {table} SELECT id, id % 3 FROM range(20)")
+    for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
+        spark_lake.rows(f"ALTER TABLE {table} RENAME COLUMN {old} TO {new}")
+    spark_lake.rows(f"ALTER TABLE {table} ADD COLUMN late INT")
+    assert spark_lake.rows(f"{call})") == [(None,)]
+    with settings(spark_lake, CBO):
+        found = told(spark_lake, table)
+        assert [found[name][1] for name in ("a", "b", "late")] == ["3", "20", None]
+    refused_as("REQUEST_INVALID", spark_lake.spark, f"{call}, columns => array('late'))")

@@ -8,6 +8,7 @@ import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.catalog.Identifier
 import org.apache.spark.sql.connector.catalog.procedures.ProcedureParameter
 import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient}
+import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
@@ -30,17 +31,23 @@ private final class StatisticsProcedure(catalogName: String, client: CatalogClie
   override protected def answer(table: Identifier, arguments: InternalRow, progress: Progress): AnsweredRows = {
     val loaded = tables.load(table).handle.table
     val snapshot = if (arguments.isNullAt(1)) loaded.snapshotId else Some(arguments.getLong(1))
-    val columns = if (arguments.isNullAt(2)) loaded.schema.fields.toSeq.filter(each => isCounted(each.dataType))
-      else arguments.getArray(2).toSeq[Any](StringType).map(each => column(loaded, String.valueOf(each)))
+    val past = snapshot.fold(loaded.schema)(id => tables.load(table, _.snapshot(id.toString)).handle.table.schema)
+    val known = loaded.schema.fields.toSeq.filter(each => isCounted(each.dataType)).flatMap(each => in(past, each).map(each.name -> _))
+    val columns = if (arguments.isNullAt(2)) known
+      else arguments.getArray(2).toSeq[Any](StringType).map(each => column(known, String.valueOf(each), loaded)).distinct
     new AnsweredRows(Schema, snapshot.toArray.map { id =>
-      val counts = if (columns.isEmpty) Nil else counted(loaded, id, columns.distinct)
+      val counts = if (columns.isEmpty) Nil else counted(loaded, id, columns.map(_._2))
       val body = JsonNodeFactory.instance.objectNode.put("snapshot-id", id)
       val told = body.putObject("distinct-counts")
-      columns.distinct.zip(counts).foreach { case (field, count) => told.put(field.name, count) }
+      columns.zip(counts).foreach { case ((name, _), count) => told.put(name, count) }
       val file = Answers.field(post(client, table, Seq("statistics"), body), "statistics-file")
       InternalRow(if (file.isNull) null else UTF8String.fromString(file.asText))
     })
   }
+
+  /** A snapshot is read with its own schema, where a column can have another name, or be missing. */
+  private def in(past: StructType, column: StructField): Option[StructField] =
+    past.find(each => FieldIds.of(each) == FieldIds.of(column)).filter(each => isCounted(each.dataType))
 
   private def counted(table: LoadedTable, snapshot: Long, columns: Seq[StructField]): Seq[Long] = {
     val sketches = columns.map(each => s"theta_sketch_estimate(theta_sketch_agg(${hashed(each)}))")
@@ -49,10 +56,10 @@ private final class StatisticsProcedure(catalogName: String, client: CatalogClie
     columns.indices.map(rows.head.getLong)
   }
 
-  private def column(table: LoadedTable, name: String): StructField =
-    table.schema.find(_.name == name).filter(each => isCounted(each.dataType)).getOrElse(throw Procedures.refused(
-      s"${name.take(80)} is not a column of ${table.fullName} whose values can be counted.", "column",
-      "Name top-level columns that are not structs, arrays or maps."))
+  private def column(known: Seq[(String, StructField)], name: String, table: LoadedTable): (String, StructField) =
+    known.find(_._1 == name).getOrElse(throw Procedures.refused(
+      s"${name.take(80)} is not a column of ${table.fullName} in this snapshot whose values can be counted.", "column",
+      "Name top-level columns that are not structs, arrays or maps, and that the snapshot has."))
 }
 
 private object StatisticsProcedure {
