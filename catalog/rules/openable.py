@@ -8,7 +8,7 @@
   them. Row ids need format version 3. `main` must be a branch.
 - New schemas, partition specs and sort orders: see `catalog.iceberg.layout`.
 - A table with rows cannot get a required column: existing rows have no value for it. Nor can a branch be set
-  to a snapshot whose rows have none.
+  to a snapshot whose rows have none, go on from it, or pick it.
 - A new schema does not use the id of a column that no schema of the table names any more: files can still
   have that column, and policies know it by a name that is forgotten.
 
@@ -30,6 +30,7 @@ from pyiceberg.types import NestedField
 from catalog.iceberg import layout
 from catalog.iceberg.metadata import ROW_IDS_VERSION, last_sequence_number
 from catalog.snapshot_checks.branches import new_snapshots
+from catalog.snapshot_checks.cherry_picks import source_id
 from policy.errors import RequestInvalid
 
 #: The maximum difference of clocks (Apache Iceberg, `TableMetadata.ONE_MINUTE`).
@@ -201,22 +202,41 @@ def _check_field_ids(base: TableMetadata, metadata: TableMetadata, table: str) -
 
 
 def _check_heads(base: TableMetadata, metadata: TableMetadata, table: str) -> None:
-    """Refuse to set a branch to an existing snapshot whose rows have no value for a required column."""
+    """Refuse to bring rows of existing snapshots to a branch that have no value for a required column."""
     schemas = {each.schema_id: each for each in metadata.schemas}
     for name, ref in metadata.refs.items():
-        head = base.snapshot_by_id(ref.snapshot_id)
-        moved = name not in base.refs or base.refs[name].snapshot_id != ref.snapshot_id
-        before = None if head is None or head.schema_id is None else schemas.get(head.schema_id)
-        if not moved or before is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+        if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
             continue
-        for field in _newly_required(before, metadata.schema()):
-            raise RequestInvalid(
-                f"The branch {name[:80]!r} cannot be set to the snapshot {ref.snapshot_id}: its rows have no "
-                f"value for the required column {metadata.schema().find_column_name(field.field_id)!s:.160}.",
-                table=table,
-                rule="required-column",
-                hint="Make the column optional first (ALTER COLUMN … DROP NOT NULL).",
-            )
+        for source in _brought(base, metadata, name, ref):
+            before = None if source.schema_id is None else schemas.get(source.schema_id)
+            for field in () if before is None else _newly_required(before, metadata.schema()):
+                raise RequestInvalid(
+                    f"The branch {name[:80]!r} cannot have the rows of the snapshot {source.snapshot_id}: "
+                    "they have no value for the required column "
+                    f"{metadata.schema().find_column_name(field.field_id)!s:.160}.",
+                    table=table,
+                    rule="required-column",
+                    hint="Make the column optional first (ALTER COLUMN … DROP NOT NULL).",
+                )
+
+
+def _brought(base: TableMetadata, metadata: TableMetadata, name: str, ref: SnapshotRef) -> Iterator[Snapshot]:
+    """Yield the existing snapshots that a branch comes to: its new base, and those that are picked."""
+    seen = set[int]()
+    snapshot = metadata.snapshot_by_id(ref.snapshot_id)
+    while snapshot is not None and base.snapshot_by_id(snapshot.snapshot_id) is None:
+        if snapshot.snapshot_id in seen:
+            return
+        seen.add(snapshot.snapshot_id)
+        picked, parent = source_id(snapshot), snapshot.parent_snapshot_id
+        source = None if picked is None else base.snapshot_by_id(picked)
+        if source is not None:
+            yield source
+        snapshot = None if parent is None else metadata.snapshot_by_id(parent)
+    if snapshot is not None and (
+        name not in base.refs or base.refs[name].snapshot_id != snapshot.snapshot_id
+    ):
+        yield snapshot
 
 
 def _is_replaced(base: TableMetadata, metadata: TableMetadata) -> bool:

@@ -34,6 +34,7 @@ from catalog.base import crash_points
 from catalog.base.errors import ConcurrentModification, NoSuchTable
 from catalog.db.engine import read
 from catalog.db.schema import lw_governed
+from catalog.maintenance.snapshot_moves import Pick
 from catalog.planning.request import ScanRequest
 from catalog.tables.drafts import NewTable
 from catalog.tables.replacements import numbered
@@ -567,4 +568,19 @@ def test_a_branch_does_not_go_back_to_rows_without_a_required_column(lake: Lake)
         assert refused.value.rule == "required-column" and "other" in refused.value.message
     lake.services.alterer.alter(lake.caller(ALICE), name, [MakeOptional(("other",))])
     go_back("main")
+    assert len(files(lake, name)) == 1
+
+
+def test_rows_without_a_required_column_are_not_picked(lake: Lake) -> None:
+    name = made(lake, properties={"write.wap.enabled": "true"})
+    write = Engine.begin(lake, name)
+    write.commit(FileCommit("append", (write.file(),), wap_id="later"))
+    required = Schema(SCHEMA.fields[0], NestedField(2, "other", LongType(), required=True))
+    staged(lake, name, schema=required).commit(REST)
+    with pytest.raises(RequestInvalid) as refused:
+        lake.services.snapshot_procedures.change(lake.caller(ALICE), name, Pick(wap_id="later"))
+    assert refused.value.rule == "required-column" and "other" in refused.value.message
+    assert files(lake, name) == []
+    lake.services.alterer.alter(lake.caller(ALICE), name, [MakeOptional(("other",))])
+    lake.services.snapshot_procedures.change(lake.caller(ALICE), name, Pick(wap_id="later"))
     assert len(files(lake, name)) == 1
