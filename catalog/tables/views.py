@@ -35,7 +35,7 @@ from catalog.state.views import ViewRecord
 from policy.errors import RequestInvalid
 from policy.location.location import Location
 from policy.privileges.operations import On, required
-from policy.privileges.requests import AccessRequest
+from policy.privileges.requests import MAX_NAME_LENGTH, AccessRequest
 from policy.privileges.tables import check_view_properties
 
 MAX_TEXT: Final = 256 * 1024
@@ -299,7 +299,7 @@ def check(new: ViewDefinition) -> None:
     """Check what a view is to be.
 
     Raises:
-        RequestInvalid: it is too large, or has no text or no columns.
+        RequestInvalid: it is too large, has no text or no columns, or a column has no usable name.
         PropertyInvalid: a property cannot be stored.
     """
     name = str(new.name)
@@ -309,6 +309,12 @@ def check(new: ViewDefinition) -> None:
         )
     if not 1 <= len(new.schema.fields) <= _MAX_COLUMNS:
         raise RequestInvalid(f"The view must have 1 to {_MAX_COLUMNS} columns.", table=name, rule="view")
+    if not all(1 <= len(each.name) <= MAX_NAME_LENGTH for each in new.schema.fields):
+        raise RequestInvalid(
+            f"The names of the view's columns must have 1 to {MAX_NAME_LENGTH} characters.",
+            table=name,
+            rule="view",
+        )
     texts = (*new.properties.items(), *new.summary.items())
     if sum(len(key) + len(value) for key, value in texts) > _MAX_PROPERTIES:
         raise RequestInvalid(

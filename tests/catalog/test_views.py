@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
 
 from catalog.authorization.authorizer import Caller
 from catalog.base.errors import (
@@ -179,7 +180,8 @@ def test_what_cannot_be_stored_is_refused(views: Views, alice: Caller, new: View
     for name in ("view.sqlConfig.spark.sql.ansi.enabled", "Table_Type", "owner", "collation", "s3.endpoint"):
         with pytest.raises(PropertyInvalid):
             views.create(alice, replace(new, properties={name: "METRIC_VIEW"}))
-    for wrong in ({"sql": " "}, {"sql": "x" * (MAX_TEXT + 1)}, {"schema": Schema()}):
+    named = [{"schema": Schema(NestedField(1, each, StringType()))} for each in ("", "x" * 4097)]
+    for wrong in ({"sql": " "}, {"sql": "x" * (MAX_TEXT + 1)}, {"schema": Schema()}, *named):
         with pytest.raises(RequestInvalid):
             views.create(alice, replace(new, **wrong))
     with pytest.raises(NoSuchNamespace):

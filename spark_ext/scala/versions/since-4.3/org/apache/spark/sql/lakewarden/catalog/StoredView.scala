@@ -76,9 +76,6 @@ object StoredView {
   /** For others, Spark changes the columns of what has the view's name in its own catalog, whoever reads the view. */
   private val SchemaModes = Set("BINDING", "COMPENSATION")
 
-  /** By which name the text means this catalog. */
-  private val OwnName = "spark.catalog-name"
-
   private val json = JsonNodeFactory.instance
   private val Json = new ObjectMapper
 
@@ -91,7 +88,7 @@ object StoredView {
     version.putArray("representations").addObject.put("type", "sql").put("dialect", "spark").put("sql", view.queryText)
     Option(view.currentCatalog).filter(_ != catalogName).foreach(version.put("default-catalog", _))
     version.set[ObjectNode]("default-namespace", array(view.currentNamespace))
-    version.set[ObjectNode]("summary", TableRequests.texts(summary(catalogName, view)))
+    version.set[ObjectNode]("summary", TableRequests.texts(summary(view)))
     val body = json.objectNode
     body.set[ObjectNode]("schema", IcebergSchema.toIceberg(view.schema))
     body.set[ObjectNode]("view-version", version)
@@ -99,8 +96,7 @@ object StoredView {
     body
   }
 
-  private def summary(catalogName: String, view: View): Map[String, String] = Map(
-    OwnName -> catalogName,
+  private def summary(view: View): Map[String, String] = Map(
     ColumnNames -> array(view.queryColumnNames).toString,
     Settings -> TableRequests.texts(view.sqlConfigs.asScala.toMap).toString) ++
     Option(view.schemaMode).map(SchemaMode -> _)
