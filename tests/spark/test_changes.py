@@ -101,6 +101,12 @@ def test_unclear_changes_are_refused(spark_lake: SparkLake, table: str) -> None:
         ("NOT_SUPPORTED_YET", f"DELETE FROM {table}.changes", "can only be read"),
         ("REQUEST_INVALID", call(table, "v", identifier_columns="array('nix')"), "has no column nix"),
         ("REQUEST_INVALID", call(table, "v", identifier_columns="array()"), "names no column"),
+        ("REQUEST_INVALID", call(table, "v", identifier_columns="array('_Change_type')"), "has no column"),
+        (
+            "REQUEST_INVALID",
+            call(table, "v", options="map('start-snapshot-id', '1', 'START-snapshot-id', '2')"),
+            "occurs twice",
+        ),
         (
             "REQUEST_INVALID",
             call(table, "v", options="map('start-snapshot-id', '1', 'start-timestamp', '1')"),
@@ -109,6 +115,15 @@ def test_unclear_changes_are_refused(spark_lake: SparkLake, table: str) -> None:
         ("NOT_SUPPORTED_YET", call(table, "v", options="map('as-of', '1')"), "read-option"),
     ):
         assert message in refused_as(condition, session, statement), statement
+
+
+def test_range_of_the_statement_has_no_second_one_in_options(spark_lake: SparkLake, table: str) -> None:
+    if spark_lake.spark.version.startswith("4.1"):
+        return
+    first, second, *_ = ids(spark_lake, table)
+    for option in (f"`start-snapshot-id` = {second}", "`end-timestamp` = 5"):
+        statement = f"SELECT id FROM {table} CHANGES FROM VERSION {first} WITH ({option})"
+        assert "range of changes" in refused_as("REQUEST_INVALID", spark_lake.session(), statement)
 
 
 def test_rows_with_the_same_identifiers_have_no_updates(spark_lake: SparkLake, table: str) -> None:

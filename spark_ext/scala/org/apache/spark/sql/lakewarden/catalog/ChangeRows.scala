@@ -102,9 +102,12 @@ private[catalog] final class ChangeRows(table: String, shown: ChangeColumns, for
     }, window)
   }
 
-  private def resolved(plan: LogicalPlan, name: Seq[String]): Expression =
-    plan.resolve(name, SQLConf.get.resolver).getOrElse(throw Procedures.refused(
+  private def resolved(plan: LogicalPlan, name: Seq[String]): Expression = {
+    // What is found has the name as it was given, in any case.
+    val ofChanges = AttributeSet(plan.output.filter(isOfChanges))
+    plan.resolve(name, SQLConf.get.resolver).filterNot(_.references.exists(ofChanges.contains)).getOrElse(throw Procedures.refused(
       s"$table has no column ${name.mkString(".")}.", "identifier-columns", "Name columns of the table."))
+  }
 
   private def sum(of: Expression): Expression = (Sum(of): AggregateFunction).toAggregateExpression()
 

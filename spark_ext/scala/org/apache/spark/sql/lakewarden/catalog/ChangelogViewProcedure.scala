@@ -40,6 +40,8 @@ private final class ChangelogViewProcedure(catalog: CatalogPlugin, tables: => Ta
       ChangelogViews.columns(arguments.getArray(4).toSeq[Any](StringType).map(String.valueOf)))
     val told = if (arguments.isNullAt(2)) Nil else Argument.texts(arguments, 2)
     val options = new CaseInsensitiveStringMap(told.toMap.asJava)
+    if (options.size < told.size) throw Procedures.refused(
+      s"An option of the changes of ${base.name} occurs twice.", "read-option", "Write it once.")
     val identifiers = Option.when(flag(3).getOrElse(asked.nonEmpty))(
       asked.getOrElse(ChangelogViews.identifiers(base.handle.table)))
     val form = ChangeForm(flag(5).getOrElse(false), identifiers)

@@ -53,6 +53,11 @@ final case class StreamOptions(
       throw invalid(s"$StartTime is not before $EndTime.", "Give an earlier start.")
   }
 
+  /** Throws what refuses the options where the statement names the range of changes. */
+  def requireStatedRange(): Unit =
+    if (Seq(start, end, startTime, endTime).exists(_.nonEmpty))
+      throw invalid("The statement names a range of changes, and so do its read options.", "Remove the options.")
+
   /** Throws what refuses the options in a stream. */
   def requireStream(): Unit = {
     if (end.nonEmpty) throw LakewardenException.notSupportedYet(

@@ -12,6 +12,7 @@ import org.apache.spark.sql.connector.catalog.ChangelogContext.DeduplicationMode
 import org.apache.spark.sql.connector.expressions.NamedReference
 import org.apache.spark.sql.connector.read.ScanBuilder
 import org.apache.spark.sql.execution.datasources.v2.{ChangelogTable, DataSourceV2Relation}
+import org.apache.spark.sql.lakewarden.options.ReadOptions
 import org.apache.spark.sql.lakewarden.read.{AtSnapshot, AtTime, ChangeBound, ChangeBounds, ChangeColumns}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -57,10 +58,13 @@ private final class GuardedChangelog(base: GuardedTable, context: ChangelogConte
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
     table.newScanBuilder(scanOptions(options))
 
-  /** What is left for a scan: Spark has used the others. */
+  /** What is left for a scan: Spark has used the others. Throws `RequestInvalid` for a second range. */
   def scanOptions(options: CaseInsensitiveStringMap): CaseInsensitiveStringMap = {
     val own = options.asCaseSensitiveMap.asScala.filterNot(each => OfSpark(each._1.toLowerCase(Locale.ROOT)))
-    new CaseInsensitiveStringMap(own.asJava)
+    val left = new CaseInsensitiveStringMap(own.asJava)
+    val format = named.table.writeSettings.path("format").asText
+    ReadOptions.of(left, named.table.properties, format, changes = true).snapshots.requireStatedRange()
+    left
   }
 
   private val OfSpark = Set(
