@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyspark
 import pytest
 
@@ -60,8 +62,9 @@ def _insert_new_columns(spark_lake: SparkLake, table: str) -> None:
     assert "shown" in spark_lake.spark.table(table).columns
 
 
+@pytest.mark.skipif(not SINCE_4_2, reason="Spark 4.1 adds no columns in writes of DataFrames")
 def test_data_frames_bring_columns_with_merge_schema(spark_lake: SparkLake, namespace: str) -> None:
-    """The table is altered and the rows are written by name; other writes refuse the option."""
+    """The table is altered and the rows are written by name."""
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id INT, a STRING) TBLPROPERTIES ({KEYED})")
     rows = spark_lake.spark.sql("SELECT 7 AS new, 1L AS id, 'x' AS a")
@@ -75,20 +78,29 @@ def test_data_frames_bring_columns_with_merge_schema(spark_lake: SparkLake, name
     rows.withColumn("c", rows.new).writeTo(table).option("mergeSchema", "true").overwritePartitions()
     assert spark_lake.rows(f"SELECT id, c FROM {table}") == [(1, 7)]
     before = stock_table(spark_lake, table).metadata_location
-    fits = spark_lake.spark.table(table)
-    for write in (
-        lambda: fits.write.option("mergeSchema", "true").insertInto(table),
-        lambda: fits.writeTo(f"{table}2").option("mergeSchema", "true").create(),
-        lambda: spark_lake.rows(f"INSERT INTO {table} WITH ('mergeSchema' = 'true') SELECT * FROM {table}"),
-    ):
-        assert "mergeSchema is 'true'" in str(refusal(write)) or "mergeschema is 'true'" in str(
-            refusal(write)
-        )
-    assert stock_table(spark_lake, table).metadata_location == before
     error = refusal(
         lambda: rows.withColumn("z", rows.new).writeTo(table).option("mergeSchema", "no").append()
     )
     assert "EXTRA_COLUMNS" in str(error.getCondition())
+    assert stock_table(spark_lake, table).metadata_location == before
+
+
+def test_other_writes_refuse_merge_schema(spark_lake: SparkLake, namespace: str) -> None:
+    table = f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {table} AS SELECT 1 AS id")
+    before = stock_table(spark_lake, table).metadata_location
+    fits = spark_lake.spark.table(table)
+    writes = [
+        lambda: fits.write.option("mergeSchema", "true").insertInto(table),
+        lambda: fits.writeTo(f"{table}2").option("mergeSchema", "true").create(),
+        lambda: spark_lake.rows(f"INSERT INTO {table} WITH ('mergeSchema' = 'true') SELECT * FROM {table}"),
+    ]
+    if not SINCE_4_2:
+        writes.append(lambda: fits.writeTo(table).option("mergeSchema", "true").append())
+        writes.append(lambda: fits.write.option("merge-schema", "true").mode("append").saveAsTable(table))
+    for write in writes:
+        assert re.search("merge-?schema is 'true'", str(refusal(write)), re.IGNORECASE)
+    assert stock_table(spark_lake, table).metadata_location == before
 
 
 def test_evolution_takes_alter(spark_lake: SparkLake, namespace: str) -> None:

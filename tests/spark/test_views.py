@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyspark
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
@@ -14,6 +15,9 @@ from tests.support.lake import BOB, policy, standard_policies, tables
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_refusals import refusal, refused_as
 
+SINCE_4_3 = pyspark.__version__ >= "4.3"
+views = pytest.mark.skipif(not SINCE_4_3, reason="Spark has views of such catalogs since 4.3")
+
 
 def _made(spark_lake: SparkLake, table: str) -> str:
     spark_lake.rows(f"CREATE TABLE {table} AS SELECT id, id * 10 AS value FROM range(4)")
@@ -21,6 +25,7 @@ def _made(spark_lake: SparkLake, table: str) -> str:
 
 
 @pytest.mark.nightly
+@views
 def test_view_from_making_to_dropping(spark_lake: SparkLake, namespace: str) -> None:
     rows, name = spark_lake.rows, f"{namespace}.v"
     _made(spark_lake, f"{namespace}.t")
@@ -55,6 +60,7 @@ def test_view_from_making_to_dropping(spark_lake: SparkLake, namespace: str) -> 
     assert rows(f"SHOW VIEWS IN {namespace}") == []
 
 
+@views
 def test_a_view_is_no_table_and_a_table_no_view(spark_lake: SparkLake, namespace: str) -> None:
     table, view, alice = _made(spark_lake, f"{namespace}.t"), f"{namespace}.v", spark_lake.spark
     spark_lake.rows(f"CREATE VIEW {view} AS SELECT id FROM {table}")
@@ -77,6 +83,7 @@ def test_a_view_is_no_table_and_a_table_no_view(spark_lake: SparkLake, namespace
     assert len(spark_lake.rows(f"SHOW TABLES IN {namespace}")) == 2
 
 
+@views
 def test_a_view_has_the_catalog_namespace_and_settings_that_it_was_made_with(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -88,6 +95,7 @@ def test_a_view_has_the_catalog_namespace_and_settings_that_it_was_made_with(
     assert spark_lake.rows(f"SELECT * FROM {namespace}.v") == [(4, None)]
 
 
+@views
 def test_who_reads_a_view_needs_rights_on_it_and_on_its_tables(spark_lake: SparkLake, namespace: str) -> None:
     database, bob = namespace.removeprefix(f"{CATALOG}."), spark_lake.session(BOB)
     table, view = _made(spark_lake, f"{namespace}.t"), f"{namespace}.v"
@@ -107,6 +115,7 @@ def test_who_reads_a_view_needs_rights_on_it_and_on_its_tables(spark_lake: Spark
         spark_lake.lake.set_policies(standard_policies())
 
 
+@views
 def test_the_text_of_a_view_is_read_by_the_settings_of_the_engine(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -126,6 +135,7 @@ def test_the_text_of_a_view_is_read_by_the_settings_of_the_engine(
         refused_as("PARSE_SYNTAX_ERROR", spark_lake.spark, f"SELECT * FROM {namespace}.w{number}")
 
 
+@views
 @pytest.mark.parametrize(
     ("key", "text"),
     [
@@ -148,6 +158,7 @@ def test_what_spark_cannot_use_of_a_stored_view_is_refused(
     assert key in refused_as("METADATA_INVALID", spark_lake.spark, f"SELECT * FROM {namespace}.x")
 
 
+@views
 def test_code_in_a_view_takes_the_permission_of_its_reader(spark_lake: SparkLake) -> None:
     services, bob = spark_lake.lake.services, spark_lake.lake.caller(BOB)
     spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.bobs")
@@ -159,3 +170,27 @@ def test_code_in_a_view_takes_the_permission_of_its_reader(spark_lake: SparkLake
         message = refused_as("NOT_AUTHORIZED", spark_lake.session(BOB), f"SELECT * FROM {CATALOG}.{name}")
         assert "engine-code" in message
         services.views.drop(bob, name)
+
+
+@pytest.mark.core
+@pytest.mark.skipif(SINCE_4_3, reason="Spark has views of such catalogs since 4.3")
+def test_an_older_spark_refuses_views(spark_lake: SparkLake, namespace: str) -> None:
+    """One that another client stored is neither read nor changed, and no table takes its name."""
+    database, alice = namespace.removeprefix(f"{CATALOG}."), spark_lake.lake.caller("alice")
+    name, schema = TableName((database,), "v"), Schema(NestedField(1, "v", StringType()))
+    views_of, session = spark_lake.lake.services.views, spark_lake.spark
+    views_of.create(alice, ViewDefinition(name, schema, "SELECT 'x' AS v", None, (), {}, {}))
+    for statement in (
+        f"CREATE VIEW {namespace}.w AS SELECT 1 AS one",
+        f"CREATE OR REPLACE VIEW {namespace}.v AS SELECT 1 AS one",
+        f"ALTER VIEW {namespace}.v AS SELECT 1 AS one",
+        f"ALTER VIEW {namespace}.v SET TBLPROPERTIES ('a' = 'b')",
+        f"DROP VIEW {namespace}.v",
+        f"SHOW VIEWS IN {namespace}",
+    ):
+        error = refusal(lambda statement=statement: session.sql(statement).collect())
+        assert "does not support views" in str(error), f"{statement}: {error}"
+    refused_as("TABLE_OR_VIEW_NOT_FOUND", session, f"SELECT * FROM {namespace}.v")
+    refused_as("TABLE_OR_VIEW_ALREADY_EXISTS", session, f"CREATE TABLE {namespace}.v (id INT)")
+    refusal(lambda: session.sql(f"DROP TABLE {namespace}.v").collect())
+    assert views_of.list(alice, (database,)) == [name]
