@@ -10,6 +10,7 @@ import pytest
 
 from catalog.authorization.table_access import TableAccess
 from catalog.commits.committer import Committer
+from catalog.maintenance.delete_rewrites import DeleteRewriter
 from catalog.maintenance.old_epochs import OldEpochs
 from catalog.maintenance.rewrites import Rewriter
 from catalog.planning.plan import Planner
@@ -35,6 +36,7 @@ INTERFACE = (
     Writes,
     Alterer,
     Rewriter,
+    DeleteRewriter,
     OldEpochs,
 )
 #: What is asked by the service itself, not on behalf of somebody.

@@ -36,6 +36,7 @@ REPEATABLE_ANYWAY = {
     "position_delete_rewrites",
     "remove_dangling_deletes",
     "rewrite_manifests",
+    "keep_distinct_counts",
     "expire_snapshots",
     "remove_orphan_files",
     "begin_write",

@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from catalog.settings.catalog import Settings
 from policy.principal import Principal
 from spark_ext.configuration import token_setting
 from tests.support.lake import CAROL, standard_policies
@@ -22,10 +23,8 @@ VALID_S = 0.1
 
 
 @pytest.fixture(autouse=True)
-def plans_grow_old(spark_lake: SparkLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    services = spark_lake.lake.services
-    for each in (services.planner, services.metadata_tables):
-        monkeypatch.setattr(each, "_valid_ms", round(VALID_S * 1000))
+def plans_grow_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Settings, "plan_valid_ms", round(VALID_S * 1000))
 
 
 @pytest.fixture
