@@ -34,7 +34,7 @@ from uvicorn.server import ServerState
 
 from catalog.http.errors import HeadTooLarge, RequestTimedOut, TooManyConnections, error_response
 from catalog.http.metrics import Metrics
-from catalog.settings.catalog import HttpSettings
+from catalog.settings.sections import HttpSettings
 from policy.errors import LakewardenError, RequestInvalid
 
 #: Maximum number of fields in a head; clients send less than a fifth of it.

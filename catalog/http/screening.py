@@ -17,7 +17,7 @@ from catalog.authorization.authorizer import Caller
 from catalog.http.admin_access import may_change_policies
 from catalog.http.bodies import namespace_from_path, table_from_path
 from catalog.service.services import Services
-from catalog.settings.catalog import HttpSettings
+from catalog.settings.sections import HttpSettings
 from policy.privileges.operations import On, required
 
 #: Maximum bytes and elements of a body without a first authorization.

@@ -35,7 +35,8 @@ from catalog.http.connections import MAX_LEAVING, Connections, protocol_of
 from catalog.service.replicas import LOOK_S, Replicas
 from catalog.service.service_log import fields
 from catalog.service.services import Services
-from catalog.settings.catalog import HttpSettings, Settings
+from catalog.settings.catalog import Settings
+from catalog.settings.sections import HttpSettings
 from policy.errors import RequestInvalid
 
 _log: Final = logging.getLogger("lakewarden.service")

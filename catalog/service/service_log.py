@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import Final, TextIO
 
 from catalog.audit.records import clean
-from catalog.settings.catalog import LogSettings
+from catalog.settings.sections import LogSettings
 from policy.errors import KmsUnavailable, LakewardenError, StateUnavailable, StorageUnavailable
 
 #: The message that replaces those of libraries.

@@ -47,14 +47,8 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    PositiveFloat,
-    PositiveInt,
-    SecretStr,
     ValidationError,
     model_validator,
 )
@@ -62,9 +56,20 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from catalog.settings.kms import KINDS, KmsSettings
 from catalog.settings.kms_options import AbsolutePath, is_this_machine
+from catalog.settings.sections import (
+    AuditSettings,
+    CacheSettings,
+    CatalogSettings,
+    DatabaseSettings,
+    HttpSettings,
+    KmsEndpointSettings,
+    LimitSettings,
+    LocationText,
+    LogSettings,
+    S3Settings,
+)
 from policy.encryption.specification import StandardClients
-from policy.errors import LocationInvalid, RequestInvalid
-from policy.location.location import Location
+from policy.errors import RequestInvalid
 
 ENVIRONMENT_PREFIX: Final = "LAKEWARDEN_"
 #: Age in seconds before garbage collection deletes a file; every write is shorter.
@@ -76,157 +81,12 @@ DEFAULT_FILE: Final = Path("lakewarden.toml")
 NOT_SETTINGS: Final = frozenset({"LAKEWARDEN_CONFIG", "LAKEWARDEN_TOKEN", "LAKEWARDEN_ENGINE_TOKEN_FILE"})
 
 _DEFAULT_DATA_DIR: Final = Path("lakewarden-data")
-_MIB: Final = 1024 * 1024
 
 _Tree: TypeAlias = dict[str, Any]
 
 
-def _location(text: str) -> str:
-    try:
-        return Location.parse(text).canonical
-    except LocationInvalid as error:
-        raise ValueError(error.message) from error
-
-
 def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
-
-
-LocationText = Annotated[str, AfterValidator(_location)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class CatalogSettings(_Section):
-    """The catalog's public name and defaults."""
-
-    name: str = Field(default="lakewarden", min_length=1, max_length=255)
-
-
-class AuditSettings(_Section):
-    """The audit log: signing key, copies, and limits of space and time.
-
-    Attributes:
-        key_file: the key that signs checkpoints, outside of the database; without it they are not signed.
-        checkpoint_s: seconds from one checkpoint to the next.
-        checkpoint_file: where checkpoints are appended as lines of JSON.
-        stream_file: where records are appended as lines of JSON.
-        refusal_bytes: what refusals may take of the database; what comes later is only counted.
-        keep_days: records younger than that are never pruned.
-    """
-
-    key_file: AbsolutePath | None = None
-    checkpoint_s: PositiveFloat = 60.0
-    checkpoint_file: AbsolutePath | None = None
-    stream_file: AbsolutePath | None = None
-    refusal_bytes: PositiveInt = 1024 * _MIB
-    keep_days: int = Field(default=30, ge=0, le=36_500)
-
-
-class DatabaseSettings(_Section):
-    """The database that holds the governed state; by default a SQLite file in `data_dir`."""
-
-    url: SecretStr
-
-
-class S3Settings(_Section):
-    """Access to S3; the AWS defaults of the process apply to settings that are not set."""
-
-    endpoint: str | None = None
-    region: str | None = None
-    access_key_id: str | None = None
-    secret_access_key: SecretStr | None = None
-    connect_timeout_s: PositiveFloat = 5.0
-    request_timeout_s: PositiveFloat = 30.0
-
-    @model_validator(mode="after")
-    def _whole_key(self) -> Self:
-        if (self.access_key_id is None) != (self.secret_access_key is None):
-            raise ValueError("give access_key_id and secret_access_key together")
-        return self
-
-
-class HttpSettings(_Section):
-    """The HTTP server: address, limits per client, and how long it keeps answers for repeated requests.
-
-    Attributes:
-        host: the address to listen on.
-        port: the port; 0 takes a free one.
-        max_body_bytes: the largest request body.
-        max_bodies_bytes: all request bodies together that are read or processed at a time.
-        max_json_elements: values, names and containers of a body that brings a schema or a snapshot.
-        max_bulk_json_elements: the same of a body that brings data files or policies.
-        max_head_bytes: request line and header fields.
-        max_connections: open connections.
-        max_connections_per_address: open connections of one network address.
-        head_timeout_s: seconds within which a request's head must arrive.
-        body_timeout_s: seconds within which a request's body must arrive.
-        idle_timeout_s: seconds after which a connection without a request is closed.
-        answer_timeout_s: seconds for which a client can leave an answer unread.
-        idempotency_lifetime_s: seconds for which the outcome of a request with an idempotency key is kept.
-    """
-
-    host: str = Field(default="127.0.0.1", min_length=1)
-    port: int = Field(default=8181, ge=0, le=65535)
-    max_body_bytes: PositiveInt = 32 * _MIB
-    max_bodies_bytes: PositiveInt = 256 * _MIB
-    max_json_elements: PositiveInt = 200_000
-    max_bulk_json_elements: PositiveInt = 4_000_000
-    max_head_bytes: int = Field(default=32 * 1024, ge=1024)
-    max_connections: PositiveInt = 1000
-    max_connections_per_address: PositiveInt = 250
-    head_timeout_s: PositiveFloat = 10.0
-    body_timeout_s: PositiveFloat = 60.0
-    idle_timeout_s: PositiveFloat = 30.0
-    answer_timeout_s: PositiveFloat = 120.0
-    idempotency_lifetime_s: int = Field(default=1800, ge=60, le=24 * 3600)
-
-
-class LogSettings(_Section):
-    """The log of the service, on standard error.
-
-    Attributes:
-        format: text, or JSON lines.
-        level: the least level that is logged; each request is a line of level info.
-    """
-
-    format: Literal["text", "json"] = "text"
-    level: Literal["info", "warning", "error"] = "info"
-
-
-class KmsEndpointSettings(_Section):
-    """The KMS endpoint for Hadoop and ORC clients, `/kms/v1`.
-
-    Attributes:
-        enabled: whether it is open.
-        pseudo: whether those on this host are believed who name themselves; the service then listens on
-            loopback alone.
-        master_key_id: the master key that its new keys are wrapped by; that of tables by default.
-    """
-
-    enabled: bool = False
-    pseudo: bool = False
-    master_key_id: str | None = Field(default=None, min_length=1, max_length=255)
-
-
-class CacheSettings(_Section):
-    """The cache of decoded manifests, in memory and, if a directory is given, on disk."""
-
-    manifest_bytes: int = Field(default=256 * _MIB, ge=0)
-    directory: AbsolutePath | None = None
-
-
-class LimitSettings(_Section):
-    """The largest metadata that is parsed, and the parallel storage requests of a commit."""
-
-    metadata_bytes: PositiveInt = 256 * _MIB
-    manifest_list_bytes: PositiveInt = 256 * _MIB
-    manifest_bytes: PositiveInt = 256 * _MIB
-    manifest_decompressed_bytes: PositiveInt = 1024 * _MIB
-    manifest_entries: PositiveInt = 2_000_000
-    added_file_requests: PositiveInt = 16
 
 
 class Settings(BaseSettings):

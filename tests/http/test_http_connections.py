@@ -28,7 +28,7 @@ from uvicorn.server import ServerState
 from catalog.http.connections import MAX_LEAVING, BoundedProtocol, Connections
 from catalog.http.metrics import Metrics
 from catalog.http.server import reserve_descriptors
-from catalog.settings.catalog import HttpSettings
+from catalog.settings.sections import HttpSettings
 from policy.errors import RequestInvalid
 from tests.support.plain_http import (
     HEAD,

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from catalog.http.server import listen, serve, url_of
-from catalog.settings.catalog import HttpSettings
+from catalog.settings.sections import HttpSettings
 from policy.errors import RequestInvalid
 from tests.support.lake import open_lake
 

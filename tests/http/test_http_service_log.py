@@ -24,7 +24,7 @@ from catalog.base import crash_points
 from catalog.http import boundary
 from catalog.service import service_log
 from catalog.service.service_log import Limit, Outages, configure, fields
-from catalog.settings.catalog import LogSettings
+from catalog.settings.sections import LogSettings
 from policy.errors import KmsUnavailable, StateUnavailable, StorageUnavailable
 from tests.support.hooks import once_at
 from tests.support.http_calls import new_table
