@@ -208,7 +208,7 @@ def test_a_hash_of_bytes_is_of_the_value_alone(spark_lake: SparkLake, database: 
     assert [bytes(row.bin) for row in shown] == [hashlib.sha256(each).digest() for each in (b"\1", b"\2\3")]
 
 
-@pytest.mark.parametrize("using", ["orc", "parquet"])
+@pytest.mark.parametrize("using", ["orc", pytest.param("parquet", marks=pytest.mark.nightly)])
 def test_a_mask_shows_null_in_a_snapshot_whose_column_was_required(
     spark_lake: SparkLake, database: str, using: str
 ) -> None:
@@ -234,7 +234,7 @@ def test_a_mask_shows_null_in_a_snapshot_whose_column_was_required(
     assert spark_lake.rows(f"SELECT sum(v), max(n) FROM {then}") == [(30, "b")]
 
 
-@pytest.mark.parametrize("mechanism", ["plaintext", "envelope"])
+@pytest.mark.parametrize("mechanism", [pytest.param("plaintext", marks=pytest.mark.nightly), "envelope"])
 def test_a_required_column_without_a_mask_in_the_file_is_refused(
     spark_lake: SparkLake, database: str, mechanism: str
 ) -> None:

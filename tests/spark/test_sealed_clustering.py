@@ -51,7 +51,13 @@ def keyless(file: Path) -> set[str]:
     return shown
 
 
-@pytest.mark.parametrize("properties", [{"encryption.footer": "plaintext"}, {"write.format.default": "orc"}])
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"encryption.footer": "plaintext"},
+        pytest.param({"write.format.default": "orc"}, marks=pytest.mark.nightly),
+    ],
+)
 def test_a_plaintext_column_partitions_a_table_whose_later_columns_are_encrypted(
     spark_lake: SparkLake, namespace: str, properties: dict[str, str]
 ) -> None:

@@ -389,6 +389,7 @@ def test_small_files_are_compacted_and_deleted_rows_left_out(spark_lake: SparkLa
     assert file["key_metadata"] is not None
 
 
+@pytest.mark.nightly
 def test_rows_are_sorted_by_what_the_call_says(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id INT, b INT, name STRING")

@@ -118,6 +118,7 @@ def test_the_rows_of_a_table_stay(
     assert ids(spark_lake, table) == [each for each in left if each % 2]
 
 
+@pytest.mark.nightly
 def test_a_rewrite_without_partial_progress_is_one_commit_or_none(
     spark_lake: SparkLake, namespace: str
 ) -> None:

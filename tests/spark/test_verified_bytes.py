@@ -82,9 +82,9 @@ def wrong_rows(spark_lake: SparkLake, table: str, path: Path, seen: Path) -> int
 @pytest.mark.parametrize(
     ("form", "codec", "verify"),
     [
-        ("parquet", "uncompressed", "always"),
+        pytest.param("parquet", "uncompressed", "always", marks=pytest.mark.nightly),
         ("parquet", "zstd", "first-read"),
-        ("orc", "none", "first-read"),
+        pytest.param("orc", "none", "first-read", marks=pytest.mark.nightly),
         ("orc", "zlib", "always"),
     ],
 )
