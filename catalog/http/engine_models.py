@@ -94,6 +94,10 @@ class PlanBody(OwnBody):
     column_statistics: Annotated[
         bool, Field(description="Whether the plan sums up the statistics of its columns.")
     ] = False
+    enforces: Annotated[
+        list[Literal["read-restrictions"]],
+        Field(max_length=1, description="What the reader applies, if the plan's header says so."),
+    ] = Field(default_factory=list)
 
     def to_request(self) -> ScanRequest:
         """Convert the body to the planner's request.
@@ -115,6 +119,7 @@ class PlanBody(OwnBody):
             changes=self.changes,
             use_snapshot_schema=self.use_snapshot_schema,
             column_statistics=self.column_statistics,
+            enforces=frozenset(self.enforces),
         )
 
 

@@ -59,6 +59,8 @@ from catalog.planning.sealed import SealedPruner
 from catalog.reading.loading import LoadedTable
 from catalog.snapshot_checks.entries import ADDED, DELETED
 from catalog.state import distinct_counts
+from policy.restrictions.model import UNRESTRICTED, Restriction
+from policy.restrictions.wire import restrictions_json
 from policy.view import Scan, visible
 
 _SHOWN_SOURCES: Final = (
@@ -82,6 +84,7 @@ class PlanHeader:
         masked: ids of the top-level columns that are shown through masks.
         compared: the columns that the plan's equality deletes compare, or None if it has no equality deletes.
         statistics: of the columns, in JSON; None if nobody asked for them.
+        restriction: what the reader has to apply before anybody sees rows.
     """
 
     table: LoadedTable
@@ -95,6 +98,7 @@ class PlanHeader:
     masked: tuple[int, ...] = ()
     compared: Schema | None = None
     statistics: Mapping[str, Any] | None = None
+    restriction: Restriction = UNRESTRICTED
 
     def to_json(self) -> dict[str, Any]:
         """Return the header as JSON, without the transport key."""
@@ -116,6 +120,7 @@ class PlanHeader:
             "governed-version": self.table.governed.version,
             "valid-ms": self.valid_ms,
             "masked": list(self.masked),
+            "read-restrictions": restrictions_json(self.restriction),
             "equality-columns": _schema_json(self.compared),
             "column-statistics": self.statistics,
             "verify-digest": self.table.governed.spec.verify_digest,

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+
+READ_RESTRICTIONS: Final = "read-restrictions"
+"""A reader that applies the row filter and the masks of a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class ScanRequest:
         column_statistics: whether the plan sums up the statistics of its columns.
         files: paths of the only data files to read, or of position delete files, in order to rewrite their
             rows; None for all.
+        enforces: what the caller's reader applies, if the plan says so: `READ_RESTRICTIONS`.
     """
 
     snapshot_id: int | None = None
@@ -42,6 +47,7 @@ class ScanRequest:
     changes: bool = False
     use_snapshot_schema: bool = True
     column_statistics: bool = False
+    enforces: frozenset[str] = frozenset()
 
     @property
     def is_incremental(self) -> bool:
