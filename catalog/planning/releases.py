@@ -14,8 +14,11 @@
 - The file's key metadata, checked against its epoch, decides which columns a key opens: by field id, under
   every name of the field in any schema of the table. A field without a name has no policy, and its key is not
   released.
-- A user is entitled to a column who has unmasked `select` on it.
-- A user's own process also needs `release` on every key that it gets.
+- A user is entitled to a column who has unmasked `select` on it. An engine that enforces a mask is entitled
+  to the column, too, unless the mask is NULL: nobody needs the values then, so that nobody gets their key,
+  but for a row filter that reads them.
+- A user's own process also needs `release` on every key that it gets. It enforces nothing. So a column that
+  is NULL for the user has to be under a key of its own in every file, which the process does not get.
 
 The footer's key shows the names and types of all columns, the sizes of the encrypted ones, and the statistics
 of those that are not encrypted (docs/column-keys.md).
@@ -24,23 +27,35 @@ of those that are not encrypted (docs/column-keys.md).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from catalog.authorization.authorizer import Authorizer, Caller
-from catalog.authorization.columns import ACTION, ScanColumns, every_name, refuse_altered, view_of
+from catalog.authorization.columns import (
+    ACTION,
+    ScanColumns,
+    every_name,
+    nested_in,
+    refuse_altered,
+    view_of,
+)
 from catalog.envelope.key_metadata import KeyEntry
 from catalog.envelope.key_metadata_columns import Form
 from catalog.envelope.scan_keys import FormKeys
 from catalog.planning.rows import POSITION_DELETES
 from catalog.reading.loading import LoadedTable
-from policy.decision import Decision
+from policy.decision import Decision, Reason
 from policy.encryption.encrypted_columns import KeyedFields
+from policy.encryption.governed import COLUMNS
 from policy.errors import DecryptionRefused, NotAuthorized
 from policy.privileges.requests import AccessRequest
+from policy.restrictions.model import UNRESTRICTED, Restriction
 from policy.view import refused_key
+
+_DATA: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +80,7 @@ def release(
     columns: ScanColumns,
     planned: pa.Table,
     forms: Sequence[Form],
+    restriction: Restriction = UNRESTRICTED,
 ) -> list[FormKeys]:
     """Return the encrypted files of a scan with the keys that the caller gets.
 
@@ -75,12 +91,18 @@ def release(
         columns: what the scan reads and filters by.
         planned: the files.
         forms: every encrypted file that is planned.
+        restriction: what the caller's reader enforces, as far as it was decided that it does.
 
     Raises:
         NotAuthorized: a key, or a column that it opens beside those of the scan, is not granted; or the
             column is masked.
         DecryptionRefused: a key opens a field that no schema of the table names.
     """
+    nulled = _nulled(table, restriction)
+    if nulled and caller.engine is None:
+        _require_closed(authorizer, caller, table, nulled, planned, forms)
+    read = (columns.field_ids - nulled) | restriction.filters_by
+    columns = replace(columns, field_ids=frozenset(read))
     released = [FormKeys(form, _needed(form.metadata.entries, columns)) for form in forms]
     opened = {
         _opened(form.metadata.entries, place, whole=_has_columns(planned, form))
@@ -90,7 +112,7 @@ def release(
     # The footers' keys were asked for before.
     asked = caller.releases({key.key_id for key in opened if key.field_ids})
     for each in sorted(opened, key=lambda key: (key.key_id, key.field_ids)):
-        asked += _require_columns(authorizer, caller, table, each)
+        asked += _require_columns(authorizer, caller, table, each, restriction)
     if asked:
         authorizer.require(caller, ACTION, table.name, asked)
     return released
@@ -117,7 +139,7 @@ def _has_columns(planned: pa.Table, form: Form) -> bool:
 
 
 def _require_columns(
-    authorizer: Authorizer, caller: Caller, table: LoadedTable, key: _Opened
+    authorizer: Authorizer, caller: Caller, table: LoadedTable, key: _Opened, restriction: Restriction
 ) -> list[AccessRequest]:
     """Refuse and record a key that opens a column to which the caller is not entitled.
 
@@ -135,8 +157,81 @@ def _require_columns(
     reading = view_of(authorizer, caller, table).reads(names)
     if reading.refused is not None:
         raise _split(authorizer, caller, table, key, reading.refused)
-    refuse_altered(authorizer, caller, table, reading.altered)
+    if restriction and caller.engine is not None:
+        _refuse_nulled(authorizer, caller, table, key, restriction)
+    else:
+        refuse_altered(authorizer, caller, table, reading.altered)
     return reading.required
+
+
+def _nulled(table: LoadedTable, restriction: Restriction) -> frozenset[int]:
+    """Return the fields that nobody has to read, with what is nested in them, less what the filter reads."""
+    inside = (
+        nested_in(schema, field_id) for field_id in restriction.nulled for schema in table.metadata.schemas
+    )
+    return frozenset().union(*inside) - restriction.filters_by
+
+
+def _refuse_nulled(
+    authorizer: Authorizer, caller: Caller, table: LoadedTable, key: _Opened, restriction: Restriction
+) -> None:
+    """Refuse and record a key that opens a column that is NULL for the caller, or a former masked column."""
+    closed = _nulled(table, restriction).intersection(key.field_ids)
+    schema = table.metadata.schema()
+    former = frozenset(key.field_ids) - set(schema.field_ids)
+    view = view_of(authorizer, caller, table)
+    masked = view.first_masked(every_name(table, former)) if former else None
+    if closed:
+        masked = schema.find_column_name(min(closed))
+    if masked is None:
+        return
+    reason = Reason(
+        "mask", f"The key {key.key_id!r} also opens the column {masked!r}, whose values a policy withholds."
+    )
+    authorizer.record(caller, ACTION, table.name, Decision.deny(reason))
+    raise NotAuthorized(
+        f"{caller.principal.name} is not authorized ({ACTION}): {reason.detail}",
+        table=table.name,
+        rule=reason.rule,
+        hint=f"Put the column under a key of its own in {COLUMNS}.",
+    )
+
+
+def _require_closed(
+    authorizer: Authorizer,
+    caller: Caller,
+    table: LoadedTable,
+    nulled: frozenset[int],
+    planned: pa.Table,
+    forms: Sequence[Form],
+) -> None:
+    """Refuse and record the plan of a user's own process if a file shows a column that is NULL for the user.
+
+    A file from before the column is refused, too: its key metadata does not tell it from one that has the
+    column in plaintext.
+    """
+    encrypted = {row for form in forms for row in form.rows.tolist()}
+    data = set(pc.indices_nonzero(pc.equal(planned["content"], _DATA)).to_pylist())
+    keyed = (
+        frozenset().union(*(entry.bound.field_ids for entry in form.metadata.entries[1:]))
+        for form in forms
+        if not data.isdisjoint(form.rows.tolist())
+    )
+    shown = nulled & frozenset(table.metadata.schema().field_ids)
+    if data <= encrypted and all(shown <= each for each in keyed):
+        return
+    name = table.metadata.schema().find_column_name(min(shown))
+    reason = Reason(
+        "mask",
+        f"A policy replaces the column {name!r} with NULL, and a file has its values under no column key.",
+    )
+    authorizer.record(caller, ACTION, table.name, Decision.deny(reason))
+    raise NotAuthorized(
+        f"{caller.principal.name} is not authorized ({ACTION}): {reason.detail}",
+        table=table.name,
+        rule=reason.rule,
+        hint="Read through an engine, which withholds the values.",
+    )
 
 
 def _is_rest(table: LoadedTable, key: _Opened) -> bool:
