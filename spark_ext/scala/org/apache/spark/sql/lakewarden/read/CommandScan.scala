@@ -50,6 +50,9 @@ private[lakewarden] class CommandScan(
     extends GuardedScan(handle, None, wanted, filters, metadata = metadata, options = options) {
   private val table = handle.table
 
+  /** Rows are written as they are, and hidden ones with them. */
+  override protected def enforces: Boolean = false
+
   /** A condition that all rows meet on which the command depends; none: all rows. */
   def condition: Option[JsonNode] = new FilterJson(table.schema).of(filters)
 

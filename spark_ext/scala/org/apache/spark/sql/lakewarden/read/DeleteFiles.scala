@@ -10,6 +10,7 @@ import org.roaringbitmap.RoaringBitmap
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.restrictions.RowTest
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
@@ -35,13 +36,16 @@ private[read] final class DeleteFiles(
   private val most = DeleteCache.maxBytes
   private val mostKept = most / 2
 
-  /** Which rows of a file are read; none: no delete file applies to it.
+  /** Which rows of a file are read; none: no delete file applies to it, and all are shown.
     *
     * @param schema
     *   what is read of it
+    * @param filter
+    *   which rows are shown; none: all
     */
-  def of(file: PlannedFile, schema: StructType): Option[KeptRows] = Option.when(file.allDeletes.nonEmpty)(
-    new KeptRows(deleted(file, file.deletes, schema), deleted(file, file.deletedBy, schema)))
+  def of(file: PlannedFile, schema: StructType, filter: Option[RowTest]): Option[KeptRows] =
+    Option.when(file.allDeletes.nonEmpty || filter.nonEmpty)(
+      new KeptRows(deleted(file, file.deletes, schema), deleted(file, file.deletedBy, schema), filter))
 
   private def deleted(file: PlannedFile, by: Seq[PlannedFile], schema: StructType): Option[Deleted] = Option.when(by.nonEmpty) {
     val (equality, positions) = by.partition(_.equalityIds.nonEmpty)

@@ -5,6 +5,7 @@ import java.util
 import org.roaringbitmap.RoaringBitmap
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.lakewarden.restrictions.RowTest
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.vectorized.{ColumnarBatch, ColumnVector}
 
@@ -21,8 +22,10 @@ private[read] final case class DeletedKeys(columns: Seq[Int], sets: Seq[util.Set
   *   those that are not
   * @param only
   *   those that are, and no others; none: all others
+  * @param filter
+  *   the row filter for the user; none: all rows are
   */
-private[read] final class KeptRows(deleted: Option[Deleted], only: Option[Deleted]) {
+private[read] final class KeptRows(deleted: Option[Deleted], only: Option[Deleted], filter: Option[RowTest]) {
 
   /** Finds the rows of a batch that are read.
     *
@@ -34,9 +37,17 @@ private[read] final class KeptRows(deleted: Option[Deleted], only: Option[Delete
     *   how many there are
     */
   def select(batch: ColumnarBatch, numbers: => ColumnVector, left: Array[Int]): Int = {
+    val count = batch.numRows
+    (0 until count).foreach(row => left(row) = row)
+    val allowed = filter.fold(count)(_.keep(batch, left, count))
+    if (deleted.isEmpty && only.isEmpty) allowed else undeleted(batch, numbers, left, allowed)
+  }
+
+  private def undeleted(batch: ColumnarBatch, numbers: => ColumnVector, left: Array[Int], some: Int): Int = {
     val (gone, chosen) = (deleted.map(_.in(batch, numbers)), only.map(_.in(batch, numbers)))
     var count = 0
-    for (row <- 0 until batch.numRows) {
+    for (at <- 0 until some) {
+      val row = left(at)
       if (!gone.exists(_(row)) && chosen.forall(_(row))) {
         left(count) = row
         count += 1

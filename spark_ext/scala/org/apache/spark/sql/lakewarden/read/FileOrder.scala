@@ -29,7 +29,7 @@ private[read] object FileOrder {
     val order = PartitionTransforms.current(metadata, "sort-orders", "order-id", "default-sort-order-id")
     val id = order.required("order-id").intValue
     val shown = wanted.fields.toSeq.filterNot(field => plan.masked(FieldIds.of(field)))
-    if (id == Unsorted || !plan.files.forall(_.sortOrderId == id)) Nil
+    if (id == Unsorted || !plan.showsAllRows || !plan.files.forall(_.sortOrderId == id)) Nil
     else {
       val (same, sorted) = (shown.filter(each => constant(each.name)), order.required("fields").elements.asScala.toSeq)
       val fields = sorted.map(each => column(each, shown).map(each -> _)).takeWhile(_.nonEmpty).flatten

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.lakewarden.read
 
 import scala.collection.mutable.ArrayBuffer
+import scala.util.hashing.MurmurHash3
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.connector.read.{HasPartitionKey, InputPartition}
@@ -61,6 +62,22 @@ private[read] object GuardedPartition {
     val splits = files.flatMap(split(_, most)).sortBy(-_.length)
     val tasks = if (alone) splits.map(Seq(_)) else packed(splits, most, openCost)
     tasks.map(each => AnySplits(each)(lease): InputPartition).toArray
+  }
+
+  /** How many tasks a core has, if their number does not depend on the files. */
+  private val tasksPerCore = 4
+
+  /** Puts parts of files into a fixed number of tasks, each part into the same task whatever other files there are: the
+    * tasks do not tell of files that have hidden rows alone.
+    */
+  def scatter(
+      files: Seq[PlannedFile], lease: PlanLease, conf: SQLConf, options: ReadOptions, parallelism: Int)
+      : Array[InputPartition] = {
+    val part = math.max(options.splitSize.getOrElse(conf.filesMaxPartitionBytes), 1L)
+    val tasks = Array.fill(math.max(parallelism, 1) * tasksPerCore)(new ArrayBuffer[FileSplit])
+    for (file <- files; each <- split(file, part))
+      tasks(Math.floorMod(MurmurHash3.stringHash(each.file.path, each.start.hashCode), tasks.length)) += each
+    tasks.map(each => AnySplits(each.toSeq)(lease): InputPartition)
   }
 
   /** Every byte of the file in exactly one split; a file without bytes is read too, and refused as damaged. */

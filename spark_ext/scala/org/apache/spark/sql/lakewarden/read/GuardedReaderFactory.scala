@@ -12,7 +12,7 @@ import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.lakewarden.write.DataFormat
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.StructType
-import org.apache.spark.sql.vectorized.ColumnarBatch
+import org.apache.spark.sql.vectorized.{ColumnarBatch, ColumnVector}
 import org.apache.spark.util.SerializableConfiguration
 
 /** How rows are read, from settings of the session that change no row.
@@ -33,8 +33,8 @@ private[read] final case class ReadMode(columnar: Boolean, offHeap: Boolean, bat
   *   the columns that equality deletes compare, with ids
   * @param metadata
   *   the metadata columns
-  * @param masked
-  *   ids of those that are shown through masks
+  * @param enforced
+  *   what the user sees of the rows and columns
   * @param filters
   *   by which parts of files are left out; Spark filters again
   */
@@ -45,7 +45,7 @@ private[read] final class GuardedReaderFactory(
     wanted: StructType,
     compared: StructType,
     metadata: MetadataColumns,
-    masked: Set[Int],
+    enforced: EnforcedReads,
     filters: Seq[Filter],
     mode: ReadMode,
     conf: Broadcast[SerializableConfiguration])
@@ -62,7 +62,8 @@ private[read] final class GuardedReaderFactory(
   private def reader[T](partition: InputPartition, batches: Boolean): PartitionReader[T] = {
     val files = new TaskFiles
     val splits = partition.asInstanceOf[GuardedPartition].splits.iterator
-    new GuardedReader[T](table, splits, files.open(_, batches, _))
+    val reader = new GuardedReader[T](table, splits, files.open(_, batches, _))
+    if (enforced.isEmpty) reader else new UncountedReader[T](reader)
   }
 
   /** The files of one task. */
@@ -74,31 +75,37 @@ private[read] final class GuardedReaderFactory(
     private val readings = mutable.Map.empty[(StructType, DataFormat, Boolean), FormatReading]
     private val deletes =
       new DeleteFiles(table, plan, compared, columns => split => reading(columns, split.file.format, whole = true))
+    private val masks = enforced.masks
 
     /** The rows of a split, one by one or in batches. */
     def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader = {
       val columns = read(split.file)
       // First, so that nothing is open if these are refused.
-      val kept = deletes.of(split.file, columns)
+      val kept = deletes.of(split.file, columns, enforced.test(columns))
       val numbered = metadata.numbered || split.file.allDeletes.exists(_.equalityIds.isEmpty)
       shown(split, reading(columns, split.file.format).open(split, numbered, errors), kept, batches)
     }
 
-    /** What the footer of a file answers, or else its rows one by one. Of a file with deletes the footer does not
-      * answer: it counts deleted rows.
+    /** What the footer of a file answers, or else its rows one by one. Of a file with deletes or hidden rows the footer
+      * does not answer: it counts them.
       */
     def answer[T](split: FileSplit, errors: ReadErrors)(asked: FooterSummary => Option[T]): Either[T, FileReader] =
-      if (split.file.allDeletes.nonEmpty) Right(open(split, batches = false, errors))
+      if (split.file.allDeletes.nonEmpty || !enforced.isEmpty) Right(open(split, batches = false, errors))
       else reading(wanted, split.file.format).answer(split, errors)(asked)
         .map(shown(split, _, None, batches = false))
 
     private def shown(split: FileSplit, source: BatchReader, kept: Option[KeptRows], batches: Boolean): FileReader =
-      new ShownRows(source, kept, wanted.size, metadata.of(split.file, mode.batchRows), batches)
+      new ShownRows(source, kept, columns, metadata.of(split.file, mode.batchRows), batches)
 
-    /** The wanted columns, and those that deletes of the file compare. */
+    /** The wanted columns as the query sees them. */
+    private def columns(batch: ColumnarBatch): Seq[ColumnVector] = wanted.fields.toSeq.zipWithIndex.map {
+      case (field, at) => masks.fold(batch.column(at))(_.shown(field, batch.column(at)))
+    }
+
+    /** The wanted columns, and those that the row filter reads or deletes of the file compare. */
     private def read(file: PlannedFile): StructType = {
       val ids = file.allDeletes.flatMap(_.equalityIds).toSet
-      if (ids.isEmpty) wanted else RowKeys.beside(wanted, RowKeys.only(compared, ids))
+      RowKeys.beside(RowKeys.beside(wanted, enforced.filtered), RowKeys.only(compared, ids))
     }
 
     /** @param whole
@@ -106,7 +113,8 @@ private[read] final class GuardedReaderFactory(
       */
     private def reading(columns: StructType, format: DataFormat, whole: Boolean = false): FormatReading =
       readings.getOrElseUpdate((columns, format, whole), {
-        val (unseen, by) = if (whole) (Set.empty[Int], Nil) else (masked, unmasked)
+        val (unseen, by) =
+          if (whole) (Set.empty[Int], Nil) else (enforced.unread, unmasked ++ enforced.skippingBy(columns))
         format match {
           case DataFormat.Parquet =>
             new ParquetReading(new GuardedFiles(gate, columns, unseen), columns, unseen, by, mode, hadoop)
@@ -119,7 +127,7 @@ private[read] final class GuardedReaderFactory(
   private def unmasked: Seq[Filter] = filters.filterNot { filter =>
     filter.references.exists { name =>
       val column = parseColumnPath(name).head
-      wanted.find(_.name == column).forall(field => masked(FieldIds.of(field)))
+      wanted.find(_.name == column).forall(field => enforced.masked(FieldIds.of(field)))
     }
   }
 }

@@ -127,8 +127,11 @@ private[lakewarden] class GuardedScan(
   /** Whether each task reads a part of one file alone. */
   protected def oneByOne: Boolean = false
 
-  private def any(files: Seq[PlannedFile], lease: PlanLease): Array[InputPartition] =
-    GuardedPartition.pack(files, lease, SQLConf.get, options, session.sparkContext.defaultParallelism, oneByOne)
+  private def any(files: Seq[PlannedFile], lease: PlanLease): Array[InputPartition] = {
+    val parallelism = session.sparkContext.defaultParallelism
+    if (lease.showsAllRows) GuardedPartition.pack(files, lease, SQLConf.get, options, parallelism, oneByOne)
+    else GuardedPartition.scatter(files, lease, SQLConf.get, options, parallelism)
+  }
 
   override def createReaderFactory(): PartitionReaderFactory = readerFactory(plan)
 
@@ -136,13 +139,16 @@ private[lakewarden] class GuardedScan(
     val gate = new FileGate(table.fullName, table.uuid, plan.allowed, plan.transport, new FileDigests(plan.verification))
     val conf = SentConfiguration.of(SparkContext.getOrCreate())
     val rows = new GuardedReaderFactory(
-      table.fullName, UUID.randomUUID, gate, wanted, plan.compared, shown(plan), plan.masked,
+      table.fullName, UUID.randomUUID, gate, wanted, plan.compared, shown(plan), EnforcedReads.of(plan, wanted),
       rowFilters, mode, conf)
     aggregates.fold[PartitionReaderFactory](rows)(new AggregateReaderFactory(table.fullName, _, plan.masked, rows))
   }
 
   private def ask(asOf: Option[AsOf], increment: Option[Increment], filters: Seq[Filter] = filters): AskedPlan =
-    new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, metadata, filters, decided, group, increment, content, options.statistics).send())
+    new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, metadata, filters, decided, group, increment, content, options.statistics, enforces).send())
+
+  /** Whether rows can be hidden and values masked. */
+  protected def enforces: Boolean = group.isEmpty && content != PlanContent.PositionDeletes
 
   /** The metadata columns of a plan's files. */
   protected def shown(plan: Plan): MetadataColumns = MetadataColumns.in(plan, metadata)
@@ -150,15 +156,19 @@ private[lakewarden] class GuardedScan(
   override def columnarSupportMode(): ColumnarSupportMode =
     if (mode.columnar) ColumnarSupportMode.SUPPORTED else ColumnarSupportMode.UNSUPPORTED
 
-  /** Rows as the catalog counts them; bytes as the share of the files that the columns make up. */
+  /** Rows as the catalog counts them; bytes as the share of the files that the columns make up. Neither tells of hidden
+    * rows or values.
+    */
   override def estimateStatistics(): Statistics = new Statistics {
     override def sizeInBytes: OptionalLong = {
       val share = wanted.defaultSize.toDouble / math.max(table.schema.defaultSize, 1)
-      OptionalLong.of(math.max(1L, (plan.bytes * math.min(share, 1.0)).toLong))
+      if (plan.restrictions.isEmpty) OptionalLong.of(math.max(1L, (plan.bytes * math.min(share, 1.0)).toLong))
+      else OptionalLong.empty
     }
-    override def numRows: OptionalLong = OptionalLong.of(plan.records)
+    override def numRows: OptionalLong =
+      if (plan.showsAllRows) OptionalLong.of(plan.records) else OptionalLong.empty
     override def columnStats: util.Map[NamedReference, ColumnStatistics] =
-      ColumnsTold.of(plan.statistics, wanted)
+      if (plan.restrictions.isEmpty) ColumnsTold.of(plan.statistics, wanted) else util.Map.of
   }
 
   override def description(): String = s"${table.fullName}${table.branch.shown} [filters=${filters.mkString(", ")}]"

@@ -4,6 +4,7 @@ import org.apache.hadoop.hive.ql.exec.vector.{
   BytesColumnVector, ColumnVector => OrcValues, Decimal64ColumnVector, DecimalColumnVector, DoubleColumnVector,
   ListColumnVector, LongColumnVector, MapColumnVector, StructColumnVector, TimestampColumnVector}
 
+import org.apache.spark.sql.lakewarden.restrictions.PlacedParts
 import org.apache.spark.sql.types._
 import org.apache.spark.sql.vectorized.{ColumnarArray, ColumnarMap, ColumnVector}
 import org.apache.spark.unsafe.types.UTF8String
@@ -85,7 +86,12 @@ private[read] final class OrcStruct(kind: DataType, values: StructColumnVector, 
 }
 
 private[read] final class OrcList(kind: DataType, values: ListColumnVector, elements: ColumnVector)
-    extends OrcVector(kind, values) {
+    extends OrcVector(kind, values)
+    with PlacedParts {
+  override def partsOf(ordinal: Int): ColumnVector = elements
+  override def offsetOf(row: Int): Int = values.offsets(at(row)).toInt
+  override def lengthOf(row: Int): Int = values.lengths(at(row)).toInt
+
   override def getArray(row: Int): ColumnarArray = {
     val index = at(row)
     new ColumnarArray(elements, values.offsets(index).toInt, values.lengths(index).toInt)
@@ -93,7 +99,12 @@ private[read] final class OrcList(kind: DataType, values: ListColumnVector, elem
 }
 
 private[read] final class OrcMap(kind: DataType, values: MapColumnVector, keys: ColumnVector, items: ColumnVector)
-    extends OrcVector(kind, values) {
+    extends OrcVector(kind, values)
+    with PlacedParts {
+  override def partsOf(ordinal: Int): ColumnVector = if (ordinal == 0) keys else items
+  override def offsetOf(row: Int): Int = values.offsets(at(row)).toInt
+  override def lengthOf(row: Int): Int = values.lengths(at(row)).toInt
+
   override def getMap(row: Int): ColumnarMap = {
     val index = at(row)
     new ColumnarMap(keys, items, values.offsets(index).toInt, values.lengths(index).toInt)

@@ -55,7 +55,7 @@ private[read] object PartitionGroups {
   def of(plan: Plan, layout: PartitionLayout, wanted: StructType): Option[PartitionGroups] = {
     val read = wanted.fields.filterNot(each => plan.masked(FieldIds.of(each))).map(each => Seq(each.name)).toSet
     val fields = layout.fields.filter(each => read(each.column) && groups(each))
-    Option.when(fields.nonEmpty && plan.files.forall(_.specId == layout.specId))(new PartitionGroups(fields, plan.files))
+    Option.when(plan.showsAllRows && fields.nonEmpty && plan.files.forall(_.specId == layout.specId))(new PartitionGroups(fields, plan.files))
   }
 
   /** Whether Spark compares the values as the catalog does: NaN and zeros may differ. */

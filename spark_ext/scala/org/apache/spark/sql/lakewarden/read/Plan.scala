@@ -9,6 +9,7 @@ import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.{AsOf, FileGroup, TableHandle}
 import org.apache.spark.sql.lakewarden.crypto.{Footer, FooterDigest, TransportKey, WrappedKey}
+import org.apache.spark.sql.lakewarden.restrictions.ReadRestrictions
 import org.apache.spark.sql.lakewarden.schema.{FieldIds, IcebergSchema}
 import org.apache.spark.sql.lakewarden.write.DataFormat
 import org.apache.spark.sql.sources.Filter
@@ -86,8 +87,20 @@ private[read] final class Plan(
   /** What is known of the columns' values, by field id; or null. */
   val statistics: JsonNode = header.required("column-statistics")
 
-  /** Ids of the columns that are shown through masks. */
-  val masked: Set[Int] = header.required("masked").elements.asScala.map(_.intValue).toSet
+  /** What is read with, with ids. */
+  lazy val schema: StructType = IcebergSchema.toSpark(header.required("schema"))
+
+  /** Ids of the columns that are shown through masks in files, or as NULL. */
+  val stored: Set[Int] = Plan.stored(header)
+
+  /** What the reader enforces. */
+  val restrictions: ReadRestrictions = ReadRestrictions.of(header.required("read-restrictions"), schema)
+
+  /** Ids of the top-level columns that are shown through masks, or of which a part is. */
+  val masked: Set[Int] = stored ++ restrictions.masked(schema)
+
+  /** Whether no row filter hides rows. Else nothing may tell how many rows, bytes or files there are. */
+  def showsAllRows: Boolean = restrictions.filter.isEmpty
 
   /** The columns that equality deletes compare, with ids. */
   val compared: StructType = Plan.compared(header)
@@ -109,6 +122,8 @@ private[read] final class Plan(
 }
 
 private[read] object Plan {
+  def stored(header: JsonNode): Set[Int] = header.required("masked").elements.asScala.map(_.intValue).toSet
+
   def compared(header: JsonNode): StructType = {
     val said = header.required("equality-columns")
     if (said.isNull) new StructType else IcebergSchema.toSpark(said)
@@ -137,11 +152,13 @@ private[read] object Plan {
   *   what is read
   * @param statistics
   *   whether the plan says what it knows of the columns' values
+  * @param enforces
+  *   whether row filters and masks are applied to what is read
   */
 private[read] final class PlanRequest(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, metadata: Seq[StructField], filters: Seq[Filter],
     decided: Seq[Filter] = Nil, group: Option[FileGroup] = None, increment: Option[Increment] = None,
-    content: PlanContent = PlanContent.Rows, statistics: Boolean = false) {
+    content: PlanContent = PlanContent.Rows, statistics: Boolean = false, enforces: Boolean = true) {
   private val table = handle.table
   private val loaded = table.snapshotId
 
@@ -154,7 +171,7 @@ private[read] final class PlanRequest(
 
   private def ask(asOf: Option[AsOf]): Plan = {
     val plan = handle.client.stream(table.engineSegments("plan"), body(asOf))(new PlanStream(table.fullName).read(_, content))
-    judge(plan.header)
+    judge(plan)
     plan.allFiles.foreach(each => plan.allowed.check(each.location, table.fullName))
     plan
   }
@@ -170,6 +187,7 @@ private[read] final class PlanRequest(
     }
     if (content == PlanContent.PositionDeletes) node.put("position-deletes", true)
     if (content == PlanContent.Rows && statistics) node.put("column-statistics", true)
+    if (enforces) node.putArray("enforces").add("read-restrictions")
     val columns = node.putArray("columns")
     val own =
       if (content == PlanContent.PositionDeletes) wanted.fieldNames.toSeq else WantedColumn.names(wanted, table.schema)
@@ -178,17 +196,17 @@ private[read] final class PlanRequest(
     node
   }
 
-  private def judge(header: JsonNode): Unit = {
+  private def judge(plan: Plan): Unit = {
+    val header = plan.header
     if (header.path("table-uuid").asText != table.uuid.toString) throw changed("It was dropped and created again.")
     if (header.path("principal").asText != table.principal) throw changed("The session's user changed.")
-    val masked = header.required("masked").elements.asScala.map(_.intValue).toSet
-    decided.flatMap(_.references).flatMap(WantedColumn.find(table.schema, _)).find(each => masked(each.id)).foreach { column =>
+    decided.flatMap(_.references).flatMap(WantedColumn.find(table.schema, _)).find(each => plan.masked(each.id)).foreach { column =>
       throw changed(s"The column ${column.path.head} is masked for you now.")
     }
-    val planned = IcebergSchema.toSpark(header.required("schema"))
-    wanted.find(field => !agree(StructType(Seq(field)), planned)).foreach { field =>
+    wanted.find(field => !agree(StructType(Seq(field)), plan.schema)).foreach { field =>
       throw changed(s"The column ${field.name}, or a part of it, was replaced by another one.")
     }
+    plan.restrictions.requireFitting(table.fullName, wanted)
   }
 
   /** Whether all that is wanted has the same ids in the plan. */

@@ -9,7 +9,7 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   * Spark keeps the plan of a DataFrame and runs it as often as it is asked to. A scan that begins later than the
   * catalog said asks once more, as the user of the session that planned it: what was taken away meanwhile (a
   * right, a location, a key, the user's token) refuses it, and so does a column that is shown through a mask now,
-  * since the plan shows it in plaintext, and files that are checked against their digests at other times than the plan
+  * since the plan shows it in plaintext, another row filter or mask, and files that are checked against their digests at other times than the plan
   * says. What has begun goes on.
   *
   * @param read
@@ -28,6 +28,9 @@ private[read] final class PlanLease(
     clock: () => Long = System.nanoTime) {
   private var asked = askedAt
 
+  /** Whether no row filter hides rows. */
+  def showsAllRows: Boolean = plan.showsAllRows
+
   /** Throws what refuses the scan now. */
   def require(): Unit = synchronized {
     val now = clock()
@@ -36,6 +39,7 @@ private[read] final class PlanLease(
       plan.allFiles.foreach(each => again.allowed.check(each.location, table))
       if (again.masked.exists(each => read(each) && !plan.masked(each)))
         throw changed("A column in its result is masked for you now.")
+      if (again.restrictions != plan.restrictions) throw changed("The row filter or a mask changed for you.")
       if (again.verification != plan.verification) throw changed("The setting encryption.verify-digest changed.")
       asked = now
     }

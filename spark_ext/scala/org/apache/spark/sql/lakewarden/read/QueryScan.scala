@@ -29,10 +29,10 @@ private[read] final class QueryScan(
   private val table = handle.table
   private var chosen = Option.empty[Set[String]]
 
-  /** The columns by which the table's rows are brought together. */
+  /** The columns by which the table's rows are brought together, and that are shown as they are. */
   override def filterAttributes(): Array[NamedReference] = {
     val clustering = Seq("partition-specs", "sort-orders").flatMap(PartitionTransforms.sources(table.metadata, _)).toSet
-    val read = if (aggregates.isEmpty) wanted.fields.filter(each => clustering(FieldIds.of(each))) else Array.empty[StructField]
+    val read = if (aggregates.isEmpty) wanted.fields.filter(each => clustering(FieldIds.of(each)) && !plan.masked(FieldIds.of(each))) else Array.empty[StructField]
     read.map(each => FieldReference(Seq(each.name)): NamedReference)
   }
 
@@ -50,7 +50,7 @@ private[read] final class QueryScan(
 
   override protected def files: Seq[PlannedFile] = {
     val matching = chosen.fold(plan.files)(some => plan.files.filter(file => some(file.path)))
-    limit.fold(matching)(QueryScan.enough(matching, _))
+    limit.filter(_ => plan.showsAllRows).fold(matching)(QueryScan.enough(matching, _))
   }
 
   override def outputPartitioning(): Partitioning =

@@ -10,12 +10,13 @@ import org.apache.spark.sql.vectorized.{ColumnarBatch, ColumnVector}
   * @param kept
   *   which rows are shown; none: all
   * @param columns
-  *   how many of its columns the query wants; they come first
+  *   the columns that the query wants, as it sees them
   * @param metadata
   *   the metadata columns; of the position none
   */
 private[read] final class ShownRows(
-    source: BatchReader, kept: Option[KeptRows], columns: Int, metadata: Seq[Option[ColumnVector]], batches: Boolean)
+    source: BatchReader, kept: Option[KeptRows], columns: ColumnarBatch => Seq[ColumnVector],
+    metadata: Seq[Option[ColumnVector]], batches: Boolean)
     extends FileReader {
   private lazy val all = shown(identity)
   private var left = Array.emptyIntArray
@@ -46,8 +47,7 @@ private[read] final class ShownRows(
   }
 
   private def shown(part: ColumnVector => ColumnVector): ColumnarBatch = {
-    val read = (0 until columns).map(source.batch.column)
-    new ColumnarBatch((read ++ metadata.map(_.getOrElse(source.positions))).map(part).toArray)
+    new ColumnarBatch((columns(source.batch) ++ metadata.map(_.getOrElse(source.positions))).map(part).toArray)
   }
 
   private def sized(batch: ColumnarBatch, rows: Int): ColumnarBatch = {

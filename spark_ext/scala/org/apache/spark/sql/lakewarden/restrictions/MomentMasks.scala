@@ -1,0 +1,27 @@
+package org.apache.spark.sql.lakewarden.restrictions
+
+import java.time.LocalDate
+import java.util.concurrent.TimeUnit.DAYS
+
+/** Masks of days, and of moments by their day in UTC.
+  *
+  * Source: Iceberg REST specification, `TruncateToYear`, `TruncateToMonth`.
+  */
+private[restrictions] object MomentMasks {
+  private val MicrosPerDay = DAYS.toMicros(1)
+
+  /** The first day of a day's year. */
+  def year(day: Int): Int = Math.toIntExact(LocalDate.ofEpochDay(day.toLong).withDayOfYear(1).toEpochDay)
+
+  /** The first day of a day's month. */
+  def month(day: Int): Int = Math.toIntExact(LocalDate.ofEpochDay(day.toLong).withDayOfMonth(1).toEpochDay)
+
+  /** @param first
+    *   of a day
+    */
+  def micros(value: Long)(first: Int => Int): Long = {
+    val day = first(Math.floorDiv(value, MicrosPerDay).toInt)
+    // The first moment of the first year is not a number of microseconds.
+    if (day < Math.floorDiv(Long.MinValue, MicrosPerDay) + 1) Long.MinValue else day * MicrosPerDay
+  }
+}

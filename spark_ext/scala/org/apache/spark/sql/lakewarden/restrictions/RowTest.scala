@@ -1,0 +1,168 @@
+package org.apache.spark.sql.lakewarden.restrictions
+
+import org.apache.spark.sql.lakewarden.schema.FieldIds
+import org.apache.spark.sql.types._
+import org.apache.spark.sql.vectorized.{ColumnarBatch, ColumnVector}
+
+/** Which rows of batches a condition is true for. */
+private[lakewarden] abstract class RowTest {
+
+  /** Keeps some rows of a batch.
+    *
+    * @param rows
+    *   places in the batch, ascending; the first `count` of them are looked at. Those that are kept come first then
+    * @return
+    *   how many are kept
+    */
+  def keep(batch: ColumnarBatch, rows: Array[Int], count: Int): Int
+}
+
+private[lakewarden] object RowTest {
+
+  /** @param schema
+    *   of the batches, with ids
+    */
+  def of(predicate: RowPredicate, schema: StructType): RowTest = new RowTests(schema).of(predicate, wanted = true)
+}
+
+/** Makes tests of conditions.
+  *
+  * A condition with NULL in it is neither true nor false. So each part is made as the test for one of the two, and a
+  * negation changes which.
+  */
+private final class RowTests(schema: StructType) {
+  import Comparison._
+
+  /** @param wanted
+    *   whether the rows are wanted for which the condition is true; else those for which it is false
+    */
+  def of(predicate: RowPredicate, wanted: Boolean): RowTest = predicate match {
+    case Always(value)                     => new ConstantTest(value == wanted)
+    case Not(child)                        => of(child, !wanted)
+    case Both(left, right) if wanted       => new BothTest(of(left, wanted), of(right, wanted))
+    case Both(left, right)                 => new EitherTest(of(left, wanted), of(right, wanted))
+    case Either(left, right) if wanted     => new EitherTest(of(left, wanted), of(right, wanted))
+    case Either(left, right)               => new BothTest(of(left, wanted), of(right, wanted))
+    case IsNull(column)                    => new NullTest(path(column), wanted)
+    case IsNaN(column)                     => new ValueTest(path(column), wanted, ValueMatch.isNaN(kind(column)))
+    case Compared(comparison, column, value) =>
+      new ValueTest(path(column), wanted, ValueMatch.of(comparison, kind(column), value))
+    case OneOf(column, values)             => new ValueTest(path(column), wanted, ValueMatch.oneOf(kind(column), values))
+  }
+
+  private def path(column: Int): Array[Int] = way(schema, column).map(_._1).toArray
+  private def kind(column: Int): DataType = way(schema, column).last._2
+
+  /** The way to a column through structs: places and types. */
+  private def way(struct: StructType, column: Int): Seq[(Int, DataType)] = {
+    def in(part: StructType): Option[Seq[(Int, DataType)]] = part.fields.zipWithIndex.view.flatMap {
+      case (field, at) if FieldIds.of(field) == column => Some(Seq(at -> field.dataType))
+      case (field, at) => field.dataType match {
+          case inner: StructType => in(inner).map((at, inner) +: _)
+          case _                 => None
+        }
+    }.headOption
+    in(struct).getOrElse(throw new IllegalArgumentException(s"no column with the id $column"))
+  }
+}
+
+private final class ConstantTest(value: Boolean) extends RowTest {
+  override def keep(batch: ColumnarBatch, rows: Array[Int], count: Int): Int = if (value) count else 0
+}
+
+private final class BothTest(left: RowTest, right: RowTest) extends RowTest {
+  override def keep(batch: ColumnarBatch, rows: Array[Int], count: Int): Int =
+    right.keep(batch, rows, left.keep(batch, rows, count))
+}
+
+private final class EitherTest(left: RowTest, right: RowTest) extends RowTest {
+  private var other = Array.emptyIntArray
+  private var all = Array.emptyIntArray
+
+  override def keep(batch: ColumnarBatch, rows: Array[Int], count: Int): Int = {
+    if (all.length < count) {
+      all = new Array[Int](rows.length)
+      other = new Array[Int](rows.length)
+    }
+    System.arraycopy(rows, 0, all, 0, count)
+    val first = left.keep(batch, rows, count)
+    if (first == count) count
+    else {
+      System.arraycopy(rows, 0, other, 0, first)
+      merged(other, first, all, right.keep(batch, all, count), rows)
+    }
+  }
+
+  /** The rows of either, ascending. */
+  private def merged(one: Array[Int], ones: Int, two: Array[Int], twos: Int, out: Array[Int]): Int = {
+    var (i, j, count) = (0, 0, 0)
+    while (i < ones || j < twos) {
+      val next = if (j == twos || (i < ones && one(i) <= two(j))) one(i) else two(j)
+      if (i < ones && one(i) == next) i += 1
+      if (j < twos && two(j) == next) j += 1
+      out(count) = next
+      count += 1
+    }
+    count
+  }
+}
+
+/** A test of one column, nested in structs or not: where one of them is NULL, it is. */
+private abstract class ColumnTest(path: Array[Int]) extends RowTest {
+  private val structs = new Array[ColumnVector](path.length - 1)
+
+  override def keep(batch: ColumnarBatch, rows: Array[Int], count: Int): Int = {
+    var column = batch.column(path(0))
+    var at = 1
+    while (at < path.length) {
+      structs(at - 1) = column
+      column = column.getChild(path(at))
+      at += 1
+    }
+    kept(column, rows, count)
+  }
+
+  protected def kept(column: ColumnVector, rows: Array[Int], count: Int): Int
+
+  protected final def isNull(column: ColumnVector, row: Int): Boolean = {
+    var at = 0
+    while (at < structs.length) {
+      if (structs(at).isNullAt(row)) return true
+      at += 1
+    }
+    column.isNullAt(row)
+  }
+}
+
+private final class NullTest(path: Array[Int], wanted: Boolean) extends ColumnTest(path) {
+  override protected def kept(column: ColumnVector, rows: Array[Int], count: Int): Int = {
+    var (at, left) = (0, 0)
+    while (at < count) {
+      val row = rows(at)
+      if (isNull(column, row) == wanted) {
+        rows(left) = row
+        left += 1
+      }
+      at += 1
+    }
+    left
+  }
+}
+
+/** @param wanted
+  *   whether the values are wanted that match; else those that do not. NULL is neither
+  */
+private final class ValueTest(path: Array[Int], wanted: Boolean, matching: ValueMatch) extends ColumnTest(path) {
+  override protected def kept(column: ColumnVector, rows: Array[Int], count: Int): Int = {
+    var (at, left) = (0, 0)
+    while (at < count) {
+      val row = rows(at)
+      if (!isNull(column, row) && matching(column, row) == wanted) {
+        rows(left) = row
+        left += 1
+      }
+      at += 1
+    }
+    left
+  }
+}

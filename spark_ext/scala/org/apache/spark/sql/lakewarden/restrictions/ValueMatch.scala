@@ -1,0 +1,84 @@
+package org.apache.spark.sql.lakewarden.restrictions
+
+import java.util
+
+import org.apache.spark.sql.types._
+import org.apache.spark.sql.vectorized.ColumnVector
+import org.apache.spark.unsafe.types.{ByteArray, UTF8String}
+
+/** Whether a value that is not NULL is one that a condition asks for. */
+private[restrictions] abstract class ValueMatch {
+  def apply(values: ColumnVector, row: Int): Boolean
+}
+
+/** Values are compared as Spark does: NaN equals itself and is above every number, the two zeros are equal, texts and
+  * bytes are in the order of their unsigned bytes.
+  */
+private[restrictions] object ValueMatch {
+  import Comparison._
+
+  /** @param value
+    *   of that type, in Spark's internal form
+    */
+  def of(comparison: Comparison, kind: DataType, value: Any): ValueMatch = kind match {
+    case _: StringType if comparison == StartsWith => prefix(value.asInstanceOf[UTF8String])
+    case _: StringType if comparison == Equal      => text(value.asInstanceOf[UTF8String])
+    case _ =>
+      val order = compared(kind, value)
+      comparison match {
+        case Equal          => (values, row) => order.of(values, row) == 0
+        case Less           => (values, row) => order.of(values, row) < 0
+        case LessOrEqual    => (values, row) => order.of(values, row) <= 0
+        case Greater        => (values, row) => order.of(values, row) > 0
+        case GreaterOrEqual => (values, row) => order.of(values, row) >= 0
+        case StartsWith     => throw new IllegalArgumentException(s"a prefix of ${kind.sql}")
+      }
+  }
+
+  def oneOf(kind: DataType, wanted: Seq[Any]): ValueMatch = kind match {
+    case _: StringType =>
+      val texts = new util.HashSet[UTF8String](2 * wanted.size)
+      wanted.foreach(each => texts.add(each.asInstanceOf[UTF8String]))
+      (values, row) => texts.contains(values.getUTF8String(row))
+    case IntegerType | DateType =>
+      val sorted = wanted.map(_.asInstanceOf[Int]).toArray.sorted
+      (values, row) => util.Arrays.binarySearch(sorted, values.getInt(row)) >= 0
+    case LongType | TimestampType | TimestampNTZType =>
+      val sorted = wanted.map(_.asInstanceOf[Long]).toArray.sorted
+      (values, row) => util.Arrays.binarySearch(sorted, values.getLong(row)) >= 0
+    case _ =>
+      val each = wanted.map(of(Equal, kind, _)).toArray
+      (values, row) => each.exists(_(values, row))
+  }
+
+  def isNaN(kind: DataType): ValueMatch = kind match {
+    case FloatType  => (values, row) => values.getFloat(row).isNaN
+    case DoubleType => (values, row) => values.getDouble(row).isNaN
+    case _          => (_, _) => false
+  }
+
+  private def text(wanted: UTF8String): ValueMatch = (values, row) => values.getUTF8String(row).equals(wanted)
+
+  private def prefix(wanted: UTF8String): ValueMatch = (values, row) => values.getUTF8String(row).startsWith(wanted)
+
+  /** How a value is to a constant: below, equal, or above. */
+  private abstract class Order {
+    def of(values: ColumnVector, row: Int): Int
+  }
+
+  private def compared(kind: DataType, constant: Any): Order = (kind, constant) match {
+    case (BooleanType, flag: Boolean) => (values, row) => java.lang.Boolean.compare(values.getBoolean(row), flag)
+    case (IntegerType | DateType, number: Int) => (values, row) => Integer.compare(values.getInt(row), number)
+    case (LongType | TimestampType | TimestampNTZType, number: Long) =>
+      (values, row) => java.lang.Long.compare(values.getLong(row), number)
+    case (FloatType, number: Float) =>
+      // The sum makes one of the two zeros.
+      (values, row) => java.lang.Float.compare(values.getFloat(row) + 0f, number + 0f)
+    case (DoubleType, number: Double) => (values, row) => java.lang.Double.compare(values.getDouble(row) + 0d, number + 0d)
+    case (decimal: DecimalType, number: Decimal) =>
+      (values, row) => values.getDecimal(row, decimal.precision, decimal.scale).compare(number)
+    case (_: StringType, text: UTF8String)  => (values, row) => values.getUTF8String(row).binaryCompare(text)
+    case (BinaryType, bytes: Array[Byte])   => (values, row) => ByteArray.compareBinary(values.getBinary(row), bytes)
+    case (other, _) => throw new IllegalArgumentException(s"a comparison of ${other.sql}")
+  }
+}

@@ -1,0 +1,55 @@
+"""Row filters and masks in Spark: rows and values as the plan says, whatever a user writes."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from policy.restrictions.predicate import Compare, Comparison, Literal
+from tests.support.restrictions import field_ids, restricted
+from tests.support.spark import SparkLake
+
+pytestmark = pytest.mark.core
+
+COLUMNS = (
+    "id INT, s STRING, st STRUCT<a: INT, b: STRING>, l ARRAY<STRUCT<x: STRING>>, m MAP<STRING, INT>, d DATE"
+)
+VALUES = (
+    "SELECT id, concat('Ab', id, '-é'), named_struct('a', id, 'b', concat('b', id)), "
+    "array(named_struct('x', 'y1'), null), map('k', 7), date'2020-05-06' "
+    "FROM (SELECT CAST(id AS INT) id FROM range(10))"
+)
+
+
+@pytest.mark.parametrize("using", ["parquet", "orc"])
+def test_a_row_filter_is_applied_before_masks_and_both_before_the_query(
+    spark_lake: SparkLake, namespace: str, using: str
+) -> None:
+    name = f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {name} ({COLUMNS}) USING {using}")
+    spark_lake.rows(f"INSERT INTO {name} {VALUES}")
+    ids = field_ids(spark_lake, name)
+    masks = {
+        ids["s"]: "show-first-4",
+        ids["st.a"]: "hive-mask",
+        ids["l.element.x"]: "mask-alphanum",
+        ids["m.value"]: "sha-256-query-local",
+        ids["d"]: "truncate-to-year",
+    }
+    with restricted(Compare(Comparison.LT, ids["st.b"], Literal("string", "b2")), masks):
+        rows = spark_lake.rows(f"SELECT id, s, st, l, d FROM {name} ORDER BY id")
+        day = date(2020, 1, 1)
+        assert [(r.id, r.s, tuple(r.st), r.l[0].x, r.l[1], r.d) for r in rows] == [
+            (0, "Ab0-x", (1, "b0"), "xn", None, day),
+            (1, "Ab1-x", (1, "b1"), "xn", None, day),
+        ]
+        asked = f"SELECT count(*), max(s), max(d), sum(st.a), min(id) FROM {name} WHERE s = 'Ab1-x'"
+        assert spark_lake.rows(asked) == [(1, "Ab1-x", day, 1, 1)]
+        assert spark_lake.rows(f"SELECT count(*), count(s), max(d), max(id) FROM {name}") == [(2, 2, day, 1)]
+        assert spark_lake.rows(f"SELECT id FROM {name} WHERE st.b >= 'b2' OR s = 'Ab1-é'") == []
+        assert len(spark_lake.rows(f"SELECT d FROM {name} LIMIT 5")) == 2
+        joined = f"SELECT a.m['k'] FROM {name} a JOIN {name} b ON a.m['k'] = b.m['k']"
+        (first,) = {row[0] for row in spark_lake.rows(joined)}
+        (second,) = {row[0] for row in spark_lake.rows(joined)}
+        assert first != second and 7 not in (first, second)
