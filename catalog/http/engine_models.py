@@ -94,6 +94,9 @@ class PlanBody(OwnBody):
     column_statistics: Annotated[
         bool, Field(description="Whether the plan sums up the statistics of its columns.")
     ] = False
+    every_file: Annotated[
+        bool, Field(description="Whether files are planned that have no row for the row filter of a policy.")
+    ] = False
     enforces: Annotated[
         list[Literal["read-restrictions"]],
         Field(max_length=1, description="What the reader applies, if the plan's header says so."),
@@ -120,6 +123,7 @@ class PlanBody(OwnBody):
             use_snapshot_schema=self.use_snapshot_schema,
             column_statistics=self.column_statistics,
             enforces=frozenset(self.enforces),
+            every_file=self.every_file,
         )
 
 

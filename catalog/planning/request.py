@@ -32,6 +32,8 @@ class ScanRequest:
         files: paths of the only data files to read, or of position delete files, in order to rewrite their
             rows; None for all.
         enforces: what the caller's reader applies, if the plan says so: `READ_RESTRICTIONS`.
+        every_file: whether files are planned that have no row for the row filter of a policy: streams count
+            files, whatever the policies are.
     """
 
     snapshot_id: int | None = None
@@ -48,6 +50,7 @@ class ScanRequest:
     use_snapshot_schema: bool = True
     column_statistics: bool = False
     enforces: frozenset[str] = frozenset()
+    every_file: bool = False
 
     @property
     def is_incremental(self) -> bool:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from policy.restrictions.predicate import Compare, Comparison, Literal
+from tests.spark.test_streams import offsets, read, rows, run
 from tests.support.restrictions import field_ids, restricted
 from tests.support.spark import SparkLake
+from tests.support.spark_tables import create_table
 
 pytestmark = pytest.mark.core
 
@@ -53,3 +57,26 @@ def test_a_row_filter_is_applied_before_masks_and_both_before_the_query(
         (first,) = {row[0] for row in spark_lake.rows(joined)}
         (second,) = {row[0] for row in spark_lake.rows(joined)}
         assert first != second and 7 not in (first, second)
+
+
+def test_a_stream_shows_what_the_user_sees_and_its_offsets_tell_of_no_file(
+    spark_lake: SparkLake, namespace: str, tmp_path: Path
+) -> None:
+    source, target = f"{namespace}.t", f"{namespace}.out"
+    for name in (source, target):
+        create_table(spark_lake, name, "id INT, s STRING")
+    hidden = Compare(Comparison.LT, 1, Literal("int", 10))
+    spark_lake.rows(f"INSERT INTO {source} VALUES (1, 'one'), (11, 'eleven')")
+    spark_lake.rows(f"INSERT INTO {source} VALUES (12, 'twelve')")
+    with restricted(hidden, {2: "mask-alphanum"}):
+        run(read(spark_lake, source), tmp_path, target)
+        spark_lake.rows(f"INSERT INTO {source} VALUES (2, 'two'), (13, 'thirteen')")
+        run(read(spark_lake, source), tmp_path, target)
+        assert rows(spark_lake, target) == [(1, "xxx"), (2, "xxx")]
+        assert {position for position, _ in offsets(tmp_path)} <= {0, 2**31 - 1}
+        limited = read(spark_lake, source, streaming_max_files_per_micro_batch=1)
+        with pytest.raises(StreamingQueryException, match="Remove the limit"):
+            run(limited, tmp_path / "limited", target)
+    spark_lake.rows(f"INSERT INTO {source} VALUES (3, 'three')")
+    run(read(spark_lake, source), tmp_path, target)
+    assert rows(spark_lake, target) == [(1, "xxx"), (2, "xxx"), (3, "three")]

@@ -99,8 +99,9 @@ private[lakewarden] class GuardedScan(
       s"An earlier snapshot of ${table.fullName} cannot be read as a stream.", "read-option",
       s"Use the read option ${StreamOptions.Start}.")
     new GuardedStream(handle, snapshots, this, new StreamPlans({
-      case Appends(first, last) => ask(None, Some(Increment(Some(first.id), Some(last.id), inclusive = true)), Nil)
-      case WholeSnapshot(id)    => ask(Some(AsOf(id, currentSchema = true)), None, Nil)
+      case Appends(first, last) =>
+        ask(None, Some(Increment(Some(first.id), Some(last.id), inclusive = true)), Nil, everyFile = true)
+      case WholeSnapshot(id) => ask(Some(AsOf(id, currentSchema = true)), None, Nil, everyFile = true)
     }))
   }
 
@@ -144,8 +145,13 @@ private[lakewarden] class GuardedScan(
     aggregates.fold[PartitionReaderFactory](rows)(new AggregateReaderFactory(table.fullName, _, plan.masked, rows))
   }
 
-  private def ask(asOf: Option[AsOf], increment: Option[Increment], filters: Seq[Filter] = filters): AskedPlan =
-    new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, metadata, filters, decided, group, increment, content, options.statistics, enforces).send())
+  private def ask(
+      asOf: Option[AsOf], increment: Option[Increment], filters: Seq[Filter] = filters, everyFile: Boolean = false)
+      : AskedPlan = {
+    val request = new PlanRequest(
+      handle, asOf, wanted, metadata, filters, decided, group, increment, content, options.statistics, enforces, everyFile)
+    new AskedPlan(session)(request.send())
+  }
 
   /** Whether rows can be hidden and values masked. */
   protected def enforces: Boolean = group.isEmpty && content != PlanContent.PositionDeletes

@@ -48,9 +48,9 @@ private[read] final class GuardedStream(
     else {
       val later = now.between(from.snapshotId, last)
       val budget = new StreamBudget(limit)
-      val left = (if (from.whole) plans.whole(from.snapshotId) else plans.appended(later.head)).drop(from.position.toInt)
-      val at = from.copy(position = from.position + budget.take(left))
-      if (at.position < from.position + left.size || (from.whole && at != from)) at
+      val files = if (from.whole) plans.whole(from.snapshotId) else plans.appended(later.head)
+      val at = from.copy(position = files.after(from.position, budget))
+      if (at.position < files.end || (from.whole && at != from)) at
       else advanced(from, at, later.tail, budget)
     }
   }
@@ -72,15 +72,15 @@ private[read] final class GuardedStream(
       from: StreamOffset, at: StreamOffset, later: Seq[StreamSnapshot], budget: StreamBudget): StreamOffset = {
     val readable = later.takeWhile(isReadable)
     if (readable.isEmpty && at == from) later.headOption.foreach(each => throw unreadable(each))
-    if (budget.isUnlimited) readable.lastOption.fold(at)(each => StreamOffset(each.id, plans.appended(each).size))
+    if (budget.isUnlimited) readable.lastOption.fold(at)(each => StreamOffset(each.id, plans.appended(each).end))
     else {
       var (reached, full) = (at, false)
       val next = readable.iterator
       while (next.hasNext && !full) {
         val snapshot = next.next()
         val files = plans.appended(snapshot)
-        val taken = budget.take(files)
-        full = taken < files.size
+        val taken = files.after(0, budget)
+        full = taken < files.end
         if (taken > 0 || !full) reached = StreamOffset(snapshot.id, taken)
       }
       reached

@@ -154,11 +154,14 @@ private[read] object Plan {
   *   whether the plan says what it knows of the columns' values
   * @param enforces
   *   whether row filters and masks are applied to what is read
+  * @param everyFile
+  *   whether files are planned, too, that have no row for a row filter
   */
 private[read] final class PlanRequest(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, metadata: Seq[StructField], filters: Seq[Filter],
     decided: Seq[Filter] = Nil, group: Option[FileGroup] = None, increment: Option[Increment] = None,
-    content: PlanContent = PlanContent.Rows, statistics: Boolean = false, enforces: Boolean = true) {
+    content: PlanContent = PlanContent.Rows, statistics: Boolean = false, enforces: Boolean = true,
+    everyFile: Boolean = false) {
   private val table = handle.table
   private val loaded = table.snapshotId
 
@@ -187,6 +190,7 @@ private[read] final class PlanRequest(
     }
     if (content == PlanContent.PositionDeletes) node.put("position-deletes", true)
     if (content == PlanContent.Rows && statistics) node.put("column-statistics", true)
+    if (everyFile) node.put("every-file", true)
     if (enforces) node.putArray("enforces").add("read-restrictions")
     val columns = node.putArray("columns")
     val own =

@@ -11,6 +11,12 @@ private[read] final class StreamBudget(limit: ReadLimit) {
   /** Whether all that is there is read. */
   val isUnlimited: Boolean = files == Long.MaxValue && rows == Long.MaxValue
 
+  /** Throws if there is a limit: what it leaves out would tell of files with hidden rows alone. */
+  def requireUnlimited(): Unit =
+    if (!isUnlimited) throw LakewardenException.notSupportedYet(
+      "A row filter applies to you, and the stream limits the files or rows of a micro-batch.", "stream-limit",
+      "Remove the limit.")
+
   /** Takes files as long as there is room.
     *
     * @param records

@@ -21,8 +21,8 @@ private[read] final case class WholeSnapshot(id: Long) extends StreamPart
 private[read] final class StreamPlans(ask: StreamPart => AskedPlan) {
   private var last = Option.empty[(StreamPart, AskedPlan)]
 
-  /** By snapshot, and whether it is read as a whole, the rows of its files. */
-  private val counts = new mutable.LinkedHashMap[(Long, Boolean), Seq[Long]]
+  /** By snapshot, and whether it is read as a whole, its files. */
+  private val counts = new mutable.LinkedHashMap[(Long, Boolean), StreamFiles]
 
   def of(part: StreamPart): AskedPlan = synchronized {
     val kept = last.collect { case (`part`, asked) if System.nanoTime - asked.at < asked.get.validNanos => asked }
@@ -33,20 +33,21 @@ private[read] final class StreamPlans(ask: StreamPart => AskedPlan) {
     }
   }
 
-  /** The rows of each file that a snapshot appended, in the order of the files. */
-  def appended(snapshot: StreamSnapshot): Seq[Long] =
-    if (snapshot.appends) counted(snapshot.id, whole = false)(Appends(snapshot, snapshot)) else Nil
+  /** The files that a snapshot appended. */
+  def appended(snapshot: StreamSnapshot): StreamFiles =
+    if (snapshot.appends) counted(snapshot.id, whole = false)(Appends(snapshot, snapshot)) else StreamFiles.None
 
-  /** The rows of each file of a snapshot. */
-  def whole(id: Long): Seq[Long] = counted(id, whole = true)(WholeSnapshot(id))
+  /** The files of a snapshot. */
+  def whole(id: Long): StreamFiles = counted(id, whole = true)(WholeSnapshot(id))
 
   /** Whether a stream that has read so far has nothing more to read of the snapshot, as far as is known. */
   def isComplete(offset: StreamOffset): Boolean =
     synchronized(counts.get(offset.snapshotId -> offset.whole)).exists(_.size <= offset.position)
 
-  private def counted(id: Long, whole: Boolean)(part: => StreamPart): Seq[Long] = synchronized {
+  private def counted(id: Long, whole: Boolean)(part: => StreamPart): StreamFiles = synchronized {
     counts.getOrElse(id -> whole, {
-      val found = StreamPlans.ordered(of(part).get.files).map(_.records)
+      val plan = of(part).get
+      val found = StreamFiles(StreamPlans.ordered(plan.files).map(_.records), plan.showsAllRows)
       if (counts.size >= StreamPlans.MostCounts) counts -= counts.head._1
       counts.put(id -> whole, found)
       found

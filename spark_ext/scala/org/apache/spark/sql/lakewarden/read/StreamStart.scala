@@ -20,7 +20,7 @@ private[read] final class StreamStart(table: String, options: StreamOptions, pla
   }
 
   private def after(history: StreamHistory, head: StreamSnapshot, id: Long): StreamOffset =
-    StreamOffset(id, plans.appended(history.between(id, head.id).head).size)
+    StreamOffset(id, plans.appended(history.between(id, head.id).head).end)
 
   private def since(snapshots: Seq[StreamSnapshot], millis: Long): StreamOffset =
     snapshots.find(_.millis >= millis).fold(StreamOffset.Start) { found =>
