@@ -5,23 +5,36 @@
 - A column that the user cannot select, and that the table holds a mask of (`encryption.masks`), is shown
   through that mask. Masks are for users who can read the rest: a scan of nothing but masked columns needs
   every other column.
-- Masks and row filters of policies are not applied, so they refuse the scan.
+- Masks and row filters of policies are one `Restriction`. A reader that enforces it gets it with the scan;
+  for all others, it refuses the scan (`altered`).
+- A mask on a field covers what is inside of the field. A row filter reads columns as the policy's own: the
+  user needs no privilege on them.
+- What cannot be decided refuses: a filter on a column that the table does not have, a mask on another type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
 from policy.decision import Decision, Reason
+from policy.errors import PolicyInvalid
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
-from policy.ranger import MaskRule, PolicySet
+from policy.ranger import FilterRule, MaskRule, PolicySet
+from policy.restrictions.binding import Asker, bind
+from policy.restrictions.columns import SchemaField, TableColumns
+from policy.restrictions.masks import mask_of, strictest
+from policy.restrictions.model import ColumnMask, Restriction
+from policy.restrictions.predicate import FALSE, Predicate, all_of
 
 _FIELD: Final = Decision.allow(Reason("nested-field", "No policy denies the field."))
+#: Characters of a row filter that a reason shows.
+_SHOWN_TEXT: Final = 300
 SHOWN_MASKED: Final = "column-mask"
 """The rule by which a column is shown through the table's mask."""
 
@@ -138,7 +151,66 @@ class View:
     @property
     def has_row_filter(self) -> bool:
         """Whether a policy filters the table's rows."""
-        return self.policies.has_row_filter(self.principal, *self.table, self.now, owner=self.owner)
+        return bool(self.row_filters)
+
+    @property
+    def row_filters(self) -> tuple[FilterRule, ...]:
+        """The row filters of policies on the table, all of which a row has to pass."""
+        return self.policies.row_filters_for(self.principal, *self.table, self.now, owner=self.owner)
+
+    def restriction(
+        self,
+        columns: TableColumns,
+        read: TableColumns | None = None,
+        field_ids: Collection[int] | None = None,
+    ) -> Restriction:
+        """The row filter and the masks of policies.
+
+        Args:
+            columns: the table's current schema.
+            read: the schema that it is read with; by default the current one.
+            field_ids: what is read of it; by default everything.
+
+        Raises:
+            PolicyInvalid: a filter or mask does not fit the schema. The error names the policy.
+        """
+        read = read or columns
+        wanted = [each for each in read.by_id if field_ids is None or each in field_ids]
+        filters, why = self._filtered(columns, read)
+        masks: dict[int, ColumnMask] = {}
+        for field_id in dict.fromkeys(one for each in wanted for one in (*read.by_id[each].above, each)):
+            field = read.by_id[field_id]
+            if masks.keys().isdisjoint(field.above) and (mask := self._mask_of(field, columns)) is not None:
+                masks[field_id] = mask
+                why.append(_mask_reason(field, mask))
+        return Restriction(filters, masks, tuple(why))
+
+    def _filtered(self, columns: TableColumns, read: TableColumns) -> tuple[Predicate, list[Reason]]:
+        asker = Asker(self.principal.name, self.principal.groups, self.now.astimezone(UTC).date())
+        parts, why = [], []
+        for rule in self.row_filters:
+            with _named(rule.policy):
+                parts.append(FALSE if rule.filter is None else bind(rule.filter, asker, columns, read))
+            why.append(self._filter_reason(rule))
+        return all_of(*parts), why
+
+    def _filter_reason(self, rule: FilterRule) -> Reason:
+        table = ".".join(self.table)
+        if rule.filter is None:
+            detail = f"Policy {rule.policy!r} shows no row of {table}: {rule.doubt}."
+        else:
+            detail = f"Policy {rule.policy!r} filters the rows of {table}: {rule.filter.text[:_SHOWN_TEXT]}"
+        return Reason("row-filter", detail, rule.policy, rule.item)
+
+    def _mask_of(self, field: SchemaField, columns: TableColumns) -> ColumnMask | None:
+        """The mask on a field under each name that it has in either schema."""
+        today = columns.by_id.get(field.field_id)
+        names = field.names | {field.name} | (today.names | {today.name} if today else set())
+        found = []
+        for rule in filter(None, map(self.mask, sorted(names))):
+            with _named(rule.policy):
+                found.append(mask_of(rule.type, field, rule.policy, rule.item))
+        return strictest(found) if found else None
 
     def mask(self, name: str) -> MaskRule | None:
         """The mask of a policy on a column."""
@@ -151,6 +223,22 @@ class View:
 
     def _select(self, name: str) -> AccessRequest:
         return AccessRequest(self.principal, Resource.column(*self.table, name), "select", owner=self.owner)
+
+
+def _mask_reason(field: SchemaField, mask: ColumnMask) -> Reason:
+    detail = f"Policy {mask.policy!r} masks the column {field.name!r}: {mask.action.value}."
+    return Reason("mask", detail, mask.policy, mask.item)
+
+
+@contextmanager
+def _named(policy: str) -> Iterator[None]:
+    """Name the policy in a refusal."""
+    try:
+        yield
+    except PolicyInvalid as problem:
+        raise PolicyInvalid(
+            f"Policy {policy!r}: {problem.message}", rule=problem.rule, hint=problem.hint
+        ) from problem
 
 
 @dataclass(frozen=True, slots=True)

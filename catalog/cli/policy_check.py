@@ -210,10 +210,7 @@ def _masks(considered: Considered) -> Iterator[str]:
         yield (
             "The column is not masked."
             if mask is None
-            else (
-                f"The column is masked by {mask.policy!r}: {mask.type}"
-                f"{'' if mask.value is None else f', {mask.value}'}."
-            )
+            else f"The column is masked by {mask.policy!r}: {mask.type}."
         )
     if seen.get("row-filter"):
         yield "A policy filters the table's rows."

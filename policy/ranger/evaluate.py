@@ -7,12 +7,12 @@ Rules, in this order:
    exceptions; what then is left over is denied if the policy says ``isDenyAllElse``.
 4. If no policy says anything, the answer is no.
 
-What cannot be evaluated closes: an item with conditions denies, takes a grant away, or masks as if its
-conditions held, but grants, excuses and unmasks nothing; a policy that is only possibly in force denies but
-does not grant. So does a policy with a macro for a user whose name could be taken for another's there: in
-a location, one that is not one plain name (``home/{USER}`` is no grant to ``ann/x`` of a part of what is
-``ann``'s); where letter case is passed over, one that is not in lower case (``home_{USER}`` is no grant to
-``Ann`` of what is ``ann``'s).
+What cannot be evaluated closes: an item with conditions denies, takes a grant away, shows NULL in the place
+of what it masks, and no row of what it filters, but grants, excuses and unmasks nothing; a policy that is
+only possibly in force denies but does not grant. So does a policy with a macro for a user whose name could be
+taken for another's there: in a location, one that is not one plain name (``home/{USER}`` is no grant to
+``ann/x`` of a part of what is ``ann``'s); where letter case is passed over, one that is not in lower case
+(``home_{USER}`` is no grant to ``Ann`` of what is ``ann``'s).
 
 Which of a policy's answers count depends on what is asked (`Scope`). Source: Ranger's policy engine and
 default policy evaluator. Stricter than Ranger: granting a location grants all that lies below it, so a denial
@@ -34,6 +34,7 @@ from policy.privileges.requests import ALL
 from policy.ranger.matching import Match
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.servicedef import MASK_NONE, MASK_NULL
+from policy.restrictions.conditions import RowFilter
 
 _CONDITIONS: Final = "its conditions are not evaluated"
 _MASK_ORDER: Final = {MASK_NULL: 0, MASK_NONE: 2}
@@ -86,14 +87,31 @@ class MaskRule:
     """The mask that a principal sees a column through.
 
     Attributes:
-        type: one of Ranger's mask types other than ``MASK_NONE``.
-        value: the expression of a ``CUSTOM`` mask, else None.
+        type: a mask type of the policy's item, other than ``MASK_NONE``.
         policy: name of the policy that says so.
+        item: which item of it.
     """
 
     type: str
-    value: str | None
     policy: str
+    item: str
+
+
+@dataclass(frozen=True, slots=True)
+class FilterRule:
+    """A row filter that a principal sees a table through.
+
+    Attributes:
+        filter: the filter; None where it is only possibly in force, so that no row is seen.
+        policy: name of the policy that says so.
+        item: which item of it.
+        doubt: why it is only possibly in force; None if it certainly is.
+    """
+
+    filter: RowFilter | None
+    policy: str
+    item: str
+    doubt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +184,18 @@ def mask_in_force(applicable: Iterable[Applicable], subject: Subject) -> MaskRul
     return None
 
 
-def row_filter_in_force(applicable: Iterable[Applicable], subject: Subject) -> bool:
-    """Whether the rows of a table are filtered; at equal priority one filter is enough."""
+def row_filters_in_force(applicable: Iterable[Applicable], subject: Subject) -> tuple[FilterRule, ...]:
+    """The row filters of a table: at equal priority, a row has to pass that of every policy."""
     for _, equals in groupby(applicable, key=lambda entry: entry.policy.priority):
-        items = [
-            item
+        deciding = [
+            (entry, item)
             for entry in equals
             if (item := _deciding_item(entry, entry.policy.row_filters, subject, _filters_nothing))
             is not None
         ]
-        if items:
-            return any(item.row_filter is not None for item in items)
-    return False
+        if deciding:
+            return tuple(_filter_of(entry, item) for entry, item in deciding if item.row_filter is not None)
+    return ()
 
 
 def check(policy: Policy, subject: Subject, access: str) -> Verdict | None:
@@ -240,9 +258,13 @@ def _mask_of(entry: Applicable, subject: Subject) -> MaskRule | None:
     item = _deciding_item(entry, entry.policy.masks, subject, _unmasks)
     if item is None or item.mask is None:
         return None
-    if entry.doubt is not None or item.conditional:
-        return MaskRule(MASK_NULL, None, entry.policy.name)
-    return MaskRule(item.mask.type, item.mask.value, entry.policy.name)
+    doubtful = entry.doubt is not None or item.conditional
+    return MaskRule(MASK_NULL if doubtful else item.mask.type, entry.policy.name, item.label)
+
+
+def _filter_of(entry: Applicable, item: Item) -> FilterRule:
+    doubt = entry.doubt or (_CONDITIONS if item.conditional else None)
+    return FilterRule(None if doubt else item.row_filter, entry.policy.name, item.label, doubt)
 
 
 def _deciding_item(

@@ -17,6 +17,8 @@ from policy.fields import Field
 from policy.ranger.model import Item, Mask, PolicyType
 from policy.ranger.roles import PUBLIC
 from policy.ranger.servicedef import MASK_CUSTOM, MASK_TYPES, Level, access_types_of
+from policy.restrictions.conditions import RowFilter
+from policy.restrictions.sql import row_filter
 
 _ITEM: Final = frozenset({"accesses", "users", "groups", "roles", "conditions", "delegateAdmin"})
 _USER: Final = "{USER}"
@@ -67,27 +69,30 @@ def _mask_item(field: Field) -> Item:
     info = members["dataMaskInfo"].members(frozenset({"dataMaskType", "conditionExpr", "valueExpr"}))
     name = info["dataMaskType"].string()
     if name not in MASK_TYPES:
+        problem = "is not supported" if name == MASK_CUSTOM else "is unknown"
         raise info["dataMaskType"].invalid(
-            f"the mask type {name!r} is unknown.", f"Use one of: {', '.join(sorted(MASK_TYPES))}."
+            f"the mask type {name!r} {problem}.", f"Use one of: {', '.join(sorted(MASK_TYPES))}."
         )
-    value = info["valueExpr"].expression()
-    if name == MASK_CUSTOM and value is None:
-        raise info["valueExpr"].invalid("a CUSTOM mask must have an expression.")
+    if info["valueExpr"].expression() is not None:
+        raise info["valueExpr"].invalid(f"a mask of the type {name} has no expression.", "Leave it out.")
     conditional = info["conditionExpr"].expression() is not None
-    return _item(members, _SELECT, Mask(name, value), conditional=conditional)
+    return _item(members, _SELECT, Mask(name), conditional=conditional)
 
 
 def _row_filter_item(field: Field) -> Item:
     members = field.members(_ITEM | {"rowFilterInfo"})
     info = members["rowFilterInfo"].members(frozenset({"filterExpr"}))
-    return _item(members, _SELECT, row_filter=info["filterExpr"].expression())
+    text = info["filterExpr"].expression()
+    with info["filterExpr"].located():
+        said = None if text is None else row_filter(text)
+    return _item(members, _SELECT, row_filter=said)
 
 
 def _item(
     members: Field,
     known: frozenset[str],
     mask: Mask | None = None,
-    row_filter: str | None = None,
+    row_filter: RowFilter | None = None,
     conditional: bool = False,
 ) -> Item:
     users, groups, roles = (frozenset(members[name].strings()) for name in ("users", "groups", "roles"))

@@ -11,6 +11,7 @@ from typing import Final
 
 from policy.ranger.matching import ResourcePattern
 from policy.ranger.validity import Schedule
+from policy.restrictions.conditions import RowFilter
 
 NORMAL: Final = 0
 OVERRIDE: Final = 1
@@ -29,12 +30,11 @@ class Mask:
     """How a column is masked.
 
     Attributes:
-        type: one of Ranger's mask types, such as ``MASK_HASH``; ``MASK_NONE`` lifts masking.
-        value: the expression of a ``CUSTOM`` mask.
+        type: one of Ranger's mask types, such as ``MASK_HASH``, or an action of the Iceberg REST
+            specification, such as ``show-last-4``; ``MASK_NONE`` lifts masking.
     """
 
     type: str
-    value: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Item:
         delegates: whether it lets them administer policies on its policy's resources (``delegateAdmin``).
         conditional: whether it carries conditions, which cannot be evaluated here.
         mask: in a masking policy, the mask.
-        row_filter: in a row filter policy, the filter expression; None where it filters nothing.
+        row_filter: in a row filter policy, the filter; None where it filters nothing.
     """
 
     label: str
@@ -65,7 +65,7 @@ class Item:
     delegates: bool = False
     conditional: bool = False
     mask: Mask | None = None
-    row_filter: str | None = None
+    row_filter: RowFilter | None = None
 
 
 @dataclass(frozen=True, slots=True)

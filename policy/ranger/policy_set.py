@@ -20,13 +20,14 @@ from policy.privileges.requests import ALL, ANY, AccessRequest, Resource
 from policy.ranger.administer import may_administer
 from policy.ranger.evaluate import (
     Applicable,
+    FilterRule,
     MaskRule,
     Scope,
     Subject,
     decide_access,
     doubt_about,
     mask_in_force,
-    row_filter_in_force,
+    row_filters_in_force,
 )
 from policy.ranger.index import PolicyIndex
 from policy.ranger.matching import Match, ResourcePattern, Target
@@ -49,7 +50,7 @@ class PolicySet:
         version: SHA-256 of the documents with their names, in hexadecimal.
     """
 
-    __slots__ = ("_decide", "_indexes", "_mask", "_roles", "_scheduled", "version")
+    __slots__ = ("_decide", "_indexes", "_mask", "_roles", "_row_filters", "_scheduled", "version")
 
     def __init__(self, contents: Contents, version: str) -> None:
         self.version = version
@@ -62,6 +63,7 @@ class PolicySet:
         kept = 0 if self._scheduled else _KEPT_ANSWERS
         self._decide = lru_cache(kept)(self._decided)
         self._mask = lru_cache(kept)(self._mask_of)
+        self._row_filters = lru_cache(kept)(self._row_filters_of)
 
     @classmethod
     def parse(cls, documents: Mapping[str, bytes | str]) -> PolicySet:
@@ -138,17 +140,21 @@ class PolicySet:
         applicable = self._applicable(PolicyType.MASK, column, principal, owner, now)
         return mask_in_force(applicable, self.subject(principal, owner))
 
-    def has_row_filter(
+    def row_filters_for(
         self, principal: Principal, database: str, table: str, now: datetime, *, owner: str | None = None
-    ) -> bool:
-        """Whether `principal` may see only some rows of a table, whose owner is `owner`.
+    ) -> tuple[FilterRule, ...]:
+        """The row filters of a table that `owner` owns: `principal` sees the rows that pass all of them.
 
         Raises:
             RequestInvalid: if `now` has no time zone.
         """
-        asked = Resource.table(database, table)
-        applicable = self._applicable(PolicyType.ROW_FILTER, asked, principal, owner, now)
-        return row_filter_in_force(applicable, self.subject(principal, owner))
+        return self._row_filters(principal, Resource.table(database, table), owner, self._time(now))
+
+    def _row_filters_of(
+        self, principal: Principal, table: Resource, owner: str | None, now: datetime
+    ) -> tuple[FilterRule, ...]:
+        applicable = self._applicable(PolicyType.ROW_FILTER, table, principal, owner, now)
+        return row_filters_in_force(applicable, self.subject(principal, owner))
 
     def about_table(self, database: str, table: str) -> tuple[Policy, ...]:
         """The access and masking policies that may be about a table or its columns; some may not be."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from policy.privileges.requests import ACCESS_TYPES, ALL
+from policy.restrictions.actions import ICEBERG_ACTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,10 @@ MASK_TYPES: Final = frozenset(
         MASK_NULL,
         MASK_NONE,
         "MASK_DATE_SHOW_YEAR",
-        MASK_CUSTOM,
+        *(each.value for each in ICEBERG_ACTIONS),
     }
 )
+"""Ranger's mask types other than ``CUSTOM``, and the actions of the Iceberg REST specification."""
 
 _HIVE_ACCESS: Final = frozenset(
     {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Final
 
 from policy.restrictions.predicate import (
@@ -84,4 +85,4 @@ def _literal(literal: Literal) -> str:
         return f"DATE '{value.isoformat()}'"
     if isinstance(value, str):
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    return format(value, "f") if not isinstance(value, float) else repr(value)
+    return format(value, "f") if isinstance(value, Decimal) else repr(value)

@@ -121,13 +121,11 @@ class ExpectedMask:
     """The mask that a column is to have.
 
     Attributes:
-        type: one of Ranger's mask types, or `NO_MASK`.
-        value: the expression of a custom mask; None for any.
+        type: one of Ranger's mask types, an action of the Iceberg REST specification, or `NO_MASK`.
         policy: name of the policy that it comes from; None for any.
     """
 
     type: str
-    value: str | None
     policy: str | None
 
 

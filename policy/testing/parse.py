@@ -288,8 +288,8 @@ def _because(field: Field) -> ExpectedReason:
 
 
 def _mask(field: Field) -> ExpectedMask:
-    members = field.members(frozenset({"type", "value", "policy"}))
+    members = field.members(frozenset({"type", "policy"}))
     named = members.required("type").choice(NO_MASK, *sorted(MASK_TYPES - {MASK_NONE}))
     if named == NO_MASK and len(members.names()) > 1:
-        raise field.invalid("policy and value are not allowed together with no mask.", "Omit them.")
-    return ExpectedMask(named, members["value"].optional_line(), members["policy"].optional_line())
+        raise field.invalid("policy is not allowed together with no mask.", "Omit it.")
+    return ExpectedMask(named, members["policy"].optional_line())

@@ -76,7 +76,7 @@ cases:
     resource: column:sales.eu.orders/customer.email
     expect: allow
     because: {rule: policy-allow, policy: p, item: "policyItems[0]", detail: grants}
-    mask: {type: CUSTOM, value: f(x), policy: m}
+    mask: {type: show-last-4, policy: m}
     rows: filtered
   - {name: a statement, user: bob, sql: DROP TABLE t, dialect: hive, database: sales.eu,
      owner: own, expect: deny}
@@ -96,7 +96,7 @@ def test_a_file_is_read_as_it_says() -> None:
     assert (request.name, request.line) == ("a request", 15)
     assert request.at == datetime.fromisoformat("2030-01-31T12:00:00+01:00")
     assert request.expected.because == ExpectedReason("policy-allow", "p", "policyItems[0]", "grants")
-    assert request.expected.mask == ExpectedMask("CUSTOM", "f(x)", "m")
+    assert request.expected.mask == ExpectedMask("show-last-4", "m")
     assert request.expected.answer == "allow" and request.expected.filtered is True
     assert statement.question == StatementQuestion(
         Principal("bob"), "DROP TABLE t", "hive", "sales.eu", "own"
@@ -209,7 +209,7 @@ def test_a_file_with_a_mistake_is_refused(text: str, what: str) -> None:
         (f"{ASK}, resource: column:s.t/c, mask: {{type: MASK_NONE}}", "'MASK_NONE' is not one of"),
         (
             f"{ASK}, resource: column:s.t/c, mask: {{type: none, policy: p}}",
-            "policy and value are not allowed",
+            "policy is not allowed",
         ),
         (f"{ASK}, resource: database:s, rows: all", "cases[0].rows: rows requires access: select"),
         (

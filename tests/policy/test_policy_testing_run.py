@@ -63,12 +63,11 @@ def test_one_reason_has_to_say_all_that_is_expected(because: str, passes: bool) 
 @each_row(
     ("mask", "problem"),
     [
-        ("type: CUSTOM", None),
-        ("type: CUSTOM, value: 'f({col})', policy: masks", None),
-        ("type: CUSTOM, value: 'g({col})'", "the mask's value"),
-        ("type: CUSTOM, policy: other", "the mask of policy 'other', got that of 'masks'"),
-        ("type: MASK_HASH", "expected the mask MASK_HASH, got CUSTOM"),
-        ("type: none", "expected the mask none, got CUSTOM"),
+        ("type: MASK", None),
+        ("type: MASK, policy: masks", None),
+        ("type: MASK, policy: other", "the mask of policy 'other', got that of 'masks'"),
+        ("type: MASK_HASH", "expected the mask MASK_HASH, got MASK"),
+        ("type: none", "expected the mask none, got MASK"),
     ],
 )
 def test_a_mask_is_the_expected_one_in_all_that_is_said_of_it(mask: str, problem: str | None) -> None:
@@ -80,8 +79,8 @@ def test_a_mask_is_the_expected_one_in_all_that_is_said_of_it(mask: str, problem
 def test_a_mask_that_nobody_has_is_none() -> None:
     asked = f"{READ}, resource: column:sales.orders/id, expect: allow"
     assert run(f"{asked}, mask: {{type: none}}", sales(), MASKED).passed
-    assert run(f"{asked}, mask: {{type: CUSTOM}}", sales(), MASKED).problems == (
-        "expected the mask CUSTOM, got none.",
+    assert run(f"{asked}, mask: {{type: MASK}}", sales(), MASKED).problems == (
+        "expected the mask MASK, got none.",
     )
 
 
@@ -230,7 +229,7 @@ def test_a_failure_shows_all_that_decided_and_what_would_change_it() -> None:
     assert "to allow it: 'bob' must join the group 'readers'." in lines
     masked = f"{READ}, resource: column:sales.orders/email, expect: deny, mask: {{type: none}}"
     lines = list(failure_lines(run(masked, sales(), MASKED)))
-    assert "mask: CUSTOM [masks]" in lines
+    assert "mask: MASK [masks]" in lines
     assert "  mask: A policy masks the column 'email'." in lines
     granted = list(failure_lines(run(f"{READ}, resource: table:sales.orders, expect: deny", sales())))
     assert any(line.startswith("  policy-allow [sales policyItems[0]]: ") for line in granted)
@@ -268,10 +267,10 @@ def test_masks_are_those_of_the_whole_set(data: st.DataObject, policies: list[Js
 
 def test_an_outcome_holds_its_case_and_all_that_was_answered() -> None:
     tested = suite(
-        f"  - {{name: it, {READ}, resource: column:sales.orders/email, expect: deny, mask: {{type: CUSTOM}},"
+        f"  - {{name: it, {READ}, resource: column:sales.orders/email, expect: deny, mask: {{type: MASK}},"
         " rows: filtered}\n"
         f"  - {{name: wrong, {READ}, resource: column:sales.orders/email, expect: allow,"
-        " mask: {type: CUSTOM}, rows: all}\n",
+        " mask: {type: MASK}, rows: all}\n",
         sales(),
         MASKED,
         FILTERED,

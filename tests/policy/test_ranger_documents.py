@@ -195,7 +195,7 @@ def test_no_policies_deny_everything() -> None:
     assert not grants(policies)
     assert policies.version == PolicySet.parse({}).version
     assert policies.mask_for(Principal("ann"), "a", "t", "c", NOW) is None
-    assert policies.has_row_filter(Principal("ann"), "a", "t", NOW) is False
+    assert policies.row_filters_for(Principal("ann"), "a", "t", NOW) == ()
 
 
 @each_row(

@@ -16,7 +16,7 @@ MASKED = {
     "name": "masks",
     "policyType": 1,
     "resources": {**SALES, "column": {"values": ["email"]}},
-    "dataMaskPolicyItems": [{**READERS, "dataMaskInfo": {"dataMaskType": "CUSTOM", "valueExpr": "f({col})"}}],
+    "dataMaskPolicyItems": [{**READERS, "dataMaskInfo": {"dataMaskType": "MASK"}}],
 }
 FILTERED = {
     "name": "filters",

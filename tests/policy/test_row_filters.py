@@ -1,0 +1,419 @@
+"""Row filters: what can be written, what it means for a user and a schema, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy.errors import PolicyInvalid
+from policy.restrictions.binding import Asker, bind
+from policy.restrictions.columns import SchemaField, TableColumns
+from policy.restrictions.predicate import (
+    FALSE,
+    TRUE,
+    And,
+    Compare,
+    Comparison,
+    Constant,
+    In,
+    IsNan,
+    IsNull,
+    Literal,
+    Not,
+    NotNan,
+    NotNull,
+    Or,
+    Predicate,
+    columns_of,
+    explicit,
+)
+from policy.restrictions.sql import MAX_LENGTH, row_filter
+from policy.restrictions.text import predicate_text
+from policy.restrictions.wire import literal_json, predicate_json
+from tests.support.vectors import each_row
+
+TYPES = {
+    "flag": "boolean",
+    "n": "int",
+    "big": "long",
+    "f": "float",
+    "x": "double",
+    "price": "decimal(38,2)",
+    "name": "string",
+    "day": "date",
+    "ts": "timestamp",
+    "tz": "timestamptz",
+    "ns": "timestamptz_ns",
+    "raw": "binary",
+}
+COLUMNS = TableColumns(
+    [
+        *(SchemaField(number, (name,), kind) for number, (name, kind) in enumerate(TYPES.items(), 1)),
+        SchemaField(20, ("home",), "struct"),
+        SchemaField(21, ("home", "town"), "string", above=(20,)),
+        SchemaField(22, ("tags",), "list"),
+        SchemaField(23, ("tags", "element"), "string", above=(22,), repeated=True),
+        SchemaField(30, ("Twice",), "int"),
+        SchemaField(31, ("twice",), "int"),
+        SchemaField(32, ("a.b",), "int"),
+    ]
+)
+#: 38 digits.
+LONG = "123456789012345678901234567890123456.78"
+ANN = Asker("ann", frozenset({"eu"}), date(2026, 3, 31))
+
+
+def bound(text: str, asker: Asker = ANN) -> Predicate:
+    return bind(row_filter(text), asker, COLUMNS)
+
+
+def shown(text: str, asker: Asker = ANN) -> str:
+    """The filter as it is decided, in SQL."""
+    return predicate_text(bound(text, asker), lambda field_id: COLUMNS.by_id[field_id].name)
+
+
+@each_row(
+    ("text", "meaning"),
+    [
+        ("name = 'x'", "name = 'x'"),
+        ("'x' = NAME", "name = 'x'"),
+        ("5 < n", "n > 5"),
+        ("n between 1 and 3", "n >= 1 AND n <= 3"),
+        ("not (n = 1 or n = 2) and big != -3", "NOT (n = 1 OR n = 2) AND big <> -3"),
+        ("n in (1, 2, 1)", "n IN (1, 2)"),
+        ("n not in (1)", "NOT (n IN (1))"),
+        ("name is null or name is not null", "name IS NULL OR NOT (name IS NULL)"),
+        ("isnull(n) or isnotnull(n) or isnan(x)", "n IS NULL OR NOT (n IS NULL) OR isnan(x)"),
+        ("name <=> 'x'", "NOT (name IS NULL) AND name = 'x'"),
+        ("name <=> null", "name IS NULL"),
+        ("flag and not flag", "flag = TRUE AND NOT (flag = TRUE)"),
+        ("flag = false", "flag = FALSE"),
+        ("name like 'ab%'", "startswith(name, 'ab')"),
+        ("name like 'ab'", "name = 'ab'"),
+        ("startswith(name, current_user)", "startswith(name, 'ann')"),
+        ('home.town = "Oslo"', "home.town = 'Oslo'"),
+        ("`a.b` = 1", "a.b = 1"),
+        ("price = 1.5", "price = 1.50"),
+        (
+            "price > 123456789012345678901234567890123456.78",
+            "price > 123456789012345678901234567890123456.78",
+        ),
+        (
+            "price = -123456789012345678901234567890123456.78",
+            "price = -123456789012345678901234567890123456.78",
+        ),
+        ("x > 0.1", "x > 0.1"),
+        ("f > 0.5", "f > 0.5"),
+        ("n = 1e3", "n = 1000"),
+        ("day = '2026-01-31'", "day = DATE '2026-01-31'"),
+        ("day = date '0001-01-01'", "day = DATE '0001-01-01'"),
+        ("day >= current_date", "day >= DATE '2026-03-31'"),
+        ("day >= current_date() - interval 30 days", "day >= DATE '2026-03-01'"),
+        ("day >= current_date() - interval '1' month", "day >= DATE '2026-02-28'"),
+        ("day >= interval 1 year + current_date()", "day >= DATE '2027-03-31'"),
+        ("day >= add_months(date_add(current_date(), 1), -1)", "day >= DATE '2026-03-01'"),
+        ("day >= current_date - 3", "day >= DATE '2026-03-28'"),
+        ("ts > '2026-01-31 01:02:03.5'", "ts > TIMESTAMP '2026-01-31 01:02:03.500000'"),
+        ("ts > date '2026-01-31'", "ts > TIMESTAMP '2026-01-31 00:00:00'"),
+        ("tz > current_date", "tz > TIMESTAMP '2026-03-31 00:00:00+00:00'"),
+        ("tz > timestamp '2026-01-31T01:00:00+01:00'", "tz > TIMESTAMP '2026-01-31 00:00:00+00:00'"),
+        ("name = current_user() and is_member('eu')", "name = 'ann'"),
+        ("is_member('us') or name = 'x'", "name = 'x'"),
+        ("is_member('us')", "FALSE"),
+        ("current_user in ('ann', 'bob') or n = 1", "TRUE"),
+        ("session_user() = user() and 1 < 2 and true", "TRUE"),
+        ("current_date > date '2026-03-30' and not false", "TRUE"),
+        ("((n)) = (1)", "n = 1"),
+        ("a -- the 'first'\n = 1 or n = 1".replace("a ", "n "), "n = 1"),
+    ],
+)
+def test_a_filter_is_decided_for_a_user_and_a_schema(text: str, meaning: str) -> None:
+    assert shown(text) == meaning
+
+
+@each_row(
+    ("text", "problem"),
+    [
+        ("", "not a predicate"),
+        ("n = ", "not a predicate"),
+        ("n = 1; n = 2", "not supported"),
+        ("n = 1 group by n", "not a predicate"),
+        ("select 1", ""),
+        ("n in (select 1)", "not supported"),
+        ("exists (select 1)", "not supported"),
+        ("n in ()", "no list"),
+        ("n = big", "columns n and big with each other"),
+        ("n in (1, big)", "column in its list"),
+        ("n + 1 = 2", "current_date alone"),
+        ("upper(name) = 'X'", "is not a supported function"),
+        ("rand() < 0.5", "not a supported function"),
+        ("now() > tz", "not a supported function"),
+        ("name rlike 'a'", "not supported"),
+        ("name ilike 'a%'", "not supported"),
+        ("name like '%a'", "not a prefix"),
+        ("name like 'a_%'", "not a prefix"),
+        ("name like '%'", "not a prefix"),
+        ("name like 'a%' escape '!'", "not supported"),
+        ("startswith(name, '')", "not empty"),
+        ("case when flag then true else false end", "not supported"),
+        ("n = null", "NULL is never true"),
+        ("n in (1, null)", "NULL is never true"),
+        ("flag is true", "not supported"),
+        ("n = 1 = true", "not supported"),
+        ("n = :p", "not supported"),
+        ("n = ?", "not supported"),
+        ("n = 10L", "not supported"),
+        ("n = cast('1' as int)", "not supported"),
+        ("name = 'a' 'b'", "not supported"),
+        ("name = 'it''s'", "not supported"),
+        ("name = 'it\\'s'", "backslash"),
+        ("name = r'x'", "not supported"),
+        ("raw = X'00'", "not supported"),
+        ("name = '{USER}'", "macro"),
+        ("name = '${{USER.x}}'", "macro"),
+        ("tags[0] = 'x'", "not supported"),
+        ("is_member(name)", "name of a group"),
+        ("day = date '2026-02-30'", "does not exist"),
+        ("day = date 'tomorrow'", "not a date"),
+        ("ts = timestamp '2026-01-01'", "not a timestamp"),
+        ("day > date_add(day, 1)", "current_date alone"),
+        ("day > current_date - interval 3 hours", "not an interval"),
+        ("day > current_date - 1.5", "not a whole number"),
+        ("n = 1e999999999", "too large"),
+        ("n" * (MAX_LENGTH + 1), "characters"),
+        ("(" * 70 + "n = 1" + ")" * 70, ""),
+        ("n in (" + ",".join(map(str, range(2_000))) + ")", "too long"),
+    ],
+)
+def test_a_filter_that_cannot_be_decided_is_refused_when_it_is_read(text: str, problem: str) -> None:
+    with pytest.raises(PolicyInvalid) as refused:
+        row_filter(text)
+    assert problem in refused.value.message
+    assert refused.value.rule == "row-filter" and refused.value.hint
+
+
+@each_row(
+    ("text", "problem"),
+    [
+        ("gone = 1", "the column gone does not exist"),
+        ("home.gone = 'x'", "home.gone does not exist"),
+        ("TWICE = 1", "several columns"),
+        ("home is null", "not a single value"),
+        ("tags.element = 'x'", "not a single value"),
+        ("n", "no condition"),
+        ("n = 'x'", "not a value of the column n, type int"),
+        ("n = 1.5", "not a value"),
+        ("n = 2147483648", "not a value"),
+        ("big = 9223372036854775808", "not a value"),
+        ("f = 0.1", "not a value"),
+        ("f = 1e300", "not a value"),
+        ("x = 1e390", "not a value"),
+        ("price = 1.005", "not a value"),
+        ("price = 1e37", "not a value"),
+        ("name = 1", "not a value"),
+        ("day = 1", "not a value"),
+        ("day = timestamp '2026-01-01 00:00:00'", "not a value"),
+        ("day = '2026-1-1'", "not a date"),
+        ("ts = '2026-01-01 00:00:00Z'", "not a value"),
+        ("tz = '2026-01-01 00:00:00'", "not a value"),
+        ("flag > false", "not by ="),
+        ("flag = 1", "not a value"),
+        ("raw = 'x'", "not a value"),
+        ("startswith(day, '2026-01-01')", "begins with no string"),
+        ("isnan(n)", "floating-point"),
+        ("is_member('us') and gone = 1", "does not exist"),
+        ("1 = 'x'", "of another type"),
+        ("timestamp '2026-01-01 00:00:00' < timestamp '2026-01-01 00:00:00Z'", "of another type"),
+        ("add_months(current_date, 999999) > day", "arithmetic"),
+    ],
+)
+def test_a_filter_that_does_not_fit_the_schema_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(PolicyInvalid) as refused:
+        bound(text)
+    assert problem in refused.value.message
+
+
+def test_a_filter_is_typed_by_the_schema_that_is_read() -> None:
+    earlier = TableColumns([SchemaField(2, ("n",), "long")])
+    assert bind(row_filter("n = 3000000000"), ANN, COLUMNS, earlier) == Compare(
+        Comparison.EQ, 2, Literal("long", 3_000_000_000)
+    )
+    with pytest.raises(PolicyInvalid, match="does not exist in the schema of the snapshot"):
+        bind(row_filter("big = 1"), ANN, COLUMNS, earlier)
+
+
+def test_a_rename_takes_the_filter_to_the_column_of_the_name() -> None:
+    assert columns_of(bound("n = 1 or home.town = 'x' or not isnan(x)")) == {2, 5, 21}
+
+
+# What readers make of the explicit form.
+
+#: How readers compare numbers: by Spark, by Java's natural order, by IEEE 754.
+Order = dict[str, Any]
+
+
+def _spark(left: float, right: float) -> int:
+    if math.isnan(left) or math.isnan(right):
+        return math.isnan(left) - math.isnan(right)
+    return (left > right) - (left < right)
+
+
+def _java(left: float, right: float) -> int:
+    if left == right == 0:
+        return int(math.copysign(1, left) - math.copysign(1, right)) // 2
+    return _spark(left, right)
+
+
+def _ieee(left: float, right: float) -> int | None:
+    return None if math.isnan(left) or math.isnan(right) else _spark(left, right)
+
+
+ORDERS = (_spark, _java, _ieee)
+TESTS = {
+    "eq": lambda order: order == 0,
+    "not-eq": lambda order: order != 0,
+    "lt": lambda order: order is not None and order < 0,
+    "lt-eq": lambda order: order is not None and order <= 0,
+    "gt": lambda order: order is not None and order > 0,
+    "gt-eq": lambda order: order is not None and order >= 0,
+}
+
+
+def three_valued(predicate: Predicate, row: dict[int, float | None]) -> bool | None:
+    """The filter as it is meant: SQL's logic, with Spark's comparisons."""
+    match predicate:
+        case Constant(value):
+            return value
+        case Not(child):
+            found = three_valued(child, row)
+            return None if found is None else not found
+        case And(parts) | Or(parts):
+            values = [three_valued(each, row) for each in parts]
+            decisive = isinstance(predicate, Or)
+            return decisive if decisive in values else (None if None in values else not decisive)
+        case IsNull(field_id):
+            return row[field_id] is None
+        case NotNull(field_id):
+            return row[field_id] is not None
+        case IsNan(field_id):
+            return row[field_id] is not None and math.isnan(row[field_id])
+        case NotNan(field_id):
+            return row[field_id] is None or not math.isnan(row[field_id])
+        case In(field_id, literals, negated):
+            if row[field_id] is None:
+                return None
+            return any(_spark(row[field_id], each.value) == 0 for each in literals) != negated
+        case Compare(comparison, field_id, literal):
+            value = row[field_id]
+            return None if value is None else TESTS[comparison.value](_spark(value, literal.value))
+    raise AssertionError(predicate)
+
+
+def two_valued(document: Any, row: dict[int, float | None], order: Any, null: bool) -> bool:
+    """A reader of the wire form for whom a comparison with NULL is `null`."""
+    if isinstance(document, bool):
+        return document
+    kind = document["type"]
+    if kind in ("and", "or"):
+        sides = [two_valued(document[side], row, order, null) for side in ("left", "right")]
+        return all(sides) if kind == "and" else any(sides)
+    value = row[(document.get("child") or document["left"])["id"]]
+    if kind in ("is-null", "not-null"):
+        return (value is None) == (kind == "is-null")
+    if value is None:
+        return null
+    if kind in ("is-nan", "not-nan"):
+        return math.isnan(value) == (kind == "is-nan")
+    if kind in ("in", "not-in"):
+        return any(order(value, each) == 0 for each in document["values"]) == (kind == "in")
+    return TESTS[kind](order(value, document["right"]["value"]))
+
+
+NUMBERS = st.sampled_from([-1.0, -0.0, 0.0, 1.0])
+LEAVES = st.one_of(
+    st.builds(
+        lambda comparison, number: Compare(Comparison(comparison), 1, Literal("double", number)),
+        st.sampled_from(sorted(TESTS)),
+        NUMBERS,
+    ),
+    st.builds(
+        lambda numbers, negated: In(1, tuple(Literal("double", each) for each in numbers), negated),
+        st.lists(NUMBERS, min_size=1, max_size=3),
+        st.booleans(),
+    ),
+    st.sampled_from([IsNull(1), NotNull(1), IsNan(1), NotNan(1), TRUE, FALSE, IsNull(2), IsNan(2)]),
+)
+PREDICATES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.builds(Not, inner),
+        st.builds(lambda parts: And(tuple(parts)), st.lists(inner, min_size=2, max_size=3)),
+        st.builds(lambda parts: Or(tuple(parts)), st.lists(inner, min_size=2, max_size=3)),
+    ),
+    max_leaves=6,
+)
+VALUES = (None, -1.0, -0.0, 0.0, 1.0, math.nan)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PREDICATES)
+def test_readers_that_compare_null_nan_and_zero_in_their_own_way_keep_the_same_rows(
+    predicate: Predicate,
+) -> None:
+    document = predicate_json(predicate)
+    for first, second in product(VALUES, (None, math.nan)):
+        row = {1: first, 2: second}
+        meant = three_valued(predicate, row) is True
+        for order, null in product(ORDERS, (True, False)):
+            assert two_valued(document, row, order, null) is meant, (document, row, order.__name__, null)
+
+
+def test_the_explicit_form_has_no_negation_and_is_explicit_itself() -> None:
+    made = explicit(bound("not (x < 0 or name not in ('a', 'b') or flag)"))
+    assert "not" not in {each["type"] for each in _nodes(predicate_json(made))}
+    assert explicit(made) == made or predicate_json(made)
+
+
+def _nodes(document: Any) -> list[Any]:
+    if not isinstance(document, dict) or "type" not in document:
+        return []
+    return [document, *(node for side in ("left", "right") for node in _nodes(document.get(side)))]
+
+
+def test_literals_are_in_the_single_value_form() -> None:
+    assert predicate_json(bound("home.town = 'x'")) == {
+        "type": "and",
+        "left": {"type": "not-null", "child": {"type": "reference", "id": 21}},
+        "right": {
+            "type": "eq",
+            "left": {"type": "reference", "id": 21},
+            "right": {"type": "literal", "value": "x"},
+        },
+    }
+    assert predicate_json(bound("is_member('us')")) is False
+    moment = datetime(2026, 1, 31, 1, 2, 3, 4, tzinfo=UTC)
+    assert [
+        literal_json(each)
+        for each in (
+            Literal("decimal(9,2)", Decimal("1.50")),
+            Literal("date", date(1, 1, 1)),
+            Literal("timestamp", moment.replace(tzinfo=None)),
+            Literal("timestamptz", moment),
+            Literal("timestamptz_ns", moment),
+            Literal("boolean", True),
+        )
+    ] == [
+        "1.50",
+        "0001-01-01",
+        "2026-01-31T01:02:03.000004",
+        "2026-01-31T01:02:03.000004+00:00",
+        "2026-01-31T01:02:03.000004000+00:00",
+        True,
+    ]
