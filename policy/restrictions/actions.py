@@ -91,5 +91,8 @@ def action_of(mask_type: str, column_type: str) -> MaskAction:
 
 def takes(action: MaskAction, column_type: str) -> bool:
     """Whether an action takes columns of a type; whether the column can be NULL is another question."""
+    if action is MaskAction.MASK_TO_FIXED_VALUE:
+        # A struct has no fixed value of its own: each of its fields can be masked.
+        return column_type != "struct"
     types = _TYPES.get(action)
     return types is None or column_type in types

@@ -92,13 +92,14 @@ def _truth(predicate: Predicate, row: Mapping[int, Value | None]) -> bool | None
         case NotNull(field_id):
             return row.get(field_id) is not None
     value = row.get(predicate.field_id)
-    if value is None:
-        return None
     match predicate:
         case IsNan():
             return _is_nan(value)
         case NotNan():
             return not _is_nan(value)
+    if value is None:
+        return None
+    match predicate:
         case In(_, literals, negated):
             return any(_holds(Comparison.EQ, value, each.value) for each in literals) is not negated
         case Compare(comparison, _, literal):
@@ -112,7 +113,7 @@ def _joined(truths: list[bool | None], *, decisive: bool) -> bool | None:
     return None if None in truths else not decisive
 
 
-def _is_nan(value: Value) -> bool:
+def _is_nan(value: Value | None) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
