@@ -55,8 +55,8 @@ class Caller:
         principal: the user.
         engine: the engine that asks for the user, or None for the user's own process.
         request_id: what ties the records of one request together.
-        standard: whether answers go to a standard client, which gets everything in a table that it loads, and
-            encrypts nothing: one that calls `/v1` without the credential of an engine.
+        standard: whether answers go to a standard client, which gets everything in a table that it loads: one
+            that calls `/v1`. With an engine, it can be trusted to enforce row filters and masks.
     """
 
     principal: Principal

@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
 
 from catalog.audit.outcomes import note
 from catalog.authorization.authorizer import Authorizer, Caller
@@ -21,6 +21,9 @@ from catalog.state.table_state import TableRecord
 from policy.decision import Decision, Reason
 from policy.privileges.operations import OPERATIONS, On, loading, required
 from policy.privileges.requests import AccessRequest
+from policy.restrictions.model import Restriction
+
+_Judged = TypeVar("_Judged")
 
 _LOAD: Final = "table.load"
 _EXISTS: Final = "table.exists"
@@ -49,7 +52,7 @@ class TableAccess:
         self._standard_clients = standard_clients
 
     def load(self, caller: Caller, name: TableName) -> LoadedTable:
-        """Load a table's metadata.
+        """Load a table's metadata, for a client that need not enforce anything on its rows.
 
         Raises:
             NotAuthorized: SELECT, UPDATE or ALTER on the table, or SELECT on a column of it, is needed;
@@ -57,6 +60,16 @@ class TableAccess:
             NoSuchTable, MetadataTampered, MetadataUnsealed, LocationNotAllowed: see `TableLoader.load`.
             LocationNotAllowed, MetadataInvalid: unsealed metadata names a file that breaks a rule.
         """
+        table, _ = self._loaded(caller, name, self._standard_clients.require)
+        return table
+
+    def load_restricted(self, caller: Caller, name: TableName) -> tuple[LoadedTable, Restriction]:
+        """Load a table's metadata, and what a standard client enforces on its rows; errors as in `load`."""
+        return self._loaded(caller, name, self._standard_clients.restrictions)
+
+    def _loaded(
+        self, caller: Caller, name: TableName, judge: Callable[[Caller, str, LoadedTable], _Judged]
+    ) -> tuple[LoadedTable, _Judged]:
         authorizer = self._authorizer.settled()
         on = caller.on(name, self._loader.owner(name))
         ways = loading(on)
@@ -66,12 +79,12 @@ class TableAccess:
         see_paths = sees_paths(authorizer, on)
         with authorizer.recorded(caller, _LOAD, str(name), show_path=see_paths):
             table = self._loader.load(name)
-            self._standard_clients.require(caller, _LOAD, table)
+            judged = judge(caller, _LOAD, table)
             if table.seal is None:
                 self._inspector.whole(table)
         report(authorizer, caller, table)
         note("snapshot", table.metadata.current_snapshot_id)
-        return table
+        return table, judged
 
     def exists(self, caller: Caller, name: TableName) -> bool:
         """Return whether a table exists.

@@ -123,6 +123,7 @@ class LoadedTableAnswer(Answer):
     metadata_location: str | None = None
     metadata: dict[str, Any]
     config: Properties
+    read_restrictions: dict[str, Any] | None = None
 
 
 class CommittedTableAnswer(Answer):

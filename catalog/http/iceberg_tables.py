@@ -48,6 +48,7 @@ from catalog.http.table_answers import (
     staged_table,
 )
 from policy.errors import NotSupportedYet, RequestInvalid
+from policy.restrictions.standard import standard_json
 
 router = APIRouter(
     prefix="/v1/{prefix}",
@@ -115,11 +116,17 @@ def load_table(
     snapshots: SnapshotMode = "all",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Load a table: SELECT, UPDATE or ALTER on it. Its properties include the governed ones in force."""
+    """Load a table: SELECT, UPDATE or ALTER on it. Its properties include the governed ones in force.
+
+    The answer has the row filter and the masks that a trusted client enforces.
+    """
     viewer = Viewer.of(caller, services)
-    loaded = services.access.load(caller, table_from_path(namespace, table))
-    etag = etag_of(loaded, snapshots)
-    return not_modified(etag) if is_known(if_none_match, etag) else loaded_table(loaded, viewer, snapshots)
+    loaded, restriction = services.access.load_restricted(caller, table_from_path(namespace, table))
+    restrictions = standard_json(restriction)
+    etag = etag_of(loaded, snapshots, restrictions)
+    if is_known(if_none_match, etag):
+        return not_modified(etag)
+    return loaded_table(loaded, viewer, snapshots, restrictions)
 
 
 @router.head("/namespaces/{namespace}/tables/{table}", status_code=NO_CONTENT)

@@ -129,8 +129,7 @@ class GuardedRoute(APIRoute):
         """
         services = request.app.state.services
         caller = self._caller(request)
-        standard = self.for_standard_clients and caller.engine is None
-        request.state.caller = replace(caller, standard=standard)
+        request.state.caller = replace(caller, standard=self.for_standard_clients)
         return bounds_of(self.endpoint, services, caller, request.path_params)
 
     def _caller(self, request: Request) -> Caller:

@@ -6,10 +6,11 @@ as text, and nothing is parsed or copied a second time.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeAlias
 
 from fastapi import Response
 from pyiceberg.table.metadata import TableMetadata
@@ -24,6 +25,8 @@ from policy.errors import PropertyInvalid
 from policy.write_settings import write_settings
 
 SnapshotMode = Literal["all", "refs"]
+ReadRestrictions: TypeAlias = Mapping[str, Any]
+"""`read-restrictions` of the Iceberg REST specification."""
 
 _ANY: Final = "*"
 
@@ -57,13 +60,21 @@ class Viewer:
 
 
 def loaded_table(
-    table: LoadedTable, viewer: Viewer, mode: SnapshotMode = "all", *, engine: bool = False
+    table: LoadedTable,
+    viewer: Viewer,
+    mode: SnapshotMode = "all",
+    restrictions: ReadRestrictions | None = None,
+    *,
+    engine: bool = False,
 ) -> Response:
     """Build the `LoadTableResult` of a table; for an engine with the write settings."""
     metadata = table.shown_metadata if mode == "all" else _referenced(table.shown_metadata)
-    settings = [_settings(table)] if engine else []
-    body = _document(metadata, table.metadata_location, viewer.config(table), *settings)
-    return Response(body, media_type="application/json", headers={"ETag": etag_of(table, mode)})
+    more = [_settings(table)] if engine else []
+    if restrictions is not None:
+        more.append(f'"read-restrictions":{json.dumps(restrictions)}')
+    body = _document(metadata, table.metadata_location, viewer.config(table), *more)
+    headers = {"ETag": etag_of(table, mode, restrictions)}
+    return Response(body, media_type="application/json", headers=headers)
 
 
 def staged_table(metadata: TableMetadata, governed: Mapping[str, str]) -> Response:
@@ -89,9 +100,15 @@ def committed_table(table: LoadedTable) -> Response:
     return Response(body, media_type="application/json", headers={"ETag": etag_of(table, "all")})
 
 
-def etag_of(table: LoadedTable, mode: SnapshotMode) -> str:
-    """Return the ETag of a table; it differs between the two snapshot modes."""
-    return table.etag if mode == "all" else f'{table.etag[:-1]}-{mode}"'
+def etag_of(table: LoadedTable, mode: SnapshotMode, restrictions: ReadRestrictions | None = None) -> str:
+    """Return the ETag of a table; it differs between the two snapshot modes, and by what readers enforce."""
+    parts = [table.etag[1:-1]]
+    if mode != "all":
+        parts.append(mode)
+    if restrictions is not None:
+        text = json.dumps(restrictions, sort_keys=True)
+        parts.append(hashlib.sha256(text.encode()).hexdigest()[:32])
+    return f'"{"-".join(parts)}"'
 
 
 def is_known(if_none_match: str | None, etag: str) -> bool:

@@ -18,7 +18,7 @@
   to the column, too, unless the mask is NULL: nobody needs the values then, so that nobody gets their key,
   but for a row filter that reads them.
 - A user's own process also needs `release` on every key that it gets. It enforces nothing. So a column that
-  is NULL for the user has to be under a key of its own in every file, which the process does not get.
+  is NULL for the user has to be under a column key in every file, which the process does not get.
 
 The footer's key shows the names and types of all columns, the sizes of the encrypted ones, and the statistics
 of those that are not encrypted (docs/column-keys.md).
@@ -193,7 +193,7 @@ def _refuse_nulled(
         f"{caller.principal.name} is not authorized ({ACTION}): {reason.detail}",
         table=table.name,
         rule=reason.rule,
-        hint=f"Put the column under a key of its own in {COLUMNS}.",
+        hint=f"Put the column under another key in {COLUMNS}.",
     )
 
 

@@ -104,7 +104,7 @@ def open_context(
         keyring=keyring,
         added_files=added_files,
         inspector=Inspector(reader, keyring, added_files),
-        standard_clients=StandardClients(authorizer, loader),
+        standard_clients=StandardClients(authorizer, loader, name),
     )
 
 

@@ -122,6 +122,7 @@ OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
         "engine.register": _all("act"),
         "engine.code": _all("code"),
         # On the service.
+        "client.enforce": _all("enforce"),
         "audit.read": _all("audit"),
         "audit.verify": _all("audit"),
         "audit.prune": _ADMIN,

@@ -41,7 +41,7 @@ ACCESS_TYPES: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
     ("storage-type", "storage-url"): frozenset({"rwstorage"}),
     ("key",): frozenset({"use", "release", "rotate", "destroy"}),
     ("engine",): frozenset({"act", "code"}),
-    ("service",): frozenset({"admin", "audit"}),
+    ("service",): frozenset({"admin", "audit", "enforce"}),
 }
 """The single access types of each kind of resource, by its levels."""
 

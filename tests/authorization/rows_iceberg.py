@@ -22,7 +22,7 @@ _CREATORS: Final = "creator keeper mason releaser sparked steward"
 _DROPPERS: Final = "owner dropper steward"
 _LOAD: Final = "select|update|alter"
 #: A standard client gets everything in a table that it is answered, so its user needs to see everything.
-_WHOLE: Final = "select|engine"
+_WHOLE: Final = "select"
 _EVERY_WAY: Final = (places.LOCATION, *places.WRITE_PATHS, places.LIST)
 
 

@@ -102,11 +102,15 @@ def test_no_answer_of_v1_has_a_table_that_the_user_does_not_see_whole(
 
 
 @pytest.mark.parametrize("user", PARTIAL)
-def test_who_does_not_see_everything_loads_through_an_engine_and_the_engine_interface(
-    served: Service, user: str
-) -> None:
+def test_who_does_not_see_everything_loads_through_the_engine_interface(served: Service, user: str) -> None:
+    """Under `/v1`, an engine gets row filters and masks, and no table of which a column is not granted."""
     with served.client(user, engine=ENGINE) as engine:
-        assert engine.get(_table(served, "plain")).status_code == 200
+        answer = engine.get(_table(served, "plain"))
+        assert engine.post("/engine/v1/tables/db/plain/load").status_code == 200
+    if PARTIAL[user] in ("mask", "row-filter"):
+        assert answer.json()["read-restrictions"]
+    else:
+        refused(answer, 403, "NotAuthorized", PARTIAL[user])
     with served.client(user) as own:
         assert own.post("/engine/v1/tables/db/plain/load").status_code == 200
         assert own.post("/engine/v1/tables/db/plain/alter", json=ALTER).status_code == 200
