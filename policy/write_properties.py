@@ -46,6 +46,7 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "identifier-fields.rely": ("false",),
         "read.orc.vectorization.enabled": ("true",),
         "read.parquet.vectorization.enabled": ("true",),
+        "write.manifest-lists.enabled": ("true",),
         "write.metadata.delete-after-commit.enabled": ("false",),
         "write.object-storage.enabled": ("false",),
         "write.parquet.page-version": ("v1",),
