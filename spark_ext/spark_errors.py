@@ -4,6 +4,10 @@ PySpark raises a plain `Py4JJavaError` where Spark wraps the reason in an except
 scalar subqueries and in `toLocalIterator`), and where it does not know the class of an error with a condition
 (`CATALOG_NOT_FOUND`). `install` has PySpark show the first error that has a condition. `getMessage` and
 `getSqlState` work for Lakewarden's own errors as for Spark's, which PySpark knows from a list of Spark.
+
+An error of Spark that has no condition gets the one that Spark writes in its place in JSON (`LEGACY`,
+`SparkThrowableHelper.getMessage`), and one without a SQLSTATE that of a general error (ISO/IEC 9075-3).
+Errors of Java that are not Spark's, such as those of a user's own calls through Py4J, stay as they are.
 """
 
 from __future__ import annotations
@@ -15,11 +19,15 @@ from typing import Any, Final
 from py4j.java_gateway import is_instance_of
 from pyspark import SparkContext
 from pyspark.errors.exceptions import captured
+from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_ext.jar import SOURCES
 
 #: What the conditions of Lakewarden's errors begin with.
 PREFIX: Final = "LAKEWARDEN."
+#: The condition and SQLSTATE of errors of Spark that have none.
+LEGACY: Final = "LEGACY"
+GENERAL_ERROR: Final = "HY000"
 _MOST_CAUSES: Final = 20
 
 
@@ -46,11 +54,40 @@ class LakewardenRefusal(captured.AnalysisException):
         return sql_states().get(str(self.getCondition()).removeprefix(PREFIX)) or super().getSqlState()
 
 
+class _Completed(captured.CapturedException):
+    """An error of Spark whose condition or SQLSTATE is completed."""
+
+    def getCondition(self) -> str:
+        return super().getCondition() or LEGACY
+
+    def getSqlState(self) -> str:
+        return super().getSqlState() or GENERAL_ERROR
+
+    def getMessageParameters(self) -> dict[str, str]:
+        known = super().getMessageParameters()
+        return {"message": str(self._desc)} if super().getCondition() is None else known or {}
+
+    def getMessage(self) -> str:
+        return str(self._desc) if super().getCondition() is None else super().getMessage()
+
+
+def _completed(kind: type[captured.CapturedException]) -> type[captured.CapturedException]:
+    """The same class of errors, completed."""
+    return type(kind.__name__, (_Completed, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+
+
 def install() -> None:
     """Have PySpark convert exceptions so. Calling it again has no effect."""
     convert = captured._convert_exception
     if not isinstance(convert, _Converting):
         vars(captured)["_convert_exception"] = _Converting(convert)
+        StreamingQuery.exception = _of_stream  # type: ignore[assignment, method-assign]
+
+
+def _of_stream(query: StreamingQuery) -> captured.CapturedException | None:
+    """What ended a stream, or None. PySpark's own has no condition."""
+    found = query._jsq.exception()
+    return captured.convert_exception(found.get()) if found.isDefined() else None
 
 
 class _Converting:
@@ -60,10 +97,16 @@ class _Converting:
     def __call__(self, failure: Any) -> captured.CapturedException:
         converted = self._convert(failure)
         if converted.getCondition() is None:
-            reason = next((each for each in _with_causes(failure) if _condition(each)), None)
-            converted = converted if reason is None else self._typed(reason)
-        ours = str(converted.getCondition()).startswith(PREFIX)
-        return LakewardenRefusal(origin=converted._origin) if ours else converted
+            reason = next((each for each in _with_causes(failure) if _condition(each)), failure)
+            if reason is not failure or _is_of_spark(failure):
+                converted = self._typed(reason)
+        if isinstance(converted, captured.UnknownException):
+            return converted
+        if str(converted.getCondition()).startswith(PREFIX):
+            return LakewardenRefusal(origin=converted._origin)
+        if converted.getSqlState() is None:
+            converted.__class__ = _completed(type(converted))
+        return converted
 
     def _typed(self, reason: Any) -> captured.CapturedException:
         converted = self._convert(reason)
@@ -81,8 +124,12 @@ def _with_causes(failure: Any) -> Iterator[Any]:
 
 def _condition(failure: Any) -> str | None:
     """The condition of a failure in the JVM; None if it has none."""
-    gateway: Any = SparkContext._gateway
-    if not is_instance_of(gateway, failure, "org.apache.spark.SparkThrowable"):
+    if not _is_of_spark(failure):
         return None
+    gateway: Any = SparkContext._gateway
     found = gateway.jvm.PythonErrorUtils.getCondition(failure)
     return None if found is None else str(found)
+
+
+def _is_of_spark(failure: Any) -> bool:
+    return bool(is_instance_of(SparkContext._gateway, failure, "org.apache.spark.SparkThrowable"))

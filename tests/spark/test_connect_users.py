@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,7 @@ from catalog.db.engine import read
 from catalog.db.schema import lw_audit
 from policy.principal import Principal
 from spark_ext.configuration import token_setting
-from tests.support.lake import ALICE, BOB
+from tests.support.lake import ALICE, BOB, policy, standard_policies
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_connect import ConnectLake, remote_session
 from tests.support.spark_refusals import refusal, refused_as
@@ -154,6 +155,38 @@ def test_functions_stay_in_their_session(alice: SparkSession, bob: SparkSession)
     alice.udf.register("of_alice", lambda number: number + 7, "long")
     assert alice.sql("SELECT of_alice(1L)").first() == (8,)
     refused_as("UNRESOLVED_ROUTINE", bob, "SELECT of_alice(1L)")
+
+
+def _imported(session: SparkSession, module: str) -> str:
+    """What a module says in Python workers of a session, or `missing`."""
+
+    def imported(_: int) -> str:
+        try:
+            return str(importlib.import_module(module).WHO)
+        except ImportError:
+            return "missing"
+
+    frame = session.range(0, 4, 1, 2).select(f.udf(imported, "string")("id").alias("who"))
+    (found,) = {row.who for row in frame.collect()}
+    return str(found)
+
+
+def test_modules_stay_in_their_session(
+    alice: SparkSession, bob: SparkSession, spark_lake: SparkLake, tmp_path: Path
+) -> None:
+    """Both users have `engine:code`, and workers that have imported a module are used again."""
+    code = policy("bob-code", {"engine": ["spark"]}, {BOB: ["code"]})
+    spark_lake.lake.set_policies([*standard_policies(), code])
+    module = f"of_alice_{uuid4().hex[:10]}"
+    (tmp_path / f"{module}.py").write_text("WHO = 'alice'\n")
+    try:
+        alice.addArtifacts(str(tmp_path / f"{module}.py"), pyfile=True)
+        for _ in range(2):
+            assert _imported(alice, module) == "alice"
+            assert _imported(bob, module) == "missing"
+            assert _imported(spark_lake.new_session(ALICE), module) == "missing"
+    finally:
+        spark_lake.lake.set_policies(standard_policies())
 
 
 def test_an_ended_session_forgets_its_token(spark_lake: SparkLake, tmp_path: Path) -> None:

@@ -20,7 +20,10 @@ pytestmark = pytest.mark.nightly
 
 _INTERCEPTOR = "spark.connect.grpc.interceptor.classes"
 
-#: Starts a server without the interceptor, and then one with it, which listens until it is told to stop.
+_ISOLATION = "spark.sql.artifact.isolation.enabled"
+
+#: Starts a server without the interceptor; one with it, whose sessions share artifacts, as PySpark has it;
+#: and one without either fault, which listens until it is told to stop.
 _SERVER = f"""
 service = spark._jvm.org.apache.spark.sql.connect.service.SparkConnectService
 module = getattr(spark._jvm.org.apache.spark.sql.connect.service, "SparkConnectService$")
@@ -31,15 +34,21 @@ def stop():
     spark.stop()
 
 
-service.start(spark._jsc.sc())
-try:
-    spark.sql("SELECT 1").collect()
-    answer("answered")
-except Exception as error:
-    answer(str(error))
-stop()
-relaunch_engine()
+def asked():
+    service.start(spark._jsc.sc())
+    try:
+        spark.sql("SELECT 1").collect()
+        answer("answered")
+    except Exception as error:
+        answer(str(error))
+    stop()
+    relaunch_engine()
+
+
+asked()
 spark = builder.config({_INTERCEPTOR!r}, "lakewarden.spark.LakewardenConnectInterceptor").getOrCreate()
+asked()
+spark = builder.config({_ISOLATION!r}, "true").getOrCreate()
 service.start(spark._jsc.sc())
 answer(getattr(module, "MODULE$").server().getPort())
 told()
@@ -211,11 +220,12 @@ sys.stdout.write("answer:" + json.dumps(answers))
 
 
 class Server(NamedTuple):
-    """A Connect server of an engine, its port, and how its predecessor without the interceptor answered."""
+    """A Connect server of an engine, its port, and how its predecessors answered."""
 
     service: Service
     port: int
     without: str
+    shared: str
 
 
 @pytest.fixture(scope="module")
@@ -227,8 +237,8 @@ def server(spark_lake: SparkLake) -> Iterator[Server]:
     settings = {"spark.connect.grpc.binding.port": "0", _INTERCEPTOR: ""}
     environ = {"PYSPARK_PYTHON": sys.executable}
     with spark_process(spark_lake.service, _SERVER, settings=settings, environ=environ) as process:
-        without = process.answer()
-        yield Server(spark_lake.service, process.answer(), without)
+        without, shared = process.answer(), process.answer()
+        yield Server(spark_lake.service, process.answer(), without, shared)
 
 
 def _outcomes(server: Server, user: str, folder: Path, *kinds: str) -> dict[str, dict[str, str]]:
@@ -266,3 +276,7 @@ def test_user_with_the_permission_sends_code(server: Server, tmp_path: Path) -> 
 
 def test_server_without_the_interceptor_refuses_every_statement(server: Server) -> None:
     assert f"CatalogNotTrusted: A Spark Connect server runs without {_INTERCEPTOR}" in server.without
+
+
+def test_server_whose_sessions_share_artifacts_refuses_every_statement(server: Server) -> None:
+    assert f"CatalogNotTrusted: A Spark Connect server runs with {_ISOLATION}=false" in server.shared

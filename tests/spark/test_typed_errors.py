@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import PySparkException
+import pytest
+from pyspark.errors import IllegalArgumentException, PySparkException
 
 from catalog.base import errors as catalog_errors
 from policy import errors as policy_errors
@@ -16,7 +17,10 @@ from spark_ext.spark_errors import PREFIX, condition, sql_states
 from tests.support.lake import BOB
 from tests.support.reads import data_files, replaced
 from tests.support.spark import SparkLake
+from tests.support.spark_connect import ConnectLake
 from tests.support.spark_refusals import refusal
+
+pytestmark = pytest.mark.core
 
 _PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 #: Classes of the tree that no answer has: those above others, and those of other interfaces.
@@ -130,8 +134,42 @@ def test_storage_that_takes_no_file_is_named(spark_lake: SparkLake, namespace: s
     for statement in (f"INSERT INTO {table} VALUES (1)", f"INSERT OVERWRITE {table} SELECT 1"):
         error: Any = refusal(lambda s=statement: spark_lake.rows(s))
         assert _own(error) == ("STORAGE_UNAVAILABLE", "58030")
+        if isinstance(spark_lake, ConnectLake):
+            continue
         # Spark's Thrift server shows the last one in the chain of causes.
         last = spark_lake.spark._jvm.org.apache.commons.lang3.exception.ExceptionUtils.getRootCause(
             error._origin
         )
         assert (last or error._origin).getSqlState() == "58030"
+
+
+def test_errors_that_spark_leaves_untyped_have_general_conditions(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    spark_lake.rows(f"CREATE TABLE {namespace}.t (id BIGINT)")
+    without_a_state = refusal(
+        lambda: spark_lake.rows(f"ALTER TABLE {namespace}.t ALTER COLUMN id SET NOT NULL")
+    )
+    assert str(without_a_state.getCondition()).startswith("_LEGACY_ERROR_TEMP_")
+    assert without_a_state.getSqlState() == "HY000" and "id" in without_a_state.getMessage()
+    untyped = refusal(lambda: spark_lake.rows(f"SELECT /*+ REPARTITION(0) */ * FROM {namespace}.t"))
+    assert isinstance(untyped, IllegalArgumentException)
+    assert (untyped.getCondition(), untyped.getSqlState()) == ("LEGACY", "HY000")
+    assert "must be positive" in untyped.getMessage() and untyped.getMessageParameters() is not None
+
+
+def test_what_ended_a_stream_is_typed(spark_lake: SparkLake, namespace: str, tmp_path: Path) -> None:
+    source, target = f"{namespace}.source", f"{namespace}.target"
+    spark_lake.rows(f"CREATE TABLE {source} AS SELECT 1 AS id")
+    spark_lake.rows(f"CREATE TABLE {target} (id INT)")
+    rows = spark_lake.spark.readStream.table(source).selectExpr("CAST(id / (id - 1) AS INT) AS id")
+    writer = rows.writeStream.trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).toTable(target)
+    ended = [refusal(query.awaitTermination)]
+    if isinstance(spark_lake, ConnectLake):  # PySpark's client makes that exception without its condition.
+        assert "(STREAM_FAILED)" in str(query.exception())
+    else:
+        ended.append(query.exception())
+    for error in ended:
+        assert (error.getCondition(), error.getSqlState()) == ("STREAM_FAILED", "XXKST")
+        assert "DIVIDE_BY_ZERO" in (error.getMessageParameters() or {})["message"]

@@ -115,7 +115,12 @@ def connect_server(service: Service, *, engine: str | None = ENGINE) -> Iterator
         service: the service that the catalog `lake` is at.
         engine: the engine whose credential the server gets, or None for a user's own process.
     """
-    settings = {"spark.connect.grpc.binding.port": "0", "spark.connect.grpc.binding.address": "127.0.0.1"}
+    settings = {
+        "spark.connect.grpc.binding.port": "0",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        # As start-connect-server.sh has it; PySpark switches it off where Python starts the driver.
+        "spark.sql.artifact.isolation.enabled": "true",
+    }
     environ = {"PYSPARK_PYTHON": sys.executable}
     with spark_process(service, _SERVER, settings=settings, environ=environ, engine=engine) as process:
         yield ConnectServer(f"sc://127.0.0.1:{process.answer()}", process.answer())

@@ -27,6 +27,8 @@ from tests.support.service import ENGINE, Service
 from tests.support.spark import CATALOG, FRUGAL
 
 _ANSWER = "answer:"
+#: How often a script can start Spark once more.
+_LAUNCHES = 2
 
 #: PySpark is all that it needs, so that it may be that of another Python.
 _PRELUDE = f"""\
@@ -60,7 +62,7 @@ def told():
 # An engine's key ends with its application; the next one in the same JVM needs a token of its own.
 def relaunch_engine():
     with open(os.open(os.environ[{ENGINE_CREDENTIAL!r}], os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
-        file.write(given["engine_token"])
+        file.write(given["engine_tokens"].pop())
 
 
 def jvm_pid():
@@ -157,7 +159,7 @@ def spark_process(
         "user": user,
     }
     if engine is not None:
-        given["engine_token"] = service.engine_token(engine)
+        given["engine_tokens"] = [service.engine_token(engine) for _ in range(_LAUNCHES)]
     log = service.lake.root / f"spark-{uuid4().hex}.log"
     # A process that has remote sessions says so to those that it starts.
     dropped = ("LAKEWARDEN_", "SPARK_CONNECT_")

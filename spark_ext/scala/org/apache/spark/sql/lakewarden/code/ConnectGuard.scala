@@ -23,11 +23,7 @@ final class ConnectGuard {
 
   /** The session that a request names; its token tells whose it is. */
   private def session(request: Message): SparkSession = {
-    val context = request.getField(field(request, "user_context")).asInstanceOf[Message]
-    val user = context.getField(field(context, "user_id")).toString
-    SparkConnectService.getOrCreateIsolatedSession(user, text(request, "session_id"), None).session
+    val asking = Asking.of(request)
+    SparkConnectService.getOrCreateIsolatedSession(asking.user, asking.session, None).session
   }
-
-  private def text(message: Message, name: String): String = message.getField(field(message, name)).toString
-  private def field(message: Message, name: String) = message.getDescriptorForType.findFieldByName(name)
 }

@@ -9,10 +9,10 @@ import org.sparkproject.connect.grpc.StatusRuntimeException
 import org.sparkproject.connect.grpc.protobuf.StatusProto
 import org.sparkproject.connect.protobuf.Any
 
-import org.apache.spark.sql.AnalysisException
-import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.SparkThrowable
+import org.apache.spark.sql.lakewarden.{LakewardenException, SqlStates}
 
-/** A refusal as clients of Spark Connect read it: with class, condition, SQLSTATE and parameters, which Spark sends as
+/** An error as clients of Spark Connect read it: with class, condition, SQLSTATE and parameters, which Spark sends as
   * the metadata of an `ErrorInfo` (google/rpc/error_details.proto).
   */
 object ConnectRefusal {
@@ -20,17 +20,24 @@ object ConnectRefusal {
   /** Texts can hold what the client sent, and clients take headers of 8 KiB in all. */
   private val Longest = 1000
 
-  def status(refusal: LakewardenException): StatusRuntimeException = {
-    val info = ErrorInfo.newBuilder.setReason(classOf[AnalysisException].getName).setDomain("org.apache.spark")
-      .putMetadata("classes", json(java.util.List.of(classOf[AnalysisException].getName)))
-      .putMetadata("errorClass", refusal.getCondition)
-      .putMetadata("sqlState", refusal.getSqlState)
-      .putMetadata("messageParameters", json(refusal.getMessageParameters.asScala.view.mapValues(short).toMap.asJava))
+  def status(refusal: LakewardenException): StatusRuntimeException =
     StatusProto.toStatusRuntimeException(
       Status.newBuilder.setCode(Code.PERMISSION_DENIED_VALUE).setMessage(short(refusal.getMessage))
-        .addDetails(Any.pack(info.build)).build)
-  }
+        .addDetails(Any.pack(info(refusal).build)).build)
 
-  private def short(text: String): String = StringUtils.abbreviate(text, Longest)
+  /** @param error one with a condition */
+  def info(error: Throwable with SparkThrowable): ErrorInfo.Builder =
+    ErrorInfo.newBuilder.setReason(error.getClass.getName).setDomain("org.apache.spark")
+      .putMetadata("classes", json(classes(error.getClass).asJava))
+      .putMetadata("errorClass", error.getCondition)
+      .putMetadata("sqlState", Option(error.getSqlState).getOrElse(SqlStates.General))
+      .putMetadata("messageParameters", json(error.getMessageParameters.asScala.view.mapValues(short).toMap.asJava))
+
+  /** Clients choose their own class by these. */
+  private def classes(kind: Class[_]): Seq[String] =
+    Iterator.iterate[Class[_]](kind)(_.getSuperclass).takeWhile(_ != classOf[Object]).map(_.getName).toSeq
+
+  /** As long as headers take it. */
+  def short(text: String): String = StringUtils.abbreviate(text, Longest)
   private def json(value: AnyRef): String = new ObjectMapper().writeValueAsString(value)
 }

@@ -12,11 +12,20 @@ object Servers {
   private val Interceptor = "lakewarden.spark.LakewardenConnectInterceptor"
   private val Setting = "spark.connect.grpc.interceptor.classes"
 
-  /** Refuses every statement of a driver that serves Spark Connect without the interceptor, or Thrift clients. */
+  /** Spark has it true, `SparkConnectServer` sets it, and PySpark sets it false where Python starts the driver. */
+  private val Isolation = "spark.sql.artifact.isolation.enabled"
+
+  /** Refuses every statement of a driver that serves Spark Connect without the interceptor or with shared
+    * artifacts, or Thrift clients.
+    */
   def requireChecked(launch: SparkConf): Unit = {
     if (ServedClients.connect && !launch.get(Setting, "").split(',').map(_.trim).contains(Interceptor))
       throw refused(s"A Spark Connect server runs without $Setting=$Interceptor.",
         "Add it to the launch configuration.")
+    if (ServedClients.connect && !launch.getBoolean(Isolation, defaultValue = true))
+      throw refused(
+        s"A Spark Connect server runs with $Isolation=false, so sessions import each other's files and modules.",
+        s"Add $Isolation=true to the launch configuration.")
     if (ServedClients.thrift)
       throw refused(
         "Spark's Thrift server runs in this engine, and its connections can change driver settings without a check.",
