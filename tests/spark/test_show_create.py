@@ -1,4 +1,4 @@
-"""SHOW CREATE TABLE prints a statement that the user who created the table can run, whatever the table is like."""
+"""SHOW CREATE TABLE prints a statement that makes the same table again, by the user who created it."""
 
 from __future__ import annotations
 
