@@ -137,12 +137,15 @@ class View:
     def altered(self, names: ColumnNames) -> Reason | None:
         """The mask of a policy on one of these columns, else a row filter of the table; None if there is
         neither."""
-        masked = self.first_masked(names)
-        if masked is not None:
-            return Reason("mask", f"A policy masks the column {masked!r}.")
-        if self.has_row_filter:
+        masked = self.masked(names)
+        if masked is None and self.has_row_filter:
             return Reason("row-filter", f"A policy filters the rows of {'.'.join(self.table)}.")
-        return None
+        return masked
+
+    def masked(self, names: ColumnNames) -> Reason | None:
+        """The mask of a policy on one of these columns; None if there is none."""
+        column = self.first_masked(names)
+        return None if column is None else Reason("mask", f"A policy masks the column {column!r}.")
 
     def first_masked(self, names: ColumnNames) -> str | None:
         """The first of these columns, by name, that a policy masks."""

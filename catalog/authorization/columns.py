@@ -14,7 +14,7 @@
   `_pos` and `_spec_id` need no column. A column of the table that has such a name is meant instead.
 - A user's own process on an encrypted table needs `release` on the keys of footers. What else keys need, once
   it is known which files are read, is in `releases`.
-- A masked column, and a table with a row filter for the caller, is refused: nothing here could apply them.
+- Masks and row filters refuse, unless the reader of a scan enforces them (`catalog.planning.restricting`).
 """
 
 from __future__ import annotations
@@ -161,9 +161,21 @@ def authorize(authorizer: Authorizer, caller: Caller, table: LoadedTable, readin
     Raises:
         NotAuthorized: a column or a key is not granted, a column is masked, or rows are filtered.
     """
+    require_granted(authorizer, caller, table, reading)
+    refuse_altered(authorizer, caller, table, reading.altered)
+
+
+def require_granted(authorizer: Authorizer, caller: Caller, table: LoadedTable, reading: Reading) -> None:
+    """Refuse a scan of which the caller lacks a privilege, and record the answer.
+
+    Args:
+        as `authorize`.
+
+    Raises:
+        NotAuthorized: a column or a key is not granted.
+    """
     requests = caller.releases(footer_keys(table)) if table.governed.ever_encrypted else []
     authorizer.require(caller, ACTION, table.name, requests + reading.required)
-    refuse_altered(authorizer, caller, table, reading.altered)
 
 
 def view_of(authorizer: Authorizer, caller: Caller, table: LoadedTable) -> View:

@@ -34,11 +34,13 @@ class Comparing:
         table: the table.
         schema: the schema of the scan.
         field_ids: the columns.
+        filtered: whether the reader enforces the row filters of policies: then only masks refuse.
     """
 
     table: LoadedTable
     schema: Schema
     field_ids: frozenset[int]
+    filtered: bool = False
 
     def authorize(self, authorizer: Authorizer, caller: Caller) -> None:
         """Check that the caller can select all of them, under every name that they ever had.
@@ -52,7 +54,8 @@ class Comparing:
         reading = visible(view_of(authorizer, caller, self.table), Scan(names, {})).reading
         if reading.refused is None:
             authorizer.require(caller, ACTION, self.table.name, reading.required)
-            refuse_altered(authorizer, caller, self.table, reading.altered)
+            masked = view_of(authorizer, caller, self.table).masked(names)
+            refuse_altered(authorizer, caller, self.table, masked if self.filtered else reading.altered)
             return
         request, decision = reading.refused
         column = request.resource.values[-1]

@@ -59,7 +59,7 @@ def scan_of(table: LoadedTable, schema: Schema, columns: ScanColumns, *, masks: 
         )
     plain = columns.names
     if found:
-        plain = _names(table, schema, columns.field_ids - _hidden(table, schema, found))
+        plain = _names(table, schema, columns.field_ids - with_nested(table, schema, found))
         plain |= every_name(table, columns.sources)
     return Scan(plain, every, tuple(masked))
 
@@ -68,7 +68,7 @@ def _names(table: LoadedTable, schema: Schema, field_ids: frozenset[int]) -> Col
     return names_of(schema, field_ids) | names_of(table.metadata.schema(), field_ids)
 
 
-def _hidden(table: LoadedTable, schema: Schema, masked: Iterable[int]) -> frozenset[int]:
+def with_nested(table: LoadedTable, schema: Schema, masked: Iterable[int]) -> frozenset[int]:
     """Return masked columns with all fields nested in them."""
     schemas = (schema, table.metadata.schema())
     return frozenset(inner for field_id in masked for each in schemas for inner in nested_in(each, field_id))
@@ -91,7 +91,7 @@ def without_masked(table: LoadedTable, schema: Schema, columns: ScanColumns, see
     """Return the columns of a scan without those that the caller sees masked."""
     if not seen.masked:
         return columns
-    read = columns.field_ids - _hidden(table, schema, seen.masked)
+    read = columns.field_ids - with_nested(table, schema, seen.masked)
     top_level = tuple(each for each in columns.top_level if each not in seen.masked)
     return replace(columns, top_level=top_level, field_ids=read, names=seen.names)
 
@@ -111,7 +111,7 @@ def refuse_masked(
     Raises:
         NotAuthorized: one is masked.
     """
-    hidden = field_ids & _hidden(table, schema, masked)
+    hidden = field_ids & with_nested(table, schema, masked)
     if hidden:
         raise NotAuthorized(
             f"The column {schema.find_column_name(min(hidden))!r} is masked for you. {why}",

@@ -4,6 +4,7 @@ The order is fixed. First the caller's privileges on the columns are checked. Th
 are read, checked against seals and allow-list, and pruned by partitions and bounds (encrypted ones included).
 Then the keys of the remaining files are released.
 
+- Row filters and masks of policies are in the header, for readers that enforce them (`restricting`).
 - A column that the caller cannot select is neither projected nor filtered by (`columns`), or it is masked
   (`masks`). So its bounds are not used, and partition values made from it are not shown.
 - The keys that the scan needs are released to a caller who can select every column that they open. A user's
@@ -22,6 +23,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
@@ -29,7 +31,7 @@ from pyiceberg.transforms import IdentityTransform
 
 from catalog.audit.outcomes import note
 from catalog.authorization.authorizer import Caller, Records
-from catalog.authorization.columns import ACTION, authorize, resolve, view_of
+from catalog.authorization.columns import ACTION, require_granted, resolve, view_of
 from catalog.authorization.table_access import sees_paths
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
@@ -47,12 +49,21 @@ from catalog.planning.masks import (
     refuse_masked,
     scan_of,
     weakened,
+    with_nested,
     without_masked,
 )
 from catalog.planning.opening import opened, require_sight, snapshot_of
 from catalog.planning.prune import Pruner
 from catalog.planning.releases import release
 from catalog.planning.request import ScanRequest
+from catalog.planning.restricting import (
+    closed_columns,
+    decided,
+    pruning,
+    require_same,
+    restrict,
+    without_nulled,
+)
 from catalog.planning.rewriting import require_whole, those_of
 from catalog.planning.rows import empty_rows, planned_rows, require_formats, with_keys
 from catalog.planning.sealed import SealedPruner
@@ -60,6 +71,7 @@ from catalog.reading.loading import LoadedTable
 from catalog.snapshot_checks.entries import ADDED, DELETED
 from catalog.state import distinct_counts
 from policy.restrictions.model import UNRESTRICTED, Restriction
+from policy.restrictions.predicate import TRUE
 from policy.restrictions.wire import restrictions_json
 from policy.view import Scan, visible
 
@@ -183,19 +195,24 @@ class Planner:
             masked = frozenset(seen.masked)
             shown_masked = [seen.masked[each] for each in columns.top_level if each in masked]
             columns = without_masked(table, schema, columns, seen)
-            request = _unmasked(request, schema, masked)
-            authorize(authorizer, caller, table, seen.reading)
+            require_granted(authorizer, caller, table, seen.reading)
+            restriction = restrict(authorizer, caller, table, schema, columns, seen.reading, request)
             record_masked(authorizer, caller, table, shown_masked)
             require_whole(table, schema, columns, request)
-            shown = ShownPartitions(table.metadata.specs(), schema, columns.field_ids)
-            refuse_masked(table, schema, masked, columns.sources, _SHOWN_SOURCES)
+            restricted, altered = columns, masked | restriction.masks.keys()
+            request = _unmasked(request, schema, altered)
+            columns = without_nulled(table, schema, columns, restriction)
+            plain = columns.field_ids - with_nested(table, schema, restriction.masks)
+            shown = ShownPartitions(table.metadata.specs(), schema, plain)
+            refuse_masked(table, schema, altered, columns.sources, _SHOWN_SOURCES)
             statistics = None
             if request.column_statistics:
-                of = frozenset(columns.top_level) & columns.field_ids
+                of = frozenset(columns.top_level) & plain if restriction.row_filter == TRUE else frozenset()
                 distinct = distinct_counts.known(self._context.engine, table.record.id, of)
                 statistics = ColumnStatistics(self._context.keyring, table, schema, of, distinct)
-            planned, compared = self._files(table, snapshot, schema, request, shown, statistics)
-            comparing = Comparing(table, schema, compared)
+            kept = AlwaysTrue() if request.every_file else pruning(restriction, schema)
+            planned, compared = self._files(table, snapshot, schema, request, kept, shown, statistics)
+            comparing = Comparing(table, schema, compared, filtered=restriction.row_filter != TRUE)
             comparing.authorize(authorizer, caller)
             refuse_masked(table, schema, masked, compared, "Rows of the table are deleted by its values.")
             if self._context.authorizer.policies() is not authorizer.policies():
@@ -203,13 +220,24 @@ class Planner:
                 # then.
                 authorizer = self._context.authorizer.settled(records)
                 again = visible(view_of(authorizer, caller, table), Scan(columns.names, scan.every))
-                authorize(authorizer, caller, table, again.reading)
+                require_granted(authorizer, caller, table, again.reading)
+                still = restrict(authorizer, caller, table, schema, restricted, again.reading, request)
+                require_same(table, restriction, still)
                 comparing.authorize(authorizer, caller)
             equality = comparing.columns_of(planned)
             judged = self._context.keyring.checked_files(table.record, table.governed, planned)
             require_formats(planned, judged.forms, table.name)
+            everything = None
+            if seen.reading.altered is not None:
+                everything = decided(authorizer, caller, table, schema)
             released = release(
-                authorizer, caller, table, comparing.added_to(columns, equality), planned, judged.forms
+                authorizer,
+                caller,
+                table,
+                comparing.added_to(columns, equality),
+                planned,
+                judged.forms,
+                everything,
             )
             keys = self._context.keyring.scan_keys(table.record, judged.paths, released)
         header = PlanHeader(
@@ -221,9 +249,10 @@ class Planner:
             policy_version=authorizer.policies().version,
             valid_ms=self._context.settings.plan_valid_ms,
             transport=keys.transport if keys else None,
-            masked=tuple(sorted(masked)),
+            masked=tuple(sorted(masked | closed_columns(schema, restriction))),
             compared=equality,
             statistics=None if statistics is None else statistics.to_json(),
+            restriction=restriction,
         )
         note("columns", ", ".join(header.columns))
         note("snapshot", header.snapshot_id)
@@ -241,11 +270,21 @@ class Planner:
         snapshot: Snapshot | None,
         schema: Schema,
         request: ScanRequest,
+        seen: BooleanExpression,
         shown: ShownPartitions,
         statistics: ColumnStatistics | None,
     ) -> tuple[pa.Table, frozenset[int]]:
-        """Return the planned rows, and the columns that equality deletes of the snapshot compare."""
-        pruner = Pruner(schema, table.metadata.specs(), request.filter, case_sensitive=request.case_sensitive)
+        """Return the planned rows, and the columns that equality deletes of the snapshot compare.
+
+        Args:
+            seen: the row filter that the reader enforces; the request has the user's.
+        """
+        pruner = Pruner(
+            schema,
+            table.metadata.specs(),
+            And(request.filter, seen),
+            case_sensitive=request.case_sensitive,
+        )
         sealed = SealedPruner(self._context.keyring, table, pruner)
         if request.changes:
             changed = ChangedFiles(self._context.reader, table, schema, shown, pruner, sealed)

@@ -80,7 +80,7 @@ def release(
     columns: ScanColumns,
     planned: pa.Table,
     forms: Sequence[Form],
-    restriction: Restriction = UNRESTRICTED,
+    restriction: Restriction | None = None,
 ) -> list[FormKeys]:
     """Return the encrypted files of a scan with the keys that the caller gets.
 
@@ -91,17 +91,19 @@ def release(
         columns: what the scan reads and filters by.
         planned: the files.
         forms: every encrypted file that is planned.
-        restriction: what the caller's reader enforces, as far as it was decided that it does.
+        restriction: what applies to all columns of the table, if it was decided that the caller's reader
+            enforces it, or has nothing to enforce; else masks and row filters refuse.
 
     Raises:
         NotAuthorized: a key, or a column that it opens beside those of the scan, is not granted; or the
             column is masked.
         DecryptionRefused: a key opens a field that no schema of the table names.
     """
-    nulled = _nulled(table, restriction)
+    enforced = restriction or UNRESTRICTED
+    nulled = _nulled(table, enforced)
     if nulled and caller.engine is None:
         _require_closed(authorizer, caller, table, nulled, planned, forms)
-    read = (columns.field_ids - nulled) | restriction.filters_by
+    read = (columns.field_ids - nulled) | enforced.filters_by
     columns = replace(columns, field_ids=frozenset(read))
     released = [FormKeys(form, _needed(form.metadata.entries, columns)) for form in forms]
     opened = {
@@ -139,7 +141,11 @@ def _has_columns(planned: pa.Table, form: Form) -> bool:
 
 
 def _require_columns(
-    authorizer: Authorizer, caller: Caller, table: LoadedTable, key: _Opened, restriction: Restriction
+    authorizer: Authorizer,
+    caller: Caller,
+    table: LoadedTable,
+    key: _Opened,
+    restriction: Restriction | None,
 ) -> list[AccessRequest]:
     """Refuse and record a key that opens a column to which the caller is not entitled.
 
@@ -154,13 +160,16 @@ def _require_columns(
         names = every_name(table, _known(table, key.field_ids))
     else:
         return []
-    reading = view_of(authorizer, caller, table).reads(names)
+    view = view_of(authorizer, caller, table)
+    reading = view.reads(names)
     if reading.refused is not None:
         raise _split(authorizer, caller, table, key, reading.refused)
-    if restriction and caller.engine is not None:
-        _refuse_nulled(authorizer, caller, table, key, restriction)
-    else:
+    if restriction is None:
         refuse_altered(authorizer, caller, table, reading.altered)
+    elif caller.engine is None:
+        refuse_altered(authorizer, caller, table, view.masked(names))
+    else:
+        _refuse_nulled(authorizer, caller, table, key, restriction)
     return reading.required
 
 
