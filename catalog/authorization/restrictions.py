@@ -10,6 +10,9 @@ from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from catalog.reading.loading import LoadedTable
+from policy.errors import RequestInvalid
+from policy.misfits import misfits
+from policy.ranger import PolicySet
 from policy.restrictions.columns import SchemaField, TableColumns
 
 _NESTED: Final = {StructType: "struct", ListType: "list", MapType: "map"}
@@ -60,3 +63,28 @@ def _fields(
     elif isinstance(kind, MapType):
         yield from _fields(kind.key_field, path, above, names, repeated=True, in_key=True)
         yield from _fields(kind.value_field, path, above, names, repeated=True, in_key=in_key)
+
+
+def require_fitting(policies: PolicySet, table: LoadedTable, after: Schema) -> None:
+    """Refuse a change of a table's schema that takes a column from the row filters and masks on it.
+
+    Args:
+        policies: those in force.
+        table: the table before the change.
+        after: its schema after it.
+
+    Raises:
+        RequestInvalid: a row filter or mask of a policy fits the schema no more.
+    """
+    if after == table.metadata.schema():
+        return
+    name = (table.record.name.database, table.record.name.name)
+    known = set(misfits(policies, name, columns_of(table)))
+    for each in misfits(policies, name, columns_of(table, after)):
+        if each not in known:
+            raise RequestInvalid(
+                f"The change does not fit policy {each.policy!r}, {each.item}: {each.problem}",
+                table=table.name,
+                rule=each.rule,
+                hint="Change the policy first, so that it fits both schemas, or ask an administrator to.",
+            )

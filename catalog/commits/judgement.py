@@ -13,6 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import refuse_masks, selects
+from catalog.authorization.restrictions import require_fitting
 from catalog.authorization.table_access import overlap_requests
 from catalog.commits.renaming import former_names
 from catalog.commits.rollbacks import Rollbacks
@@ -101,6 +102,7 @@ class Judge:
             requests + selects(self._context.authorizer, caller, table, former),
             hidden=overlap_requests(caller, others),
         )
+        require_fitting(self._context.authorizer.policies(), table, metadata.schema())
         if former.columns:
             refuse_masks(self._context.authorizer, caller, table, former, action="table.commit")
         return Judged(frozenset(other.id for other in others), verdict)

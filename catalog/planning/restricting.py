@@ -42,7 +42,7 @@ from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 
 from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.authorization.columns import ACTION, ScanColumns, nested_in, refuse_altered, view_of
-from catalog.authorization.table_columns import table_columns
+from catalog.authorization.restrictions import columns_of
 from catalog.planning.masks import record_masked, with_nested
 from catalog.planning.request import READ_RESTRICTIONS, ScanRequest
 from catalog.reading.loading import LoadedTable
@@ -133,8 +133,7 @@ def decided(
     Raises:
         NotAuthorized: a row filter or a mask does not fit the schema.
     """
-    today = table_columns(table.metadata.schema())
-    read = today if schema is table.metadata.schema() else table_columns(schema)
+    today, read = columns_of(table), columns_of(table, schema)
     try:
         return view_of(authorizer, caller, table).restriction(today, read, field_ids)
     except PolicyInvalid as problem:

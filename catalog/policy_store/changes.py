@@ -2,6 +2,7 @@
 
 - A change is accepted if the whole set that would be in force can be evaluated; else all of it is refused,
   with document, line and field.
+- Row filters and masks that are new have to fit the tables that they are about (`table_checks`).
 - Documents that make no set any more (this release reads them more strictly) can be mended: what counts is
   the set after the change.
 - Who replaces or removes a document says which revision of it he has seen; what is to be new must not exist.
@@ -32,6 +33,7 @@ from catalog.policy_store.documents import (
     title_of,
 )
 from catalog.policy_store.in_force import NOTHING, InForce, PolicyStore
+from catalog.policy_store.table_checks import TableChecks
 from policy.decision import Reason
 from policy.errors import PolicyInvalid, RequestInvalid
 from policy.principal import Principal
@@ -96,6 +98,7 @@ class PolicyChanges:
         tokens: who could ask for administration.
         catalog: the catalog's name, which is that of the service in policies.
         now: the time, with a zone.
+        tables: checks row filters and masks against the tables that they are about, if it is known.
     """
 
     def __init__(
@@ -105,7 +108,9 @@ class PolicyChanges:
         tokens: TokenStore,
         catalog: str,
         now: Callable[[], datetime],
+        tables: TableChecks | None = None,
     ) -> None:
+        self._tables = tables
         self._documents = documents
         self._policies = policies
         self._tokens = tokens
@@ -131,6 +136,8 @@ class PolicyChanges:
         changed = self._changed(base, edits, caller)
         after = _after(following(base, changed) if changed else base, edits)
         before = self._before(base)
+        if self._tables is not None:
+            self._tables.require(before.policies, after.policies)
         lockout = self._lockout(before.policies, after.policies, caller.principal if by_policy else None)
         return Prepared(base, before, changed, after, _effect(before, after), lockout)
 

@@ -40,6 +40,7 @@ from catalog.metadata_tables.position_deletes import PositionDeletes
 from catalog.metadata_tables.tables import MetadataTables
 from catalog.planning.plan import Planner
 from catalog.policy_store.changes import PolicyChanges
+from catalog.policy_store.table_checks import TableChecks
 from catalog.service.context import open_context
 from catalog.service.repeats import Repeats
 from catalog.service.replicas import Replicas, digests_of
@@ -205,6 +206,12 @@ def _policy_changes(context: ServiceContext) -> PolicyChanges:
         context.tokens,
         context.catalog,
         context.now,
+        TableChecks(
+            lambda: (
+                name for each in context.pointers.namespaces() for name in context.pointers.tables(each)
+            ),
+            context.loader.load,
+        ),
     )
 
 

@@ -39,6 +39,7 @@ from policy.ranger.validity import active
 
 #: Questions, the latest ones, whose answers are kept.
 _KEPT_ANSWERS: Final = 4096
+_RESTRICTING: Final = (PolicyType.ROW_FILTER, PolicyType.MASK)
 #: Where the time decides nothing, it is this one.
 _ANY_TIME: Final = datetime.fromtimestamp(0, UTC)
 
@@ -161,6 +162,15 @@ class PolicySet:
         target = Target.of(Resource.table(database, table))
         kinds = (PolicyType.ACCESS, PolicyType.MASK)
         return tuple(policy for kind in kinds for policy in self._indexes[kind].candidates(target))
+
+    def restricting(self, database: str, table: str) -> tuple[Policy, ...]:
+        """The row filter and masking policies that may be about a table or its columns; some may not be."""
+        target = Target.of(Resource.table(database, table))
+        return tuple(policy for kind in _RESTRICTING for policy in self._indexes[kind].candidates(target))
+
+    def restrictions(self) -> tuple[Policy, ...]:
+        """All row filter and masking policies."""
+        return tuple(policy for kind in _RESTRICTING for policy in self._indexes[kind].policies)
 
     def grant_to_anyone(self, resource: Resource, access: str) -> Reason | None:
         """Why a user can have a privilege at some time; None if no policy grants it to anyone.

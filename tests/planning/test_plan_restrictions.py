@@ -30,13 +30,14 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from catalog.authorization.table_columns import table_columns
+from catalog.authorization.restrictions import columns_of
 from catalog.planning.request import READ_RESTRICTIONS, ScanRequest
 from catalog.planning.restricting import pruning
 from policy.restrictions.binding import Asker, bind
 from policy.restrictions.model import Restriction
 from policy.restrictions.sql import row_filter
 from tests.support import plans
+from tests.support.column_keys import loaded
 from tests.support.lake import ALICE, CAROL, Lake, policy
 from tests.support.tables import Engine, make, name_of, records
 from tests.support.vectors import each_row
@@ -291,7 +292,7 @@ def test_a_change_of_restrictions_while_manifests_are_read_refuses_the_plan(
     assert refused(lake, people, enforces=ENFORCED).rule == "policy-changed"
 
 
-def test_filters_of_every_type_prune() -> None:
+def test_filters_of_every_type_prune(lake: Lake, people: Table) -> None:
     schema = Schema(
         NestedField(1, "d", DateType()),
         NestedField(2, "p", DecimalType(38, 2)),
@@ -304,7 +305,7 @@ def test_filters_of_every_type_prune() -> None:
         NestedField(10, "Name", StringType()),
         NestedField(11, "name", StringType()),
     )
-    columns = table_columns(schema)
+    columns = columns_of(loaded(lake, people), schema)
     texts = (
         "d > current_date",
         "p in (1.5, -123456789012345678901234567890123456.78)",

@@ -1,0 +1,68 @@
+"""Checks new row filters and masks against the tables that they are about, before they are put in force.
+
+- Tables whose metadata cannot be read now are passed over, and so are those after the first
+  `MAX_TABLES` by name: a query that a policy does not fit is refused in any case.
+- Commands on the host, and the files of an embedded catalog, are checked by themselves alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Final
+
+from catalog.authorization.restrictions import columns_of
+from catalog.base.identifiers import TableName
+from catalog.reading.loading import LoadedTable
+from policy.errors import LakewardenError, PolicyInvalid
+from policy.misfits import misfits
+from policy.ranger import PolicySet
+
+MAX_TABLES: Final = 1_000
+"""The number of tables that a change of policies is checked against."""
+
+_log: Final = logging.getLogger("lakewarden.policies")
+
+
+class TableChecks:
+    """Checks changes of policies against tables.
+
+    Args:
+        names: returns the names of all tables, in order.
+        load: loads a table.
+    """
+
+    def __init__(
+        self, names: Callable[[], Iterable[TableName]], load: Callable[[TableName], LoadedTable]
+    ) -> None:
+        self._names = names
+        self._load = load
+
+    def require(self, before: PolicySet, after: PolicySet) -> None:
+        """Refuse row filters and masks that are new, or are changed, and do not fit a table.
+
+        Raises:
+            PolicyInvalid: one does not.
+        """
+        known = before.restrictions()
+        new = [each for each in after.restrictions() if each not in known]
+        if not new:
+            return
+        about = (each for each in self._names() if _is_about(after, each, new))
+        for name in islice(about, MAX_TABLES):
+            try:
+                table = self._load(name)
+            except LakewardenError as problem:
+                _log.warning("New policies were not checked against %s: %s", name, problem.message)
+                continue
+            for each in misfits(after, (name.database, name.name), columns_of(table), new):
+                raise PolicyInvalid(
+                    f"Policy {each.policy!r}, {each.item}, does not fit the table {name}: {each.problem}",
+                    rule=each.rule,
+                    hint=each.hint,
+                )
+
+
+def _is_about(policies: PolicySet, name: TableName, new: Iterable[object]) -> bool:
+    return any(each in new for each in policies.restricting(name.database, name.name))

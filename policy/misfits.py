@@ -1,0 +1,104 @@
+"""Row filters and masks of policies that do not fit a table's schema: a missing column, another type.
+
+A query on such a table is refused. So policies are checked before they are put in force, and again when a
+table's schema changes.
+
+Not known here is whom a macro in a policy's resources stands for; such a policy is found by the names alone
+that it has beside the macro.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+from policy.errors import PolicyInvalid
+from policy.privileges.requests import Resource
+from policy.ranger import PolicySet
+from policy.ranger.matching import Target
+from policy.ranger.model import Policy, PolicyType
+from policy.ranger.policy_set import relation
+from policy.ranger.servicedef import MASK_NONE
+from policy.restrictions.binding import Asker, bind
+from policy.restrictions.columns import SchemaField, TableColumns
+from policy.restrictions.masks import mask_of
+
+#: Stands for every user; a filter has the same columns and types for all.
+_NOBODY: Final = Asker("(nobody)", frozenset(), date(2000, 2, 29))
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A row filter or mask that cannot apply to a table.
+
+    Attributes:
+        policy: the policy's name.
+        item: which item of it.
+        rule: ``row-filter`` or ``mask``.
+        problem: what does not fit.
+        hint: what to do.
+    """
+
+    policy: str
+    item: str
+    rule: str
+    problem: str
+    hint: str | None = None
+
+
+def misfits(
+    policies: PolicySet, table: tuple[str, str], columns: TableColumns, only: Collection[Policy] | None = None
+) -> Iterator[Misfit]:
+    """The row filters and masks that do not fit a table.
+
+    Args:
+        policies: those in force.
+        table: its database and name.
+        columns: its current schema.
+        only: the policies that are looked at; by default all.
+    """
+    for policy in policies.restricting(*table):
+        if only is not None and policy not in only:
+            continue
+        if policy.type is PolicyType.ROW_FILTER:
+            if _is_about(policy, Resource.table(*table)):
+                yield from _filters(policy, columns)
+        else:
+            yield from _masks(policy, table, columns)
+
+
+def _filters(policy: Policy, columns: TableColumns) -> Iterator[Misfit]:
+    for item in policy.row_filters:
+        if item.row_filter is None:
+            continue
+        try:
+            bind(item.row_filter, _NOBODY, columns)
+        except PolicyInvalid as problem:
+            yield Misfit(policy.name, item.label, problem.rule or "", problem.message, problem.hint)
+
+
+def _masks(policy: Policy, table: tuple[str, str], columns: TableColumns) -> Iterator[Misfit]:
+    masked: set[int] = set()
+    for field in columns.by_id.values():
+        # The mask of a column covers what is nested in it.
+        if not masked.isdisjoint(field.above) or not _is_on(policy, table, field):
+            continue
+        masked.add(field.field_id)
+        for item in policy.masks:
+            if item.mask is None or item.mask.type == MASK_NONE:
+                continue
+            try:
+                mask_of(item.mask.type, field, policy.name, item.label)
+            except PolicyInvalid as problem:
+                yield Misfit(policy.name, item.label, problem.rule or "", problem.message, problem.hint)
+
+
+def _is_on(policy: Policy, table: tuple[str, str], field: SchemaField) -> bool:
+    names = field.names | {field.name}
+    return any(_is_about(policy, Resource.column(*table, name)) for name in names)
+
+
+def _is_about(policy: Policy, resource: Resource) -> bool:
+    return relation(policy, Target.of(resource), "", None).covers

@@ -1,0 +1,72 @@
+"""Row filters and masks have to fit the tables that they are about, and tables stay so that they do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyiceberg.types import LongType, StringType
+
+from catalog.policy_store.changes import Prepared
+from catalog.policy_store.documents import DocumentId, Edit
+from catalog.policy_store.kinds import Kind
+from catalog.tables.schema_changes import AddColumn, DropColumn, RenameColumn
+from policy.errors import PolicyInvalid, RequestInvalid
+from tests.planning.test_plan_restrictions import PEOPLE, filtering, masking
+from tests.support.column_keys import alter
+from tests.support.lake import ALICE, Lake
+from tests.support.tables import make
+from tests.support.vectors import each_row
+
+Policies = Callable[..., None]
+
+
+def prepared(lake: Lake, *policies: dict[str, Any]) -> Prepared:
+    """A change that adds a document with these policies."""
+    content = json.dumps({"policies": policies}).encode()
+    edit = Edit(DocumentId(Kind.RANGER, "more"), content, None)
+    return lake.services.policy_changes.prepare([edit], lake.caller(ALICE), by_policy=False)
+
+
+@each_row(
+    ("made", "problem"),
+    [
+        (filtering("gone = 1"), "the column gone does not exist"),
+        (filtering("is_member('eu') and age = 'x'"), "not a value of the column age"),
+        (masking("id", "MASK_NULL"), "required"),
+        (masking("*", "show-first-4"), "type long"),
+        (masking("props.*", "MASK_HASH"), "key of a map"),
+    ],
+)
+def test_a_policy_that_fits_no_table_is_not_put_in_force(lake: Lake, made: Any, problem: str) -> None:
+    table = make(lake, schema=PEOPLE)
+    with pytest.raises(PolicyInvalid) as refused:
+        prepared(lake, made)
+    message = refused.value.message
+    assert problem in message and f"{table.name()[-1]}" in message and repr(made["name"]) in message
+    lake.catalog().drop_table(table.name())
+
+
+def test_what_fits_is_put_in_force_and_what_is_about_no_table_too(lake: Lake) -> None:
+    table = make(lake, schema=PEOPLE)
+    fitting = (filtering("age > 1"), masking("home*", "MASK_HASH"), masking("ssn", "MASK_NONE", "none"))
+    assert len(prepared(lake, *fitting).effect.added) == 3
+    resources = {"database": {"values": ["elsewhere"]}, "table": {"values": ["*"]}}
+    assert prepared(lake, filtering("gone = 1", resources=resources)).changed
+    lake.catalog().drop_table(table.name())
+
+
+def test_a_schema_changes_if_policies_fit_it_as_before(lake: Lake, policies: Policies) -> None:
+    table = make(lake, schema=PEOPLE)
+    policies(filtering("age > 1"), masking("ssn", "mask-alphanum"), masking("note*", "show-last-4", "notes"))
+    for change in (DropColumn(("age",)), RenameColumn(("age",), "years")):
+        with pytest.raises(RequestInvalid, match=r"policy 'rows'.*the column age does not exist"):
+            alter(lake, table, change)
+    with pytest.raises(RequestInvalid, match=r"policy 'notes'.*type long"):
+        alter(lake, table, AddColumn(("notes",), LongType()))
+    alter(lake, table, AddColumn(("notes",), StringType()), AddColumn(("more",), LongType()))
+    policies(filtering("gone > 1"))
+    alter(lake, table, DropColumn(("more",)))
+    lake.catalog().drop_table(table.name())
