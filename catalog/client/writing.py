@@ -77,7 +77,8 @@ def append(client: CatalogClient, storage: Storage, table: TableName, given: Any
         write = BegunWrite.of(begun, str(table))
         files = _Files(write, metadata, settings, storage, fitting.schema)
         added = files.write([rows], (fitting.fit(each) for each in batches))
-        committed = client.post((*one, "commit"), {"operation": "append", "added": added})
+        commit = {"operation": "append", "schema-id": metadata.current_schema_id, "added": added}
+        committed = client.post((*one, "commit"), commit)
     except CommitStateUnknown:
         raise
     except BaseException:

@@ -7,8 +7,7 @@
   table has no snapshot. A snapshot's parents must not lead back to it, because engines walk through all of
   them. Row ids need format version 3. `main` must be a branch.
 - New schemas, partition specs and sort orders: see `catalog.iceberg.layout`.
-- A table with rows cannot get a required column: existing rows have no value for it. Nor can a branch be set
-  to a snapshot whose rows have none, go on from it, or pick it.
+- The rows of a branch have a value for every required column: see `required_columns`.
 - A new schema does not use the id of a column that no schema of the table names any more: files can still
   have that column, and policies know it by a name that is forgotten.
 
@@ -21,16 +20,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
-from pyiceberg.types import NestedField
 
 from catalog.iceberg import layout
 from catalog.iceberg.metadata import ROW_IDS_VERSION, last_sequence_number
+from catalog.rules.required_columns import check_required_columns
 from catalog.snapshot_checks.branches import new_snapshots
-from catalog.snapshot_checks.cherry_picks import source_id
 from policy.errors import RequestInvalid
 
 #: The maximum difference of clocks (Apache Iceberg, `TableMetadata.ONE_MINUTE`).
@@ -90,9 +87,7 @@ def check_new_table(metadata: TableMetadata, now_ms: int, table: str) -> None:
     _check_snapshots(metadata, metadata.snapshots, {}, table)
 
 
-def check_commit(
-    base: TableMetadata, metadata: TableMetadata, now_ms: int, table: str, *, replaces: bool = False
-) -> None:
+def check_commit(base: TableMetadata, metadata: TableMetadata, now_ms: int, table: str) -> None:
     """Check the metadata that a commit makes.
 
     Args:
@@ -100,7 +95,6 @@ def check_commit(
         metadata: as it would be stored.
         now_ms: the time in milliseconds.
         table: dotted name, for errors.
-        replaces: whether the commit replaces the table, whose main branch is then without rows.
 
     Raises:
         RequestInvalid: an engine could not open it, or could not read the table with it.
@@ -113,9 +107,7 @@ def check_commit(
             layout.check_redundancy(new, table)
     _check_layout(base, metadata, table)
     _check_field_ids(base, metadata, table)
-    if not replaces:
-        _check_required(base, metadata, table)
-        _check_heads(base, metadata, table)
+    check_required_columns(base, metadata, table)
     added = new_snapshots(base, metadata)
     _check_times(added, base.last_updated_ms, now_ms, table)
     _check_snapshots(metadata, added, base.refs, table)
@@ -167,20 +159,6 @@ def _check_ids(metadata: TableMetadata, table: str) -> None:
         )
 
 
-def _check_required(base: TableMetadata, metadata: TableMetadata, table: str) -> None:
-    """Check new required columns: existing rows have no value for them. A replaced table has no such rows."""
-    if not base.snapshots or _is_replaced(base, metadata) or metadata.schema() == base.schema():
-        return
-    for field in _newly_required(base.schema(), metadata.schema()):
-        raise RequestInvalid(
-            f"The column {metadata.schema().find_column_name(field.field_id)!s:.160} cannot be "
-            "required: existing rows have no value for it.",
-            table=table,
-            rule="required-column",
-            hint="Add it as an optional column.",
-        )
-
-
 def _check_field_ids(base: TableMetadata, metadata: TableMetadata, table: str) -> None:
     """Refuse new schemas with the id of a column whose last schema was removed."""
     known = {each.schema_id: each for each in base.schemas}
@@ -199,63 +177,6 @@ def _check_field_ids(base: TableMetadata, metadata: TableMetadata, table: str) -
                     rule="field-id",
                     hint=f"Give it an id above {base.last_column_id}.",
                 )
-
-
-def _check_heads(base: TableMetadata, metadata: TableMetadata, table: str) -> None:
-    """Refuse to bring rows of existing snapshots to a branch that have no value for a required column."""
-    schemas = {each.schema_id: each for each in metadata.schemas}
-    for name, ref in metadata.refs.items():
-        if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
-            continue
-        for source in _brought(base, metadata, name, ref):
-            before = None if source.schema_id is None else schemas.get(source.schema_id)
-            for field in () if before is None else _newly_required(before, metadata.schema()):
-                raise RequestInvalid(
-                    f"The branch {name[:80]!r} cannot have the rows of the snapshot {source.snapshot_id}: "
-                    "they have no value for the required column "
-                    f"{metadata.schema().find_column_name(field.field_id)!s:.160}.",
-                    table=table,
-                    rule="required-column",
-                    hint="Make the column optional first (ALTER COLUMN … DROP NOT NULL).",
-                )
-
-
-def _brought(base: TableMetadata, metadata: TableMetadata, name: str, ref: SnapshotRef) -> Iterator[Snapshot]:
-    """Yield the existing snapshots that a branch comes to: its new base, and those that are picked."""
-    seen = set[int]()
-    snapshot = metadata.snapshot_by_id(ref.snapshot_id)
-    while snapshot is not None and base.snapshot_by_id(snapshot.snapshot_id) is None:
-        if snapshot.snapshot_id in seen:
-            return
-        seen.add(snapshot.snapshot_id)
-        picked, parent = source_id(snapshot), snapshot.parent_snapshot_id
-        source = None if picked is None else base.snapshot_by_id(picked)
-        if source is not None:
-            yield source
-        snapshot = None if parent is None else metadata.snapshot_by_id(parent)
-    if snapshot is not None and (
-        name not in base.refs or base.refs[name].snapshot_id != snapshot.snapshot_id
-    ):
-        yield snapshot
-
-
-def _is_replaced(base: TableMetadata, metadata: TableMetadata) -> bool:
-    """Return whether the main branch was cleared, or set to a new snapshot without a parent."""
-    head = metadata.snapshot_by_name(MAIN_BRANCH)
-    if head is None:
-        return MAIN_BRANCH in base.refs
-    return head.parent_snapshot_id is None and base.snapshot_by_id(head.snapshot_id) is None
-
-
-def _newly_required(before: Schema, after: Schema) -> Iterator[NestedField]:
-    """Yield required fields that were missing or optional in an existing parent."""
-    old, parents = before._lazy_id_to_field, after._lazy_id_to_parent
-    for field_id, field in after._lazy_id_to_field.items():
-        known = old.get(field_id)
-        if not field.required or (known is not None and known.required):
-            continue
-        if parents.get(field_id) is None or parents[field_id] in old:
-            yield field
 
 
 def _check_times(snapshots: list[Snapshot], last_ms: int | None, now_ms: int, table: str) -> None:

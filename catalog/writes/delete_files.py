@@ -24,8 +24,8 @@ from catalog.iceberg.manifests import ManifestContent, data_files
 from catalog.iceberg.partition_keys import partition_of
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import SnapshotReader
-from catalog.writes.applying import only_file
-from catalog.writes.new_files import NewFile
+from catalog.writes.applying import applies, certain_files, only_file
+from catalog.writes.new_files import FileCommit, NewFile
 from catalog.writes.scopes import Files
 from policy.errors import RequestInvalid
 from policy.write_settings import delete_settings
@@ -146,33 +146,47 @@ def check_partitions(
 
 
 def check_removed(
-    files: Sequence[NewFile], made: Sequence[DataFile], removed: Sequence[ManifestEntry], table: str
+    reader: SnapshotReader,
+    table: LoadedTable,
+    head: Snapshot | None,
+    files: FileCommit,
+    made: Sequence[DataFile],
+    removed: Sequence[ManifestEntry],
 ) -> None:
-    """Check that no removed delete file leaves rows that it deleted.
+    """Check that no removed delete file leaves rows that it deleted, as far as its entry shows them.
+
+    A live data file that it certainly has rows of must be removed, or have a new delete file. The entry of a
+    delete file for several data files names two of them, by its bounds. So its partition must have a new
+    delete file too, unless the commit is a `replace`, which compares numbers of rows.
 
     Args:
-        files: the new files.
-        made: their entries, in the same order.
+        reader: reads the manifests.
+        table: the table, sealed.
+        head: the head of the branch.
+        files: the commit.
+        made: the entries of its new files.
         removed: the entries of the files that the commit removes by name.
-        table: dotted name, for errors.
 
     Raises:
         RequestInvalid: one has no successor.
     """
+    gone = [each for each in removed if each.data_file.content != DataFileContent.DATA]
+    settled = referenced(files.added) | {each.data_file.file_path for each in removed}
+    certain = {each.data_file.file_path: certain_files(each.data_file) - settled for each in gone}
+    live = live_data_files(reader, table, head, frozenset[str]().union(*certain.values()))
     partitions = {partition_of(each) for each in made if each.content != DataFileContent.DATA}
-    gone = [each.data_file for each in removed]
-    settled = referenced(files) | {each.file_path for each in gone if each.content == DataFileContent.DATA}
     for each in gone:
-        if each.content == DataFileContent.DATA:
-            continue
-        positional = each.content == DataFileContent.POSITION_DELETES
-        only = only_file(each)
-        if not positional or (partition_of(each) not in partitions if only is None else only not in settled):
+        delete = each.data_file
+        positional = delete.content == DataFileContent.POSITION_DELETES
+        named = certain[delete.file_path].intersection(live)
+        left = any(applies(each, *live[path]) for path in named)
+        several = only_file(delete) is None and files.operation != "replace"
+        if not positional or left or (several and partition_of(delete) not in partitions):
             raise RequestInvalid(
                 "The commit removes a delete file, but neither adds one that includes its rows nor removes "
                 "its data file. The deleted rows would come back.",
-                table=table,
-                path=each.file_path,
+                table=table.name,
+                path=delete.file_path,
                 rule="removed-deletes",
                 hint="Leave the delete file out of deleted-paths, or add one that includes its rows.",
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from catalog.authorization.authorizer import Caller
@@ -46,4 +48,5 @@ def first_snapshot(
             rule="operation",
             hint="Commit the files as an append.",
         )
-    return make_snapshot(context, log, table, row, files, caller)
+    rows = replace(files, schema_id=table.metadata.current_schema_id)
+    return make_snapshot(context, log, table, row, rows, caller)

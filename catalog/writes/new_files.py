@@ -10,6 +10,7 @@ from typing import Literal
 from pyiceberg.expressions import BooleanExpression
 
 from catalog.envelope.write_keys import WrittenKey
+from catalog.iceberg.filter_values import filtered_columns
 from catalog.state.copied_files import CopiedFiles
 from catalog.state.stream_epochs import StreamEpoch
 
@@ -83,8 +84,8 @@ class FileCommit:
         base_snapshot_id: the head that the rows were read from; None if the branch was empty.
         branch: the branch to commit to.
         summary: entries for the snapshot's summary.
-        schema_id: the schema that the rows were read with; it must still be current. None if it does not
-            matter.
+        schema_id: the schema that the rows were read and written with. It must still be current if rows were
+            read; None if it is not known.
         delete_filter: removes the files whose rows all match.
         replace_partitions: removes the files of the partitions of the added data files.
         command: the row-level command whose table property is the isolation level.
@@ -112,6 +113,18 @@ class FileCommit:
     wap_id: str | None = None
     epoch: StreamEpoch | None = None
     copied: CopiedFiles | None = None
+
+    @property
+    def filtered_names(self) -> frozenset[str]:
+        """Return the names of columns in the filters."""
+        given = [each for each in (self.delete_filter, self.conflict_filter) if each is not None]
+        return frozenset(name for each in given for name in filtered_columns(each))
+
+    @property
+    def reads_by_schema(self) -> bool:
+        """Return whether the commit depends on rows that were read, or on names of columns."""
+        named = self.operation == "replace" or bool(self.deleted_paths) or self.command is not None
+        return named or bool(self.filtered_names)
 
     @property
     def removes_rows_by_condition(self) -> bool:

@@ -5,8 +5,8 @@
 - It says by which schema the rows were read, which is then compared with the current one: otherwise the
   values of a column that the earlier schema does not have would be lost.
 - It is of data files alone, or of position delete files alone. Then the new delete files name data files
-  that the removed ones apply to, and have no more rows, each and together. A live data file that a removed
-  delete file certainly has rows of has a new one: its only data file, or the minimum or maximum of its paths.
+  that the removed ones apply to, and have no more rows, each and together. That each has a successor is
+  checked as for every commit (`delete_files.check_removed`).
 
 Whether the files are still the ones that were read is validated as for every commit (`validation`). So a
 rewrite fails if another commit removes or rewrites the same files, or deletes rows of them. Otherwise it is
@@ -31,8 +31,7 @@ from catalog.iceberg.bounds import Mask
 from catalog.iceberg.manifests import ManifestContent
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import SnapshotReader
-from catalog.writes.applying import DeleteFiles, applies, certain_files
-from catalog.writes.delete_files import live_data_files, referenced
+from catalog.writes.applying import DeleteFiles
 from catalog.writes.new_files import FileCommit
 from catalog.writes.scopes import Files
 from policy.errors import NotSupportedYet, RequestInvalid
@@ -129,7 +128,6 @@ def _check_deletes(
                 hint="To delete rows, commit a delete.",
             )
     _check_total(table, files, removed)
-    _check_kept(reader, table, head, files, removed)
 
 
 def _check_total(table: LoadedTable, files: FileCommit, removed: Sequence[ManifestEntry]) -> None:
@@ -144,31 +142,6 @@ def _check_total(table: LoadedTable, files: FileCommit, removed: Sequence[Manife
             rule="replaced-rows",
             hint="To delete rows, commit a delete.",
         )
-
-
-def _check_kept(
-    reader: SnapshotReader,
-    table: LoadedTable,
-    head: Snapshot | None,
-    files: FileCommit,
-    removed: Sequence[ManifestEntry],
-) -> None:
-    """Check that each live data file has a new delete file, if a removed one certainly has rows of it."""
-    certain = {each.data_file.file_path: certain_files(each.data_file) for each in removed}
-    left = frozenset[str]().union(*certain.values()) - referenced(files.added)
-    live = live_data_files(reader, table, head, left)
-    for each in removed:
-        delete = each.data_file.file_path
-        for path in sorted(certain[delete].intersection(live)):
-            if applies(each, *live[path]):
-                raise RequestInvalid(
-                    f"The replace removes a delete file of the live data file {path}, and adds none for it. "
-                    "The deleted rows would come back.",
-                    table=table.name,
-                    path=delete,
-                    rule="removed-deletes",
-                    hint="Add a delete file that includes its rows, or leave it out of deleted-paths.",
-                )
 
 
 def _deletable(

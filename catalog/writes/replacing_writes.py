@@ -81,7 +81,7 @@ class ReplacingWrites:
         in_force = table.governed.to_properties()
         changes = change_rules.part(replacing_updates(table.metadata, new), in_force, table.name)
         metadata = change_rules.apply(table.metadata, changes.updates, table.metadata_location, table.name)
-        check_commit(table.metadata, metadata, self._context.now_ms(), table.name, replaces=True)
+        check_commit(table.metadata, metadata, self._context.now_ms(), table.name)
         asked = governance.for_change(
             table.governed,
             changes,
@@ -191,7 +191,7 @@ class ReplacingWrites:
         metadata = after.metadata
         if built is not None:
             metadata = change_rules.apply(metadata, built.updates, None, table.name)
-        check_commit(table.metadata, metadata, self._context.now_ms(), table.name, replaces=True)
+        check_commit(table.metadata, metadata, self._context.now_ms(), table.name)
         spec, allowed = after.governed.spec, after.governed.allowed
         wanted = governance.replaced(
             table.governed, allowed, spec, table.metadata.schema(), metadata.schema()

@@ -21,8 +21,8 @@ from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry
 from pyiceberg.schema import Schema
 
 from catalog.base.errors import ConcurrentModification
-from catalog.iceberg.filter_values import filtered_columns
 from catalog.reading.loading import LoadedTable
+from catalog.rules.required_columns import lacking
 from catalog.writes.applying import DeleteFiles
 from catalog.writes.new_files import FileCommit, Isolation
 from catalog.writes.scopes import Files, Scope
@@ -165,31 +165,38 @@ class Validation:
             self._refuse("deleted-data", message, gone, told=False)
 
     def check_schema(self) -> None:
-        """Check that the schema that the rows were read with is the current one.
+        """Check that the rows mean under the current schema what they meant when they were read and written.
 
         Raises:
-            ConcurrentModification: it is not.
+            ConcurrentModification: they do not.
         """
-        current = self.table.metadata.current_schema_id
-        if self.files.schema_id is None:
+        read_by, metadata = self.files.schema_id, self.table.metadata
+        if read_by is None:
             self._check_names()
-        elif self.files.schema_id != current:
-            raise ConcurrentModification(
-                f"The rows were read with schema {self.files.schema_id}, but the table now has schema "
-                f"{current}.",
-                table=self.table.name,
-                rule="schema",
-                hint=HINT,
-            )
+        elif read_by != metadata.current_schema_id and self.files.reads_by_schema:
+            raise self._other_schema(f"The rows were read with schema {read_by}", "")
+        if any(each.content == DataFileContent.DATA for each in self.files.added):
+            missing = lacking(metadata, read_by)
+            if missing is not None:
+                wrote = "an unknown schema" if read_by is None else f"schema {read_by}"
+                raise self._other_schema(
+                    f"The rows were written with {wrote}", f", which requires the column {missing}"
+                )
+
+    def _other_schema(self, what: str, why: str) -> ConcurrentModification:
+        return ConcurrentModification(
+            f"{what}, but the table now has schema {self.table.metadata.current_schema_id}{why}.",
+            table=self.table.name,
+            rule="schema",
+            hint=HINT,
+        )
 
     def _check_names(self) -> None:
         """Check that no name in a filter was another column's in the schema of the base."""
         metadata, base_id = self.table.metadata, self.files.base_snapshot_id
         base = None if base_id is None else metadata.snapshot_by_id(base_id)
         then = None if base is None or base.schema_id is None else metadata.schema_by_id(base.schema_id)
-        given = [each for each in (self.files.delete_filter, self.files.conflict_filter) if each is not None]
-        names = {name for each in given for name in filtered_columns(each)}
-        for name in sorted(names) if then is not None else ():
+        for name in sorted(self.files.filtered_names) if then is not None else ():
             if _id_of(then, name, self.files) not in (None, _id_of(metadata.schema(), name, self.files)):
                 raise ConcurrentModification(
                     f"The name {name[:80]!r} in a filter was another column's in the snapshot {base_id}.",

@@ -143,11 +143,11 @@ class _Change:
         if removal is not None:
             paths = whole_files(self._reader, table, self._parent, removal, validation.since)
         removed = producer.remove(paths)
-        if removal is None and files.operation != "replace":
-            check_removed(files.added, self._added, removed, table.name)
         validation.check_deletes(removed, live)
         if files.operation == "replace":
             check_replaced(self._reader, table, self._parent, files, self._added, removed, live)
+        if removal is None:
+            check_removed(self._reader, table, self._parent, files, self._added, removed)
         return removed
 
     def _removal(self) -> Scope | None:

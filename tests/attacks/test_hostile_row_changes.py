@@ -366,6 +366,26 @@ def test_a_removed_delete_file_brings_no_rows_back(lake: Lake) -> None:
     assert ledger.paths() == {second} and not ledger.paths(content=1)
 
 
+def test_a_removed_delete_file_of_several_files_brings_no_rows_back(lake: Lake) -> None:
+    """Its entry names the first and the last of them, which both need a successor."""
+    ledger = Ledger.of(lake)
+    paths = sorted(ledger.append(low, low + 9) for low in (0, 10, 20))
+    engine = ledger.engine()
+    delete = ledger.deletes(engine, *paths)
+    ledger.commit("delete", [delete], engine, base_snapshot_id=ledger.head().snapshot_id)
+    given: dict[str, Any] = {"base_snapshot_id": ledger.head().snapshot_id, "deleted_paths": (delete.path,)}
+    for left in (paths[0], paths[2]):
+        engine = ledger.engine()
+        added = [ledger.deletes(engine, *(each for each in paths if each != left))]
+        with pytest.raises(RequestInvalid) as refusal:
+            ledger.commit("overwrite", added, engine, command="update", **given)
+        assert refusal.value.rule == "removed-deletes"
+    engine = ledger.engine()
+    after = ledger.deletes(engine, *paths[1:])
+    ledger.commit("overwrite", [after], engine, **given | {"deleted_paths": (delete.path, paths[0])})
+    assert ledger.paths() == set(paths[1:]) and ledger.paths(content=1) == {after.path}
+
+
 def test_a_right_to_read_is_no_right_to_ask_what_can_be_deleted(lake: Lake, plain: Ledger) -> None:
     rights = policy("mallory", tables("*"), {MALLORY: ["select"]})
     lake.set_policies([*standard_policies(), rights])

@@ -6,13 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     RemoveSchemasUpdate,
+    RemoveSnapshotRefUpdate,
     SetCurrentSchemaUpdate,
     SetSnapshotRefUpdate,
 )
@@ -36,9 +39,10 @@ from catalog.db.engine import read
 from catalog.db.schema import lw_governed
 from catalog.maintenance.snapshot_moves import Pick
 from catalog.planning.request import ScanRequest
+from catalog.rules.required_columns import check_required_columns
 from catalog.tables.drafts import NewTable
 from catalog.tables.replacements import numbered
-from catalog.tables.schema_changes import MakeOptional
+from catalog.tables.schema_changes import AddColumn, MakeOptional
 from catalog.writes.new_files import FileCommit
 from policy.errors import (
     EncryptionPolicyViolation,
@@ -584,3 +588,83 @@ def test_rows_without_a_required_column_are_not_picked(lake: Lake) -> None:
     lake.services.alterer.alter(lake.caller(ALICE), name, [MakeOptional(("other",))])
     lake.services.snapshot_procedures.change(lake.caller(ALICE), name, Pick(wap_id="later"))
     assert len(files(lake, name)) == 1
+
+
+def requiring(lake: Lake, name: Any) -> Engine:
+    """Begin a replacement that requires the column `other`, which the table does not have."""
+    return staged(
+        lake, name, schema=Schema(SCHEMA.fields[0], NestedField(2, "other", LongType(), required=True))
+    )
+
+
+def test_rows_written_before_a_replacement_that_requires_a_column_are_refused(lake: Lake) -> None:
+    """An append that began before, and one of an engine that does not say by which schema it wrote."""
+    name = made(lake)
+    begun = Engine.begin(lake, name)
+    added = (begun.file(),)
+    requiring(lake, name).commit(REST)
+    kinds: list[dict[str, Any]] = [
+        {"operation": "append", "schema_id": 0},
+        {"operation": "append"},
+        {"operation": "append", "schema_id": 77},
+        {"operation": "overwrite", "schema_id": 0, "replace_partitions": True},
+        {"operation": "overwrite", "schema_id": 0, "delete_filter": AlwaysTrue()},
+    ]
+    for kind in kinds:
+        with pytest.raises(ConcurrentModification) as refused:
+            begun.commit(FileCommit(added=added, **kind))
+        assert refused.value.rule == "schema" and "requires the column other" in refused.value.message
+    assert files(lake, name) == []
+    lake.services.alterer.alter(lake.caller(ALICE), name, [MakeOptional(("other",))])
+    begun.commit(FileCommit("append", added, schema_id=0))
+    assert len(files(lake, name)) == 1
+
+
+def test_rows_written_before_a_column_was_added_are_committed(lake: Lake) -> None:
+    name = made(lake)
+    for operation, more in (("append", {}), ("overwrite", {"delete_filter": AlwaysTrue()})):
+        begun = Engine.begin(lake, name)
+        lake.services.alterer.alter(lake.caller(ALICE), name, [AddColumn((operation,), LongType())])
+        schema_id = begun.session.table.metadata.current_schema_id
+        begun.commit(FileCommit(operation, (begun.file(),), schema_id=schema_id, **more))  # type: ignore[arg-type]
+    assert len(files(lake, name)) == 1
+
+
+def test_a_replacement_does_not_require_what_rows_of_another_branch_do_not_have(lake: Lake) -> None:
+    name = made(lake)
+    side = SetSnapshotRefUpdate(ref_name="side", type="branch", snapshot_id=past_id(loaded(lake, name)))
+    lake.services.committer.commit(lake.caller(ALICE), name, (), [side])
+    with pytest.raises(RequestInvalid) as refused:
+        requiring(lake, name)
+    assert refused.value.rule == "required-column" and "other" in refused.value.message
+    gone = RemoveSnapshotRefUpdate(ref_name="side")
+    lake.services.committer.commit(lake.caller(ALICE), name, (), [gone])
+    requiring(lake, name).commit(REST)
+    assert files(lake, name) == []
+
+
+@pytest.mark.parametrize("named", ["none", "removed", "other"])
+def test_snapshots_that_hide_the_schema_of_their_rows_are_not_gone_back_to(lake: Lake, named: str) -> None:
+    """Without `schema-id`, after the schema was removed, or by a snapshot that names a schema of later."""
+    name = made(lake)
+    (past,) = loaded(lake, name).metadata.snapshots
+    requiring(lake, name).commit(REST)
+    before = loaded(lake, name).metadata
+    if named == "none":
+        unnamed = past.model_copy(update={"schema_id": None})
+        before = before.model_copy(update={"snapshots": [unnamed]})
+    if named == "removed":
+        before = before.model_copy(update={"schemas": [before.schema()]})
+    back, added = past.snapshot_id, []
+    if named == "other":
+        back = 99
+        later = {"snapshot_id": back, "parent_snapshot_id": past.snapshot_id, "schema_id": 1}
+        added = [past.model_copy(update={**later, "timestamp_ms": before.last_updated_ms})]
+    staged_only = before.model_copy(update={"snapshots": [*before.snapshots, *added]})
+    ref = SnapshotRef(snapshot_id=back, snapshot_ref_type=SnapshotRefType.BRANCH)
+    after = staged_only.model_copy(update={"refs": {"main": ref}})
+    if added:
+        with pytest.raises(RequestInvalid, match="required-column"):
+            check_required_columns(before, staged_only, "db.t")
+    with pytest.raises(RequestInvalid, match="required-column"):
+        check_required_columns(before, after, "db.t")

@@ -53,9 +53,30 @@ def test_a_query_replaces_the_table_and_its_past_stays(spark_lake: SparkLake, pr
     spark_lake.rows(f"INSERT INTO {table} VALUES ('x', 3)")
     assert spark_lake.rows(f"SELECT * FROM {table}") == [("x", 3)]
     assert _loaded(spark_lake, table).governed.spec == old.governed.spec
+    since = f"CALL lake.system.create_changelog_view('{table}', options => map('start-timestamp', '1'))"
+    assert "the table was replaced" in refused_as("NO_SUCH_SNAPSHOT", spark_lake.session(), since)
     assert spark_lake.rows(
         f"SELECT next FROM {table} VERSION AS OF {new.metadata.current_snapshot_id} WHERE id = 1"
     ) == [(2,)]
+
+
+def test_rows_that_were_written_before_lack_a_required_column(
+    spark_lake: SparkLake, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _made(spark_lake, namespace)
+    writes = spark_lake.lake.services.writes
+    begin = writes.begin
+
+    def begun(*arguments: object) -> object:
+        session = begin(*arguments)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        spark_lake.rows(f"REPLACE TABLE {table} (id INT, more INT NOT NULL)")
+        return session
+
+    monkeypatch.setattr(writes, "begin", begun)
+    insert = f"INSERT INTO {table} VALUES (2, 'new')"
+    assert "requires the column more" in refused_as("CONCURRENT_MODIFICATION", spark_lake.session(), insert)
+    assert spark_lake.rows(f"SELECT * FROM {table}") == []
 
 
 def _loaded(spark_lake: SparkLake, table: str) -> LoadedTable:

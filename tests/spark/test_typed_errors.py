@@ -98,7 +98,11 @@ def test_each_kind_of_failure_is_typed(spark_lake: SparkLake, namespace: str) ->
         f"ALTER TABLE {t} SET TBLPROPERTIES ('write.distribution-mode' = 'x')": ("PROPERTY_INVALID", "22023"),
         f"SELECT * FROM {t} VERSION AS OF 1": ("NO_SUCH_SNAPSHOT", "42704"),
         "SELECT lake.system.bucket(0, 1)": ("REQUEST_INVALID", "22023"),
+        f"CALL lake.system.add_files('{t}', 'parquet.``')": ("REQUEST_INVALID", "22023"),
     }
+    if not spark.version.startswith("4.1"):
+        changes = f"SELECT * FROM {t} CHANGES FROM TIMESTAMP timestamp_millis(1)"
+        own[changes] = ("REQUEST_INVALID", "22023")
     for statement, expected in own.items():
         assert _own(refusal(lambda s=statement: spark_lake.rows(s))) == expected, statement
     denied = refusal(lambda: spark_lake.rows(f"SELECT * FROM {t}", BOB))

@@ -174,7 +174,8 @@ def append_files(lake: Lake, name: TableName, count: int = 1, **given: Any) -> l
     """Append files in one write; their paths."""
     engine = Engine.begin(lake, name)
     files = [engine.file(**given) for _ in range(count)]
-    engine.append(*files)
+    written_by = engine.session.table.metadata.current_schema_id
+    engine.commit(FileCommit("append", tuple(files), schema_id=written_by))
     return [file.path for file in files]
 
 

@@ -10,7 +10,7 @@ import org.apache.spark.sql.catalyst.parser.{CatalystSqlParser, ParseException}
 import org.apache.spark.sql.connector.catalog.{CatalogPlugin, Identifier}
 import org.apache.spark.sql.connector.catalog.procedures.{BoundProcedure, ProcedureParameter, UnboundProcedure}
 import org.apache.spark.sql.connector.read.{LocalScan, Scan}
-import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.{LakewardenException, Untyped}
 import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths}
 import org.apache.spark.sql.types._
 
@@ -79,20 +79,21 @@ object Procedures {
 }
 
 /** A procedure with the name of a table among its parameters. */
-private abstract class TableProcedure(catalogName: String) extends UnboundProcedure with BoundProcedure {
-  override def bind(arguments: StructType): BoundProcedure = this
-  override def isDeterministic: Boolean = false
-  override def parameters: Array[ProcedureParameter] = Array(
+private abstract class TableProcedure(catalogName: String) extends UnboundProcedure {
+  override def bind(arguments: StructType): BoundProcedure = new BoundTableProcedure(this)
+  def parameters: Array[ProcedureParameter] = Array(
     ProcedureParameter.in("table", StringType).comment("NAMESPACE.TABLE, with or without the catalog.").build())
 
   /** The place of the parameter. */
   protected def tableAt: Int = 0
 
-  override def call(arguments: InternalRow): util.Iterator[Scan] = {
+  def call(arguments: InternalRow): util.Iterator[Scan] = {
     val table =
       if (arguments.isNullAt(tableAt)) throw misnamed("null") else named(arguments.getUTF8String(tableAt).toString)
     val progress = new Progress(s"$name ${(catalogName +: table.namespace.toSeq :+ table.name).mkString(".")}")
-    Collections.singleton[Scan](progress.during(answer(table, arguments, progress))).iterator
+    val answered = Untyped.told(s"The procedure $name", "Check the arguments of the call.")(
+      progress.during(answer(table, arguments, progress)))
+    Collections.singleton[Scan](answered).iterator
   }
 
   /** What it answers.
@@ -120,6 +121,17 @@ private abstract class TableProcedure(catalogName: String) extends UnboundProced
 
   private def misnamed(text: String): LakewardenException = Procedures.refused(
     s"${text.take(80)} is not a table name.", "identifier", "Use the form 'NAMESPACE.TABLE'.")
+}
+
+/** The same procedure, for a call with an argument for each parameter. It is a class of its own: Spark takes a procedure
+  * that is one of these for bound from the beginning.
+  */
+private final class BoundTableProcedure(procedure: TableProcedure) extends BoundProcedure {
+  override def name: String = procedure.name
+  override def description: String = procedure.description
+  override def isDeterministic: Boolean = false
+  override def parameters: Array[ProcedureParameter] = procedure.parameters
+  override def call(arguments: InternalRow): util.Iterator[Scan] = procedure.call(arguments)
 }
 
 /** Rows that are there already. */

@@ -12,6 +12,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.exceptions.SqlScriptingException
 import org.apache.spark.sql.execution.{SparkPlan, SparkStrategy}
+import org.apache.spark.sql.lakewarden.Untyped
 
 /** The tokens of a session's user, out of reach of its SQL.
   *
@@ -115,11 +116,13 @@ object TokenTakingParser {
       classOf[ParserInterface].getClassLoader, Array(classOf[ParserInterface]),
       (_, method, arguments) => {
         take()
-        statement(method, arguments).flatMap(read).getOrElse {
+        statement(method, arguments).flatMap(read).getOrElse(Untyped.told("Spark's parser", Literals) {
           try method.invoke(parser, arguments: _*)
           catch { case failed: InvocationTargetException => throw declared(failed.getCause) }
-        }
+        })
       }).asInstanceOf[ParserInterface]
+
+  private val Literals = "Write a literal where Spark takes no function, such as TIMESTAMP '2026-01-31 12:00:00' in CHANGES."
 
   /** The text of a whole statement, where one is parsed. */
   private def statement(method: Method, arguments: Array[AnyRef]): Option[String] =

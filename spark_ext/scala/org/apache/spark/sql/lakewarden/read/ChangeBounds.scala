@@ -1,6 +1,7 @@
 package org.apache.spark.sql.lakewarden.read
 
-import org.apache.spark.sql.lakewarden.LakewardenException
+import java.util.concurrent.TimeUnit.MILLISECONDS
+
 import org.apache.spark.sql.lakewarden.catalog.LoadedTable
 import org.apache.spark.sql.lakewarden.options.StreamOptions
 
@@ -20,7 +21,7 @@ private[lakewarden] final case class AtTime(micros: Long, inclusive: Boolean) ex
   def isAfter(snapshot: StreamSnapshot): Boolean = isNot(snapshot, micros > _)
 
   private def isNot(snapshot: StreamSnapshot, apart: Long => Boolean): Boolean = {
-    val made = Math.multiplyExact(snapshot.millis, 1000L)
+    val made = MILLISECONDS.toMicros(snapshot.millis)
     apart(made) || (inclusive && made == micros)
   }
 }
@@ -37,14 +38,17 @@ private[lakewarden] final case class ChangeBounds(start: Option[ChangeBound] = N
   /** The snapshots of a table that these are now, so that all scans of a query read the same. The catalog decides
     * whether they are a range.
     *
-    * Throws `NoSuchSnapshot` where changes since a time can have expired.
+    * Throws `NoSuchSnapshot` where not all changes since a time are known.
     */
   def of(table: LoadedTable): Increment = table.snapshotId.fold(Increment(None, None, changes = true)) { head =>
     val history = new StreamHistory(table.fullName, table.metadata, None)
     val past = history.upTo(head)
     val first = start.map {
       case AtSnapshot(id, inclusive) => Some(id -> inclusive)
-      case time: AtTime              => past.find(time.isBefore).map(found => since(table, past, found) -> true)
+      case time: AtTime              => past.find(time.isBefore).map { found =>
+          history.requireFirst(past, found, "Changes", "snapshot", "Give a later time, or a snapshot.")
+          found.id -> true
+        }
     }
     val last = end.fold[Option[Long]](Some(head)) {
       case AtSnapshot(id, true)  => Some(id)
@@ -67,15 +71,6 @@ private[lakewarden] final case class ChangeBounds(start: Option[ChangeBound] = N
   }
 
   private def parent(history: StreamHistory, id: Long): Option[Long] = history.upTo(id).dropRight(1).lastOption.map(_.id)
-
-  private def since(table: LoadedTable, past: Seq[StreamSnapshot], found: StreamSnapshot): Long = {
-    val isFirst = found.parent.isEmpty && found.sequence <= 1
-    if (found == past.head && !isFirst) throw new LakewardenException(
-      "NoSuchSnapshot",
-      s"Snapshots of ${table.fullName} before ${found.id} are expired, so that changes since the time given can be missing.",
-      Some("snapshot"), Some("Give a later time, or a snapshot."))
-    found.id
-  }
 }
 
 private[lakewarden] object ChangeBounds {
@@ -83,9 +78,9 @@ private[lakewarden] object ChangeBounds {
   /** By Iceberg's options: the start is left out, the end is read. */
   def of(options: StreamOptions): ChangeBounds = ChangeBounds(
     options.start.map(AtSnapshot(_, inclusive = false))
-      .orElse(options.startTime.map(millis => AtTime(Math.multiplyExact(millis, 1000L), inclusive = false))),
+      .orElse(options.startTime.map(millis => AtTime(MILLISECONDS.toMicros(millis), inclusive = false))),
     options.end.map(AtSnapshot(_, inclusive = true))
-      .orElse(options.endTime.map(millis => AtTime(Math.multiplyExact(millis, 1000L), inclusive = true))))
+      .orElse(options.endTime.map(millis => AtTime(MILLISECONDS.toMicros(millis), inclusive = true))))
 
   /** The user's permissions are checked for it, too. */
   private def nothing(head: Long): Increment = Increment(Some(head), Some(head), changes = true)

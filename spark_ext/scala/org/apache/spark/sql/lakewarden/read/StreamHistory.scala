@@ -18,6 +18,9 @@ import org.apache.spark.sql.lakewarden.rest.Answers
 private[read] final case class StreamSnapshot(
     id: Long, parent: Option[Long], sequence: Long, millis: Long, operation: String) {
   def appends: Boolean = operation == "append"
+
+  /** Whether it is the first of its table: some clients remove the id of an expired parent. */
+  def isFirst: Boolean = parent.isEmpty && sequence == 1
 }
 
 /** The snapshots of a table's branch, as its metadata has them at one time.
@@ -52,6 +55,18 @@ private[read] final class StreamHistory(table: String, metadata: JsonNode, branc
       "Start the query at a later snapshot, with start-snapshot-id.")
     found
   }
+
+  /** Refuses rows or changes since a time that begin with the oldest snapshot that is known, unless it is the first of
+    * the table. Whether earlier ones are expired or the table was replaced, metadata does not say.
+    *
+    * @param asked
+    *   what is asked for, as people read it
+    */
+  def requireFirst(past: Seq[StreamSnapshot], found: StreamSnapshot, asked: String, rule: String, hint: String): Unit =
+    if (found == past.head && !found.isFirst) throw new LakewardenException(
+      "NoSuchSnapshot",
+      s"$asked of $table since the time given are not all known. Its history begins with the snapshot ${found.id}: " +
+        "earlier ones are expired, or the table was replaced.", Some(rule), Some(hint))
 
   /** Metadata can name a snapshot as its own ancestor. */
   @tailrec private def ancestors(at: Option[StreamSnapshot], found: List[StreamSnapshot]): List[StreamSnapshot] =

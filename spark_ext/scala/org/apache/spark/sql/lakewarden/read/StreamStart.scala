@@ -10,7 +10,7 @@ private[read] final class StreamStart(table: String, options: StreamOptions, pla
 
   def of(history: StreamHistory): StreamOffset = history.head.fold(withoutSnapshots) { head =>
     val snapshots = history.upTo(head.id)
-    options.start.map(after(history, head, _)).orElse(options.from.map(since(snapshots, _)))
+    options.start.map(after(history, head, _)).orElse(options.from.map(since(history, snapshots, _)))
       .getOrElse(StreamOffset(snapshots.head.id, 0, whole = true))
   }
 
@@ -22,15 +22,15 @@ private[read] final class StreamStart(table: String, options: StreamOptions, pla
   private def after(history: StreamHistory, head: StreamSnapshot, id: Long): StreamOffset =
     StreamOffset(id, plans.appended(history.between(id, head.id).head).end)
 
-  private def since(snapshots: Seq[StreamSnapshot], millis: Long): StreamOffset =
+  private def since(history: StreamHistory, snapshots: Seq[StreamSnapshot], millis: Long): StreamOffset =
     snapshots.find(_.millis >= millis).fold(StreamOffset.Start) { found =>
-      val isFirst = found.parent.isEmpty && found.sequence == 1
-      if (found == snapshots.head && !isFirst) throw noSuch(
-        s"Snapshots of $table before ${found.id} are expired, so that rows since the time given can be missing.")
+      history.requireFirst(snapshots, found, "Rows", Rule, Hint)
       StreamOffset(found.id, 0)
     }
 
   private def noSuch(problem: String): LakewardenException = new LakewardenException(
-    "NoSuchSnapshot", problem, Some("stream-start"),
-    Some("Give a later time or another snapshot, or neither, to begin with the whole table."))
+    "NoSuchSnapshot", problem, Some(Rule), Some(Hint))
+
+  private val Rule = "stream-start"
+  private val Hint = "Give a later time or another snapshot, or neither, to begin with the whole table."
 }

@@ -39,17 +39,12 @@ case object NoRows extends Change {
   }
 }
 
-/** The same rows in other files, in the place of those of a group.
-  *
-  * @param schemaId
-  *   of the schema that the rows were read by
-  */
-final case class Replace(group: FileGroup, schemaId: Int) extends Change {
+/** The same rows in other files, in the place of those of a group. */
+final case class Replace(group: FileGroup) extends Change {
   override def name: String = "replace"
 
   override def put(body: ObjectNode): Unit = {
     body.put("operation", "replace").put("branch", group.branch).put("base-snapshot-id", group.snapshotId)
-      .put("schema-id", schemaId)
     Change.putPaths(body, group.paths)
   }
 }
@@ -61,14 +56,14 @@ final case class Replace(group: FileGroup, schemaId: Int) extends Change {
   * @param validation
   *   against which commits it is validated
   */
-final case class RemoveRows(table: LoadedTable, filter: JsonNode, validation: Validation, adds: Boolean)
+final case class RemoveRows(filter: JsonNode, validation: Validation, adds: Boolean)
     extends Change {
   override def name: String = if (adds) "overwrite" else "delete"
 
   def isOfAll: Boolean = filter.path("type").asText == "true"
 
   override def put(body: ObjectNode): Unit = {
-    body.put("operation", name).put("schema-id", table.schemaId).set[ObjectNode]("delete-filter", filter)
+    body.put("operation", name).set[ObjectNode]("delete-filter", filter)
     validation.put(body)
   }
 }
@@ -106,7 +101,7 @@ sealed abstract class CommandChange(table: LoadedTable, command: String, scan: (
   override def name: String = command
 
   override def put(body: ObjectNode): Unit = {
-    body.put("operation", "overwrite").put("command", command).put("schema-id", table.schemaId)
+    body.put("operation", "overwrite").put("command", command)
     table.snapshotId.foreach(body.put("base-snapshot-id", _))
     scan().condition.foreach(body.set[JsonNode]("conflict-filter", _))
   }

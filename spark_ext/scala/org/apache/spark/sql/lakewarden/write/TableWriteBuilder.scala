@@ -34,7 +34,7 @@ private[lakewarden] final class TableWriteBuilder(handle: TableHandle, info: Log
     if (isDynamic && predicates.forall(_.isInstanceOf[AlwaysTrue])) overwriteDynamicPartitions()
     else {
       val filter = ExactFilters.of(predicates, table.schema).getOrElse(throw inexact(predicates))
-      changing(RemoveRows(table, filter, Validation.of(table, options), adds = true))
+      changing(RemoveRows(filter, Validation.of(table, options), adds = true))
     }
 
   override def overwriteDynamicPartitions(): WriteBuilder = changing(RemovePartitions(Validation.of(table, options)))

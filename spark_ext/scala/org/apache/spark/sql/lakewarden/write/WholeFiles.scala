@@ -39,7 +39,7 @@ private[lakewarden] final class WholeFiles(handle: TableHandle) {
     val none = CaseInsensitiveStringMap.empty
     val session = new GivenOptions("write", IcebergNames.write, none, table.properties)
     session.check()
-    val change = RemoveRows(table, filter, Validation(table.snapshotId), adds = false)
+    val change = RemoveRows(filter, Validation(table.snapshotId), adds = false)
     val target = new TableTarget(handle, change, WriteOptions.summary(session, none))
     target.begin()
     try target.commit(Nil)

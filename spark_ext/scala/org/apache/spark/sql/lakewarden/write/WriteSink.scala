@@ -42,10 +42,15 @@ abstract class BegunTarget(handle: TableHandle) extends CommitTarget {
     begun = None
   }
 
-  /** A commit that would change nothing is not made. */
+  /** A commit that would change nothing is not made. It says by which schema rows were read and written. */
   protected def send(files: Seq[JsonNode], change: Change)(more: ObjectNode => Unit = _ => ()): Unit =
     if (change.isEmpty(files)) abort()
-    else begun.foreach(write => WriteRequests.commit(handle.client, write, files, change)(more))
+    else begun.foreach { write =>
+      WriteRequests.commit(handle.client, write, files, change) { body =>
+        body.put("schema-id", handle.table.schemaId)
+        more(body)
+      }
+    }
 }
 
 /** A change of the rows of a table's branch.
@@ -124,7 +129,7 @@ final class GroupsTarget(val handle: TableHandle) extends BegunTarget(handle) {
   override def commit(files: Seq[JsonNode]): Unit = {
     val groups = written.map(_._1)
     val all = groups.head.copy(paths = groups.flatMap(_.paths), sizes = groups.flatMap(_.sizes))
-    send(files, Replace(all, handle.table.schemaId))()
+    send(files, Replace(all))()
   }
 }
 
