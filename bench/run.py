@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import arrow, audit, commit, keys, load, locations, plan, spark
+from bench import arrow, audit, commit, decision, keys, load, locations, plan, spark
 from bench.report import machine, show, write
 
 
@@ -24,6 +24,7 @@ def main() -> None:
     figures = []
     for title, measure in (
         ("Allowed lists", lambda _: locations.measure(runs)),
+        ("Row filters and masks", lambda _: decision.measure(runs)),
         ("loadTable over HTTP", lambda root: load.measure(root, 20 * runs)),
         ("Commit checks", lambda root: commit.measure(root, runs)),
         ("A flood of refusals", lambda root: audit.measure(root, 20_000 * runs, 200 * runs)),

@@ -39,6 +39,9 @@ from policy.ranger.validity import active
 
 #: Questions, the latest ones, whose answers are kept.
 _KEPT_ANSWERS: Final = 4096
+#: Resources, the latest ones, of which it is kept which policies are about them.
+_KEPT_RESOURCES: Final = 1024
+_APART: Final = (Match.NONE, Match.ABOVE)
 _RESTRICTING: Final = (PolicyType.ROW_FILTER, PolicyType.MASK)
 #: Where the time decides nothing, it is this one.
 _ANY_TIME: Final = datetime.fromtimestamp(0, UTC)
@@ -51,7 +54,16 @@ class PolicySet:
         version: SHA-256 of the documents with their names, in hexadecimal.
     """
 
-    __slots__ = ("_decide", "_indexes", "_mask", "_roles", "_row_filters", "_scheduled", "version")
+    __slots__ = (
+        "_decide",
+        "_indexes",
+        "_mask",
+        "_related",
+        "_roles",
+        "_row_filters",
+        "_scheduled",
+        "version",
+    )
 
     def __init__(self, contents: Contents, version: str) -> None:
         self.version = version
@@ -61,6 +73,7 @@ class PolicySet:
             for kind in PolicyType
         }
         self._scheduled = any(policy.schedules for policy in contents.policies)
+        self._related = lru_cache(_KEPT_RESOURCES)(self._related_to)
         kept = 0 if self._scheduled else _KEPT_ANSWERS
         self._decide = lru_cache(kept)(self._decided)
         self._mask = lru_cache(kept)(self._mask_of)
@@ -222,15 +235,26 @@ class PolicySet:
     ) -> list[Applicable]:
         """The policies of a type that are about `resource` and can be in force, highest priority first."""
         _require_zone(now)
-        target = Target.of(resource)
+        target, related = self._related(kind, resource)
         found = []
-        for policy in self._indexes[kind].candidates(target):
-            match = relation(policy, target, principal.name, owner)
-            if match in (Match.NONE, Match.ABOVE):
+        for policy, known in related:
+            match = relation(policy, target, principal.name, owner) if known is None else known
+            if match in _APART:
                 continue
             if active(policy.schedules, now):
                 found.append(Applicable(policy, match, doubt_about(policy, principal.name, owner)))
         return found
+
+    def _related_to(
+        self, kind: PolicyType, resource: Resource
+    ) -> tuple[Target, tuple[tuple[Policy, Match | None], ...]]:
+        """The policies of a type that can be about a resource, and how; None where macros decide that."""
+        target = Target.of(resource)
+        policies = self._indexes[kind].candidates(target)
+        matched = (
+            (each, None if _has_macro(each) else relation(each, target, "", None)) for each in policies
+        )
+        return target, tuple(each for each in matched if each[1] not in _APART)
 
 
 def _require_zone(now: datetime) -> None:
@@ -245,6 +269,11 @@ def relation(policy: Policy, target: Target, user: str, owner: str | None) -> Ma
     matches = [resource.match(target, user, owner) for resource in policy.resources]
     closest = (Match.SELF_AND_BELOW, Match.SELF, Match.BELOW, Match.ABOVE, Match.NONE)
     return min(matches, key=closest.index)
+
+
+def _has_macro(policy: Policy) -> bool:
+    """Whether its resources depend on the user or the owner."""
+    return any(level.named for resource in policy.resources for level in resource.patterns)
 
 
 def _may_match(resource: ResourcePattern, target: Target) -> bool:
