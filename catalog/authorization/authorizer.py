@@ -57,12 +57,29 @@ class Caller:
         request_id: what ties the records of one request together.
         standard: whether answers go to a standard client, which gets everything in a table that it loads: one
             that calls `/v1`. With an engine, it can be trusted to enforce row filters and masks.
+        reader: who asks, where the principal is the definer of a view that is read; else None
+            (`catalog.authorization.definers`).
+        view: that view.
     """
 
     principal: Principal
     engine: Principal | None
     request_id: str
     standard: bool = False
+    reader: Principal | None = None
+    view: TableName | None = None
+
+    @property
+    def user(self) -> Principal:
+        """Who asks."""
+        return self.principal if self.reader is None else self.reader
+
+    @property
+    def why(self) -> list[Reason]:
+        """Whose permissions decide, where they are not those of the user."""
+        if self.reader is None:
+            return []
+        return [Reason("definer", f"Decided for {self.principal.name}, the definer of the view {self.view}.")]
 
     def on(self, name: TableName, owner: str | None = None) -> On:
         """Return a table, or a name for one, as what this caller's operation is about."""
@@ -217,7 +234,7 @@ class Authorizer:
         if decision.allowed:
             self._grant(caller, action, resource, *_by_kind(asked, answers))
         else:
-            self._append(caller, action, resource, False, [decision.reasons])
+            self._append(caller, action, resource, False, [(*caller.why, *decision.reasons)])
             told = _OVERLAP if hidden and self.decide(requests).allowed else decision
             raise NotAuthorized(
                 f"{caller.principal.name} is not authorized ({action}): {told.explanation}",
@@ -249,7 +266,7 @@ class Authorizer:
         if decision.allowed:
             self._grant(caller, action, resource, [], list(decision.reasons))
         else:
-            self._append(caller, action, resource, False, [decision.reasons])
+            self._append(caller, action, resource, False, [(*caller.why, *decision.reasons)])
 
     def succeeded(self, caller: Caller, outcome: Outcome) -> None:
         """Record that a request succeeded; see `catalog.audit.outcomes`.
@@ -295,7 +312,7 @@ class Authorizer:
     def _grant(
         self, caller: Caller, action: str, resource: str, columns: list[Reason], others: list[Reason]
     ) -> None:
-        outcome = outcomes.current()
+        outcome, others = outcomes.current(), [*caller.why, *others]
         if outcome is not None:
             outcome.grant(action, resource, columns, others)
             if not outcome.changes:
@@ -344,7 +361,7 @@ class Authorizer:
         at_ms = int(self._now().timestamp() * 1000)
         return [
             AuditRecord(
-                principal=caller.principal.name,
+                principal=caller.user.name,
                 engine=engine,
                 action=action,
                 resource=resource,

@@ -76,7 +76,7 @@ class TableAccess:
         if not any_of(authorizer, ways) and authorizer.decide(required(_EXISTS, on)).allowed:
             ways += on.select(self._columns(caller, name))
         require_any(authorizer, caller, _LOAD, str(name), ways)
-        see_paths = sees_paths(authorizer, on)
+        see_paths = caller.reader is None and sees_paths(authorizer, on)
         with authorizer.recorded(caller, _LOAD, str(name), show_path=see_paths):
             table = self._loader.load(name)
             judged = judge(caller, _LOAD, table)

@@ -170,6 +170,18 @@ class TokenStore:
                 .values(revoked_ms=to_ms(self._clock()))
             )
 
+    def has(self, principal: Principal) -> bool:
+        """Return whether a valid token of a user has exactly these groups and roles.
+
+        Raises:
+            StateUnavailable: the database does not answer, or the clock of this host is off.
+        """
+        self._require_clock()
+        query = select(lw_token).where(lw_token.c.principal == principal.name, lw_token.c.kind == "user")
+        with read(self._engine) as connection:
+            rows = connection.execute(query).mappings().all()
+        return any(self._in_force(row) and principal_of(row) == principal for row in rows)
+
     def list(self) -> tuple[TokenInfo, ...]:
         """Return all tokens, including expired and revoked ones, oldest first.
 

@@ -50,7 +50,7 @@ from catalog.http.maintenance_models import (
 )
 from catalog.http.new_tables import new_table_of, replacement_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
-from catalog.http.plan_stream import BATCH_ROWS, MEDIA_TYPE, stream
+from catalog.http.plan_stream import MEDIA_TYPE, PLAN_ANSWERS, plan_answer
 from catalog.http.rewrite_models import (
     DanglingAnswer,
     DanglingBody,
@@ -129,12 +129,7 @@ def load(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> 
 @router.post(
     f"{_TABLE}/plan",
     response_class=StreamingResponse,
-    responses={
-        200: {
-            "description": "The files to read, as an Arrow IPC stream.",
-            "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
-        }
-    },
+    responses=PLAN_ANSWERS,
 )
 @screened(on_table("table.plan", bounds=Bounds.filtering))
 def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, services: ServicesOf) -> Response:
@@ -143,10 +138,7 @@ def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, services:
     Every path, digest and key is checked before the first byte of the answer is sent.
     """
     plans = services.position_deletes if body.position_deletes else services.planner
-    planned = plans.plan(caller, table_from_path(namespace, table), body.to_request())
-    if planned.files.num_rows <= BATCH_ROWS:
-        return Response(b"".join(stream(planned)), media_type=MEDIA_TYPE)
-    return StreamingResponse(stream(planned), media_type=MEDIA_TYPE)
+    return plan_answer(plans.plan(caller, table_from_path(namespace, table), body.to_request()))
 
 
 @router.post(

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response, Security
+from fastapi.responses import StreamingResponse
 
 from catalog.base.errors import NoSuchView
 from catalog.base.identifiers import table_name
 from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.bodies import namespace_from_path, table_from_path
+from catalog.http.engine_models import EngineTableAnswer
 from catalog.http.idempotency import OnceOf
-from catalog.http.operations import ERRORS, NO_CONTENT
+from catalog.http.operations import ERRORS, NO_CONTENT, answers
+from catalog.http.plan_stream import PLAN_ANSWERS, plan_answer
 from catalog.http.routing import EngineRoute
+from catalog.http.screening import screened
+from catalog.http.screening import view as on_view
+from catalog.http.table_answers import Viewer, loaded_table
 from catalog.http.view_models import (
     CreateView,
+    LoadThroughView,
+    PlanThroughView,
     RenameView,
     ReplaceView,
     ViewAnswer,
     ViewIdentifier,
     ViewList,
 )
+from policy.errors import RequestInvalid
 
 _VIEW = "/views/{namespace}/{view}"
 
@@ -56,7 +65,8 @@ def create_view(
 @router.get(_VIEW)
 def load_view(namespace: str, view: str, caller: CallerOf, services: ServicesOf) -> ViewAnswer:
     """Load a view: SELECT on each of its columns, or ALTER on it."""
-    return ViewAnswer.of(services.views.load(caller, table_from_path(namespace, view)))
+    record = services.views.load(caller, table_from_path(namespace, view))
+    return ViewAnswer.of(record, caller.principal.name)
 
 
 @router.head(_VIEW, status_code=NO_CONTENT)
@@ -90,6 +100,32 @@ def drop_view(namespace: str, view: str, caller: CallerOf, services: ServicesOf,
         lambda kept: services.repeats.view(caller, "view.drop", name, kept),
     )
     return Response(status_code=NO_CONTENT)
+
+
+@router.post(f"{_VIEW}/tables/load", responses=answers(EngineTableAnswer, "The table."))
+@screened(on_view("table.load"))
+def load_through_view(
+    namespace: str, view: str, body: LoadThroughView, caller: CallerOf, services: ServicesOf
+) -> Response:
+    """Load a table of a definer view: SELECT on the view; what the definer has on the table."""
+    viewer = Viewer.of(caller, services)
+    through = body.through(table_from_path(namespace, view))
+    return loaded_table(services.definer_views.load(caller, through), viewer, engine=True)
+
+
+@router.post(f"{_VIEW}/tables/plan", response_class=StreamingResponse, responses=PLAN_ANSWERS)
+@screened(on_view("table.plan"))
+def plan_through_view(
+    namespace: str, view: str, body: PlanThroughView, caller: CallerOf, services: ServicesOf
+) -> Response:
+    """Plan a scan of a table of a definer view: as for loading it.
+
+    The definer needs SELECT on each column that is read or filtered by.
+    """
+    if body.position_deletes:
+        raise RequestInvalid("Through a view, delete files are not read.", rule="view-scan")
+    through = body.through(table_from_path(namespace, view))
+    return plan_answer(services.definer_views.plan(caller, through, body.to_request()))
 
 
 @router.post("/views/rename", status_code=NO_CONTENT)

@@ -11,9 +11,11 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
+from fastapi import Response
+from fastapi.responses import StreamingResponse
 
 from catalog.http.engine_models import TransportKeyAnswer
 from catalog.planning.plan import Plan
@@ -22,6 +24,21 @@ MEDIA_TYPE: Final = "application/vnd.apache.arrow.stream"
 HEADER: Final = "lakewarden.plan"
 TRANSPORT_KEY: Final = "lakewarden.transport-key"
 BATCH_ROWS: Final = 65_536
+
+
+PLAN_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The files to read, as an Arrow IPC stream.",
+        "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+def plan_answer(plan: Plan) -> Response:
+    """Return the answer with a plan."""
+    if plan.files.num_rows <= BATCH_ROWS:
+        return Response(b"".join(stream(plan)), media_type=MEDIA_TYPE)
+    return StreamingResponse(stream(plan), media_type=MEDIA_TYPE)
 
 
 def stream(plan: Plan) -> Iterator[bytes]:

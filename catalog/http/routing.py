@@ -49,6 +49,8 @@ _READING: Final = frozenset(
     {
         "load",
         "plan",
+        "load_through_view",
+        "plan_through_view",
         "rewrites",
         "position_delete_rewrites",
         "code",

@@ -125,6 +125,20 @@ def table(
     return screen
 
 
+def view(action: str) -> Screen:
+    """Screen a scan through a view: any permission on the view."""
+
+    def screen(services: Services, caller: Caller, parts: Mapping[str, str]) -> Bounds:
+        name = table_from_path(parts["namespace"], parts["view"])
+        owner = services.views.owner(name)
+        services.authorizer.screen(
+            caller, action, str(name), *required("view.exists", caller.on(name, owner))
+        )
+        return Bounds.filtering(services.settings.http)
+
+    return screen
+
+
 def write(services: Services, caller: Caller, parts: Mapping[str, str]) -> Bounds:
     """Screen the commit of a write: it is the caller's own, and still allowed."""
     services.writes.screen(caller, parts["write_id"])

@@ -45,7 +45,7 @@ class Viewer:
     @classmethod
     def of(cls, caller: Caller, services: Services) -> Self:
         """Return the viewer for a caller and the policies in force now."""
-        return cls(caller.principal.name, services.policies.current().version)
+        return cls(caller.user.name, services.policies.current().version)
 
     def config(self, table: LoadedTable) -> dict[str, str]:
         """Return the `config` of a loaded table, which separates users, policies and versions for engines."""

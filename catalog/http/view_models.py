@@ -7,11 +7,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 
-from catalog.base.identifiers import TableName, namespace_of
+from catalog.base.identifiers import TableName, namespace_of, table_name
 from catalog.http.base_models import Answer, OwnBody
 from catalog.http.bodies import iceberg_part
+from catalog.http.engine_models import PlanBody
 from catalog.http.iceberg_models import Identifier, Levels, Properties
 from catalog.state.views import ViewRecord
+from catalog.tables.definer_views import ThroughView
 from catalog.tables.views import ViewDefinition
 from policy.errors import RequestInvalid
 
@@ -92,18 +94,44 @@ class ViewList(Answer):
     identifiers: list[ViewIdentifier]
 
 
+class _OfTable(OwnBody):
+    """The table that is read through a view, and the `version` that the view was loaded with."""
+
+    table: Identifier
+    version: int
+
+    def through(self, view: TableName) -> ThroughView:
+        """Return the table and the view."""
+        return ThroughView(view, self.version, table_name(self.table.namespace, self.table.name))
+
+
+class LoadThroughView(_OfTable):
+    """A table to load through a view."""
+
+
+class PlanThroughView(PlanBody, _OfTable):
+    """A scan to plan through a view; the fields are those of a plan."""
+
+
 class ViewAnswer(Answer):
-    """A view: Iceberg's view metadata, its owner and definer, and the number of its state."""
+    """A view: Iceberg's view metadata, its owner and definer, and the number of its state.
+
+    `security` says with whose permissions its tables are read; `principal` is the user who loaded it.
+    """
 
     metadata: dict[str, Any]
     owner: str
     definer: str
+    security: Literal["definer", "invoker"]
     version: int
+    principal: str
 
     @classmethod
-    def of(cls, record: ViewRecord) -> Self:
-        """Return the answer for a view."""
+    def of(cls, record: ViewRecord, principal: str) -> Self:
+        """Return the answer for a view and who loaded it."""
         return cls(
+            security="definer" if record.definer_rights else "invoker",
+            principal=principal,
             metadata=record.metadata.model_dump(mode="json"),
             owner=record.owner,
             definer=record.definer.name,

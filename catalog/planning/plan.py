@@ -12,6 +12,7 @@ Then the keys of the remaining files are released.
 - Unsealed metadata gets no keys.
 - A scan can be restricted to files whose rows are rewritten (`rewriting`), or to appends (`increments`).
 - A scan can read what snapshots added and removed (`changes`).
+- A scan for the definer of a view shows no masked column, and no rows that a policy filters (`definers`).
 - A scan of a snapshot with equality deletes also needs the columns that they compare, unmasked (`comparing`).
 """
 
@@ -41,6 +42,7 @@ from catalog.iceberg.partition_values import ShownPartitions
 from catalog.planning.changes import ChangedFiles
 from catalog.planning.column_statistics import ColumnStatistics
 from catalog.planning.comparing import Comparing
+from catalog.planning.definers import require_plain
 from catalog.planning.deletes import Deletes
 from catalog.planning.gathering import Gathered, data_of, deletes_of, naming_manifest
 from catalog.planning.increments import appends, changed_by, end_of
@@ -180,7 +182,7 @@ class Planner:
         authorizer = self._context.authorizer.settled(records)
         on = self._context.on(caller, name)
         require_sight(authorizer, caller, name, on, ACTION)
-        see_paths = sees_paths(authorizer, on)
+        see_paths = caller.reader is None and sees_paths(authorizer, on)
         with authorizer.recorded(caller, ACTION, str(name), show_path=see_paths):
             table = opened(self._context, authorizer, caller, name, on, ACTION)
             snapshot = end_of(table, request) if request.is_incremental else snapshot_of(table, request)
@@ -196,6 +198,7 @@ class Planner:
             shown_masked = [seen.masked[each] for each in columns.top_level if each in masked]
             columns = without_masked(table, schema, columns, seen)
             require_granted(authorizer, caller, table, seen.reading)
+            require_plain(authorizer, caller, table, seen.names, shown_masked)
             restriction = restrict(authorizer, caller, table, schema, columns, seen.reading, request)
             record_masked(authorizer, caller, table, shown_masked)
             require_whole(table, schema, columns, request)
@@ -221,6 +224,7 @@ class Planner:
                 authorizer = self._context.authorizer.settled(records)
                 again = visible(view_of(authorizer, caller, table), Scan(columns.names, scan.every))
                 require_granted(authorizer, caller, table, again.reading)
+                require_plain(authorizer, caller, table, again.names, [])
                 still = restrict(authorizer, caller, table, schema, restricted, again.reading, request)
                 require_same(table, restriction, still)
                 comparing.authorize(authorizer, caller)
@@ -245,7 +249,7 @@ class Planner:
             snapshot_id=snapshot.snapshot_id if snapshot else None,
             schema=schema,
             columns=tuple(schema.find_column_name(field_id) or "" for field_id in columns.top_level),
-            principal=caller.principal.name,
+            principal=caller.user.name,
             policy_version=authorizer.policies().version,
             valid_ms=self._context.settings.plan_valid_ms,
             transport=keys.transport if keys else None,

@@ -48,6 +48,7 @@ from catalog.settings.catalog import Settings
 from catalog.state.idempotency import IdempotencyKeys
 from catalog.tables.alter import Alterer
 from catalog.tables.creation import Creator
+from catalog.tables.definer_views import DefinerViews
 from catalog.tables.drafts import Drafter
 from catalog.tables.lifecycle import Lifecycle
 from catalog.tables.namespaces import Namespaces
@@ -85,6 +86,7 @@ class Services(ServiceContext):
     access: TableAccess
     namespaces: Namespaces
     views: Views
+    definer_views: DefinerViews
     creator: Creator
     committer: Committer
     alterer: Alterer
@@ -132,6 +134,8 @@ class Services(ServiceContext):
         log = WriteLog(context.engine, context.now_ms, settings.write_ttl_s * 1000)
         committer, drafter, endpoint_keys = Committer(context), Drafter(context), EndpointKeyStore(context)
         ends, garbage = KeyEnds(context, log), GarbageCollector(context)
+        access = TableAccess(context.loader, context.inspector, context.authorizer, context.standard_clients)
+        planner = Planner(context)
         return cls(
             **vars(context),
             policy_changes=_policy_changes(context),
@@ -146,11 +150,10 @@ class Services(ServiceContext):
             endpoint_keys=endpoint_keys,
             parquet_keys=ParquetKeyEndpoint(context),
             identification=CallerIdentification(context.tokens, settings.kms_endpoint.pseudo, context.now_ms),
-            access=TableAccess(
-                context.loader, context.inspector, context.authorizer, context.standard_clients
-            ),
+            access=access,
             namespaces=Namespaces(context),
             views=Views(context),
+            definer_views=DefinerViews(context, access, planner),
             creator=Creator(context, drafter),
             committer=committer,
             alterer=Alterer(context, committer),
@@ -158,7 +161,7 @@ class Services(ServiceContext):
             lifecycle=Lifecycle(context),
             registration=Registration(context),
             encryption_report=EncryptionReporter(context),
-            planner=Planner(context),
+            planner=planner,
             metadata_tables=MetadataTables(context),
             position_deletes=PositionDeletes(context),
             rewriter=Rewriter(context),

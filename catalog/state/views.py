@@ -21,6 +21,7 @@ from catalog.db.schema import iceberg_tables, lw_binding, lw_view
 from policy.principal import Principal
 
 _VIEW: Final = "VIEW"
+_DEFINER_RIGHTS: Final = "definer-rights"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class ViewRecord:
         name: its name.
         owner: who created it.
         definer: who wrote its text, with the groups and roles that they had.
+        definer_rights: whether its tables are read with the permissions of the definer.
         version: counts its changes.
         metadata: Iceberg's view metadata.
     """
@@ -42,6 +44,7 @@ class ViewRecord:
     definer: Principal
     version: int
     metadata: ViewMetadata
+    definer_rights: bool = False
 
     @property
     def current(self) -> ViewVersion:
@@ -173,9 +176,10 @@ def _pointer(catalog: str, name: TableName) -> list[ColumnElement[bool]]:
 
 def _content(record: ViewRecord) -> dict[str, object]:
     definer = record.definer
-    groups, roles = sorted(definer.groups), sorted(definer.roles)
+    told: dict[str, object] = {"name": definer.name, "groups": sorted(definer.groups)}
+    told |= {"roles": sorted(definer.roles), _DEFINER_RIGHTS: record.definer_rights}
     return {
-        "definer": json.dumps({"name": definer.name, "groups": groups, "roles": roles}),
+        "definer": json.dumps(told),
         "version": record.version,
         "metadata": record.metadata.model_dump_json(),
     }
@@ -190,4 +194,6 @@ def _record(row: Row[tuple[object, ...]]) -> ViewRecord:
         Principal(definer["name"], frozenset(definer["groups"]), frozenset(definer["roles"])),
         row.version,
         ViewMetadata.model_validate_json(row.metadata),
+        # Views of former releases do not say so.
+        definer.get(_DEFINER_RIGHTS) is True,
     )

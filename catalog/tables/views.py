@@ -1,8 +1,10 @@
 """Creates, loads, lists, replaces, renames and drops views.
 
 - A view is a text that an engine reads, with its columns. The database stores it, as Iceberg's view metadata.
-- A view is a resource like a table of its name. Its owner created it. Its *definer* wrote its text: a change
-  of its properties alone leaves the definer as it is.
+- A view is a resource like a table of its name. Its owner created it. Its *definer* wrote its text, or
+  changed whose permissions it reads with. A change of its other properties leaves the definer as it is.
+- The tables of a *definer view* (the property `security`) are read with the permissions of its definer
+  (`catalog.tables.definer_views`). Only its definer renames it, since policies go by names.
 - To load a view takes SELECT on all of its columns, without masks and row filters, which nothing here could
   apply; or ALTER. What its text reads is not part of it: an engine asks for each table.
 """
@@ -24,6 +26,7 @@ from pyiceberg.view.metadata import (
 )
 
 from catalog.authorization.authorizer import Caller
+from catalog.authorization.definers import refused, text_tables
 from catalog.authorization.table_access import any_of, require_any
 from catalog.authorization.view_access import require_selectable
 from catalog.base.errors import CommitConflict, NoSuchNamespace, NoSuchView
@@ -32,11 +35,12 @@ from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.state import idempotency, table_state, views
 from catalog.state.views import ViewRecord
+from policy.decision import Reason
 from policy.errors import RequestInvalid
 from policy.location.location import Location
 from policy.privileges.operations import On, required
 from policy.privileges.requests import MAX_NAME_LENGTH, AccessRequest
-from policy.privileges.tables import check_view_properties
+from policy.privileges.tables import check_view_properties, has_definer_rights
 
 MAX_TEXT: Final = 256 * 1024
 """Characters of a view's text."""
@@ -74,6 +78,15 @@ class ViewDefinition:
         columns = self.schema.as_struct()
         return self.sql, self.default_catalog, self.default_namespace, columns, dict(self.summary)
 
+    @property
+    def definer_rights(self) -> bool:
+        """Whether its tables are read with the permissions of its definer.
+
+        Raises:
+            PropertyInvalid: the property that says so has no valid value.
+        """
+        return has_definer_rights(self.properties, str(self.name))
+
 
 class Views:
     """Operations on views.
@@ -101,7 +114,8 @@ class Views:
             self._require_free(name)
             view_id = str(uuid.uuid4())
             metadata = self._first(view_id, new)
-            record = ViewRecord(view_id, name, caller.principal.name, caller.principal, 1, metadata)
+            owner, rights = caller.principal, new.definer_rights
+            record = ViewRecord(view_id, name, owner.name, owner, 1, metadata, rights)
             with write(self._context.engine) as connection:
                 views.add(connection, self._context.catalog, record)
                 idempotency.settle(connection, record.owner)
@@ -126,6 +140,11 @@ class Views:
         else:
             require_selectable(authorizer, caller, record, "view.load")
         return record
+
+    def owner(self, name: TableName) -> str | None:
+        """Return the owner of a view; None if there is none."""
+        record = self._find(name)
+        return None if record is None else record.owner
 
     def exists(self, caller: Caller, name: TableName) -> bool:
         """Return whether a view exists.
@@ -152,7 +171,7 @@ class Views:
         return [name for name, owner in found if self._sees(caller, name, owner)]
 
     def replace(self, caller: Caller, new: ViewDefinition, expected: int | None = None) -> ViewRecord:
-        """Replace a view; with another text, the caller becomes its definer.
+        """Replace a view; with another text or `security`, the caller becomes its definer.
 
         Args:
             caller: who asks.
@@ -182,29 +201,43 @@ class Views:
         return replaced
 
     def _replaced(self, caller: Caller, record: ViewRecord, new: ViewDefinition) -> ViewRecord:
-        version = record.version + 1
-        if _has_text(record, new):
-            same = record.metadata.model_copy(update={"properties": dict(new.properties)})
-            return replace(record, version=version, metadata=same)
-        metadata = _with(record.metadata, new, self._context.now_ms())
-        return replace(record, version=version, metadata=metadata, definer=caller.principal)
+        version, rights = record.version + 1, new.definer_rights
+        metadata = record.metadata.model_copy(update={"properties": dict(new.properties)})
+        is_changed = not _has_text(record, new)
+        if is_changed:
+            metadata = _with(record.metadata, new, self._context.now_ms())
+        # The definer's own statement also renews the groups and roles that are kept of them.
+        is_own = caller.principal.name == record.definer.name
+        definer = record.definer
+        if is_changed or is_own or rights != record.definer_rights:
+            definer = caller.principal
+        return replace(record, version=version, metadata=metadata, definer=definer, definer_rights=rights)
 
     def rename(self, caller: Caller, source: TableName, target: TableName) -> None:
         """Rename a view. Its owner and definer stay.
 
         Raises:
             NotAuthorized: ALTER on the view and CREATE on the new name are needed, and SELECT on each of its
-                columns, since policies go by names.
+                columns, since policies go by names. A definer view is renamed by its definer alone.
             NoSuchView, ViewExists, NoSuchNamespace: as it says.
             CommitConflict: another request changed it.
         """
         record = self._existing(caller, "view.rename", source, required("view.create", caller.on(target)))
         require_selectable(self._context.authorizer, caller, record, "view.rename")
         with self._context.authorizer.recorded(caller, "view.rename", f"{source} -> {target}"):
+            self._require_definer(caller, record)
             self._require_free(target)
             with write(self._context.engine) as connection:
                 views.rename(connection, self._context.catalog, record, target)
                 idempotency.settle(connection, record.owner)
+
+    def _require_definer(self, caller: Caller, record: ViewRecord) -> None:
+        """Under another name, other users could read with the permissions of the definer."""
+        if record.definer_rights and caller.principal.name != record.definer.name:
+            detail = f"The view {record.name} reads its tables with the permissions of {record.definer.name}."
+            hint = "Only its definer can rename it. Set its property security to invoker first."
+            name, reason = str(record.name), Reason("definer-view", detail)
+            raise refused(self._context.authorizer, caller, "view.rename", name, reason, hint)
 
     def drop(self, caller: Caller, name: TableName) -> None:
         """Drop a view.
@@ -323,6 +356,8 @@ def check(new: ViewDefinition) -> None:
             rule="view",
         )
     check_view_properties(new.properties, name)
+    if new.definer_rights:
+        text_tables(new.sql, new.default_catalog, new.default_namespace, new.summary, new.name)
 
 
 def _has_text(record: ViewRecord, new: ViewDefinition) -> bool:

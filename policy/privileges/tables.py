@@ -65,6 +65,12 @@ _LOCATION: Final = "location"
 _OF_VIEWS: Final = frozenset({"collation", "owner", "table_type"})
 _BELOW_VIEW: Final = "view."
 
+VIEW_SECURITY: Final = "security"
+"""The property of a view that says with whose permissions its tables are read: `definer` or `invoker`."""
+
+_DEFINER: Final = "definer"
+_SECURITY: Final = frozenset({_DEFINER, "invoker"})
+
 
 def check_table_location(location: Location, table: str) -> None:
     """Refuse a location below which the catalog could not name its metadata files.
@@ -118,6 +124,25 @@ def check_view_properties(names: Iterable[str], view: str) -> None:
             rule="view-property",
             hint="Use another name.",
         )
+
+
+def has_definer_rights(properties: Mapping[str, str], view: str) -> bool:
+    """Return whether the properties of a view say that its tables are read with its definer's permissions.
+
+    Without the property they are read with the permissions of the reader.
+
+    Raises:
+        PropertyInvalid: the property has another value, or its name in other letters.
+    """
+    for name, value in properties.items():
+        if name.strip().lower() == VIEW_SECURITY and (name != VIEW_SECURITY or value not in _SECURITY):
+            raise PropertyInvalid(
+                f"The property {name[:120]!r} of the view has the value {value[:120]!r}.",
+                table=view,
+                rule="view-security",
+                hint=f"Set {VIEW_SECURITY!r} to 'definer' or 'invoker'.",
+            )
+    return properties.get(VIEW_SECURITY) == _DEFINER
 
 
 def _makes_up_a_view(folded: str) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.authorization.roles import ELSEWHERE, OWN, STEWARD
+from tests.authorization.roles import ELSEWHERE, OWN, STEWARD, THROUGH_ENGINE
 from tests.authorization.rows import Row, Try
-from tests.authorization.world import ABSENT, SIGHT
+from tests.authorization.world import ABSENT, DOOR, PLAIN, SIGHT
 from tests.support.http_calls import SCHEMA
 
 _VIEWS: Final = "/engine/v1/namespaces/{namespace}/views"
@@ -41,7 +41,31 @@ def _rename(attempt: Try, namespace: str = OWN) -> Any:
     return attempt.http.post("/engine/v1/views/rename", json={"source": source, "destination": target})
 
 
+def _through(attempt: Try, operation: str, **asked: Any) -> Any:
+    view = ABSENT if attempt.absent else DOOR
+    body = {"table": {"namespace": [OWN], "name": PLAIN}, "version": 1, **asked}
+    return attempt.http.post(f"/engine/v1/views/{OWN}/{view}/tables/{operation}", json=body)
+
+
 ROWS: Final = (
+    Row(
+        f"POST {_VIEW}/tables/load",
+        "load a table of a definer view",
+        ("select", "engine"),
+        THROUGH_ENGINE,
+        lambda attempt: _through(attempt, "load"),
+        on_table=True,
+        known_to="any",
+    ),
+    Row(
+        f"POST {_VIEW}/tables/plan",
+        "plan a table of a definer view",
+        ("select", "engine"),
+        THROUGH_ENGINE,
+        lambda attempt: _through(attempt, "plan", columns=["id"]),
+        on_table=True,
+        known_to="any",
+    ),
     Row(
         f"GET {_VIEWS}",
         "list",

@@ -29,7 +29,7 @@ from tests.authorization.rows_policies import ROWS as POLICY_ROWS
 from tests.authorization.rows_rewrites import ROWS as REWRITE_ROWS
 from tests.authorization.rows_snapshots import ROWS as SNAPSHOT_ROWS
 from tests.authorization.rows_views import ROWS as VIEW_ROWS
-from tests.authorization.world import ABSENT, PLAIN, SIGHT, VAULT, World, open_world
+from tests.authorization.world import ABSENT, DOOR, PLAIN, SIGHT, VAULT, World, open_world
 from tests.support.http_calls import refused
 
 ROWS = (
@@ -172,4 +172,4 @@ def _refused_as_said(row: Row, attempt: Try, answer: httpx.Response) -> None:
 
 
 def _without_names(answer: httpx.Response) -> str:
-    return re.sub(rf"\b{OWN}\.({PLAIN}|{VAULT}|{SIGHT}|{ABSENT})\b|\bt[0-9]+\b", "…", answer.text)
+    return re.sub(rf"\b{OWN}\.({PLAIN}|{VAULT}|{SIGHT}|{DOOR}|{ABSENT})\b|\bt[0-9]+\b", "…", answer.text)

@@ -22,6 +22,7 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from sqlalchemy import Table, insert, select, text, update
 
+from catalog.authorization.definers import CATALOG_NAME
 from catalog.base.identifiers import table_name
 from catalog.db import schema
 from catalog.db.engine import write
@@ -43,6 +44,8 @@ ENDPOINT_KEY: Final = "doorkey"
 PLAIN, VAULT, ABSENT = "plain", "vault", "absent"
 #: A view.
 SIGHT: Final = "sight"
+#: A definer view of `PLAIN`.
+DOOR: Final = "door"
 #: A table whose pointer was moved past the catalog.
 UNSEALED: Final = "unsealed"
 _DOCUMENTS: Final = "/admin/v1/policies/documents/ranger"
@@ -164,6 +167,13 @@ class World:
             mine = (schema.lw_view.c.namespace == roles.OWN, schema.lw_view.c.name == name)
             connection.execute(update(schema.lw_view).where(*mine).values(owner=roles.OWNER))
         return name
+
+    def new_door(self) -> None:
+        """A view of `PLAIN` with the permissions of the steward."""
+        sql, summary = "SELECT * FROM plain", {CATALOG_NAME: "lake"}
+        name, rights = table_name([roles.OWN], DOOR), {"security": "definer"}
+        new = ViewDefinition(name, SCHEMA, sql, None, (roles.OWN,), summary, rights)
+        self.lake.services.views.create(self.lake.caller(roles.STEWARD), new)
 
     def dropped(self) -> tuple[UUID, UUID]:
         """The UUID of an encrypted table that was dropped, and the id of its key."""
@@ -299,6 +309,7 @@ def open_world(root: Path) -> Iterator[World]:
             world.list_more(world.new_table(PLAIN))
             world.unseal(world.new_table(UNSEALED))
             world.new_view(SIGHT)
+            world.new_door()
             world.new_table(VAULT, properties=ENCRYPTED | {"encryption.master-key-id": MASTER_KEY})
             for role in roles.ROLES:
                 world.client(role)

@@ -144,7 +144,7 @@ def test_readers_of_a_view_see_none_of_its_former_texts_and_columns(
     views.replace(alice, replace(new, schema=Schema(first)))
     columns = tables(new.name.database) | {"column": [first.name]}
     lake.set_policies([*standard_policies(), policy("one", columns, {CAROL: ["select"]})])
-    answer = ViewAnswer.of(views.load(lake.caller(CAROL), new.name))
+    answer = ViewAnswer.of(views.load(lake.caller(CAROL), new.name), CAROL)
     (schema,) = answer.metadata["schemas"]
     assert [field["name"] for field in schema["fields"]] == [first.name]
     assert answer.metadata["current-version-id"] == 2 and "former" not in answer.model_dump_json()

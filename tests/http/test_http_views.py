@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 
 from tests.support.http_calls import SCHEMA, new_key, refused
+from tests.support.lake import policies_without_code, standard_policies
 from tests.support.service import Service
 
 
@@ -64,3 +65,29 @@ def test_v1_knows_no_views(served: Service, alice: httpx.Client, namespace: str)
     assert alice.get(f"{served.prefix}/namespaces/{namespace}/views/v").status_code == 404
     refused(alice.get(f"{served.prefix}/namespaces/{namespace}/tables/v"), 404, "NoSuchTable")
     assert alice.get(f"{served.prefix}/namespaces/{namespace}/tables").json()["identifiers"] == []
+
+
+def test_a_table_is_read_through_a_view_by_an_engine_alone(
+    served: Service, alice: httpx.Client, namespace: str
+) -> None:
+    view, table = f"/engine/v1/views/{namespace}/v", {"namespace": [namespace], "name": "t"}
+    assert alice.post(f"{served.prefix}/namespaces/{namespace}/tables", json={"name": "t", "schema": SCHEMA})
+    body = _body(name="v", properties={"security": "definer"})
+    body["view-version"] |= {"default-namespace": [namespace], "summary": {"spark.catalog-name": "lake"}}
+    assert alice.post(f"/engine/v1/namespaces/{namespace}/views", json=body).status_code == 204
+    found = alice.get(view).json()
+    assert (found["security"], found["principal"], found["definer"]) == ("definer", "alice", "alice")
+    served.lake.set_policies(policies_without_code())
+    try:
+        asked = {"table": table, "version": 1}
+        with served.client("alice", engine="spark") as engine:
+            loaded = engine.post(f"{view}/tables/load", json=asked)
+            assert loaded.json()["config"]["lakewarden.principal"] == "alice"
+            assert engine.post(f"{view}/tables/plan", json={**asked, "columns": ["id"]}).status_code == 200
+            refused(engine.post(f"{view}/tables/load", json={**asked, "version": 2}), 409, "CommitConflict")
+            deletes = {**asked, "position-deletes": True}
+            refused(engine.post(f"{view}/tables/plan", json=deletes), 400, "RequestInvalid")
+        for operation in ("load", "plan"):
+            refused(alice.post(f"{view}/tables/{operation}", json=asked), 403, "NotAuthorized")
+    finally:
+        served.lake.set_policies(standard_policies())

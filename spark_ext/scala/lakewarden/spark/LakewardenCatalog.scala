@@ -33,6 +33,7 @@ final class LakewardenCatalog
     with TablesLike
     with Changelogs
     with WithViews
+    with ReadsViews
     with SupportsNamespaces
     with FunctionCatalog
     with ProcedureCatalog
@@ -40,19 +41,21 @@ final class LakewardenCatalog
   private var launched: LaunchedCatalog = _
   private[this] var engine: EngineKeys = _
   @volatile private var session: Option[SparkSession] = None
+  @volatile private var readView: Option[ThroughView] = None
   private lazy val client: CatalogClient = launched.client(() => own, engine)
   private lazy val paths = new CatalogPaths(client)
   override protected lazy val viewRequests = new ViewRequests(client)
   private lazy val namespaces = new Namespaces(client, paths)
   private lazy val procedures = new Procedures(
     this, client, tables, new SortArguments(IcebergStatements.sortOrder))
-  private lazy val tables = {
-    val users = new PlanUsers(
-      launched.client(() => active, engine), () => launched.user(own), () => launched.user(active))
-    new Tables(
-      name, client, paths, users, () => Wap.of(own.fold(SQLConf.get)(_.sessionState.conf)),
-      new LayoutProperties(IcebergStatements.sortOrder))
-  }
+  private lazy val users = new PlanUsers(
+    launched.client(() => active, engine), () => launched.user(own), () => launched.user(active))
+  private lazy val tables =
+    new Tables(name, client, paths, users, () => wap, new LayoutProperties(IcebergStatements.sortOrder), through)
+
+  /** A reader's settings do not choose what is read through a view. */
+  private def wap: Wap =
+    if (through.nonEmpty) Wap(None, None) else Wap.of(own.fold(SQLConf.get)(_.sessionState.conf))
 
   /** The session that this catalog belongs to; before it is bound, the one that calls. */
   private def own: Option[SparkSession] = session.orElse(active)
@@ -60,9 +63,17 @@ final class LakewardenCatalog
   /** The session that runs a plan. Where none is active, there is no user: the session that Spark takes by default
     * can be any user's.
     */
-  private def active: Option[SparkSession] = SparkSession.getActiveSession
+  private def active: Option[SparkSession] = if (through.nonEmpty) own else SparkSession.getActiveSession
 
-  override def bind(session: SparkSession): Unit = this.session = Some(session)
+  override def bind(session: SparkSession): Unit = if (through.isEmpty) this.session = Some(session)
+
+  override def readThrough(view: ThroughView, reader: SparkSession): Unit = {
+    readView = Some(view)
+    session = Some(reader)
+  }
+  override protected def through: Option[ThroughView] = readView
+  override def viewUser(view: Identifier, principal: String): SessionUser = new SessionUser(
+    principal, users.owner(), users.running, () => new ViewRequests(users.client).principal(view))
 
   /** The options that Spark passes are the session's and are not used. */
   override def initialize(name: String, options: CaseInsensitiveStringMap): Unit = {
@@ -98,7 +109,11 @@ final class LakewardenCatalog
     loaded(ident)(tables.load(_, _.timestamp(timestamp)))
 
   private def loaded(ident: Identifier)(load: Identifier => GuardedTable): Table =
-    running[UsersTable](MetadataTables.find(ident)(load).getOrElse(load(ident)))
+    running[UsersTable](metadataTable(ident)(load).getOrElse(load(ident)))
+
+  /** Through a view there are none. */
+  private def metadataTable(ident: Identifier)(load: Identifier => GuardedTable): Option[UsersTable] =
+    if (through.nonEmpty) None else MetadataTables.find(ident)(load)
 
   override protected def changing(ident: Identifier): GuardedTable = running(tables.load(ident))
 
@@ -173,7 +188,7 @@ final class LakewardenCatalog
     if (namespace.sameElements(Array("system"))) TransformFunctions.Names.map(Identifier.of(namespace, _)).toArray
     else Array.empty
   override def loadFunction(ident: Identifier): UnboundFunction =
-    TransformFunctions.load(ident).getOrElse(throw new NoSuchFunctionException(ident))
+    TransformFunctions.load(ident).filter(_ => through.isEmpty).getOrElse(throw new NoSuchFunctionException(ident))
 
   // Procedures: CALL
 

@@ -11,7 +11,8 @@ import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
   *  - at launch: the driver registers its key, if it is an engine (`EngineLaunch`);
   *  - before a statement is parsed: its user's tokens are taken out of the session's settings (`SessionTokens`);
   *  - when it is parsed: Iceberg's statements about tables of Lakewarden catalogs are read (`IcebergStatements`),
-  *    every other text is left to the next parser;
+  *    every other text is left to the next parser; a relation of its own takes the place of the text of a
+  *    definer view (`DefinerViews`);
   *  - before relations are looked up: an engine refuses statements beside servers that nobody checks (`ServersRule`),
   *    and the session's settings are compared with the launch configuration (`LaunchRule`; rules for hints are the
   *    ones that run first);
@@ -52,7 +53,8 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
           taking.takeTokens()
           guarding.checkAnalyzer()
         },
-        statements.read)
+        statements.read,
+        () => DefinerViews.relation(session.asInstanceOf[classic.SparkSession]))
     }
     extensions.injectHintResolutionRule(session => servers(session))
     extensions.injectHintResolutionRule(session => new LaunchRule(guard(session)))
@@ -70,9 +72,11 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectPostHocResolutionRule(_ => ShowCreateRule)
     extensions.injectCheckRule(_ => DeleteRule)
     extensions.injectCheckRule(_ => StreamRule)
+    extensions.injectCheckRule(_ => DefinerViews.OptionsCheck)
     extensions.injectCheckRule(session => new CodeCheck(code(session)))
     extensions.injectPlannerStrategy(session => new LaunchStrategy(guard(session)))
     extensions.injectPlannerStrategy(session => new CodeStrategy(code(session)))
+    extensions.injectPlannerStrategy(_ => DefinerViews.Strategy)
     extensions.injectColumnar(_ => RandomTaskOrder)
   }
 

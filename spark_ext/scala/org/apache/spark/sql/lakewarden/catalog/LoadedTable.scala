@@ -24,6 +24,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
   *   for whom and by which rules it was loaded
   * @param branch
   *   what is read and written
+  * @param through
+  *   the definer view that it is read through
   */
 final case class LoadedTable(
     catalogName: String,
@@ -35,7 +37,8 @@ final case class LoadedTable(
     metadata: JsonNode,
     writeSettings: JsonNode,
     viewer: Viewer,
-    branch: Branch) {
+    branch: Branch,
+    through: Option[ThroughView] = None) {
 
   def principal: String = viewer.principal
   def policyVersion: String = viewer.policyVersion
@@ -47,7 +50,7 @@ final case class LoadedTable(
 
   /** The address of this table's operations for engines. */
   def engineSegments(operation: String): Seq[String] =
-    CatalogPaths.engineTable(namespace, name, operation)
+    through.fold(CatalogPaths.engineTable(namespace, name, operation))(_.segments(operation))
 
   /** The table's properties, governed ones in force among them. */
   def properties: Map[String, String] = Answers.texts(metadata.path("properties"))
@@ -59,13 +62,13 @@ final case class LoadedTable(
   def snapshotId: Option[Long] = branch.head
 
   /** The table as one viewer sees it; by this Spark finds what it has cached for a name. */
-  def id: String = (Seq(uuid, principal, policyVersion, viewer.governedVersion) ++ branch.ref).mkString("/")
+  def id: String = (Seq(uuid, principal, policyVersion, viewer.governedVersion) ++ branch.ref ++ through).mkString("/")
 
   /** The names by which statements can have read the branch. */
   def readNames: Seq[Seq[String]] = nameParts +: branch.ref.map(each => nameParts :+ s"branch_$each").toSeq
 
   /** What makes two loads the same: nothing that is kept for one user is used for another, or by other rules. */
-  def identity: Product = (catalogName, namespace, name, uuid, metadataLocation, viewer, branch)
+  def identity: Product = (catalogName, namespace, name, uuid, metadataLocation, viewer, branch, through)
 }
 
 /** For whom the catalog answered, and by which rules.

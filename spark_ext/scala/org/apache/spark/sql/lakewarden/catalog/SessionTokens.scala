@@ -110,19 +110,26 @@ object TokenTakingParser {
     *
     * @param read
     *   reads the text of a statement before the parser does; none: it is left to the parser
+    * @param view
+    *   what stands for the text of a view that is read now; none: it is read as any other text
     */
-  def over(parser: ParserInterface, take: () => Unit, read: String => Option[LogicalPlan]): ParserInterface =
+  def over(
+      parser: ParserInterface, take: () => Unit, read: String => Option[LogicalPlan], view: () => Option[LogicalPlan])
+      : ParserInterface =
     Proxy.newProxyInstance(
       classOf[ParserInterface].getClassLoader, Array(classOf[ParserInterface]),
       (_, method, arguments) => {
         take()
-        statement(method, arguments).flatMap(read).getOrElse(Untyped.told("Spark's parser", Literals) {
+        val known = if (readsQuery(method)) view() else None
+        known.orElse(statement(method, arguments).flatMap(read)).getOrElse(Untyped.told("Spark's parser", Literals) {
           try method.invoke(parser, arguments: _*)
           catch { case failed: InvocationTargetException => throw declared(failed.getCause) }
         })
       }).asInstanceOf[ParserInterface]
 
   private val Literals = "Write a literal where Spark takes no function, such as TIMESTAMP '2026-01-31 12:00:00' in CHANGES."
+
+  private def readsQuery(method: Method): Boolean = method.getName.startsWith("parsePlan") || method.getName == "parseQuery"
 
   /** The text of a whole statement, where one is parsed. */
   private def statement(method: Method, arguments: Array[AnyRef]): Option[String] =

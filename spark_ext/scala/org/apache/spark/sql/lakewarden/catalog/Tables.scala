@@ -26,10 +26,12 @@ import org.apache.spark.sql.types.StructType
   *   the session's settings for write-audit-publish
   * @param layout
   *   the properties of a new table that say how it is sorted
+  * @param through
+  *   the definer view that tables are read through
   */
 final class Tables(
     catalogName: String, client: CatalogClient, paths: CatalogPaths, users: PlanUsers, wap: () => Wap,
-    layout: LayoutProperties) {
+    layout: LayoutProperties, through: Option[ThroughView]) {
   private val json = JsonNodeFactory.instance
   private val recent = new RecentLoads
 
@@ -151,7 +153,10 @@ final class Tables(
   }
 
   private def loaded(ident: Identifier, client: CatalogClient = client): JsonNode =
-    Refusals.ofTable(ident)(client.post(operation(ident, "load")))
+    Refusals.ofTable(ident)(through match {
+      case Some(view) => client.post(view.segments("load"), Some(view.put(json.objectNode, levels(ident), ident.name)))
+      case None       => client.post(operation(ident, "load"))
+    })
 
   private def guarded(ident: Identifier, answer: JsonNode, choose: TableStates => TableState): GuardedTable = {
     val states = new TableStates(ident.toString, Answers.field(answer, "metadata"), wap())
@@ -171,7 +176,7 @@ final class Tables(
     val table = LoadedTable(
       catalogName, ident.namespace.toSeq, ident.name, UUID.fromString(metadata.required("table-uuid").textValue),
       answer.path("metadata-location").asText, if (asOf.isEmpty) own else masksMayBeNull(own, config), metadata,
-      Answers.field(answer, "write-settings"), Viewer.of(config), branch)
+      Answers.field(answer, "write-settings"), Viewer.of(config), branch, through)
     TableHandle(table, users.client)
   }
 

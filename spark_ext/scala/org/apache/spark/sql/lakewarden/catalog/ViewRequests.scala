@@ -16,6 +16,9 @@ final class ViewRequests(client: CatalogClient) {
     try Some(client.get(path(ident)))
     catch { case absent: LakewardenException if absent.kind == "NoSuchView" => None }
 
+  /** Who can load a view with the client's token. */
+  def principal(ident: Identifier): String = Answers.text(client.get(path(ident)), "principal")
+
   /** Told to those with any right on the name. */
   def exists(ident: Identifier): Boolean = client.exists(path(ident)).getOrElse(load(ident).nonEmpty)
 

@@ -181,6 +181,7 @@ private[read] final class PlanRequest(
 
   private def body(asOf: Option[AsOf]): JsonNode = {
     val node = PlanRequest.json.createObjectNode
+    table.through.foreach(_.put(node, table.namespace, table.name))
     asOf.foreach(each => node.put("snapshot-id", each.snapshotId).put("use-snapshot-schema", !each.currentSchema))
     increment.foreach(_.put(node))
     if (asOf.isEmpty && group.isEmpty && increment.isEmpty) table.branch.ref.foreach(node.put("ref", _))

@@ -6,4 +6,7 @@ import org.apache.spark.sql.connector.catalog.TableCatalog
 trait WithViews extends TableCatalog {
   protected def viewRequests: ViewRequests
   protected def viewSettings(stored: Map[String, String]): Map[String, String]
+
+  /** The definer view whose text is read in this session; none: statements of a user are. */
+  protected def through: Option[ThroughView]
 }

@@ -18,9 +18,12 @@ import org.apache.spark.sql.lakewarden.schema.{FieldIds, IcebergSchema, Partitio
   *   the catalog's name in this Spark, which names of the view without a catalog mean
   * @param settings
   *   by which the text is read: those of the session that made the view, as far as a session can have them
+  * @param marked
+  *   whether a relation stands for the text of a definer view (`DefinerViews`)
   */
 final class StoredView(
-    catalogName: String, ident: Identifier, answer: JsonNode, settings: Map[String, String] => Map[String, String]) {
+    catalogName: String, ident: Identifier, answer: JsonNode, settings: Map[String, String] => Map[String, String],
+    marked: Boolean) {
   import StoredView._
 
   private val metadata = Answers.field(answer, "metadata")
@@ -41,11 +44,24 @@ final class StoredView(
     builder.withQueryText(current.required("representations").required(0).required("sql").textValue)
     builder.withCurrentCatalog(Option(current.get("default-catalog")).filter(_.isTextual).fold(catalogName)(_.textValue))
     builder.withCurrentNamespace(texts(current.required("default-namespace")))
-    builder.withSqlConfigs(settings(parsed(Settings)(_.isObject).fold(Map.empty[String, String])(Answers.texts)).asJava)
     builder.withSchemaMode(schemaMode.orNull)
-    builder.withQueryColumnNames(columnNames(columns.length))
+    val names = columnNames(columns.length)
+    builder.withQueryColumnNames(names)
+    builder.withSqlConfigs(readBy(names).asJava)
     builder.build()
   }
+
+  private def readBy(names: Array[String]): Map[String, String] = {
+    val own = settings(parsed(Settings)(_.isObject).fold(Map.empty[String, String])(Answers.texts))
+    def mark = DefinerViews.setting(catalogName, ThroughView(ident, version), Answers.text(answer, "principal"), names)
+    if (marked && Answers.text(answer, "security") == Definer) own + mark else own
+  }
+
+  /** Names of tables in the text, which the catalog reads as well, begin with the catalog's name of where it was made. */
+  def requireCatalogName(): Unit =
+    if (!summary.get(CatalogName).contains(catalogName)) throw LakewardenException.notSupportedYet(
+      s"The view $ident is a definer view, and was made where its catalog has another name than $catalogName.",
+      "view-text", "Read it in an engine where the catalog has the same name.")
 
   private def schemaMode: Option[String] = summary.get(SchemaMode).map { mode =>
     if (SchemaModes(mode)) mode else throw invalid(SchemaMode)
@@ -72,6 +88,9 @@ object StoredView {
   private val SchemaMode = "spark.schema-mode"
   private val ColumnNames = "spark.query-column-names"
   private val Settings = "spark.sql-configs"
+  private val CatalogName = "spark.catalog-name"
+  private val Security = "security"
+  private val Definer = "definer"
 
   /** For others, Spark changes the columns of what has the view's name in its own catalog, whoever reads the view. */
   private val SchemaModes = Set("BINDING", "COMPENSATION")
@@ -88,7 +107,8 @@ object StoredView {
     version.putArray("representations").addObject.put("type", "sql").put("dialect", "spark").put("sql", view.queryText)
     Option(view.currentCatalog).filter(_ != catalogName).foreach(version.put("default-catalog", _))
     version.set[ObjectNode]("default-namespace", array(view.currentNamespace))
-    version.set[ObjectNode]("summary", TableRequests.texts(summary(view)))
+    val named = if (properties.get(Security).contains(Definer)) Map(CatalogName -> catalogName) else Map.empty
+    version.set[ObjectNode]("summary", TableRequests.texts(summary(view) ++ named))
     val body = json.objectNode
     body.set[ObjectNode]("schema", IcebergSchema.toIceberg(view.schema))
     body.set[ObjectNode]("view-version", version)
@@ -98,7 +118,7 @@ object StoredView {
 
   private def summary(view: View): Map[String, String] = Map(
     ColumnNames -> array(view.queryColumnNames).toString,
-    Settings -> TableRequests.texts(view.sqlConfigs.asScala.toMap).toString) ++
+    Settings -> TableRequests.texts(DefinerViews.stored(view.sqlConfigs.asScala.toMap)).toString) ++
     Option(view.schemaMode).map(SchemaMode -> _)
 
   private def requirePlain(properties: Map[String, String]): Unit = {

@@ -21,10 +21,26 @@ final class Views(catalogName: String, requests: ViewRequests, settings: Map[Str
   def find(ident: Identifier): Option[View] =
     if (ident.namespace.isEmpty) None
     else requests.load(ident).map { answer =>
-      val stored = new StoredView(catalogName, ident, answer, settings)
+      val stored = new StoredView(catalogName, ident, answer, settings, marked = true)
       loaded.put(ident, stored.version)
       stored.view
     }
+
+  /** A view with its text, where the text of this view is what is read. */
+  def text(view: ThroughView): View = {
+    val answer = requests.load(view.ident).getOrElse(throw new NoSuchViewException(view.ident))
+    val stored = new StoredView(catalogName, view.ident, answer, settings, marked = false)
+    if (stored.version != view.version) throw new LakewardenException(
+      "TableChanged", s"The view ${view.ident} was changed while the query was planned.", Some("view-changed"),
+      Some("Run the query again."))
+    stored.requireCatalogName()
+    stored.view
+  }
+
+  /** What refuses a name in the text of a definer view. */
+  def noTable(view: ThroughView, ident: Identifier): LakewardenException = LakewardenException.notSupportedYet(
+    s"The view ${view.ident} is a definer view, and its text names $ident, which is no table.", "view-text",
+    "Ask its definer to read tables in it, and no views.")
 
   /** A view that the user can read; whether there is another is not told. */
   def readable(ident: Identifier): Option[View] =

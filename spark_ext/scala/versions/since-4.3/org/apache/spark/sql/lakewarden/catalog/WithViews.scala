@@ -11,9 +11,20 @@ trait WithViews extends RelationCatalog {
   /** By which settings the text of a view is read, of those that are stored with it. */
   protected def viewSettings(stored: Map[String, String]): Map[String, String]
 
+  /** The definer view whose text is read in this session; none: statements of a user are. */
+  protected def through: Option[ThroughView]
+
   private lazy val views = new Views(name, viewRequests, viewSettings)
 
-  override def loadRelation(ident: Identifier): Relation =
+  override def loadRelation(ident: Identifier): Relation = through match {
+    case Some(view) if view.ident == ident => views.text(view)
+    case Some(view) =>
+      try loadTable(ident)
+      catch { case _: NoSuchTableException => throw views.noTable(view, ident) }
+    case None => loadAny(ident)
+  }
+
+  private def loadAny(ident: Identifier): Relation =
     try loadTable(ident)
     catch {
       case absent: NoSuchTableException => views.find(ident).getOrElse(throw absent)

@@ -1,0 +1,80 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.AnalysisException
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation
+import org.apache.spark.sql.catalyst.plans.logical._
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.QueryExecution
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.types.StructType
+
+/** The query that a definer view stands for.
+  *
+  * It is analyzed, optimized and run in a session that nobody else has. So it has no temporary views, functions,
+  * variables or settings of the reader, and no relation of it is known to a statement of the reader, nor the other way
+  * around. Its catalog reads tables through the view and does nothing else.
+  *
+  * @param session
+  *   its own
+  */
+final class DefinerQuery private (val name: String, session: SparkSession, analyzed: LogicalPlan) {
+  def schema: StructType = analyzed.schema
+
+  /** Some of the columns. What refuses the query now is thrown; it is not run yet. */
+  def of(columns: Seq[String]): DefinerRows = {
+    val wanted = columns.map(column => analyzed.output.find(_.name == column).get)
+    DefinerQuery.in(session) {
+      val execution = session.sessionState.executePlan(Project(wanted, analyzed))
+      execution.optimizedPlan
+      new DefinerRows(session, execution)
+    }
+  }
+
+  override def toString: String = name
+}
+
+/** The rows of a query of a view. */
+final class DefinerRows(session: SparkSession, execution: QueryExecution) {
+  def rdd(): RDD[InternalRow] = DefinerQuery.in(session)(execution.executedPlan.execute())
+  override def toString: String = "DefinerRows"
+}
+
+object DefinerQuery {
+
+  /** Reads the text of a view for a reader, as the catalog decides it now. */
+  def open(reader: SparkSession, catalog: String, view: ThroughView): DefinerQuery = {
+    val parts = catalog +: view.ident.namespace.toSeq :+ view.ident.name
+    val session = reader.newSession()
+    session.sessionState.catalogManager.catalog(catalog) match {
+      case ours: ReadsViews => ours.readThrough(view, reader)
+      case _                => throw LaunchedCatalog.replaced(catalog)
+    }
+    val name = parts.mkString(".")
+    new DefinerQuery(name, session, analyzed(session, name, UnresolvedRelation(parts)))
+  }
+
+  private def analyzed(session: SparkSession, name: String, text: LogicalPlan): LogicalPlan =
+    try {
+      val plan = in(session)(session.sessionState.executePlan(text).analyzed)
+      requireTables(name, plan)
+      plan
+    } catch {
+      case refused: LakewardenException => throw refused
+      case _: AnalysisException         => throw DefinerViews.unreadable(name)
+    }
+
+  /** Beside tables that were loaded through the view, a text has only what it says itself. */
+  private def requireTables(name: String, plan: LogicalPlan): Unit = plan.foreachWithSubqueries {
+    case relation: DataSourceV2Relation if relation.table.isInstanceOf[GuardedTable] =>
+    case _: OneRowRelation | _: LocalRelation | _: Range | _: CTERelationRef         =>
+    case other if other.children.isEmpty                                             => throw DefinerViews.unreadable(name)
+    case _                                                                           =>
+  }
+
+  private[catalog] def in[T](session: SparkSession)(body: => T): T =
+    session.withActive(SQLConf.withExistingConf(session.sessionState.conf)(body))
+}

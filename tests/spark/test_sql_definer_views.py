@@ -1,0 +1,250 @@
+"""Definer views in SQL: what their readers see, and what they cannot find out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyspark
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+from pyspark.sql import SparkSession
+
+from catalog.authorization.definers import CATALOG_NAME
+from catalog.base.identifiers import TableName
+from catalog.tables.views import ViewDefinition
+from tests.support.lake import BOB, CAROL, policy, standard_policies, tables
+from tests.support.spark import CATALOG, SparkLake
+from tests.support.spark_refusals import refusal, refused_as
+
+pytestmark = pytest.mark.skipif(
+    pyspark.__version__ < "4.3", reason="Spark has views of such catalogs since 4.3"
+)
+
+#: In a row that the view leaves out; no plan, error or record of a reader shows it.
+SECRET = "s3cret-of-row-five"
+DEFINER = "TBLPROPERTIES ('security' = 'definer')"
+
+
+@dataclass
+class Door:
+    """Alice's view of a table of hers; Bob reads the view, and has a table of his own."""
+
+    lake: SparkLake
+    namespace: str
+
+    @property
+    def view(self) -> str:
+        return f"{self.namespace}.v"
+
+    @property
+    def table(self) -> str:
+        return f"{self.namespace}.t"
+
+    @property
+    def bob(self) -> SparkSession:
+        return self.lake.session(BOB)
+
+    def let(self, *more: dict[str, Any], views: tuple[str, ...] = ("v", "w", "x")) -> None:
+        database = self.namespace.removeprefix(f"{CATALOG}.")
+        reads = policy("views", tables(database) | {"table": [*views]}, {BOB: ["select"]})
+        self.lake.lake.set_policies([*standard_policies(), reads, *more])
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row) for row in self.bob.sql(query).collect())
+
+
+@pytest.fixture
+def door(spark_lake: SparkLake, namespace: str) -> Iterator[Door]:
+    made = Door(spark_lake, namespace)
+    spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.bobs")
+    spark_lake.rows(
+        f"CREATE TABLE {made.table} AS SELECT id, if(id = 5, '{SECRET}', CAST(id AS STRING)) AS text, "
+        "id % 2 = 0 AS even FROM range(6)"
+    )
+    spark_lake.rows(
+        f"CREATE VIEW {made.view} (n, word) {DEFINER} AS SELECT id, text FROM {made.table} WHERE even"
+    )
+    made.let()
+    yield made
+    spark_lake.lake.set_policies(standard_policies())
+
+
+def test_a_reader_needs_no_permission_on_the_tables(door: Door) -> None:
+    view, table = door.view, door.table
+    rows = [(0, "0"), (2, "2"), (4, "4")]
+    assert door.rows(f"SELECT * FROM {view}") == rows
+    assert door.rows(
+        f"WITH c AS (SELECT * FROM {view} WHERE n > 0) SELECT a.n, count(*), max(b.word) FROM {view} a "
+        f"JOIN c b ON a.n <= b.n LEFT SEMI JOIN {view} d ON d.n = a.n GROUP BY a.n HAVING count(*) > 1"
+    ) == [(0, 2, "4"), (2, 2, "4")]
+    assert door.rows(f"SELECT count(*) FROM (SELECT n FROM {view} ORDER BY word LIMIT 2)") == [(2,)]
+    assert "table.load" in refused_as("NOT_AUTHORIZED", door.bob, f"SELECT id FROM {table}")
+    # Nothing that is loaded for the view serves another name of the statement, nor the other way around.
+    for statement in (
+        f"SELECT * FROM {view}, {table}",
+        f"SELECT * FROM {table} t JOIN {view} v ON t.id = v.n",
+        f"SELECT * FROM {view} WHERE n IN (SELECT id FROM {table})",
+        f"WITH v AS (SELECT * FROM {view}) SELECT (SELECT max(text) FROM {table}) FROM v",
+        f"SELECT * FROM {table}.files",
+        f"SELECT * FROM {view} VERSION AS OF 1",
+        f"SELECT * FROM {view} WITH ('split-size' = '1')",
+        f"INSERT INTO {view} VALUES (1, 'x')",
+        f"DELETE FROM {view}",
+    ):
+        refusal(lambda statement=statement: door.bob.sql(statement).collect())
+    described = {row[0]: row[1] for row in door.bob.sql(f"DESCRIBE EXTENDED {view}").collect()}
+    assert described["Owner"] == "alice"
+    assert "'security' = 'definer'" in door.bob.sql(f"SHOW CREATE TABLE {view}").collect()[0][0]
+    # Alice runs code in this engine, and would see the table whole.
+    assert "view-engine" in refused_as("NOT_AUTHORIZED", door.lake.spark, f"SELECT * FROM {view}")
+
+
+def test_no_expression_of_the_reader_is_evaluated_on_rows_that_the_view_leaves_out(door: Door) -> None:
+    """Each of these fails for the row with the secret, and tells of it."""
+    view = door.view
+    for query in (
+        f"SELECT n FROM {view} WHERE CAST(word AS INT) >= 0",
+        f"SELECT n FROM {view} WHERE 1 / (n - 5) < 1",
+        f"SELECT CAST(word AS INT) AS n FROM {view}",
+        f"SELECT n FROM {view} WHERE if(word LIKE 's3%', raise_error(word), true)",
+        f"SELECT v.n FROM {view} v JOIN (SELECT 1 AS one) ON 1 / (v.n - 5) < one",
+        f"SELECT max(n) FROM {view} GROUP BY CAST(word AS INT)",
+        f"SELECT v.n FROM {view} v ORDER BY 1 / (v.n - 5) LIMIT 3",
+        f"SELECT v.n FROM {view} v, LATERAL (SELECT CAST(v.word AS INT) AS i)",
+        f"SELECT n FROM {view} WHERE n IN (SELECT CAST(word AS INT) FROM {view})",
+    ):
+        assert [row[0] for row in door.rows(query)] == [0, 2, 4], query
+
+
+@pytest.mark.nightly
+def test_a_plan_shows_the_view_and_nothing_below_it(door: Door) -> None:
+    door.lake.rows(
+        f"CREATE VIEW {door.namespace}.w {DEFINER} AS SELECT a.id AS n, count(*) AS c FROM {door.table} a "
+        f"JOIN {door.table} b ON a.id = b.id WHERE b.text <> 'hidden' GROUP BY a.id"
+    )
+    query = f"SELECT n FROM {door.namespace}.w WHERE c > 0 AND n < 9"
+    shown = [
+        str(door.bob.sql(f"EXPLAIN {how} {query}").collect()[0][0])
+        for how in ("", "EXTENDED", "FORMATTED", "COST", "CODEGEN")
+    ]
+    assert len(door.rows(query)) == 6
+    store = door.bob._jsparkSession.sharedState().statusStore()
+    last = store.executionsList(store.executionsCount() - 1, 1).head()
+    shown.append(last.physicalPlanDescription())
+    for text in shown:
+        assert "DefinerView" in text or "RelationV2" in text
+        for hidden in (f"{door.namespace}.t", "hidden", "GuardedScan", "PushedFilters", "text#"):
+            assert hidden not in text.replace("`", ""), hidden
+
+
+@pytest.mark.nightly
+def test_a_permission_that_is_taken_away_ends_the_view(door: Door) -> None:
+    frame = door.bob.table(door.view)
+    assert frame.count() == 3
+    denied = policy("alice-not", tables(door.namespace.removeprefix(f"{CATALOG}.")) | {"table": ["t"]}, {})
+    denied["denyPolicyItems"] = [{"users": ["alice"], "accesses": [{"type": "select", "isAllowed": True}]}]
+    door.let(denied)
+    message = refused_as("NOT_AUTHORIZED", door.bob, f"SELECT * FROM {door.view}")
+    assert "alice is not authorized" in message
+    door.let()
+    assert door.bob.table(door.view).count() == 3
+    door.let(views=("x",))
+    assert "bob is not authorized" in refused_as("NOT_AUTHORIZED", door.bob, f"SELECT * FROM {door.view}")
+
+
+def test_nobody_gets_the_rights_of_another_by_editing_a_view(door: Door) -> None:
+    """Bob can change Alice's view, and reads what Bob can read."""
+    database = door.namespace.removeprefix(f"{CATALOG}.")
+    alters = policy("bob-alters", tables(database) | {"table": ["v"]}, {BOB: ["select", "alter"]})
+    hidden = door.namespace + ".hidden"
+    door.lake.rows(f"CREATE TABLE {hidden} AS SELECT 1 AS id, '{SECRET}' AS text")
+    door.let(alters)
+    services, bob = door.lake.lake.services, door.lake.lake.caller(BOB)
+    name = TableName((database,), "v")
+    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "word", StringType()))
+    text = f"SELECT CAST(id AS BIGINT) AS n, text AS word FROM {hidden}"
+    summary, rights = {CATALOG_NAME: CATALOG}, {"security": "definer"}
+    services.views.replace(bob, ViewDefinition(name, schema, text, None, (), summary, rights))
+    assert "bob is not authorized" in refused_as("NOT_AUTHORIZED", door.bob, f"SELECT * FROM {door.view}")
+    door.let()
+    # A view of Bob's that names Alice's has no more rights than Bob.
+    door.lake.rows(
+        f"CREATE OR REPLACE VIEW {door.view} {DEFINER} AS SELECT id AS n, text AS word FROM {door.table}"
+    )
+    nested = ViewDefinition(
+        TableName(("bobs",), f"n{database}"), schema, f"SELECT * FROM {door.view}", None, (), summary, rights
+    )
+    services.views.create(bob, nested)
+    refused_as("NOT_SUPPORTED_YET", door.bob, f"SELECT * FROM {CATALOG}.bobs.n{database}")
+    services.views.replace(bob, ViewDefinition(nested.name, schema, nested.sql, None, (), {}, {}))
+    assert len(door.rows(f"SELECT * FROM {CATALOG}.bobs.n{database}")) == 6
+    services.views.drop(bob, nested.name)
+
+
+@pytest.mark.nightly
+def test_what_a_session_defines_does_not_reach_the_text(door: Door) -> None:
+    session = door.lake.new_session(BOB)
+    session.sql(f"CREATE VIEW {CATALOG}.bobs.t AS SELECT 1 AS id")
+    session.sql("CREATE TEMPORARY VIEW t AS SELECT 7 AS id, 'mine' AS text, true AS even")
+    session.sql("CREATE TEMPORARY FUNCTION upper(x STRING) RETURNS STRING RETURN concat('mine', x)")
+    session.sql(f"USE {CATALOG}.bobs")
+    session.conf.set("spark.sql.ansi.enabled", "false")
+    door.lake.rows(
+        f"CREATE OR REPLACE VIEW {door.view} {DEFINER} AS SELECT id AS n, upper(text) AS word "
+        f"FROM {door.table} WHERE even"
+    )
+    assert sorted(tuple(row) for row in session.sql(f"SELECT * FROM {door.view}").collect()) == [
+        (0, "0"),
+        (2, "2"),
+        (4, "4"),
+    ]
+    session.sql(f"DROP VIEW {CATALOG}.bobs.t")
+
+
+def test_cached_rows_of_a_view_serve_their_reader_alone(door: Door) -> None:
+    """A plan with the view does not run for another user, and nothing that is cached is found for one."""
+    frame = door.bob.table(door.view).cache()
+    try:
+        assert frame.count() == 3
+        frame.createGlobalTempView("of_bob")
+        carol = door.lake.session(CAROL)
+        assert f"{door.view.removeprefix(f'{CATALOG}.')} to 'carol'" in refused_as(
+            "NOT_AUTHORIZED", carol, f"SELECT * FROM {door.view}"
+        )
+        refused_as("NOT_AUTHORIZED", carol, "SELECT * FROM global_temp.of_bob")
+        door.let(views=("x",))
+        refused_as("NOT_AUTHORIZED", door.bob, f"SELECT * FROM {door.view}")
+    finally:
+        frame.unpersist()
+        door.bob.catalog.dropGlobalTempView("of_bob")
+
+
+@pytest.mark.nightly
+def test_a_text_that_does_not_fit_its_tables_tells_nothing_of_them(door: Door) -> None:
+    door.lake.rows(f"ALTER TABLE {door.table} RENAME COLUMN even TO secret_column")
+    message = str(refusal(lambda: door.bob.sql(f"SELECT * FROM {door.view}").collect()))
+    assert "view-text" in message
+    assert "secret_column" not in message
+
+
+@pytest.mark.nightly
+def test_a_text_past_spark_is_read_by_the_same_rules(door: Door) -> None:
+    """Texts that Spark understands otherwise than the catalog, or that name no table, are refused."""
+    services, alice = door.lake.lake.services, door.lake.lake.caller("alice")
+    database = door.namespace.removeprefix(f"{CATALOG}.")
+    schema = Schema(NestedField(1, "n", LongType()))
+    for number, (text, summary) in enumerate(
+        (
+            (f"SELECT id AS n FROM {door.table}.files", {CATALOG_NAME: CATALOG}),
+            (f"SELECT id AS n FROM {door.table}", {CATALOG_NAME: "other"}),
+            (f"SELECT id AS n FROM {door.table}", {CATALOG_NAME: CATALOG, "spark.sql-configs": "["}),
+        )
+    ):
+        name = TableName((database,), f"x{number}")
+        definition = ViewDefinition(name, schema, text, None, (database,), summary, {"security": "definer"})
+        services.views.create(alice, definition)
+        door.let(views=("x0", "x1", "x2"))
+        refusal(lambda number=number: door.bob.sql(f"SELECT * FROM {door.namespace}.x{number}").collect())
