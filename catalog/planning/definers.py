@@ -40,4 +40,5 @@ def require_plain(
         hint = "Ask the definer to leave the column out of the view."
         raise refused(authorizer, caller, ACTION, table.name, reason, hint)
     reader = replace(caller, principal=caller.reader, reader=None, view=None)
-    refuse_altered(authorizer, reader, table, view_of(authorizer, reader, table).altered(names))
+    for each in (caller, reader):
+        refuse_altered(authorizer, each, table, view_of(authorizer, each, table).altered(names))
