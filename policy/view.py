@@ -215,6 +215,15 @@ class View:
                 found.append(mask_of(rule.type, field, rule.policy, rule.item))
         return strictest(found) if found else None
 
+    def restricting(self, names: ColumnNames) -> Iterator[Reason]:
+        """The row filters of the table and the masks on these columns, by names alone."""
+        yield from map(self._filter_reason, self.row_filters)
+        for name in sorted(names.columns | names.nested):
+            rule = self.mask(name)
+            if rule is not None:
+                detail = f"Policy {rule.policy!r} masks the column {name!r}: {rule.type}."
+                yield Reason("mask", detail, rule.policy, rule.item)
+
     def mask(self, name: str) -> MaskRule | None:
         """The mask of a policy on a column."""
         return self.policies.mask_for(self.principal, *self.table, name, self.now, owner=self.owner)

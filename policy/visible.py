@@ -6,6 +6,8 @@ here, so that a policy test that passes says what the service does.
 - A key opens every column under it, so it needs all of them. A user's own process also needs `release`.
 - A scan needs any privilege on the table: a denial on the table itself denies what is in it.
 - A standard client gets everything in a table, so it needs every column, and a table that lets it in.
+- An engine enforces masks and row filters of policies. They refuse every other client, and what needs the
+  values as they are, such as an UPDATE. A key that opens a column that is NULL for the user is not released.
 
 What keys a scan needs depends on its files. The service reads that in their key metadata; without files,
 `seen` takes the current specification.
@@ -16,14 +18,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Protocol
+from typing import Final, Protocol
 
 from policy.decision import Decision, Reason
 from policy.encryption.governed import STANDARD_CLIENTS
 from policy.encryption.specification import EncryptionSpec, StandardClients
+from policy.errors import PolicyInvalid
 from policy.privileges.operations import On, key_requests, required
 from policy.privileges.requests import AccessRequest, Resource, Through
-from policy.view import ColumnNames, MaskedColumn, Reading, Scan, View, refused_key, visible
+from policy.restrictions.actions import MaskAction, action_of
+from policy.restrictions.columns import TableColumns
+from policy.view import SHOWN_MASKED, ColumnNames, MaskedColumn, Reading, Scan, View, refused_key, visible
+
+RESTRICTING: Final = frozenset({SHOWN_MASKED, "mask", "row-filter"})
+"""The rules of the reasons in an allowed decision by which less is shown."""
 
 
 class FieldNames(Protocol):
@@ -46,12 +54,15 @@ class KnownTable:
         nested: dotted names of the fields in them.
         spec: its encryption; None if it is not known.
         fields: finds names in its schemas; None if these are not known.
+        schema: its fields with their types, by which row filters and masks are decided; None if these are not
+            known.
     """
 
     columns: tuple[str, ...] | None = None
     nested: tuple[str, ...] = ()
     spec: EncryptionSpec | None = None
     fields: FieldNames | None = None
+    schema: TableColumns | None = None
 
     def inside(self, path: str) -> ColumnNames:
         """A column or field in any letter case, with what it is nested in, and what is nested in it."""
@@ -99,14 +110,16 @@ class Seen:
         reading: whether the columns that are read as they are can be read.
         masked: the columns that are shown through the table's masks, and why.
         keys: the master keys whose data keys are not released, and why.
-        whole: why nothing of the table is shown, whatever is read: the user has no privilege on the table, or
-            it does not go to the user's client.
+        whole: why nothing of the table is shown, whatever is read: the user has no privilege on the table, it
+            does not go to the user's client, or a row filter or mask does not fit its schema.
+        restricting: the masks and row filters of policies that the engine enforces.
     """
 
     reading: Reading
     masked: Mapping[str, Reason]
     keys: Mapping[str, Reason]
     whole: Reason | None
+    restricting: tuple[Reason, ...] = ()
 
     @property
     def requests(self) -> tuple[AccessRequest, ...]:
@@ -115,7 +128,7 @@ class Seen:
 
     @property
     def decision(self) -> Decision:
-        """Whether the scan is allowed; a column that is shown through a mask is named in the reasons."""
+        """Whether the scan is allowed; the reasons name masked columns and row filters."""
         if self.whole is not None:
             return Decision.deny(self.whole)
         granted, altered = self.reading.granted, self.reading.altered
@@ -124,10 +137,17 @@ class Seen:
         refused = [*([] if altered is None else [altered]), *self.keys.values()]
         if refused:
             return Decision.deny(*dict.fromkeys(refused))
-        return Decision.allow(*self.masked.values(), *granted.reasons)
+        return Decision.allow(*self.masked.values(), *self.restricting, *granted.reasons)
 
 
-def seen(view: View, table: KnownTable, paths: Collection[str], through: Through = Through.ENGINE) -> Seen:
+def seen(
+    view: View,
+    table: KnownTable,
+    paths: Collection[str],
+    through: Through = Through.ENGINE,
+    *,
+    unaltered: bool = False,
+) -> Seen:
     """Decide what a user sees of some columns, by what is known of the table.
 
     Args:
@@ -135,6 +155,7 @@ def seen(view: View, table: KnownTable, paths: Collection[str], through: Through
         table: what is known of it.
         paths: the columns that are read, those of fields dotted.
         through: how they are read.
+        unaltered: whether they must be read as they are, without masks and row filters.
     """
     if through is Through.STANDARD_CLIENT:
         return _seen_by_standard_client(view, table, paths)
@@ -143,12 +164,48 @@ def seen(view: View, table: KnownTable, paths: Collection[str], through: Through
     hidden = {scan.every[each]: reason for each, reason in shown.masked.items()}
     columns = {path: table.column(path) for path in paths}
     read = [path for path in paths if columns[path] not in hidden]
+    engine = through is Through.ENGINE
+    enforced = not unaltered and (engine or _closed(view, table, shown.names))
+    reading = replace(shown.reading, altered=None) if enforced else shown.reading
+    whole = _unseen(view) if reading.granted.allowed else None
+    if enforced and whole is None:
+        whole = _misfit(view, table, shown.names)
     return Seen(
-        shown.reading,
+        reading,
         {name: why for name, why in hidden.items() if name in columns.values()},
-        dict(_keys(view, table, read, through)),
-        _unseen(view) if shown.reading.granted.allowed else None,
+        dict(_keys(view, table, read, through, enforced=enforced)),
+        whole,
+        tuple(view.restricting(shown.names)) if enforced else (),
     )
+
+
+def _closed(view: View, table: KnownTable, names: ColumnNames) -> bool:
+    """Whether a user's own process has nothing to enforce: it has no key of the masked columns.
+
+    These are NULL, as a whole, and under column keys; no row filter applies.
+    """
+    spec = table.spec
+    if spec is None or not spec.by_column or view.row_filters:
+        return False
+    masked = {name for name in names.columns | names.nested if view.mask(name)}
+    keyed = {column for group in spec.columns for column in group.columns}
+    if spec.plaintext_columns is not None:
+        keyed |= names.columns.difference(spec.plaintext_columns)
+    whole = {name for name in masked & names.columns if _is_null(view, table, name)}
+    return whole <= keyed and all(table.column(name) in whole for name in masked)
+
+
+def _misfit(view: View, table: KnownTable, names: ColumnNames) -> Reason | None:
+    """Why a row filter or a mask cannot be enforced, if the table's schema is known."""
+    if table.schema is None:
+        return None
+    read = names.columns | names.nested
+    fields = (each.field_id for each in table.schema.by_id.values() if each.name in read)
+    try:
+        view.restriction(table.schema, field_ids=frozenset(fields))
+    except PolicyInvalid as problem:
+        return Reason(problem.rule or "policy", problem.message)
+    return None
 
 
 def _unseen(view: View) -> Reason | None:
@@ -184,12 +241,15 @@ def scan_of(table: KnownTable, paths: Collection[str]) -> Scan:
 
 
 def _keys(
-    view: View, table: KnownTable, read: Collection[str], through: Through
+    view: View, table: KnownTable, read: Collection[str], through: Through, *, enforced: bool
 ) -> Iterator[tuple[str, Reason]]:
     """The keys that the scan needs and the user does not get, and why."""
     spec = table.spec
     if spec is None or not spec.encrypts:
         return
+    filtered = [str(each) for rule in view.row_filters if rule.filter for each in rule.filter.columns]
+    if enforced:
+        read = [*(each for each in read if not _is_null(view, table, each)), *filtered]
     keyed = _with_fields_of(table, read)
     opened = {group.key_id: group.columns for group in spec.columns if any(map(keyed, group.columns))}
     if through is Through.PROCESS:
@@ -202,7 +262,10 @@ def _keys(
             yield from _refused_key(view, spec.master_key_id, table.everything())
         yield from _refused_with_others(view, table, spec, read)
     for key_id, columns in opened.items():
-        yield from _refused_key(view, key_id, table.ever(columns))
+        if enforced and through is Through.ENGINE:
+            yield from _refused_nulled(view, key_id, table, columns, filtered)
+        else:
+            yield from _refused_key(view, key_id, table.ever(columns))
 
 
 def _refused_with_others(
@@ -226,6 +289,40 @@ def _refused_key(view: View, key_id: str, names: ColumnNames) -> Iterator[tuple[
         yield key_id, refused_key(key_id, reading.refused)
     elif reading.altered is not None:
         yield key_id, reading.altered
+
+
+def _refused_nulled(
+    view: View, key_id: str, table: KnownTable, columns: Collection[str], filtered: Collection[str]
+) -> Iterator[tuple[str, Reason]]:
+    """A key that the engine does not get: it opens a column that the user cannot select, or that is NULL."""
+    refused = view.reads(table.ever(columns)).refused
+    if refused is not None:
+        yield key_id, refused_key(key_id, refused)
+        return
+    lower = {each.lower() for each in filtered}
+    for column in columns:
+        if column.lower() not in lower and _is_null(view, table, column):
+            detail = f"The key {key_id!r} also opens the column {column!r}, whose values a policy withholds."
+            yield key_id, Reason("mask", detail)
+            return
+
+
+def _is_null(view: View, table: KnownTable, path: str) -> bool:
+    """Whether a mask replaces a column, or a field with what it is nested in, with NULL.
+
+    Without the table's schema, that is a mask type that does so for every type.
+    """
+    outer = table.column(path)
+    inner = path[len(outer) + 1 :]
+    for name in accumulate(inner.split("."), "{}.{}".format, initial=outer) if inner else (outer,):
+        rule = view.mask(name)
+        known = () if table.schema is None else table.schema.find(name.split("."))
+        if (
+            rule
+            and action_of(rule.type, known[0].type if known else "string") is MaskAction.REPLACE_WITH_NULL
+        ):
+            return True
+    return False
 
 
 def _with_fields_of(table: KnownTable, read: Collection[str]) -> Callable[[str], bool]:

@@ -169,7 +169,36 @@ def _seen(considered: Considered) -> dict[str, Any]:
         found["mask"] = None if considered.mask is None else asdict(considered.mask)
     if considered.request.resource.levels[0] == "database" and depth > 1:
         found["row-filter"] = considered.has_row_filter
+        found["row-filters"] = [
+            {
+                "policy": each.policy,
+                "item": each.item,
+                "filter": None if each.filter is None else each.filter.text,
+                "doubt": each.doubt,
+            }
+            for each in considered.row_filters
+        ]
+        found.update(_decided(considered))
     return found
+
+
+def _decided(considered: Considered) -> dict[str, Any]:
+    """Return row filter and masks as readers get them, if the table's schema is known."""
+    from policy.errors import PolicyInvalid
+
+    schema = considered.table.schema
+    if schema is None:
+        return {}
+    try:
+        row_filter, masks = considered.row_filter_text, considered.restriction.masks
+    except PolicyInvalid as problem:
+        return {"problem": problem.message}
+    return {
+        "decided-row-filter": row_filter,
+        "decided-masks": {
+            schema.by_id[field_id].name: mask.action.value for field_id, mask in sorted(masks.items())
+        },
+    }
 
 
 def _show(considered: Considered, explanation: Explanation) -> None:
@@ -212,5 +241,12 @@ def _masks(considered: Considered) -> Iterator[str]:
             if mask is None
             else f"The column is masked by {mask.policy!r}: {mask.type}."
         )
-    if seen.get("row-filter"):
-        yield "A policy filters the table's rows."
+    for each in seen.get("row-filters", ()):
+        shown = f"no row, because {each['doubt']}" if each["filter"] is None else each["filter"]
+        yield f"Rows are filtered by {each['policy']!r}: {shown}"
+    if "problem" in seen:
+        yield f"Scans fail: {seen['problem']}"
+    if "decided-row-filter" in seen:
+        yield f"Row filter as decided: {seen['decided-row-filter']}"
+        masks = (f"{name}: {action}" for name, action in seen["decided-masks"].items())
+        yield f"Masks as decided: {', '.join(masks) or 'none'}"

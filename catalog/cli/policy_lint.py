@@ -158,6 +158,7 @@ def facts_of(table: LoadedTable) -> TableFacts:
     from pyiceberg.schema import index_by_name
 
     from catalog.authorization.columns import FieldNames
+    from catalog.authorization.restrictions import columns_of
     from catalog.rules.encryption_policy import facts_of_table
     from catalog.writes.filters import partition_columns
     from policy.sql_lint import TableFacts
@@ -177,6 +178,7 @@ def facts_of(table: LoadedTable) -> TableFacts:
         default_location=table.record.default_location,
         fields=FieldNames(table),
         partitions=tuple(sorted(partitioned.columns | partitioned.nested)),
+        schema=columns_of(table),
     )
 
 

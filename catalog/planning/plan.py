@@ -61,6 +61,7 @@ from catalog.planning.request import ScanRequest
 from catalog.planning.restricting import (
     closed_columns,
     decided,
+    enforces,
     pruning,
     require_same,
     restrict,
@@ -232,7 +233,9 @@ class Planner:
             judged = self._context.keyring.checked_files(table.record, table.governed, planned)
             require_formats(planned, judged.forms, table.name)
             everything = None
-            if seen.reading.altered is not None:
+            # A column key can open masked columns beside those that are read.
+            keyed = any(len(form.metadata.entries) > 1 for form in judged.forms)
+            if seen.reading.altered is not None or (keyed and enforces(authorizer, caller, request)):
                 everything = decided(authorizer, caller, table, schema)
             released = release(
                 authorizer,

@@ -165,13 +165,20 @@ def _not_enforced(
             "The reader does not apply row filters and masks.",
             "Install the plugin of the catalog's release, or leave masked columns out.",
         )
-    code = required("engine.code", On.engine(caller.principal, caller.engine.name))
-    if authorizer.decide(code).allowed:
+    if not enforces(authorizer, caller, request):
         return (
             f"You can run code in the engine {caller.engine.name}, which could read what the policy hides.",
             f"Use an engine in which you cannot run code, or have `code` on {caller.engine.name} revoked.",
         )
     return None
+
+
+def enforces(authorizer: Authorizer, caller: Caller, request: ScanRequest) -> bool:
+    """Return whether the caller's reader enforces restrictions: an engine in which the user runs no code."""
+    if caller.engine is None or READ_RESTRICTIONS not in request.enforces:
+        return False
+    code = required("engine.code", On.engine(caller.principal, caller.engine.name))
+    return not authorizer.decide(code).allowed
 
 
 def _refuse(

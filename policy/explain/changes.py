@@ -108,7 +108,7 @@ def _without(considered: Considered) -> Iterator[Without]:
             continue
         changed = considered
         for policy in considered.policies:
-            if policy.name == name and policy.type is PolicyType.ACCESS:
+            if policy.name == name:
                 changed = changed.replacing(policy, without(policy, item))
         yield Without(name, item, changed.decision)
 

@@ -18,13 +18,15 @@ from typing import Final
 from policy.decision import Decision
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource, Through
-from policy.ranger.evaluate import MaskRule
+from policy.ranger.evaluate import FilterRule, MaskRule
 from policy.ranger.index import PolicyIndex
 from policy.ranger.matching import Match, Target
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.parse import Contents
 from policy.ranger.policy_set import PolicySet, relation
 from policy.ranger.roles import Role, RoleGraph
+from policy.restrictions.model import UNRESTRICTED, Restriction
+from policy.restrictions.text import predicate_text
 from policy.view import ColumnNames, View
 from policy.visible import KnownTable, Seen, seen
 
@@ -128,10 +130,14 @@ class Considered:
         if self.request.access == "select" and whole:
             return self.seen.decision
         granted = self._policies.decide(self.request, self.now)
-        refused = self._view.altered(ColumnNames())
+        restricting = tuple(self._view.restricting(ColumnNames()))
         if whole and not self.seen.decision.allowed:
             return Decision.all_of([granted, self.seen.decision])
-        return granted if refused is None or not granted.allowed else Decision.deny(refused)
+        if not restricting or not granted.allowed:
+            return granted
+        if self.through is Through.ENGINE:
+            return Decision.allow(*restricting, *granted.reasons)
+        return Decision.deny(*restricting)
 
     @cached_property
     def seen(self) -> Seen:
@@ -152,6 +158,38 @@ class Considered:
     def has_row_filter(self) -> bool:
         """Whether only some rows of the requested table, or of the requested column's table, are seen."""
         return self._view.has_row_filter
+
+    @property
+    def row_filters(self) -> tuple[FilterRule, ...]:
+        """The row filters on the requested table, or on the requested column's table."""
+        return self._view.row_filters
+
+    @cached_property
+    def restriction(self) -> Restriction:
+        """The row filter and the masks on what the user can select of the table.
+
+        Raises:
+            PolicyInvalid: a filter or mask does not fit the table's schema.
+        """
+        schema = self.table.schema
+        if schema is None:
+            return UNRESTRICTED
+        seen = (each.field_id for each in schema.by_id.values() if self.selects(each.name))
+        return self._view.restriction(schema, field_ids=frozenset(seen))
+
+    def selects(self, path: str) -> bool:
+        """Whether the user can select a column of the table, or a field, be it masked."""
+        return self._view.withheld(self.table.inside(path)) is None
+
+    @property
+    def row_filter_text(self) -> str:
+        """The row filter as it is decided, in SQL; it needs the table's schema.
+
+        Raises:
+            PolicyInvalid: a filter or mask does not fit the table's schema.
+        """
+        fields = {} if self.table.schema is None else self.table.schema.by_id
+        return predicate_text(self.restriction.row_filter, lambda field_id: fields[field_id].name)
 
     def scheduled(self, kinds: Iterable[PolicyType]) -> list[Policy]:
         """The policies of these types that are valid at some times only, and then have a say."""

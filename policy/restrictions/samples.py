@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import struct
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -46,18 +47,30 @@ _MIDNIGHT: Final = "T00:00:00.000000"
 _HIVE_DATE: Final = "0000-01-01"
 
 
+def require_type(column_type: str) -> None:
+    """Check that a type has sample values: a primitive type, as Iceberg writes it.
+
+    Raises:
+        RequestInvalid: it is none.
+    """
+    if not _TYPE.fullmatch(column_type):
+        raise RequestInvalid(
+            f"{column_type[:80]!r} is not a type of Iceberg that holds a single value.",
+            rule="sample",
+            hint=f"Use one of: {', '.join(sorted(_READ))}, such as decimal(9,2) or fixed[16].",
+        )
+
+
 def value_of(column_type: str, text: str) -> Value | None:
     """Read a sample value of a primitive type.
 
     Raises:
         RequestInvalid: it is none of that type, or the type has no samples.
     """
+    require_type(column_type)
     kind = column_type.partition("(")[0].partition("[")[0]
-    read = _READ.get(kind)
-    if read is None:
-        raise RequestInvalid(f"Sample values of the type {column_type} are not supported.", rule="sample")
     try:
-        value = read(text)
+        value = _READ[kind](text)
     except (ValueError, InvalidOperation, OverflowError):
         value = None
     in_range = kind not in _BITS or (isinstance(value, int) and _wrapped(value, _BITS[kind]) == value)
@@ -301,3 +314,7 @@ _READ: Final[Mapping[str, Callable[[str], Value | None]]] = {
     "binary": lambda text: bytes.fromhex(text).hex().upper(),
     "fixed": lambda text: bytes.fromhex(text).hex().upper(),
 }
+_TYPE: Final = re.compile(
+    "|".join(sorted(_READ.keys() - {"decimal", "fixed"}))
+    + r"|decimal\([1-9]\d?, ?\d{1,2}\)|fixed\[[1-9]\d{0,3}\]"
+)

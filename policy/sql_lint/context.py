@@ -19,6 +19,7 @@ from policy.location.allow_list import AllowList
 from policy.location.location import Location
 from policy.principal import Principal
 from policy.ranger import PolicySet
+from policy.restrictions.columns import TableColumns
 from policy.visible import FieldNames, KnownTable
 
 
@@ -38,6 +39,7 @@ class TableFacts:
         default_location: whether the catalog chose that place.
         fields: finds names in its schemas; None if these are not known.
         partitions: every dotted name of the columns that it is or was partitioned by.
+        schema: its fields with their types; None if these are not known.
     """
 
     owner: str | None
@@ -51,11 +53,12 @@ class TableFacts:
     default_location: bool = False
     fields: FieldNames | None = None
     partitions: tuple[str, ...] = ()
+    schema: TableColumns | None = None
 
     @property
     def known(self) -> KnownTable:
         """What decides what a user sees of it."""
-        return KnownTable(self.columns, self.nested or (), self.spec, self.fields)
+        return KnownTable(self.columns, self.nested or (), self.spec, self.fields, self.schema)
 
 
 #: Answers what is known of a table; None where it does not exist, or nothing is known.

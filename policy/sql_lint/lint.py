@@ -24,8 +24,8 @@ from policy.sql_lint.parse import Parsed, parse
 from policy.sql_lint.positions import Positions
 from policy.sql_lint.problems import Problem
 from policy.sql_lint.script import Script
-from policy.view import SHOWN_MASKED, View
-from policy.visible import seen
+from policy.view import View
+from policy.visible import RESTRICTING, seen
 
 Dialect = Literal["spark", "hive"]
 _Answer: TypeAlias = tuple[Decision, tuple[AccessRequest, ...]]
@@ -110,7 +110,7 @@ class _Decider:
             self.script.denied(parsed.kind)
         line, column = positions.of(at)
         assumed = tuple(dict.fromkeys(required.assumed)) if decision.allowed else ()
-        masked = (each.detail for each in decision.reasons if each.rule == SHOWN_MASKED)
+        masked = (each.detail for each in decision.reasons if each.rule in RESTRICTING)
         notes = tuple(dict.fromkeys((*masked, *required.notes))) if decision.allowed else ()
         return StatementDecision(line, column, parsed.kind, decision, needed, assumed, hint, notes)
 
@@ -118,8 +118,7 @@ class _Decider:
         self, required: Iterable[RequiredPrivilege | Read]
     ) -> tuple[Decision, tuple[AccessRequest, ...]]:
         answers = [
-            self._read(each) if isinstance(each, Read) else self._answer(each)
-            for each in dict.fromkeys(required)
+            self._read(each) if isinstance(each, Read) else self._answer(each) for each in _distinct(required)
         ]
         if not answers:
             return _NOTHING, ()
@@ -147,7 +146,16 @@ class _Decider:
                 View.of(self.context.policies, self.context.now, principal, table, owner),
                 read.table,
                 read.paths,
+                unaltered=read.unaltered,
             )
             for owner in owners
         ]
         return Decision.all_of(each.decision for each in answers), answers[0].requests
+
+
+def _distinct(required: Iterable[RequiredPrivilege | Read]) -> dict[RequiredPrivilege | Read, None]:
+    """What is required, once: what must be read as it is, is not also read through masks."""
+    found = dict.fromkeys(required)
+    stricter = (replace(each, unaltered=True) if isinstance(each, Read) else each for each in found)
+    pairs = zip(found, stricter, strict=True)
+    return dict.fromkeys(strict if strict in found else each for each, strict in pairs)

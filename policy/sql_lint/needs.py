@@ -38,12 +38,14 @@ class Read:
         owner: its owner; None if that is not known.
         table: what is known of it.
         paths: the columns, those of fields dotted.
+        unaltered: whether they must be read as they are, without masks and row filters.
     """
 
     name: TableName
     owner: str | None
     table: KnownTable
     paths: tuple[str, ...]
+    unaltered: bool = True
 
 
 @dataclass
@@ -127,7 +129,9 @@ class Needs:
         for number, name in enumerate(tables):
             if name is not None:
                 whole = number in query.whole or not paths[number]
-                self._columns(name, facts[number], None if whole else paths[number])
+                # Nothing enforces row filters and masks in Hive.
+                hive = self.names.hive
+                self._columns(name, facts[number], None if whole else paths[number], unaltered=hive)
                 self._stored(name)
 
     def _function(self, name: str) -> None:
@@ -155,7 +159,14 @@ class Needs:
         stored = {each: text for each, text in self.stored.items() if each != name}
         replace(self, names=names, views={}, stored=stored).read(query)
 
-    def _columns(self, name: TableName, facts: TableFacts, paths: set[tuple[str, ...]] | None) -> None:
+    def _columns(
+        self,
+        name: TableName,
+        facts: TableFacts,
+        paths: set[tuple[str, ...]] | None,
+        *,
+        unaltered: bool = True,
+    ) -> None:
         """What loading the table takes, and the right to read columns of it; None for all."""
         if paths is None:
             if facts.columns is None:
@@ -167,12 +178,14 @@ class Needs:
             paths = {(each,) for each in facts.columns}
         named = {path[0] for path in paths}
         self._any(loading(self._on(name, facts), sorted(named.union(facts.columns or ()))))
-        self._selected(name, facts, paths)
+        self._selected(name, facts, paths, unaltered=unaltered)
 
-    def _selected(self, name: TableName, facts: TableFacts, paths: set[tuple[str, ...]]) -> None:
-        """What a user has to see of columns, so that they are read as they are."""
+    def _selected(
+        self, name: TableName, facts: TableFacts, paths: set[tuple[str, ...]], *, unaltered: bool = True
+    ) -> None:
+        """What a user has to see of columns, so that they are read: as they are, or through masks."""
         read = dict.fromkeys(each for path in sorted(paths) for each in _known_as(path, facts))
-        self.needed.append(Read(name, facts.owner, facts.known, tuple(read)))
+        self.needed.append(Read(name, facts.owner, facts.known, tuple(read), unaltered))
         if facts.nested is None:
             self.assumed.append(f"no policy denies a nested field of {name}")
 

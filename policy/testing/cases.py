@@ -130,20 +130,37 @@ class ExpectedMask:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """A row of a table, and what the user is to see of it.
+
+    Attributes:
+        row: values by the names of columns; what is left out is NULL.
+        shown: the values that are to be shown, in the same form; None if the row is to be hidden.
+    """
+
+    row: Mapping[str, str]
+    shown: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Expected:
     """What the answer is to be.
 
     Attributes:
-        answer: ``allow``, ``deny``, or ``masked`` where a column is shown through the table's mask.
+        answer: ``allow``, ``deny``, or ``masked`` where a column is shown through a mask.
         because: what one of its reasons says; None for anything.
         mask: the mask on the column that is asked for; None if nothing is said of it.
         filtered: whether only some rows are seen; None if nothing is said of it.
+        row_filter: the row filter as it is decided, in SQL; None if nothing is said of it.
+        sample: a row and what is seen of it; None if there is none.
     """
 
     answer: Answer
     because: ExpectedReason | None
     mask: ExpectedMask | None
     filtered: bool | None
+    row_filter: str | None = None
+    sample: Sample | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 Rules:
 - Properties are governed ones, in any spelling, and are read as those of a new table; others say nothing here
   and are refused.
-- Columns are named by the dotted names of what holds values: ``id``, ``customer.email``.
+- Columns are named by the dotted names of what holds values: ``id``, ``customer.email``. With types, what a
+  name is nested in is a struct.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from policy.errors import PropertyInvalid
 from policy.identifiers import TableName
 from policy.location.allow_list import AllowList
 from policy.location.location import Location
+from policy.restrictions.columns import SchemaField, TableColumns
 from policy.sql_lint.context import TableFacts
 
 
@@ -33,6 +35,7 @@ class FixtureTable:
         location: where it lies; None if that is not known.
         allowed: where it may be read from; None if that is not known.
         spec: its encryption.
+        schema: its fields with their types; None if these are not known.
     """
 
     name: TableName
@@ -41,6 +44,7 @@ class FixtureTable:
     location: Location | None
     allowed: AllowList | None
     spec: EncryptionSpec
+    schema: TableColumns | None = None
 
     @classmethod
     def of(
@@ -52,6 +56,7 @@ class FixtureTable:
         location: Location | None,
         properties: Mapping[str, str],
         master_key: str | None,
+        types: Mapping[str, str] | None = None,
     ) -> FixtureTable:
         """A table with these properties, governed ones in any spelling.
 
@@ -74,6 +79,7 @@ class FixtureTable:
             location,
             allowed if listed is None else AllowList.parse(listed),
             EncryptionSpec.parse(properties, catalog_master_key_id=master_key),
+            None if types is None else _schema(types),
         )
 
     def for_statements(self) -> TableFacts:
@@ -85,6 +91,7 @@ class FixtureTable:
                 spec=self.spec,
                 file_format=self.spec.file_format,
                 location=self.location,
+                schema=self.schema,
             )
         outer = dict.fromkeys(name.partition(".")[0] for name in self.columns)
         paths = (path for name in self.columns for path in _paths(name) if "." in path)
@@ -97,6 +104,7 @@ class FixtureTable:
             spec=self.spec,
             file_format=self.spec.file_format,
             location=self.location,
+            schema=self.schema,
         )
 
     def for_rules(self) -> encryption_rules.TableFacts:
@@ -104,6 +112,20 @@ class FixtureTable:
         return encryption_rules.TableFacts.of_names(
             self.name.database, self.name.name, self.columns or (), self.spec
         )
+
+
+def _schema(types: Mapping[str, str]) -> TableColumns:
+    """The fields of a table by the types of its columns; ids are their numbers, from 1."""
+    fields: dict[str, SchemaField] = {}
+    for name, column_type in types.items():
+        above: tuple[int, ...] = ()
+        for path in _paths(name):
+            kind = column_type if path == name else "struct"
+            if path not in fields:
+                names = tuple(path.split("."))
+                fields[path] = SchemaField(len(fields) + 1, names, kind, above=above, names=frozenset({path}))
+            above = (*above, fields[path].field_id)
+    return TableColumns(fields.values())
 
 
 def _paths(name: str) -> list[str]:

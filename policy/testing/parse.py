@@ -26,6 +26,8 @@ from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.ranger.servicedef import MASK_NONE, MASK_TYPES
 from policy.resource_names import resource_named, table_named
+from policy.restrictions.columns import TableColumns
+from policy.restrictions.samples import require_type, value_of
 from policy.sql_lint.lint import Dialect
 from policy.testing.cases import (
     NO_MASK,
@@ -38,6 +40,7 @@ from policy.testing.cases import (
     ExpectedMask,
     ExpectedReason,
     Question,
+    Sample,
     StatementQuestion,
     TableQuestion,
 )
@@ -49,9 +52,11 @@ MAX_CASES: Final = 10_000
 
 _FILE: Final = frozenset({"description", "policies", "encryption_rules", "catalog", "tables", "cases"})
 _WHO: Final = ("user", "groups", "roles")
-_REQUEST: Final = (*_WHO, "access", "resource", "through", "owner", "at", "mask", "rows")
+_SHOWN: Final = ("filter", "row", "shown")
+_REQUEST: Final = (*_WHO, "access", "resource", "through", "owner", "at", "mask", "rows", *_SHOWN)
 _STATEMENT: Final = (*_WHO, "sql", "dialect", "database", "owner", "at")
 _BESIDE: Final = {"access": _REQUEST, "sql": _STATEMENT, "table": ("table",)}
+_HIDDEN: Final = "hidden"
 _ALWAYS: Final = ("name", "description", "expect", "because")
 _CASE: Final = frozenset(_ALWAYS).union(*_BESIDE.values())
 _ANSWERS: Final[Mapping[str, Answer]] = {"allow": "allow", "deny": "deny", "masked": "masked"}
@@ -120,16 +125,31 @@ def _table(name: TableName, field: Field, catalog: Catalog) -> FixtureTable:
     owner = members["owner"].optional_line()
     if owner is not None:
         Principal(owner)
+    types = _types(members["columns"]) if isinstance(members["columns"].value, dict) else None
+    listed = members["columns"].lines() if types is None and members["columns"].given else None
     return FixtureTable.of(
         name,
         owner=owner,
-        columns=members["columns"].lines() if members["columns"].given else None,
+        columns=listed if types is None else tuple(types),
+        types=types,
         location=None if location is None else Location.parse(location),
         properties={key: properties[key].line_of_text() for key in properties.names()}
         if properties.given
         else {},
         master_key=catalog.master_key,
     )
+
+
+def _types(field: Field) -> dict[str, str]:
+    """The types of columns by their names."""
+    types = {name: field[name].line_of_text() for name in field.names()}
+    for name, column_type in types.items():
+        with field[name].located():
+            require_type(column_type)
+        inside = next((each for each in types if each.startswith(f"{name}.")), None)
+        if inside is not None:
+            raise field[name].invalid(f"the column {inside!r} is inside of it.", "Omit the column itself.")
+    return types
 
 
 def _cases(field: Field, tables: Mapping[TableName, FixtureTable]) -> tuple[Case, ...]:
@@ -198,12 +218,37 @@ def _access_question(case: Field, tables: Mapping[TableName, FixtureTable]) -> A
         raise case["mask"].invalid("mask requires access: select on a column.")
     if case["rows"].given and (resource.levels[-1] not in ("table", "column") or access != "select"):
         raise case["rows"].invalid("rows requires access: select on a table or column.")
+    _check_shown(case, resource, None if table is None else table.schema)
     through = case["through"]
     if through.given and not reads(AccessRequest(principal, resource, access, owner)):
         raise through.invalid("only tables and columns are read through something.")
     known = UNKNOWN_TABLE if table is None else table.for_statements().known
     client = Through(through.choice(*Through)) if through.given else Through.ENGINE
     return AccessQuestion(principal, access, resource, owner, known, client)
+
+
+def _check_shown(case: Field, resource: Resource, schema: TableColumns | None) -> None:
+    """Check that a row filter and a sample row can be asked for, and that their columns exist."""
+    given = [name for name in _SHOWN if case[name].given]
+    if not given:
+        return
+    first = case[given[0]]
+    if resource.levels[-1] != "table" or case["access"].value != "select" or case["through"].given:
+        raise first.invalid(f"{given[0]} requires access: select on a table, through an engine.")
+    if schema is None:
+        raise first.invalid(
+            "the types of the table's columns are unknown.",
+            "Under tables, write its columns as names with types, such as {id: long}.",
+        )
+    if case["row"].given != case["shown"].given:
+        raise first.invalid("row and shown must stand together.")
+    for part in (case["row"], case["shown"]):
+        for name in part.names() if isinstance(part.value, dict) else ():
+            field = next((each for each in schema.by_id.values() if each.name == name), None)
+            if field is None or field.type == "struct":
+                raise part[name].invalid(f"the table has no column {name[:80]!r} with a type.")
+            with part[name].located():
+                value_of(field.type, part[name].text())
 
 
 def _statement_question(case: Field, _tables: Mapping[TableName, FixtureTable]) -> StatementQuestion:
@@ -278,7 +323,20 @@ def _expected(case: Field) -> Expected:
         because=_because(case["because"]) if case["because"].given else None,
         mask=_mask(case["mask"]) if case["mask"].given else None,
         filtered=None if rows is None else rows == "filtered",
+        row_filter=case["filter"].optional_line(),
+        sample=_sample(case["row"], case["shown"]) if case["row"].given else None,
     )
+
+
+def _sample(row: Field, shown: Field) -> Sample:
+    if isinstance(shown.value, str):
+        shown.choice(_HIDDEN)
+        return Sample(_values(row), None)
+    return Sample(_values(row), _values(shown))
+
+
+def _values(field: Field) -> dict[str, str]:
+    return {name: field[name].text() for name in field.names()}
 
 
 def _because(field: Field) -> ExpectedReason:

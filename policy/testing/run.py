@@ -27,6 +27,7 @@ from policy.ranger.evaluate import MaskRule
 from policy.ranger.model import Policy, PolicyType
 from policy.ranger.parse import Contents, parse_documents
 from policy.ranger.policy_set import PolicySet
+from policy.restrictions.samples import kept, masked, value_of
 from policy.sql_lint.context import LintContext, TableFacts
 from policy.sql_lint.lint import StatementDecision, lint
 from policy.testing.cases import (
@@ -36,6 +37,7 @@ from policy.testing.cases import (
     Case,
     CaseFile,
     Expected,
+    Sample,
     StatementQuestion,
     TableQuestion,
 )
@@ -44,7 +46,8 @@ from policy.view import SHOWN_MASKED
 
 _ANY_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
-_Answer: TypeAlias = tuple[Decision, MaskRule | None, bool | None]
+_Shown: TypeAlias = Mapping[str, str]
+_Answer: TypeAlias = tuple[Decision, MaskRule | None, bool | None, str | None, _Shown | str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class Outcome:
         decision: the decision; None where there was none.
         mask: the mask on the column, where the case says something of it.
         filtered: whether rows are filtered, where the case says something of it.
+        row_filter: the row filter in SQL, where the case says something of it.
         reached: the parts of the policies that it has reached.
         explanation: what the decision of a request hangs on, where the case failed.
     """
@@ -66,6 +70,7 @@ class Outcome:
     decision: Decision | None
     mask: MaskRule | None = None
     filtered: bool | None = None
+    row_filter: str | None = None
     reached: frozenset[Part] = frozenset()
     explanation: Explanation | None = None
 
@@ -155,13 +160,13 @@ class Suite:
         scheduled = considered.scheduled(_looked_at(request))
         if case.at is None and scheduled:
             return _needs_time(case, scheduled[0])
-        decision, mask, filtered = answer = _answer(considered, case.expected)
-        problems = (*_differences(decision, case.expected), *_other_values(mask, filtered, case.expected))
+        decision, mask, filtered, row_filter, _ = answer = _answer(considered, case.expected)
+        problems = (*_differences(decision, case.expected), *_other_values(answer, case.expected))
         if problems:
             explained = explain(self._book, considered)
-            return Outcome(case, problems, decision, mask, filtered, explanation=explained)
+            return Outcome(case, problems, decision, mask, filtered, row_filter, explanation=explained)
         reached = frozenset(self._reached(considered, case, answer))
-        return Outcome(case, problems, decision, mask, filtered, reached)
+        return Outcome(case, problems, decision, mask, filtered, row_filter, reached)
 
     def _reached(self, considered: Considered, case: Case, answer: _Answer) -> Iterator[Part]:
         for policy in considered.policies:
@@ -270,7 +275,34 @@ def _answer(considered: Considered, expected: Expected) -> _Answer:
     """What a case looks at."""
     mask = None if expected.mask is None else considered.mask
     filtered = None if expected.filtered is None else considered.has_row_filter
-    return considered.decision, mask, filtered
+    row_filter = None if expected.row_filter is None else considered.row_filter_text
+    sample = None if expected.sample is None else _shown(considered, expected.sample)
+    return considered.decision, mask, filtered, row_filter, sample
+
+
+def _shown(considered: Considered, sample: Sample) -> _Shown | str:
+    """What the user sees of a sample row; a sentence if nothing of it can be shown."""
+    schema, restriction = considered.table.schema, considered.restriction
+    if schema is None or not considered.decision.allowed:
+        return "nothing"
+    by_name = {each.name: each for each in schema.by_id.values()}
+    row = {by_name[name].field_id: value_of(by_name[name].type, text) for name, text in sample.row.items()}
+    if not kept(restriction.row_filter, row):
+        return "no row"
+    shown = {}
+    for name, text in sample.row.items():
+        if not considered.selects(name):
+            continue
+        field = by_name[name]
+        masks = (restriction.masks.get(each) for each in (*field.above, field.field_id))
+        mask = next((each for each in masks if each is not None), None)
+        try:
+            seen = text if mask is None else masked(mask.action, field.type, text)
+        except RequestInvalid as problem:
+            return f"{name}: {problem.message}"
+        if seen is not None:
+            shown[name] = seen
+    return shown
 
 
 def _differences(decision: Decision, expected: Expected) -> tuple[str, ...]:
@@ -283,7 +315,8 @@ def _differences(decision: Decision, expected: Expected) -> tuple[str, ...]:
     return ()
 
 
-def _other_values(mask: MaskRule | None, filtered: bool | None, expected: Expected) -> Iterator[str]:
+def _other_values(answer: _Answer, expected: Expected) -> Iterator[str]:
+    _, mask, filtered, row_filter, shown = answer
     expected_mask = expected.mask
     if expected_mask is not None:
         found = NO_MASK if mask is None else mask.type
@@ -293,6 +326,17 @@ def _other_values(mask: MaskRule | None, filtered: bool | None, expected: Expect
             yield f"expected the mask of policy {expected_mask.policy!r}, got that of {mask.policy!r}."
     if filtered != expected.filtered:
         yield f"expected {_rows(expected.filtered)}, got {_rows(filtered)}."
+    if row_filter != expected.row_filter:
+        yield f"expected the row filter {expected.row_filter!r}, got {row_filter!r}."
+    if expected.sample is not None and shown != (expected.sample.shown or "no row"):
+        yield f"expected the row {_row(expected.sample.shown or 'no row')}, got {_row(shown)}."
+
+
+def _row(shown: _Shown | str | None) -> str:
+    """A row in words; columns that are NULL are left out."""
+    if shown is None or isinstance(shown, str):
+        return f"{shown}"
+    return ", ".join(f"{name}: {value!r}" for name, value in shown.items())
 
 
 def _rows(filtered: bool | None) -> str:
@@ -302,4 +346,4 @@ def _rows(filtered: bool | None) -> str:
 def _word(decision: Decision) -> Answer:
     if not decision.allowed:
         return "deny"
-    return "masked" if any(each.rule == SHOWN_MASKED for each in decision.reasons) else "allow"
+    return "masked" if any(each.rule in (SHOWN_MASKED, "mask") for each in decision.reasons) else "allow"

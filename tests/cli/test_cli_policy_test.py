@@ -321,14 +321,18 @@ def test_check_says_what_a_grant_hangs_on_and_which_mask_there_is(explaining: Ho
     assert [(each["item"], each["allowed"]) for each in found["without"]] == [("policyItems[0]", False)]
     text = explaining.run("policy", "check", *eve, "column:sales.customers/id", "select").stdout
     assert "Without policyItems[0] of 'sales: analysts read': denied." in text
-    masked = question(explaining, *eve, code=3)
+    masked = question(explaining, *eve)
     assert masked["mask"] == {
         "type": "MASK_HASH",
-        "value": None,
         "policy": "sales: e-mail addresses are hashed",
+        "item": "dataMaskPolicyItems[0]",
     }
-    assert [each["rule"] for each in masked["reasons"]] == ["mask"]
-    text = explaining.run("policy", "check", *eve, "column:sales.customers/email", "select", code=3).stdout
+    assert [each["rule"] for each in masked["reasons"]] == ["mask", "policy-allow"]
+    assert [(each["item"], each["allowed"]) for each in masked["without"]] == [
+        ("dataMaskPolicyItems[0]", True),
+        ("policyItems[0]", False),
+    ]
+    text = explaining.run("policy", "check", *eve, "column:sales.customers/email", "select").stdout
     assert "masked by 'sales: e-mail addresses are hashed': MASK_HASH." in text
 
 
@@ -359,7 +363,7 @@ def test_check_says_when_nothing_is_near(host: Host) -> None:
     assert "Roles held: r." in held
 
 
-def test_check_says_that_rows_are_filtered_and_what_a_mask_computes(host: Host) -> None:
+def test_check_says_which_policies_filter_rows_and_mask_columns(host: Host) -> None:
     resources = {"database": {"values": ["s"]}, "table": {"values": ["t"]}}
     everyone = {"groups": ["public"], "accesses": [{"type": "select"}]}
     policies = [
@@ -377,11 +381,17 @@ def test_check_says_that_rows_are_filtered_and_what_a_mask_computes(host: Host) 
         },
     ]
     host.put_policies(*policies)
-    text = host.run("policy", "check", "--as", ADMIN, "column:s.t/c", "select", code=3).stdout
-    assert "A policy filters the table's rows." in text and "masked by 'mask': MASK." in text
+    text = host.run("policy", "check", "--as", ADMIN, "column:s.t/c", "select").stdout
+    assert "Rows are filtered by 'rows': x = 1" in text and "masked by 'mask': MASK." in text
     assert (
         "The column is not masked."
-        in host.run("policy", "check", "--as", ADMIN, "column:s.t/d", "all", code=3).stdout
+        in host.run("policy", "check", "--as", ADMIN, "column:s.t/d", "all").stdout
     )
-    assert host.json("policy", "check", "--as", ADMIN, "table:s.t", "select", code=3)["row-filter"] is True
+    found = host.json("policy", "check", "--as", ADMIN, "table:s.t", "select")
+    assert found["row-filter"] is True and found["row-filters"] == [
+        {"policy": "rows", "item": "rowFilterPolicyItems[0]", "filter": "x = 1", "doubt": None}
+    ]
+    for client in ("process", "standard-client"):
+        through = ("policy", "check", "--as", ADMIN, "table:s.t", "select", "--through", client)
+        assert [each["rule"] for each in host.json(*through, code=3)["reasons"]] == ["row-filter"]
     assert "row-filter" not in host.json("policy", "check", "--as", ADMIN, "table:s.t", "alter")

@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 
 from catalog.cli.policy_lint import facts_of
+from catalog.planning.request import READ_RESTRICTIONS
 from policy.decision import Decision
 from policy.encryption_rules import EncryptionRules
 from policy.errors import NotAuthorized
@@ -32,6 +33,7 @@ from tests.support.tables import Engine, make, name_of
 Json = dict[str, Any]
 
 DAN: Final = "dan"
+ENFORCED: Final = frozenset({READ_RESTRICTIONS})
 NOW: Final = datetime(2030, 1, 1, tzinfo=UTC)
 PERSON = Schema(
     NestedField(1, "id", LongType()),
@@ -111,7 +113,8 @@ def policies_of_dan(draw: st.DrawFn) -> list[Json]:
     if denied := draw(st.one_of(st.just(()), columns_of(COLUMNS))):
         made.append(about(denied, denyPolicyItems=[SHOWN]))
     if masked := draw(st.one_of(st.just(()), columns_of(COLUMNS))):
-        shown = {**SHOWN, "dataMaskInfo": {"dataMaskType": draw(st.sampled_from(["MASK", "MASK_NONE"]))}}
+        kinds = st.sampled_from(["MASK", "MASK_NULL", "MASK_NONE"])
+        shown = {**SHOWN, "dataMaskInfo": {"dataMaskType": draw(kinds)}}
         made.append(about(masked, policyType=1, dataMaskPolicyItems=[shown]))
     if draw(st.integers(0, 4)) == 0:
         made.append(ROWS)
@@ -123,7 +126,7 @@ def policies_of_dan(draw: st.DrawFn) -> list[Json]:
 def word(decision: Decision) -> str:
     if not decision.allowed:
         return "refused"
-    return "masked" if any(each.rule == "column-mask" for each in decision.reasons) else "visible"
+    return "masked" if any(each.rule in ("column-mask", "mask") for each in decision.reasons) else "visible"
 
 
 def of_service(lake: Lake, table: Table, column: str, through: Through = Through.ENGINE) -> str:
@@ -133,9 +136,12 @@ def of_service(lake: Lake, table: Table, column: str, through: Through = Through
             lake.services.access.load(caller, name_of(table))
             return "visible"
         engine = "spark" if through is Through.ENGINE else None
-        header = plans.plan(lake, table, column, user=DAN, engine=engine, case_sensitive=False).header
+        asked = {"user": DAN, "engine": engine, "case_sensitive": False, "enforces": ENFORCED}
+        header = plans.plan(lake, table, column, **asked).header
     except NotAuthorized:
         return "refused"
+    if header.restriction.masks:
+        return "masked"
     return "masked" if header.masked and _outer(column).field_id in header.masked else "visible"
 
 
@@ -225,8 +231,8 @@ def hiding(column: str) -> Json:
     return about((column,), denyPolicyItems=[SHOWN])
 
 
-def masking(column: str) -> Json:
-    shown = {**SHOWN, "dataMaskInfo": {"dataMaskType": "MASK"}}
+def masking(column: str, mask: str = "MASK") -> Json:
+    shown = {**SHOWN, "dataMaskInfo": {"dataMaskType": mask}}
     return about((column,), policyType=1, dataMaskPolicyItems=[shown])
 
 
@@ -241,6 +247,9 @@ def masking(column: str) -> Json:
 @example("one key", "id", [ALL, hiding("ssn")])
 @example("column keys", "salary", [ALL, hiding("ssn")])
 @example("column keys", "salary", [ALL, masking("ssn")])
+@example("column keys", "salary", [ALL, masking("ssn", "MASK_NULL")])
+@example("column keys", "ssn", [ALL, masking("ssn", "MASK_NULL")])
+@example("column keys", "home.town", [ALL, masking("home.town", "MASK_NULL")])
 @example("masks", "salary", [ALL, hiding("salary")])
 @example("masks", "salary", [ALL, hiding("salary"), hiding("id")])
 @example("masks under one key", "ssn", [ALL, hiding("salary")])
@@ -268,6 +277,10 @@ def test_the_four_answers_agree(
 @example(Through.PROCESS, "one key", "id", [ALL, hiding("ssn")], [MASTER_KEY])
 @example(Through.PROCESS, "column keys", "ssn", [ALL], [MASTER_KEY])
 @example(Through.PROCESS, "column keys", "ssn", [ALL], [MASTER_KEY, "pii"])
+@example(Through.PROCESS, "column keys", "ssn", [ALL, masking("ssn", "MASK_NULL")], [MASTER_KEY])
+@example(Through.PROCESS, "column keys", "home", [ALL, masking("home.town", "MASK_NULL")], [MASTER_KEY])
+@example(Through.PROCESS, "column keys", "ssn", [ALL, masking("ssn", "MASK_NULL"), ROWS], [MASTER_KEY])
+@example(Through.PROCESS, "one key", "ssn", [ALL, masking("ssn", "MASK_NULL")], [MASTER_KEY])
 @example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL], [])
 @example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, hiding("ssn")], [])
 @example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, ROWS], [])

@@ -98,12 +98,16 @@ def test_a_mask_and_a_row_filter_may_be_the_owners() -> None:
     }
     granted = policy("granted", tables("*"), {ANN: ["all"], BOB: ["all"]})
     for made, told in (
-        (mask, Reason("mask", "A policy masks the column 'id'.")),
-        (rows, Reason("row-filter", "A policy filters the rows of s.t.")),
+        (mask, "Policy 'column' masks the column 'id': MASK_NULL."),
+        (rows, "Policy 'rows' filters the rows of s.t: id = 1"),
     ):
-        owners = the_answer("SELECT id FROM lake.s.t", knowing(FACTS, ANN, granted, made))
-        assert not owners.decision.allowed and told in owners.decision.reasons
-        assert the_answer("SELECT id FROM lake.s.t", knowing(FACTS, BOB, granted, made)).decision.allowed
+        read, changed = "SELECT id FROM lake.s.t", "UPDATE lake.s.t SET id = 2 WHERE id = 1"
+        owners = the_answer(read, knowing(FACTS, ANN, granted, made))
+        assert owners.decision.allowed and told in owners.notes
+        assert not the_answer(changed, knowing(FACTS, ANN, granted, made)).decision.allowed
+        for statement in (read, changed):
+            others = the_answer(statement, knowing(FACTS, BOB, granted, made))
+            assert others.decision.allowed and told not in others.notes
 
 
 def test_a_nested_field_needs_no_policy_of_its_own() -> None:

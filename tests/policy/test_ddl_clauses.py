@@ -245,7 +245,12 @@ def test_rows_that_a_policy_filters() -> None:
             }
         ],
     }
-    assert rule(the_answer("SELECT a FROM s.t", context(ANN, filtered))) == "row-filter"
+    read = the_answer("SELECT a FROM s.t", context(ANN, filtered))
+    assert read.decision.allowed and "Policy 'f' filters the rows of s.t: a = 1" in read.notes
+    assert (
+        rule(the_answer("INSERT INTO s.t REPLACE WHERE a = 1 SELECT 1", context(ANN, filtered)))
+        == "row-filter"
+    )
 
 
 @pytest.mark.parametrize("dialect", ["spark", "hive"])

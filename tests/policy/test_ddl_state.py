@@ -243,7 +243,7 @@ def test_a_field_may_not_be_denied_and_needs_no_grant_of_its_own() -> None:
     assert rule(the_answer(sql, context(BOB, granted, loads, denied))) == "policy-deny"
 
 
-def test_masks_and_row_filters_are_in_the_way() -> None:
+def test_a_mask_is_noted_and_in_the_way_of_changes() -> None:
     mask = {
         "name": "m",
         "service": "lake",
@@ -257,8 +257,12 @@ def test_masks_and_row_filters_are_in_the_way() -> None:
             }
         ],
     }
-    assert rule(the_answer("SELECT id FROM lake.s.t", context(ANN, mask))) == "mask"
-    assert the_answer("SELECT other FROM lake.s.t", context(ANN, mask)).decision.allowed
+    told = "Policy 'm' masks the column 'id': MASK_NULL."
+    masked = the_answer("SELECT id FROM lake.s.t", context(ANN, mask))
+    other = the_answer("SELECT other FROM lake.s.t", context(ANN, mask))
+    assert masked.decision.allowed and told in masked.notes
+    assert other.decision.allowed and told not in other.notes
+    assert rule(the_answer("SELECT id FROM s.t", context(ANN, mask), "hive")) == "mask"
 
 
 def test_temporary_views_read_what_their_query_reads() -> None:

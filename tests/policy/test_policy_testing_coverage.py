@@ -61,17 +61,16 @@ def test_what_matches_and_changes_nothing_is_not_reached() -> None:
     assert reached(run(asked, sales(), again)) == ["sales policyItems[0]"]
 
 
-def test_masks_and_rows_are_reached_where_they_decide_and_where_a_case_says_what_they_are() -> None:
-    asked = f"{READ}, resource: column:sales.orders/email, expect: deny"
+def test_masks_and_rows_are_reached_by_what_reads_the_column() -> None:
+    asked = f"{READ}, resource: column:sales.orders/email, expect:"
     grant, mask, rows = (
         "sales policyItems[0]",
         "masks dataMaskPolicyItems[0]",
         "filters rowFilterPolicyItems[0]",
     )
-    assert reached(run(asked, sales(), MASKED)) == [grant, mask]
-    assert reached(run(asked, sales(), FILTERED)) == [grant, rows]
-    assert reached(run(asked, sales(), MASKED, FILTERED)) == [grant, mask]
-    assert reached(run(f"{asked}, rows: filtered", sales(), MASKED, FILTERED)) == [grant, mask, rows]
+    assert reached(run(f"{asked} masked", sales(), MASKED)) == [grant, mask]
+    assert reached(run(f"{asked} allow", sales(), FILTERED)) == [grant, rows]
+    assert reached(run(f"{asked} masked", sales(), MASKED, FILTERED)) == [grant, mask, rows]
 
 
 def test_statements_reach_the_items_that_grant_what_they_need() -> None:

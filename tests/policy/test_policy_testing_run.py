@@ -71,7 +71,7 @@ def test_one_reason_has_to_say_all_that_is_expected(because: str, passes: bool) 
     ],
 )
 def test_a_mask_is_the_expected_one_in_all_that_is_said_of_it(mask: str, problem: str | None) -> None:
-    case = f"{READ}, resource: column:sales.orders/email, expect: deny, mask: {{{mask}}}"
+    case = f"{READ}, resource: column:sales.orders/email, expect: masked, mask: {{{mask}}}"
     problems = run(case, sales(), MASKED).problems
     assert (problem is None and not problems) or (problem is not None and problem in problems[0])
 
@@ -85,7 +85,7 @@ def test_a_mask_that_nobody_has_is_none() -> None:
 
 
 def test_rows_are_all_or_filtered() -> None:
-    asked = f"{READ}, resource: table:sales.orders, expect: deny"
+    asked = f"{READ}, resource: table:sales.orders, expect: allow"
     assert run(f"{asked}, rows: filtered", sales(), FILTERED).passed
     assert run(f"{asked}, rows: all", sales(), FILTERED).problems == (
         "expected all rows, got filtered rows.",
@@ -227,10 +227,11 @@ def test_a_failure_shows_all_that_decided_and_what_would_change_it() -> None:
     ]
     assert "  policy-no-match: No policy grants select on table sales.orders to 'bob'." in lines
     assert "to allow it: 'bob' must join the group 'readers'." in lines
-    masked = f"{READ}, resource: column:sales.orders/email, expect: deny, mask: {{type: none}}"
+    masked = f"{READ}, resource: column:sales.orders/email, expect: masked, mask: {{type: none}}"
     lines = list(failure_lines(run(masked, sales(), MASKED)))
     assert "mask: MASK [masks]" in lines
-    assert "  mask: A policy masks the column 'email'." in lines
+    said = "  mask [masks dataMaskPolicyItems[0]]: Policy 'masks' masks the column 'email': MASK."
+    assert said in lines
     granted = list(failure_lines(run(f"{READ}, resource: table:sales.orders, expect: deny", sales())))
     assert any(line.startswith("  policy-allow [sales policyItems[0]]: ") for line in granted)
     assert any(line.startswith("without policyItems[0] of 'sales': No policy grants") for line in granted)
@@ -267,7 +268,7 @@ def test_masks_are_those_of_the_whole_set(data: st.DataObject, policies: list[Js
 
 def test_an_outcome_holds_its_case_and_all_that_was_answered() -> None:
     tested = suite(
-        f"  - {{name: it, {READ}, resource: column:sales.orders/email, expect: deny, mask: {{type: MASK}},"
+        f"  - {{name: it, {READ}, resource: column:sales.orders/email, expect: masked, mask: {{type: MASK}},"
         " rows: filtered}\n"
         f"  - {{name: wrong, {READ}, resource: column:sales.orders/email, expect: allow,"
         " mask: {type: MASK}, rows: all}\n",
@@ -278,10 +279,10 @@ def test_an_outcome_holds_its_case_and_all_that_was_answered() -> None:
     right, wrong = map(tested.run, tested.file.cases)
     for outcome, case in zip((right, wrong), tested.file.cases, strict=True):
         assert outcome.case is case and outcome.filtered is True
-        assert outcome.decision is not None and not outcome.decision.allowed
+        assert outcome.decision is not None and outcome.decision.allowed
         assert outcome.mask is not None and outcome.mask.policy == "masks"
     assert (right.problems, right.explanation) == ((), None)
-    assert wrong.problems == ("expected allow, got deny.", "expected all rows, got filtered rows.")
+    assert wrong.problems == ("expected allow, got masked.", "expected all rows, got filtered rows.")
     assert not wrong.reached and wrong.explanation is not None
 
 
