@@ -34,7 +34,8 @@ class Comparing:
         table: the table.
         schema: the schema of the scan.
         field_ids: the columns.
-        filtered: whether the reader enforces the row filters of policies: then only masks refuse.
+        filtered: whether the reader enforces the row filters of policies, if there are any: then only masks
+            refuse.
     """
 
     table: LoadedTable

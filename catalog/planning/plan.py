@@ -216,7 +216,7 @@ class Planner:
                 statistics = ColumnStatistics(self._context.keyring, table, schema, of, distinct)
             kept = AlwaysTrue() if request.every_file else pruning(restriction, schema)
             planned, compared = self._files(table, snapshot, schema, request, kept, shown, statistics)
-            comparing = Comparing(table, schema, compared, filtered=restriction.row_filter != TRUE)
+            comparing = Comparing(table, schema, compared, filtered=seen.reading.altered is not None)
             comparing.authorize(authorizer, caller)
             refuse_masked(table, schema, masked, compared, "Rows of the table are deleted by its values.")
             if self._context.authorizer.policies() is not authorizer.policies():
@@ -235,7 +235,8 @@ class Planner:
             everything = None
             # A column key can open masked columns beside those that are read.
             keyed = any(len(form.metadata.entries) > 1 for form in judged.forms)
-            if seen.reading.altered is not None or (keyed and enforces(authorizer, caller, request)):
+            alters = seen.reading.altered is not None and (judged.forms or caller.engine is None)
+            if alters or (keyed and enforces(authorizer, caller, request)):
                 everything = decided(authorizer, caller, table, schema)
             released = release(
                 authorizer,

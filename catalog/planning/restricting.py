@@ -177,7 +177,7 @@ def enforces(authorizer: Authorizer, caller: Caller, request: ScanRequest) -> bo
     """Return whether the caller's reader enforces restrictions: an engine in which the user runs no code."""
     if caller.engine is None or READ_RESTRICTIONS not in request.enforces:
         return False
-    code = required("engine.code", On.engine(caller.principal, caller.engine.name))
+    code = required("engine.code", On.engine(caller.user, caller.engine.name))
     return not authorizer.decide(code).allowed
 
 

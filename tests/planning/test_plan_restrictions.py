@@ -242,6 +242,17 @@ def test_a_mask_covers_what_is_nested_and_a_field_can_have_its_own(
     assert made.header.masked == ()
 
 
+def test_a_mask_that_does_not_fit_a_column_leaves_the_others_alone(
+    lake: Lake, people: Table, keyed: Table, policies: Policies
+) -> None:
+    policies(masking("*", "show-last-4"))
+    assert said(plan(lake, people, "ssn"))["required-column-projections"] == [
+        {"field-id": 2, "action": "show-last-4"}
+    ]
+    assert "type long" in refused(lake, people, "age", enforces=ENFORCED).message
+    assert "type long" in refused(lake, keyed, "ssn", enforces=ENFORCED).message
+
+
 def test_a_filter_for_others_alone_restricts_nothing(lake: Lake, people: Table, policies: Policies) -> None:
     policies(filtering("age > 100 or current_user() = 'carol'"))
     assert said(plans.plan(lake, people, user=CAROL)) is None
