@@ -88,7 +88,7 @@ def release(
         authorizer: decides and records.
         caller: who scans; the columns of the scan were granted already.
         table: the table.
-        columns: what the scan reads and filters by.
+        columns: what the scan reads and filters by, without columns that are NULL for the caller.
         planned: the files.
         forms: every encrypted file that is planned.
         restriction: what applies to all columns of the table, if it was decided that the caller's reader
@@ -103,7 +103,7 @@ def release(
     nulled = _nulled(table, enforced)
     if nulled and caller.engine is None:
         _require_closed(authorizer, caller, table, nulled, planned, forms)
-    read = (columns.field_ids - nulled) | enforced.filters_by
+    read = columns.field_ids | enforced.filters_by
     columns = replace(columns, field_ids=frozenset(read))
     released = [FormKeys(form, _needed(form.metadata.entries, columns)) for form in forms]
     opened = {
