@@ -38,6 +38,7 @@ from catalog.state.views import ViewRecord
 from policy.decision import Reason
 from policy.errors import RequestInvalid
 from policy.location.location import Location
+from policy.principal import Principal
 from policy.privileges.operations import On, required
 from policy.privileges.requests import MAX_NAME_LENGTH, AccessRequest
 from policy.privileges.tables import check_view_properties, has_definer_rights
@@ -206,11 +207,7 @@ class Views:
         is_changed = not _has_text(record, new)
         if is_changed:
             metadata = _with(record.metadata, new, self._context.now_ms())
-        # The definer's own statement also renews the groups and roles that are kept of them.
-        is_own = caller.principal.name == record.definer.name
-        definer = record.definer
-        if is_changed or is_own or rights != record.definer_rights:
-            definer = caller.principal
+        definer = _definer(record, caller.principal, is_changed=is_changed or rights != record.definer_rights)
         return replace(record, version=version, metadata=metadata, definer=definer, definer_rights=rights)
 
     def rename(self, caller: Caller, source: TableName, target: TableName) -> None:
@@ -373,6 +370,14 @@ def _has_text(record: ViewRecord, new: ViewDefinition) -> bool:
         {},
     )
     return stands.text() == new.text()
+
+
+def _definer(record: ViewRecord, user: Principal, *, is_changed: bool) -> Principal:
+    """Return the definer of a view that a user replaces.
+
+    Their own statement renews the groups and roles that are kept of the definer.
+    """
+    return user if is_changed or user.name == record.definer.name else record.definer
 
 
 def _missing(name: TableName) -> NoSuchView:
