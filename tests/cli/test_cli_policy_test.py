@@ -19,6 +19,7 @@ from catalog.policy_cases.files import case_files
 from policy.errors import RequestInvalid
 from tests.support.command_line import CliRunner, Result
 from tests.support.host import ADMIN, Host
+from tests.support.lake import write_unchecked
 
 pytest_plugins = ["pytester"]
 
@@ -344,6 +345,40 @@ def test_check_of_a_live_table_looks_at_its_owner_and_its_encryption(host: Host)
     refused = host.json(*client, "--live", code=3)
     assert [each["rule"] for each in refused["reasons"]] == ["standard-client"]
     assert host.json(*asked, "--live")["allowed"] is True
+
+
+def test_check_of_a_live_table_shows_row_filter_and_masks_as_decided(host: Host) -> None:
+    host.make_table()
+    resources = {"database": {"values": ["sales"]}, "table": {"values": ["orders"]}}
+    everyone = {"groups": ["public"], "accesses": [{"type": "select"}]}
+    rows = {
+        "name": "rows",
+        "policyType": 2,
+        "resources": resources,
+        "rowFilterPolicyItems": [
+            {**everyone, "rowFilterInfo": {"filterExpr": "id > 1 AND NOT is_member('x')"}}
+        ],
+    }
+    mask = {
+        "name": "mask",
+        "policyType": 1,
+        "resources": {**resources, "column": {"values": ["id"]}},
+        "dataMaskPolicyItems": [{**everyone, "dataMaskInfo": {"dataMaskType": "MASK_SHOW_LAST_4"}}],
+    }
+    host.put_policies(rows, mask)
+    asked = ("policy", "check", "column:sales.orders/id", "select", "--as", ADMIN, "--live")
+    found = host.json(*asked)
+    assert found["decided-row-filter"] == "id > 1"
+    assert found["decided-masks"] == {"id": "hive-show-last-4"}
+    shown = host.run(*asked).stdout
+    assert "Row filter as decided: id > 1" in shown
+    assert "Masks as decided: id: hive-show-last-4" in shown
+    misfit = {**rows, "rowFilterPolicyItems": [{**everyone, "rowFilterInfo": {"filterExpr": "id = 'x'"}}]}
+    with host.services() as services:
+        content = json.dumps({"policies": [misfit, mask]}).encode()
+        write_unchecked(services.policy_documents, "more", content)
+    refused = host.json(*asked, code=3)
+    assert "'rows'" in refused["reasons"][0]["detail"] and "'rows'" in refused["problem"]
 
 
 def test_check_answers_for_another_time(explaining: Host) -> None:
