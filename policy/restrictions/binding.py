@@ -171,8 +171,6 @@ class _Binder:
                 return self._asker.user
             case Today(steps):
                 return later(self._asker.today, steps)
-            case Column():
-                raise refused(f"it compares a constant with the column {operand}, where none can be")
             case Text(value) | Number(value) | Day(value) | Truth(value) | Moment(value):
                 return value
         raise AssertionError(operand)

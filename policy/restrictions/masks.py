@@ -28,12 +28,11 @@ def mask_of(mask_type: str, field: SchemaField, policy: str, item: str) -> Colum
     if field.in_key:
         raise _refused(f"{said}, the key of a map", "Mask the map or its values.")
     if not takes(action, field.type):
-        every = MaskAction.MASK_TO_FIXED_VALUE.value
-        raise _refused(f"{said}, type {field.type}", f"Use {every}, which takes all types.")
+        raise _refused(f"{said}, type {field.type}", f"Use {_instead(field)}.")
     if action is MaskAction.REPLACE_WITH_NULL and field.required:
         raise _refused(
             f"{said}, which is required and so is never NULL",
-            f"Use {MaskAction.MASK_TO_FIXED_VALUE.value}, or make the column optional.",
+            f"Make the column optional, or use {_instead(field)}.",
         )
     return ColumnMask(action, policy, item)
 
@@ -44,6 +43,12 @@ def strictest(masks: list[ColumnMask]) -> ColumnMask:
     if all(each.action is first.action for each in masks):
         return first
     return ColumnMask(MaskAction.REPLACE_WITH_NULL, first.policy, first.item)
+
+
+def _instead(field: SchemaField) -> str:
+    """What masks a field that is required, or that an action does not take."""
+    nested = field.type == "struct"
+    return "a mask on each field in it" if nested else MaskAction.MASK_TO_FIXED_VALUE.value
 
 
 def _refused(problem: str, hint: str) -> PolicyInvalid:

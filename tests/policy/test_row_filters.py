@@ -63,6 +63,7 @@ COLUMNS = TableColumns(
         SchemaField(30, ("Twice",), "int"),
         SchemaField(31, ("twice",), "int"),
         SchemaField(32, ("a.b",), "int"),
+        SchemaField(40, ("deep", "b", "c", "d", "e"), "int"),
     ]
 )
 #: 38 digits.
@@ -131,6 +132,10 @@ def shown(text: str, asker: Asker = ANN) -> str:
         ("session_user() = user() and 1 < 2 and true", "TRUE"),
         ("current_date > date '2026-03-30' and not false", "TRUE"),
         ("((n)) = (1)", "n = 1"),
+        ("(name) is null and (home.town) = 'x'", "name IS NULL AND home.town = 'x'"),
+        ("'ann' <=> current_user()", "TRUE"),
+        ("day >= date_sub(current_date, 1)", "day >= DATE '2026-03-30'"),
+        ("deep.b.c.d.e = 1", "deep.b.c.d.e = 1"),
         ("a -- the 'first'\n = 1 or n = 1".replace("a ", "n "), "n = 1"),
     ],
 )
@@ -180,6 +185,16 @@ def test_a_filter_is_decided_for_a_user_and_a_schema(text: str, meaning: str) ->
         ("name = '${{USER.x}}'", "macro"),
         ("tags[0] = 'x'", "not supported"),
         ("is_member(name)", "name of a group"),
+        ("is_member('a', 'b')", "not a supported function"),
+        ("name like n", "no string"),
+        ("isnull(1)", "not a column"),
+        ("isnull(home.f(1))", "not"),
+        ("-name = 'x'", "not supported"),
+        ("day > current_date - 10000000", "too large"),
+        ("ts = timestamp '2026-02-30 00:00:00'", "does not exist"),
+        ("n = 1_0", "columns n and 1_0 with each other"),
+        ("n = 1e", "not a number"),
+        ("isnull(home.*)", "not the name of a column"),
         ("day = date '2026-02-30'", "does not exist"),
         ("day = date 'tomorrow'", "not a date"),
         ("ts = timestamp '2026-01-01'", "not a timestamp"),
@@ -375,10 +390,28 @@ def test_readers_that_compare_null_nan_and_zero_in_their_own_way_keep_the_same_r
             assert two_valued(document, row, order, null) is meant, (document, row, order.__name__, null)
 
 
-def test_the_explicit_form_has_no_negation_and_is_explicit_itself() -> None:
-    made = explicit(bound("not (x < 0 or name not in ('a', 'b') or flag)"))
+def test_the_explicit_form_has_no_negation() -> None:
+    text = "not (x < 0 or name not in ('a', 'b') or flag and n = 1) and not (name like 'a%' and isnan(x))"
+    made = explicit(bound(text))
     assert "not" not in {each["type"] for each in _nodes(predicate_json(made))}
-    assert explicit(made) == made or predicate_json(made)
+    assert explicit(Not(NotNan(5))) == explicit(IsNan(5)) and explicit(Not(IsNan(5))) == explicit(NotNan(5))
+    assert (
+        explicit(Not(IsNull(5))) == NotNull(5)
+        and explicit(Not(NotNull(5))) == IsNull(5)
+        and explicit(Not(FALSE)) == TRUE
+    )
+
+
+def test_every_condition_is_written_for_people() -> None:
+    assert predicate_text(explicit(bound("not (isnan(x) or name like 'a%')")), str) == (
+        "(5 IS NULL OR NOT isnan(5)) AND 7 IS NOT NULL AND NOT startswith(7, 'a')"
+    )
+
+
+def test_a_filter_names_its_columns() -> None:
+    filtered = row_filter("n = 1 and (flag or isnan(x)) and not home.town is null or name in ('a') and true")
+    names = ["flag", "home.town", "n", "name", "x"]
+    assert sorted(map(str, filtered.columns)) == names
 
 
 def _nodes(document: Any) -> list[Any]:
