@@ -39,6 +39,7 @@ from policy.errors import NotAuthorized, PolicyInvalid
 from policy.privileges.operations import On, required
 from policy.restrictions.model import UNRESTRICTED, Restriction
 from policy.restrictions.standard import standard_restriction
+from policy.view import Reading, View
 
 _INSTEAD: Final = "Use the Spark plugin (docs/spark.md) or the Python client (docs/python.md)"
 _ENCRYPTED: Final = (
@@ -78,7 +79,7 @@ class StandardClients:
         Raises:
             NotAuthorized: the table is encrypted, or the principal does not see everything of it.
         """
-        restriction = self._restriction(caller, action, table)
+        restriction = self._restriction(self._authorizer.settled(), caller, action, table)
         if restriction:
             self._refuse_partial(caller, action, table, _told(restriction))
 
@@ -89,10 +90,11 @@ class StandardClients:
             NotAuthorized: the table is encrypted; the principal cannot select all of it; the client is not
                 trusted to enforce what applies; or a mask has no action of the specification in its place.
         """
-        restriction = self._restriction(caller, action, table)
+        authorizer = self._authorizer.settled()
+        restriction = self._restriction(authorizer, caller, action, table)
         if not restriction:
             return UNRESTRICTED
-        if not self._enforces(caller):
+        if not self._enforces(authorizer, caller):
             self._refuse_partial(caller, action, table, _told(restriction), _UNTRUSTED)
         schema = table.metadata.schema()
         fields = map(schema.find_field, schema.field_ids)
@@ -131,7 +133,9 @@ class StandardClients:
             )
             self._refuse(caller, action, name, Reason("standard-client", message), _STAGED)
 
-    def _restriction(self, caller: Caller, action: str, table: LoadedTable) -> Restriction:
+    def _restriction(
+        self, authorizer: Authorizer, caller: Caller, action: str, table: LoadedTable
+    ) -> Restriction:
         """Decide by one set of policies how the principal sees the whole table.
 
         Raises:
@@ -139,32 +143,24 @@ class StandardClients:
         """
         if not caller.standard:
             return UNRESTRICTED
-        name = table.record.name
-        self.require_new(caller, action, name, table.governed.spec)
-        authorizer = self._authorizer.settled()
+        self.require_new(caller, action, table.record.name, table.governed.spec)
         view = view_of(authorizer, caller, table)
         reading = view.reads(every_name(table))
-        if reading.refused is not None:
-            self._refuse_partial(caller, action, table, reading.refused[1].reasons[0])
-        if not reading.answers:
-            decision = authorizer.decide([caller.on(name, table.record.owner).request("select")])
-            if not decision.allowed:
-                self._refuse_partial(caller, action, table, decision.reasons[0])
-        former = frozenset().union(*(schema.field_ids for schema in table.metadata.schemas))
-        former -= frozenset(table.metadata.schema().field_ids)
-        masked = view.first_masked(every_name(table, former)) if former else None
-        if masked is not None:
-            detail = f"A policy masks {masked!r}, a name of a column that older snapshots have."
-            self._refuse_partial(caller, action, table, Reason("mask", detail))
+        withheld = _withheld(authorizer, caller, table, reading)
+        if withheld is None and reading.altered is None:
+            return UNRESTRICTED
+        withheld = withheld or _masked_before(view, table)
+        if withheld is not None:
+            self._refuse_partial(caller, action, table, withheld)
         try:
             return view.restriction(columns_of(table))
         except PolicyInvalid as problem:
             reason = Reason(problem.rule or "policy", problem.message)
             self._refuse_partial(caller, action, table, reason, problem.hint or _PARTIAL)
 
-    def _enforces(self, caller: Caller) -> bool:
+    def _enforces(self, authorizer: Authorizer, caller: Caller) -> bool:
         """Return whether an administrator trusts the caller's client to enforce row filters and masks."""
-        decide, user = self._authorizer.decide, caller.principal
+        decide, user = authorizer.decide, caller.principal
         if caller.engine is not None:
             return not decide(required("engine.code", On.engine(user, caller.engine.name))).allowed
         return decide(required("client.enforce", On.service(user, self._catalog))).allowed
@@ -195,3 +191,23 @@ def _told(restriction: Restriction) -> Reason:
     if first.rule != "row-filter":
         return first
     return Reason(first.rule, f"Policy {first.policy!r} filters its rows.", first.policy, first.item)
+
+
+def _withheld(authorizer: Authorizer, caller: Caller, table: LoadedTable, reading: Reading) -> Reason | None:
+    """Return why the caller cannot select everything in a table; None if they can."""
+    if reading.refused is not None:
+        return reading.refused[1].reasons[0]
+    if reading.answers:
+        return None
+    decision = authorizer.decide([caller.on(table.record.name, table.record.owner).request("select")])
+    return None if decision.allowed else decision.reasons[0]
+
+
+def _masked_before(view: View, table: LoadedTable) -> Reason | None:
+    """Return the mask on a column that only older schemas have: an answer has masks of current ones."""
+    ids = frozenset().union(*(schema.field_ids for schema in table.metadata.schemas))
+    former = ids - frozenset(table.metadata.schema().field_ids)
+    masked = view.first_masked(every_name(table, former)) if former else None
+    if masked is None:
+        return None
+    return Reason("mask", f"A policy masks {masked!r}, a name of a column that older snapshots have.")
