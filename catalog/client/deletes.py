@@ -20,8 +20,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.types import IcebergType, LongType, NestedField, StringType, StructType
+from pyiceberg.types import LongType, NestedField, StringType
 
+from catalog.client import picked_fields
 from catalog.client.columns import arrow_schema
 from catalog.client.files import opened
 from catalog.client.plan import Plan, PlannedFile
@@ -68,7 +69,7 @@ class Compared:
         """
         codes = np.zeros(rows.num_rows + len(self.rows[0]), np.int64)
         for way, deleted in zip(self.ways, self.rows, strict=True):
-            here = _comparable(_values(rows, fields, way))
+            here = _comparable(picked_fields.values(rows, fields, way))
             both = pa.chunked_array([*here.chunks, *deleted.chunks], deleted.type)
             encoded = pa.concat_arrays(both.chunks).dictionary_encode(null_encoding="encode")
             combined = codes * (len(encoded.dictionary) + 1) + np.asarray(encoded.indices)
@@ -90,7 +91,7 @@ class EqualityDeleted:
 
     def beside(self, wanted: Sequence[NestedField]) -> tuple[NestedField, ...]:
         """Some columns with those that are compared; what is added stands behind, under other names."""
-        return _beside(wanted, self.columns)
+        return picked_fields.beside(wanted, self.columns)
 
     def kept(self, rows: pa.Table, fields: Sequence[NestedField]) -> pa.Array:
         """Which rows are left; see `Compared.kept`."""
@@ -129,18 +130,18 @@ class DeletedRows:
         for each in file.deletes:
             if each.equality_ids:
                 compared = tuple(sorted(each.equality_ids))
-                columns = _only(self._plan.compared, frozenset(compared))
+                columns = picked_fields.only(self._plan.compared, frozenset(compared))
                 groups.setdefault(compared, []).append(self._rows(each, columns))
         if not groups:
             return None
         found = tuple(self._compared(each, rows) for each, rows in groups.items())
-        return EqualityDeleted(_only(self._plan.compared, frozenset().union(*groups)), found)
+        return EqualityDeleted(picked_fields.only(self._plan.compared, frozenset().union(*groups)), found)
 
     def _compared(self, field_ids: tuple[int, ...], tables: Sequence[pa.Table]) -> Compared:
-        columns = _only(self._plan.compared, frozenset(field_ids))
+        columns = picked_fields.only(self._plan.compared, frozenset(field_ids))
         rows = pa.concat_tables(tables)
-        ways = tuple(_way(columns, each) for each in field_ids)
-        return Compared(ways, tuple(_comparable(_values(rows, columns, each)) for each in ways))
+        ways = tuple(picked_fields.way(columns, each) for each in field_ids)
+        return Compared(ways, tuple(_comparable(picked_fields.values(rows, columns, each)) for each in ways))
 
     def _rows(self, file: PlannedFile, columns: tuple[NestedField, ...]) -> pa.Table:
         if file.path not in self._read:
@@ -148,64 +149,6 @@ class DeletedRows:
                 read = (rows for _, rows in source.row_groups(columns))
                 self._read[file.path] = pa.concat_tables([arrow_schema(columns).empty_table(), *read])
         return self._read[file.path]
-
-
-def _only(fields: Sequence[NestedField], field_ids: frozenset[int]) -> tuple[NestedField, ...]:
-    """The columns that hold some primitive fields, with no others in them. Their ids are their names."""
-    found = []
-    for each in fields:
-        kind = each.field_type
-        if isinstance(kind, StructType):
-            inner = _only(kind.fields, field_ids)
-            if inner:
-                found.append(_named(each, StructType(*inner)))
-        elif each.field_id in field_ids:
-            found.append(_named(each, kind))
-    return tuple(found)
-
-
-def _named(column: NestedField, kind: IcebergType) -> NestedField:
-    return NestedField(column.field_id, str(column.field_id), kind, required=False)
-
-
-def _beside(wanted: Sequence[NestedField], others: Sequence[NestedField]) -> tuple[NestedField, ...]:
-    read = {each.field_id: each for each in wanted}
-    names = {each.name for each in wanted}
-    for other in others:
-        found = read.get(other.field_id)
-        if found is None:
-            name = other.name
-            while name in names:
-                name += "_"
-            read[other.field_id] = other.model_copy(update={"name": name})
-        elif isinstance(found.field_type, StructType) and isinstance(other.field_type, StructType):
-            inner = StructType(*_beside(found.field_type.fields, other.field_type.fields))
-            read[other.field_id] = found.model_copy(update={"field_type": inner})
-    return tuple(read.values())
-
-
-def _way(fields: Sequence[NestedField], field_id: int) -> tuple[int, ...]:
-    """By which fields a primitive one is reached; nothing if it is not there."""
-    for each in fields:
-        if each.field_id == field_id:
-            return (field_id,)
-        inner = _way(each.field_type.fields, field_id) if isinstance(each.field_type, StructType) else ()
-        if inner:
-            return (each.field_id, *inner)
-    return ()
-
-
-def _values(rows: pa.Table, fields: Sequence[NestedField], way: Sequence[int]) -> pa.ChunkedArray:
-    """The values of a primitive field; null where a struct around it is."""
-    first, *inner = way
-    outer = next(each for each in fields if each.field_id == first)
-    values = rows[outer.name]
-    for field_id in inner:
-        assert isinstance(outer.field_type, StructType)
-        places = [each.field_id for each in outer.field_type.fields]
-        values = pc.struct_field(values, [places.index(field_id)])
-        outer = outer.field_type.fields[places.index(field_id)]
-    return values
 
 
 def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -68,6 +68,11 @@ class CatalogClient:
     def __repr__(self) -> str:
         return f"CatalogClient({self._base})"
 
+    @property
+    def is_engine(self) -> bool:
+        """Whether an engine's credential signs the requests; else this is a user's own process."""
+        return self._engine is not None
+
     def post(self, path: Sequence[str], body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Ask for something; the answer is a JSON object.
 

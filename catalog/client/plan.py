@@ -25,6 +25,7 @@ from pyiceberg.types import NestedField, StructType
 
 from catalog.client.errors import not_the_catalog
 from catalog.client.footers import FileKeys, refused
+from catalog.client.restricted import require_optional, types_of
 from catalog.crypto.secret import SecretBytes
 from catalog.envelope.file_digests import FileDigest, FooterDigest
 from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
@@ -34,6 +35,8 @@ from policy.encryption.specification import Algorithm, Footer, VerifyDigest
 from policy.errors import DecryptionRefused, LocationInvalid, LocationNotAllowed, NotSupportedYet
 from policy.location.allow_list import AllowList
 from policy.location.location import Location, shown
+from policy.restrictions.model import Restriction
+from policy.restrictions.wire_reading import restriction_of
 
 _DATA, _POSITIONS, _EQUALITY = 0, 1, 2
 _HEADER: Final = b"lakewarden.plan"
@@ -108,6 +111,7 @@ class Plan:
         files: the data files.
         allowed: below which locations every file has to lie.
         compared: the columns that equality deletes of the plan compare; the schema may lack them.
+        restriction: which rows and values are shown.
     """
 
     table: str
@@ -119,6 +123,7 @@ class Plan:
     files: tuple[PlannedFile, ...]
     allowed: AllowList
     compared: tuple[NestedField, ...]
+    restriction: Restriction
     _transport: TransportKey | None = field(repr=False)
 
     def location(self, file: PlannedFile) -> Location:
@@ -206,6 +211,8 @@ def _parsed(stream: Any) -> Plan:
     schema = _schema(json.dumps(header["schema"]))
     without_like = {int(spec): frozenset(ids) for spec, ids in header["absent-with-values"].items()}
     compared = _compared(header["equality-columns"])
+    restriction = restriction_of(header["read-restrictions"], types_of(schema))
+    require_optional(schema, restriction)
     verified = _known(VerifyDigest, header["verify-digest"], "verify-digest") is not VerifyDigest.NEVER
     return Plan(
         table=header["table"],
@@ -217,6 +224,7 @@ def _parsed(stream: Any) -> Plan:
         files=_files(rows.to_pylist(), without_like, _primitives(compared), verified=verified),
         allowed=_allowed(header["allowed-paths"]),
         compared=compared,
+        restriction=restriction,
         _transport=transport_key(json.loads(said[_TRANSPORT]), Purpose.SCAN) if _TRANSPORT in said else None,
     )
 

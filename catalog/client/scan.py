@@ -2,7 +2,8 @@
 
 Each run asks the catalog for a plan of its own, as the user: what was taken away meanwhile refuses it.
 Columns and filters are sent as they are; the catalog decides before PyArrow sees anything. Rows are filtered
-again after they were read, since plans and statistics leave out whole files and row groups alone.
+again after they were read, since plans and statistics leave out whole files and row groups alone. Under a row
+filter or masks of policies that filter sees what the user does: visible rows, and masked values.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
@@ -29,6 +31,7 @@ from catalog.client.http import CatalogClient, table_path
 from catalog.client.late_materialization import Sieve
 from catalog.client.nested import all_ids
 from catalog.client.plan import Plan, PlannedFile
+from catalog.client.restricted import Restricted
 from catalog.storage.base import Storage
 from policy.errors import RequestInvalid
 
@@ -105,6 +108,8 @@ class Scan:
         body = {name: value for name, value in body.items() if value is not None}
         if self.columns is not None:
             body["columns"] = list(dict.fromkeys([*self.columns, *filters.terms(self.filter)]))
+        if self.client.is_engine:
+            body["enforces"] = ["read-restrictions"]
         pushed = filters.to_json(self.filter)
         if pushed is not None:
             body["filter"] = pushed
@@ -126,7 +131,12 @@ class _Run:
         self._bound = filters.bound(scan.filter, schema, case_sensitive=scan.case_sensitive)
         self._keep = None if self._bound is None else filters.row_filter(self._bound, schema)
         self._sieve = None
-        if self._bound is not None and self._keep is not None:
+        self._skipping = self._bound
+        self._restricted = None
+        if plan.restriction:
+            self._restricted = Restricted(plan.restriction, self._read, plan.schema)
+            self._skipping = _told(self._bound, self._restricted.masked)
+        elif self._bound is not None and self._keep is not None:
             self._sieve = Sieve.of(self._read, self._bound, self._keep)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -150,17 +160,24 @@ class _Run:
     def _batches_of(self, file: PlannedFile, deleted: DeletedRows) -> Iterator[pa.RecordBatch]:
         gone = deleted.of(file)
         equal = deleted.equality_of(file)
-        read = self._read if equal is None else equal.beside(self._read)
+        shown = self._read if self._restricted is None else self._restricted.read
+        read = shown if equal is None else equal.beside(shown)
         with opened(self._plan, file, self._scan.storage, read) as source:
             if self._sieve is not None and equal is None:
                 for rows in self._sieve.rows(source, gone):
                     yield from _narrowed(rows, self.columns).to_batches()
                 return
-            for start, rows in source.row_groups(read, self._bound):
+            for start, rows in source.row_groups(read, self._skipping):
                 left = rows if gone is None else rows.filter(gone.kept(start, start + rows.num_rows))
                 if equal is not None:
-                    left = _narrowed(left.filter(equal.kept(left, read)), self._read)
-                yield from self._wanted(left).to_batches()
+                    left = left.filter(equal.kept(left, read))
+                yield from self._wanted(self._shown(left, read)).to_batches()
+
+    def _shown(self, rows: pa.Table, fields: Sequence[NestedField]) -> pa.Table:
+        """The rows and columns that the user's filter may look at."""
+        if self._restricted is not None:
+            return self._restricted.shown(rows, fields)
+        return rows if fields is self._read else _narrowed(rows, self._read)
 
     def _all_of(self, file: PlannedFile, deleted: DeletedRows) -> list[pa.RecordBatch]:
         return list(self._batches_of(file, deleted))
@@ -170,7 +187,8 @@ class _Run:
         if monotonic() <= self._until:
             return
         renewed = self._scan._plan()
-        if renewed.schema != self._plan.schema:
+        before = self._plan
+        if (renewed.schema, renewed.restriction) != (before.schema, before.restriction):
             raise TableChanged(
                 "The table was changed after the scan was planned.",
                 table=self._plan.table,
@@ -182,6 +200,11 @@ class _Run:
     def _wanted(self, rows: pa.Table) -> pa.Table:
         kept = rows if self._keep is None else rows.filter(self._keep)
         return kept if self._read == self.columns else _narrowed(kept, self.columns)
+
+
+def _told(bound: BooleanExpression | None, masked: frozenset[int]) -> BooleanExpression | None:
+    """The filter by which row groups are left out; None if it looks at masked columns."""
+    return bound if bound is not None and masked.isdisjoint(extract_field_ids(bound)) else None
 
 
 def _chosen(schema: Schema, names: Sequence[str] | None, case_sensitive: bool) -> tuple[NestedField, ...]:
