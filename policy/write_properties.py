@@ -41,8 +41,8 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         **{f"write.{each}.distribution-mode": _MODES for each in _OPERATIONS},
         **{f"write.{each}.mode": ("copy-on-write", "merge-on-read") for each in _OPERATIONS},
         **{f"write.{each}.isolation-level": ("serializable", "snapshot") for each in _OPERATIONS},
+        "gc.enabled": ("true", "false"),
         # What is always so, and can be said.
-        "gc.enabled": ("true",),
         "identifier-fields.rely": ("false",),
         "read.orc.vectorization.enabled": ("true",),
         "read.parquet.vectorization.enabled": ("true",),

@@ -33,6 +33,7 @@ from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.reading.loading import LoadedTable
+from catalog.rules.file_deletion import require_deletable
 from catalog.settings.catalog import MIN_AGE_OF_GARBAGE_S
 from catalog.state import claims, seals, table_state
 from catalog.state.table_state import TableRecord, TableState
@@ -145,7 +146,7 @@ class GarbageCollector:
         Raises:
             NotAuthorized: ALTER and DROP on the table are needed.
             NoSuchTable, MetadataUnsealed, MetadataTampered: it is not known what the table names.
-            RequestInvalid: the location is not the table's alone.
+            RequestInvalid: the location is not the table's alone, or `gc.enabled` is false.
             CommitConflict: a commit is under way; what was not removed stays.
             LocationInvalid: a file has a name that no reader is handed.
             StorageUnavailable: storage does not answer; a part can be removed.
@@ -154,6 +155,8 @@ class GarbageCollector:
         self._context.require(caller, _ACTION, name)
         with self._context.authorizer.recorded(caller, _ACTION, str(name)):
             table = self._context.loader.load_sealed(name)
+            if remove:
+                require_deletable(table.metadata, table.name)
             with read(self._context.engine) as connection:
                 self._require_alone(connection, table.record, _UNKNOWN)
                 kept = sessions.unclosed(connection, table.record.id)
@@ -236,6 +239,7 @@ class GarbageCollector:
             # Counted even if this process dies among the files.
             table_state.count_cleanup(connection, table.record.id)
         for _ in range(_ATTEMPTS):
+            require_deletable(table.metadata, table.name)
             with write(self._context.engine) as connection:
                 if self._stands(connection, table, rule):
                     kept = rule.kept(connection, table.record.id)

@@ -19,6 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from catalog.rules.file_deletion import require_deletable
 from policy.errors import RequestInvalid
 from policy.write_properties import invalid, is_number
 
@@ -57,13 +58,7 @@ def expired(
         RequestInvalid: a branch or tag points to a snapshot that is named, or `gc.enabled` is false.
         PropertyInvalid: a property is no number.
     """
-    if metadata.properties.get("gc.enabled", "true").lower() != "true":
-        raise RequestInvalid(
-            "The table sets gc.enabled=false, so its files are not deleted.",
-            table=table,
-            rule="gc-enabled",
-            hint="Set gc.enabled=true if no other table has the same files.",
-        )
+    require_deletable(metadata, table)
     read = _Numbers(metadata, table)
     default_age = read.property("max-snapshot-age-ms", _FIVE_DAYS_MS)
     default_keep = read.property("min-snapshots-to-keep", 1)

@@ -21,6 +21,7 @@ from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.reading import loading
 from catalog.reading.loading import LoadedTable
+from catalog.rules.file_deletion import require_deletable
 from catalog.state import claims, seals, table_state
 from catalog.state.table_state import TableRecord, TableState
 from policy.location.location import Location
@@ -109,12 +110,14 @@ class Lifecycle:
             how many files were left because they lie elsewhere.
 
         Raises:
+            RequestInvalid: the table sets `gc.enabled=false`.
             as `drop`; MetadataTampered or MetadataUnsealed, where it is not known which files are the
             table's.
         """
         self._context.require(caller, "table.purge", name)
         with self._context.authorizer.recorded(caller, "table.purge", str(name)):
             table = self._context.loader.load_sealed(name)
+            require_deletable(table.metadata, table.name)
             own, foreign = self._files(table)
         self._bury(table.record, purge=True)
         for location in own:

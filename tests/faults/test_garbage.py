@@ -11,7 +11,10 @@ from uuid import uuid4
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.update import SetPropertiesUpdate
 
+from catalog.base import crash_points
+from catalog.maintenance.expiry import ExpiryRequest
 from catalog.maintenance.garbage import MIN_AGE, Garbage
 from policy.errors import NotAuthorized, RequestInvalid
 from policy.location.location import Location
@@ -30,7 +33,8 @@ from tests.faults.garbage import (
     written,
 )
 from tests.support.clock import at_time
-from tests.support.lake import BOB, Lake, open_lake, policy, standard_policies, tables
+from tests.support.hooks import once_at
+from tests.support.lake import ALICE, BOB, Lake, open_lake, policy, standard_policies, tables
 from tests.support.moto_server import MotoS3
 from tests.support.service import _s3_settings
 from tests.support.tables import ENCRYPTED, Engine, make, name_of, rows
@@ -182,6 +186,36 @@ def test_alter_and_drop_are_both_needed(tmp_path: Path, right: str, remove: bool
             with pytest.raises(NotAuthorized):
                 lake.services.garbage.collect(lake.caller(user), name_of(table), remove=remove)
         assert left.exists()
+
+
+def test_files_of_a_table_that_forbids_it_are_not_deleted(on_sqlite: Shared) -> None:
+    """Also if it does so while they are listed."""
+    lake = on_sqlite.lake
+    table = make(lake)
+    table.append(rows(1))
+    age_all(table)
+    left, name = left_behind(table), name_of(table)
+
+    def forbid() -> None:
+        update = SetPropertiesUpdate(updates={"gc.enabled": "False"})
+        lake.services.committer.commit(lake.caller(ALICE), name, (), [update])
+
+    def refuse(action: Callable[[], object]) -> None:
+        with pytest.raises(RequestInvalid) as refused:
+            action()
+        assert refused.value.rule == "gc-enabled" and left.exists()
+
+    collect = lake.services.garbage.collect
+    with crash_points.hooked(once_at("clean-up:listed", forbid)):
+        refuse(lambda: collect(lake.caller(ALICE), name, remove=True))
+    refuse(lambda: collect(lake.caller(ALICE), name, remove=True))
+    refuse(lambda: lake.services.lifecycle.purge(lake.caller(ALICE), name))
+    refuse(lambda: lake.services.expiry.expire(lake.caller(ALICE), name, ExpiryRequest()))
+    assert len(collect(lake.caller(ALICE), name).files) == 1
+    lake.services.committer.commit(
+        lake.caller(ALICE), name, (), [SetPropertiesUpdate(updates={"gc.enabled": "true"})]
+    )
+    assert collect(lake.caller(ALICE), name, remove=True).removed == 1 and not left.exists()
 
 
 def test_garbage_in_an_object_store(tmp_path: Path, moto: MotoS3) -> None:

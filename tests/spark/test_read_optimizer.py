@@ -129,3 +129,25 @@ def test_tables_that_are_partitioned_alike_are_joined_without_a_shuffle(spark_la
         assert sorted(map(str, joined.collect())) == shuffled
     assert len(shuffled) == 12
     assert "Exchange" not in plan
+
+
+@pytest.mark.parametrize("file_format", ["parquet", pytest.param("orc", marks=pytest.mark.nightly)])
+def test_tasks_count_the_rows_and_bytes_that_they_read(spark_lake, namespace, file_format):
+    """As Spark's own readers do, also where files are verified and decrypted."""
+    table, context = f"{namespace}.t", spark_lake.spark.sparkContext
+    properties = f"'encryption.mechanism' = 'envelope', 'write.format.default' = '{file_format}'"
+    rows = "SELECT id, uuid() AS v FROM range(0, 1000, 1, 1)"
+    spark_lake.rows(f"CREATE TABLE {table} TBLPROPERTIES ({properties}) AS {rows}")
+    (size,) = spark_lake.rows(f"SELECT file_size_in_bytes FROM {table}.files")[0]
+    context.setJobGroup(namespace, "")
+    try:
+        assert len(spark_lake.rows(f"SELECT id, v FROM {table}")) == 1000
+        jobs = context.statusTracker().getJobIdsForGroup(namespace)
+    finally:
+        context.setJobGroup("", "")
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    stages = [stage for job in jobs for stage in context.statusTracker().getJobInfo(job).stageIds]
+    counted = [context._jsc.sc().statusStore().lastStageAttempt(stage) for stage in stages]
+    assert sum(each.inputRecords() for each in counted) == 1000
+    read = sum(each.inputBytes() for each in counted)
+    assert size / 2 < read <= 2 * size, (size, read)

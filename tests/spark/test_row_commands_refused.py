@@ -146,6 +146,31 @@ def test_column_that_hides_the_metadata_column_is_refused(spark_lake: SparkLake,
     assert "_file" in refused_as("NOT_SUPPORTED_YET", spark_lake.spark, UPDATES.format(table))
 
 
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_metadata_columns_that_a_command_cannot_use_are_named(
+    spark_lake: SparkLake, namespace: str, mode: str
+) -> None:
+    table, merge = f"{namespace}.t", f"MERGE INTO {namespace}.t a USING (SELECT 1 AS id) b ON a.id = b.id"
+    modes = {f"write.{command}.mode": mode for command in ("delete", "update", "merge")}
+    create_table(spark_lake, table, "id INT, v STRING", modes)
+    spark_lake.rows(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b')")
+    before = _state(spark_lake, table)
+    for column, statement in (
+        ("_pos", f"UPDATE {table} SET v = 'x' WHERE _pos = 0"),
+        ("_spec_id", f"UPDATE {table} SET v = 'x' WHERE _spec_id = 0"),
+        ("_file", f"INSERT INTO {table} REPLACE WHERE _file = 'x' VALUES (1, 'a')"),
+        ("_pos", f"{merge} AND a._pos = 0 WHEN MATCHED THEN UPDATE SET v = 'x'"),
+        ("_file", f"UPDATE {table} SET _file = 'x' WHERE id = 1"),
+        ("_pos", f"{merge} WHEN MATCHED THEN UPDATE SET v = 'x', a._POS = 1"),
+        ("_spec_id", f"{merge} WHEN NOT MATCHED THEN INSERT (id, _spec_id) VALUES (1, 2)"),
+    ):
+        message = refused_as("NOT_SUPPORTED_YET", spark_lake.spark, statement)
+        assert "The metadata column" in message and column in message.lower(), message
+    assert _state(spark_lake, table) == before
+    spark_lake.rows(f"UPDATE {table} SET v = substring(_file, 1, 4) WHERE _file LIKE 'file:%' AND id = 1")
+    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == [(1, "file"), (2, "b")]
+
+
 def _meanwhile(spark_lake: SparkLake, monkeypatch: pytest.MonkeyPatch, action: Callable[[], Any]) -> None:
     """Do something once, between the reading and the commit of the next write."""
     writes, done = spark_lake.lake.services.writes, []

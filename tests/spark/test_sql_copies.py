@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -179,3 +180,60 @@ def test_a_table_of_spark_is_moved(spark_lake: SparkLake, old: str) -> None:
     assert call(spark_lake, "migrate", f"'{old}.taken', drop_backup => true") == [(1,)]
     shown = spark_lake.rows(f"SHOW TABLES IN spark_catalog.{old}")
     assert {row.tableName for row in shown if not row.isTemporary} == {"t_backup_"}
+
+
+@pytest.mark.core
+@pytest.mark.parametrize(
+    ("change", "condition"),
+    [
+        ("added", "CONCURRENT_MODIFICATION"),
+        pytest.param("replaced", "CONCURRENT_MODIFICATION", marks=pytest.mark.nightly),
+        pytest.param("removed", "DATA_FILE_DAMAGED", marks=pytest.mark.nightly),
+    ],
+)
+@pytest.mark.parametrize("procedure", ["add_files", "snapshot", "migrate"])
+def test_sources_that_change_while_they_are_copied_are_refused(
+    spark_lake: SparkLake,
+    old: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    procedure: str,
+    change: str,
+    condition: str,
+) -> None:
+    directory = tmp_path / "part"
+    (path,) = [laid_down(directory, id=[1])]
+    spark_lake.rows(f"CREATE TABLE spark_catalog.{old}.t USING parquet LOCATION '{directory}'")
+    table = f"{spark_lake.namespace(old)}.{'t' if procedure == 'migrate' else 'new'}"
+    if procedure == "add_files":
+        spark_lake.rows(f"CREATE TABLE {table} (id BIGINT)")
+    writes = spark_lake.lake.services.writes
+
+    def meanwhile(begin: Any) -> Any:
+        def begun(*given: Any) -> Any:
+            monkeypatch.undo()
+            if change == "added":
+                laid_down(directory, id=[2])
+            elif change == "replaced":
+                data, made = path.read_bytes(), path.stat()
+                path.write_bytes(data)
+                os.utime(path, ns=(made.st_atime_ns, made.st_mtime_ns + 5_000_000_000))
+            else:
+                path.unlink()
+            return begin(*given)
+
+        return begun
+
+    for name in ("begin", "begin_staged"):
+        monkeypatch.setattr(writes, name, meanwhile(getattr(writes, name)))
+    arguments = {
+        "add_files": f"'{table}', 'parquet.`{directory}`'",
+        "snapshot": f"'spark_catalog.{old}.t', '{table}'",
+        "migrate": f"'{old}.t'",
+    }
+    refused(spark_lake, condition, procedure, arguments[procedure])
+    shown = [row.tableName for row in spark_lake.rows(f"SHOW TABLES IN {CATALOG}.{old}")]
+    assert shown == (["new"] if procedure == "add_files" else [])
+    assert procedure != "add_files" or rows(spark_lake, table) == []
+    names = {row.tableName for row in spark_lake.rows(f"SHOW TABLES IN spark_catalog.{old}")}
+    assert "t" in names and not any("backup" in name for name in names)

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from policy.principal import Principal
 from spark_ext.configuration import token_setting
 from tests.support.lake import ALICE, BOB
 from tests.support.spark import CATALOG, SparkLake
-from tests.support.spark_refusals import refusal
+from tests.support.spark_refusals import active, refusal
 from tests.support.spark_tables import create_table, stock_table
 from tests.support.tables import ENCRYPTED
 
@@ -190,3 +191,58 @@ def test_query_has_the_token_that_its_session_has_now(
     finally:
         query.stop()
     assert not {22, 23} & {each for each, _ in rows(spark_lake, target)}
+
+
+def test_plans_of_a_stream_hold_no_table_of_another_user(
+    spark_lake: SparkLake, source: str, namespace: str, tmp_path: Path
+) -> None:
+    """Each part of them by itself: the source and the sink, of the query and of a micro-batch."""
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, COLUMNS)
+    frame = read(spark_lake, source)
+    writer = frame.writeStream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    query = writer.toTable(table)
+    query.awaitTermination()
+    jvm: Any = spark_lake.spark._jvm
+    execution = query._jsq.streamingQuery()
+    batch = execution.lastExecution().logical()
+    nothing = jvm.scala.jdk.javaapi.CollectionConverters.asScala(
+        jvm.java.util.List.of(jvm.org.apache.spark.sql.catalyst.plans.logical.OneRowRelation())
+    ).toIndexedSeq()
+    no: Any = getattr(getattr(jvm.scala, "None$"), "MODULE$")
+    begun = jvm.org.apache.spark.sql.catalyst.streaming.WriteToStream(
+        "q",
+        no,
+        str(tmp_path),
+        execution.sink(),
+        execution.outputMode(),
+        False,
+        frame._jdf.logicalPlan(),
+        no,
+        no,
+    )
+    parts = {
+        "StreamingRelationV2": frame._jdf.queryExecution().analyzed().collectLeaves().head(),
+        "WriteToStream": begun.withNewChildren(nothing),
+        "StreamingDataSourceV2ScanRelation": batch.collectLeaves().head(),
+        "WriteToMicroBatchDataSource": batch.withNewChildren(nothing),
+    }
+    assert {name: part.nodeName() for name, part in parts.items()} == {name: name for name in parts}
+    kept = {
+        name: tuple(_is_refused(spark_lake, user, part) for user in (ALICE, BOB))
+        for name, part in parts.items()
+    }
+    assert kept == dict.fromkeys(parts, (False, True))
+
+
+def _is_refused(spark_lake: SparkLake, user: str, plan: Any) -> bool:
+    """Whether a session of a user refuses a plan of Alice's."""
+    session: Any = spark_lake.session(user)
+    rules = session._jvm.org.apache.spark.sql.lakewarden.catalog.SessionUserRule
+    with active(session):
+        try:
+            rules.of(session._jsparkSession).get().apply(plan)
+        except PySparkException as refused:
+            assert refused.getCondition() == "LAKEWARDEN.NOT_AUTHORIZED", refused
+            return True
+    return False

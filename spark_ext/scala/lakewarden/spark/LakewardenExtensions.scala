@@ -3,7 +3,7 @@ package lakewarden.spark
 import org.apache.spark.sql.{classic, SparkSession, SparkSessionExtensions}
 import org.apache.spark.sql.lakewarden.catalog._
 import org.apache.spark.sql.lakewarden.code._
-import org.apache.spark.sql.lakewarden.statements.{IcebergStatements, KeptMatches, OurTables}
+import org.apache.spark.sql.lakewarden.statements.{IcebergStatements, KeptMatches, MetadataInCommands, OurTables}
 import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
 
 /** `spark.sql.extensions=lakewarden.spark.LakewardenExtensions`.
@@ -18,6 +18,7 @@ import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
   *    ones that run first);
   *  - then Iceberg's ways to name a table or a state of one become Spark's own (`IcebergReads`);
   *  - a MERGE counts the matches of rows that it keeps (`KeptMatches`);
+  *  - changes of rows use no metadata column that they do not have (`MetadataInCommands`);
   *  - CHANGES of a table are without rows that were only copied (`ChangelogRule`);
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
   *  - DELETE has no options (`DeleteRule`);
@@ -62,6 +63,8 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectHintResolutionRule(session => new MergingWrites(ours(session).contains))
     extensions.injectHintResolutionRule(session => new CodeRule(code(session)))
     extensions.injectHintResolutionRule(_ => KeptMatches.Begun)
+    extensions.injectHintResolutionRule(_ => MetadataInCommands.Begun)
+    extensions.injectResolutionRule(_ => MetadataInCommands.Decided)
     extensions.injectResolutionRule(_ => new KeptMatches.Decided(_.table match {
       case table: GuardedTable => table.mergesByRewriting
       case _                   => false
@@ -70,6 +73,7 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectCheckRule(_ => new SessionUserRule(engine))
     extensions.injectCheckRule(_ => OptionsRule)
     extensions.injectPostHocResolutionRule(_ => ShowCreateRule)
+    extensions.injectPostHocResolutionRule(_ => MetadataInCommands.Used)
     extensions.injectCheckRule(_ => DeleteRule)
     extensions.injectCheckRule(_ => StreamRule)
     extensions.injectCheckRule(_ => DefinerViews.OptionsCheck)

@@ -103,7 +103,8 @@ private final class AddFilesProcedure(catalog: CatalogPlugin, tables: => Tables)
     val all = CopySource.of(required(arguments, 1))
     val source = if (arguments.isNullAt(2)) all else all.only(Argument.texts(arguments, 2))
     source.requireFiles()
-    val target = new CopyTarget(handle, source.files, once = arguments.isNullAt(3) || arguments.getBoolean(3))
+    val once = arguments.isNullAt(3) || arguments.getBoolean(3)
+    val target = new CopyTarget(handle, source.files, once, () => source.requireUnchanged())
     append(new CopiedTable(handle, target), source, fitted(source, FieldIds.strip(handle.table.schema)))
     new AnsweredRows(AddFilesProcedure.Schema, Array(InternalRow(target.added.toLong, target.partitions.toLong)))
   }
@@ -157,7 +158,10 @@ private final class SnapshotProcedure(catalog: CatalogPlugin, tables: => Tables)
       "The procedure snapshot takes tables, not paths.", "copy-source",
       "Use CREATE TABLE … AS SELECT, or create a table and call add_files.")
     val location = text(arguments, 2).map(TableCatalog.PROP_LOCATION -> _)
-    val files = created(tables, table, source, texts(arguments, 3) ++ location)(_.commitStagedChanges())
+    val files = created(tables, table, source, texts(arguments, 3) ++ location) { staged =>
+      source.requireUnchanged()
+      staged.commitStagedChanges()
+    }
     new AnsweredRows(
       StructType(Seq(StructField("imported_files_count", LongType, nullable = false))), Array(InternalRow(files.toLong)))
   }
@@ -192,7 +196,7 @@ private final class MigrateProcedure(catalog: CatalogPlugin, tables: => Tables) 
     val files = created(tables, table, source, texts(arguments, 1)) { staged =>
       rename(old, backup)
       try {
-        requireSame(source, CopySource.table(table.toString, table.namespace.head, backup.table))
+        source.requireSame(CopySource.table(table.toString, table.namespace.head, backup.table))
         staged.commitStagedChanges()
       } catch {
         case problem: Throwable =>
@@ -204,11 +208,6 @@ private final class MigrateProcedure(catalog: CatalogPlugin, tables: => Tables) 
     new AnsweredRows(
       StructType(Seq(StructField("migrated_files_count", LongType, nullable = false))), Array(InternalRow(files.toLong)))
   }
-
-  private def requireSame(read: CopySource, now: CopySource): Unit = if (read.listing != now.listing)
-    throw new LakewardenException(
-      "ConcurrentModification", "The files of the table were changed while its rows were copied.", Some("copy-source"),
-      Some("Stop its writers, and run the statement again."))
 
   private def rename(from: TableIdentifier, to: TableIdentifier): Unit = {
     Seq(from, to).foreach(each => CachedRows.drop(CatalogManager.SESSION_CATALOG_NAME +: each.nameParts))

@@ -12,7 +12,7 @@ import org.apache.spark.sql.catalyst.plans.logical.{Filter, LogicalPlan, View}
 import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap
 import org.apache.spark.sql.classic.{Dataset, SparkSession}
 import org.apache.spark.sql.connector.catalog.CatalogManager
-import org.apache.spark.sql.execution.datasources.{HadoopFsRelation, LogicalRelation}
+import org.apache.spark.sql.execution.datasources.{FileStatusWithMetadata, HadoopFsRelation, LogicalRelation}
 import org.apache.spark.sql.execution.datasources.orc.OrcFileFormat
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat
 import org.apache.spark.sql.lakewarden.LakewardenException
@@ -58,11 +58,35 @@ private final class CopySource private (
   /** The names of the files, in full. */
   def files: Seq[String] = found.map(_.getPath.toString)
 
-  /** What shows that the files are still the same, wherever they are. */
-  def listing: Seq[(String, Long, Long)] =
-    found.map(each => (each.getPath.getName, each.getLen, each.getModificationTime)).sorted
+  /** Refuses files that are not those that were found before the rows were copied.
+    *
+    * Throws `ConcurrentModification` if one came, went or was written again.
+    */
+  def requireUnchanged(): Unit = {
+    relation.location.refresh()
+    requireSame(listed(list()))
+  }
 
-  private lazy val found = relation.location.listFiles(pruned, Nil).flatMap(_.files)
+  /** The same for the files of a table after it was renamed. */
+  def requireSame(now: CopySource): Unit = requireSame(now.listing)
+
+  private def requireSame(now: Seq[(String, Long, Long)]): Unit = if (now != listing)
+    throw new LakewardenException(
+      "ConcurrentModification", s"The files of ${text.take(200)} were changed while its rows were copied.",
+      Some("copy-source"), Some("Stop its writers, and run the statement again."))
+
+  /** What shows that the files are still the same, wherever their directory is. */
+  private lazy val listing = listed(found)
+
+  private def listed(files: Seq[FileStatusWithMetadata]): Seq[(String, Long, Long)] = {
+    val roots = relation.location.rootPaths.map(_.toUri.getPath + "/")
+    def within(path: String): String = roots.find(path.startsWith).fold(path)(root => path.drop(root.length))
+    files.map(each => (within(each.getPath.toUri.getPath), each.getLen, each.getModificationTime)).sorted
+  }
+
+  private def list(): Seq[FileStatusWithMetadata] = relation.location.listFiles(pruned, Nil).flatMap(_.files)
+
+  private lazy val found = list()
 
   private def condition(column: Attribute, value: String): Expression =
     if (value == NoValue) IsNull(column)

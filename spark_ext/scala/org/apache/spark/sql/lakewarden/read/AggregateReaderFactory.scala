@@ -18,11 +18,11 @@ private[read] final class AggregateReaderFactory(
     val splits = partition.asInstanceOf[GuardedPartition].splits
     val files = rows.files
     if (splits.isEmpty) new Answer(aggregates.ofNone)
-    else new GuardedReader[InternalRow](table, splits.iterator, (split, errors) =>
+    else rows.counted(new GuardedReader[InternalRow](table, splits.iterator, (split, errors) =>
       files.answer(split, errors)(ofFooter(_, split.file)) match {
         case Left(answer) => new Answer(answer)
         case Right(rows)  => new RowByRow(rows, aggregates)
-      })
+      }))
   }
 
   private def ofFooter(footer: FooterSummary, file: PlannedFile): Option[Option[InternalRow]] =

@@ -62,6 +62,6 @@ private[read] final class FileGate(
       channel.close()
       throw errors.refused(s"The file has $size bytes, but its manifest lists ${file.size}.", "file-size")
     }
-    channel
+    new CountedChannel(channel)
   }
 }

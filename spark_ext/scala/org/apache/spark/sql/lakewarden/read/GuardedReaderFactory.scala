@@ -62,9 +62,12 @@ private[read] final class GuardedReaderFactory(
   private def reader[T](partition: InputPartition, batches: Boolean): PartitionReader[T] = {
     val files = new TaskFiles
     val splits = partition.asInstanceOf[GuardedPartition].splits.iterator
-    val reader = new GuardedReader[T](table, splits, files.open(_, batches, _))
-    if (enforced.isEmpty) reader else new UncountedReader[T](reader)
+    counted(new GuardedReader[T](table, splits, files.open(_, batches, _)))
   }
+
+  /** The same reader, so that Spark's metrics do not tell of rows that are not shown. */
+  private[read] def counted[T](reader: PartitionReader[T]): PartitionReader[T] =
+    if (enforced.isEmpty) reader else new UncountedReader[T](reader)
 
   /** The files of one task. */
   def files: TaskFiles = new TaskFiles

@@ -18,6 +18,7 @@ private[lakewarden] object MetadataColumns {
   val Position = "_pos"
   val Spec = "_spec_id"
   val Partition = "_partition"
+  val All: Seq[String] = Seq(File, Position, Spec, Partition)
   private val json = new ObjectMapper
 
   /** Those of a table.

@@ -15,8 +15,11 @@ import org.apache.spark.sql.lakewarden.catalog.{CachedRows, TableHandle}
   *   the names of these files
   * @param once
   *   whether files are refused that were copied into the table before
+  * @param check
+  *   refuses sources that were changed meanwhile
   */
-final class CopyTarget(handle: TableHandle, sources: Seq[String], once: Boolean) extends BegunTarget(handle) {
+final class CopyTarget(handle: TableHandle, sources: Seq[String], once: Boolean, check: () => Unit)
+    extends BegunTarget(handle) {
   private var written = Seq.empty[JsonNode]
   private var summary = Map.empty[String, String]
 
@@ -35,6 +38,7 @@ final class CopyTarget(handle: TableHandle, sources: Seq[String], once: Boolean)
   }
 
   override def commit(files: Seq[JsonNode]): Unit = {
+    check()
     send(files, Append) { body =>
       handle.table.branch.put(body)
       WriteRequests.summarize(body, summary)

@@ -11,6 +11,8 @@ import org.apache.spark.sql.connector.write.streaming.StreamingWrite
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.{LoadedTable, TableHandle}
 import org.apache.spark.sql.lakewarden.options.{GivenOptions, IcebergNames}
+import org.apache.spark.sql.lakewarden.read.MetadataColumns
+import org.apache.spark.sql.lakewarden.statements.MetadataInCommands
 import org.apache.spark.sql.types.DataType
 
 /** Builds a write of rows to a table. What cannot be written is refused before anything is begun. */
@@ -63,10 +65,13 @@ private[lakewarden] abstract class GuardedWriteBuilder(handle: TableHandle, info
     told.check(unused, name => used(name) || isOther(name))
 
   private def refuseForeignRows(): Unit =
-    if (!DataType.equalsStructurally(info.schema, handle.table.schema, ignoreNullability = true))
+    if (!DataType.equalsStructurally(info.schema, handle.table.schema, ignoreNullability = true)) {
+      val more = info.schema.fieldNames.toSeq.drop(handle.table.schema.length).filter(MetadataColumns.All.contains)
+      if (more.nonEmpty) throw MetadataInCommands.unusable(more)
       throw new LakewardenException(
         "RequestInvalid", s"The columns of the rows differ from those of ${handle.table.fullName}.", Some("schema"),
         Some("The table was altered after the statement began. Run the statement again."))
+    }
 
   /** Spark has no type for bytes of a fixed length, and would write a file that others cannot read. */
   private def refuseFixed(table: LoadedTable): Unit =
