@@ -234,7 +234,7 @@ class Authorizer:
         if decision.allowed:
             self._grant(caller, action, resource, *_by_kind(asked, answers))
         else:
-            self._append(caller, action, resource, False, [(*caller.why, *decision.reasons)])
+            self._append(caller, action, resource, False, [(*decision.reasons, *caller.why)])
             told = _OVERLAP if hidden and self.decide(requests).allowed else decision
             raise NotAuthorized(
                 f"{caller.principal.name} is not authorized ({action}): {told.explanation}",
@@ -266,7 +266,7 @@ class Authorizer:
         if decision.allowed:
             self._grant(caller, action, resource, [], list(decision.reasons))
         else:
-            self._append(caller, action, resource, False, [(*caller.why, *decision.reasons)])
+            self._append(caller, action, resource, False, [(*decision.reasons, *caller.why)])
 
     def succeeded(self, caller: Caller, outcome: Outcome) -> None:
         """Record that a request succeeded; see `catalog.audit.outcomes`.

@@ -71,7 +71,7 @@ def acting(
     tokens: TokenStore,
     caller: Caller,
     record: ViewRecord,
-    version: int,
+    seen: tuple[str, int],
     table: TableName,
     action: str,
 ) -> Caller:
@@ -82,7 +82,8 @@ def acting(
         tokens: knows the groups and roles of the definer.
         caller: the reader, with the engine.
         record: the view.
-        version: that which the engine has read.
+        seen: UUID and version of the view that the engine has read. By now another view can have its name,
+            and another definer.
         table: the table.
         action: what is done to the table.
 
@@ -93,7 +94,7 @@ def acting(
     authorizer = authorizer.settled()
     require_selectable(authorizer, caller, record, action)
     _require_engine(authorizer, caller, record, action)
-    if record.version != version:
+    if (record.id, record.version) != seen:
         raise CommitConflict(
             f"The view {record.name} was changed while the query was planned.",
             table=str(record.name),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
+from uuid import UUID
 
 from pydantic import Field
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
@@ -95,14 +96,17 @@ class ViewList(Answer):
 
 
 class _OfTable(OwnBody):
-    """The table that is read through a view, and the `version` that the view was loaded with."""
+    """The table that is read through a view, and `view-uuid` and `version` of the view that was loaded."""
 
     table: Identifier
+    view_uuid: UUID
     version: int
 
     def through(self, view: TableName) -> ThroughView:
         """Return the table and the view."""
-        return ThroughView(view, self.version, table_name(self.table.namespace, self.table.name))
+        return ThroughView(
+            view, str(self.view_uuid), self.version, table_name(self.table.namespace, self.table.name)
+        )
 
 
 class LoadThroughView(_OfTable):

@@ -33,11 +33,13 @@ class ThroughView:
 
     Attributes:
         view: the view.
+        view_id: its UUID.
         version: the state of the view that the engine has read.
         table: the table.
     """
 
     view: TableName
+    view_id: str
     version: int
     table: TableName
 
@@ -94,6 +96,5 @@ class DefinerViews:
             )
             raise NoSuchView(f"The view {name} does not exist.", table=str(name))
         with context.authorizer.recorded(caller, action, str(through.table)):
-            return acting(
-                context.authorizer, context.tokens, caller, record, through.version, through.table, action
-            )
+            seen = (through.view_id, through.version)
+            return acting(context.authorizer, context.tokens, caller, record, seen, through.table, action)

@@ -43,7 +43,8 @@ def _rename(attempt: Try, namespace: str = OWN) -> Any:
 
 def _through(attempt: Try, operation: str, **asked: Any) -> Any:
     view = ABSENT if attempt.absent else DOOR
-    body = {"table": {"namespace": [OWN], "name": PLAIN}, "version": 1, **asked}
+    table = {"namespace": [OWN], "name": PLAIN}
+    body = {"table": table, "view-uuid": attempt.world.door(), "version": 1, **asked}
     return attempt.http.post(f"/engine/v1/views/{OWN}/{view}/tables/{operation}", json=body)
 
 

@@ -168,6 +168,11 @@ class World:
             connection.execute(update(schema.lw_view).where(*mine).values(owner=roles.OWNER))
         return name
 
+    def door(self) -> str:
+        """The UUID of that view."""
+        services, name = self.lake.services, table_name([roles.OWN], DOOR)
+        return services.views.load(self.lake.caller(roles.STEWARD), name).id
+
     def new_door(self) -> None:
         """A view of `PLAIN` with the permissions of the steward."""
         sql, summary = "SELECT * FROM plain", {CATALOG_NAME: "lake"}

@@ -54,7 +54,8 @@ class Door:
 
     def through(self, **other: Any) -> ThroughView:
         found = self.lake.services.views._find(self.view)
-        return replace(ThroughView(self.view, found.version if found else 1, self.table), **other)
+        assert found is not None
+        return replace(ThroughView(self.view, found.id, found.version, self.table), **other)
 
     def plan(self, caller: Caller | None = None, *, request: ScanRequest | None = None, **other: Any) -> Any:
         asked = ScanRequest(columns=("id", "name")) if request is None else request
@@ -151,9 +152,18 @@ def _revoke(lake: Lake, user: str) -> None:
 
 
 def test_the_engine_has_read_the_text_that_is_stored(door: Door) -> None:
+    views, carol, before = door.lake.services.views, door.lake.caller(CAROL), door.through()
     for version in (0, 2):
         with pytest.raises(CommitConflict):
             door.plan(version=version)
+    views.drop(carol, door.view)
+    everything = policy("all", tables(door.view.database), {CAROL: ["all"]})
+    reads = policy("view", tables(door.view.database) | {"table": ["v"]}, {BOB: ["select"]})
+    door.lake.set_policies([*policies_without_code(), everything, reads])
+    views.create(carol, door.new())
+    with pytest.raises(CommitConflict):
+        door.plan(view_id=before.view_id)
+    door.plan()
     other = TableName(door.table.namespace, "other")
     assert door.refused(table=other) == "view-text"
     reads = policy("b", tables(door.view.database), {BOB: ["select"]})
@@ -169,7 +179,8 @@ def test_a_view_in_the_text_is_no_table(door: Door) -> None:
     nested = replace(door.new("SELECT id, name FROM v"), name=TableName(door.view.namespace, "w"))
     views.create(carol, nested)
     with pytest.raises(NoSuchTable):
-        door.plan(door.reader(CAROL), view=nested.name, version=1, table=door.view)
+        made = views.load(carol, nested.name)
+        door.plan(door.reader(CAROL), view=nested.name, view_id=made.id, version=1, table=door.view)
     with pytest.raises(RequestInvalid):
         views.replace(carol, door.new("SELECT id, name FROM v"))
 

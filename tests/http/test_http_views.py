@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import httpx
 
@@ -79,12 +80,14 @@ def test_a_table_is_read_through_a_view_by_an_engine_alone(
     assert (found["security"], found["principal"], found["definer"]) == ("definer", "alice", "alice")
     served.lake.set_policies(policies_without_code())
     try:
-        asked = {"table": table, "version": 1}
+        asked = {"table": table, "view-uuid": found["metadata"]["view-uuid"], "version": 1}
         with served.client("alice", engine="spark") as engine:
             loaded = engine.post(f"{view}/tables/load", json=asked)
             assert loaded.json()["config"]["lakewarden.principal"] == "alice"
             assert engine.post(f"{view}/tables/plan", json={**asked, "columns": ["id"]}).status_code == 200
             refused(engine.post(f"{view}/tables/load", json={**asked, "version": 2}), 409, "CommitConflict")
+            other = {**asked, "view-uuid": str(uuid4())}
+            refused(engine.post(f"{view}/tables/load", json=other), 409, "CommitConflict")
             deletes = {**asked, "position-deletes": True}
             refused(engine.post(f"{view}/tables/plan", json=deletes), 400, "RequestInvalid")
         for operation in ("load", "plan"):

@@ -246,6 +246,7 @@ def test_cached_rows_of_a_view_serve_their_reader_alone(door: Door) -> None:
         door.let(views=("x",))
         refused_as("NOT_AUTHORIZED", door.bob, f"SELECT * FROM {door.view}")
     finally:
+        door.let()
         frame.unpersist()
         door.bob.catalog.dropGlobalTempView("of_bob")
 

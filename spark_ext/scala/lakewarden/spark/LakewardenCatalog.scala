@@ -42,6 +42,7 @@ final class LakewardenCatalog
   private[this] var engine: EngineKeys = _
   @volatile private var session: Option[SparkSession] = None
   @volatile private var readView: Option[ThroughView] = None
+  private val viewSessions = new ViewSessions
   private lazy val client: CatalogClient = launched.client(() => own, engine)
   private lazy val paths = new CatalogPaths(client)
   override protected lazy val viewRequests = new ViewRequests(client)
@@ -72,6 +73,7 @@ final class LakewardenCatalog
     session = Some(reader)
   }
   override protected def through: Option[ThroughView] = readView
+  override def viewSession(view: ThroughView)(make: => SparkSession): SparkSession = viewSessions.of(view)(make)
   override def viewUser(view: Identifier, principal: String): SessionUser = new SessionUser(
     principal, users.owner(), users.running, () => new ViewRequests(users.client).principal(view))
 

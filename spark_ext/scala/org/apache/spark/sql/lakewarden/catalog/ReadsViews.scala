@@ -13,6 +13,9 @@ trait ReadsViews extends CatalogPlugin {
     */
   def readThrough(view: ThroughView, reader: SparkSession): Unit
 
+  /** The session that reads the text of a view for this catalog's session, and does nothing else. */
+  def viewSession(view: ThroughView)(make: => SparkSession): SparkSession
+
   /** For whose session a view was loaded.
     *
     * @param principal

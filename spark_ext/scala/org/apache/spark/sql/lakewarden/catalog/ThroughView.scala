@@ -7,10 +7,12 @@ import org.apache.spark.sql.lakewarden.rest.CatalogPaths
 
 /** A definer view, through which tables are read (docs/rest-api.md, "Definer views").
   *
+  * @param uuid
+  *   the view's; another view can come to have its name
   * @param version
   *   the state of the view whose text is read
   */
-final case class ThroughView(ident: Identifier, version: Int) {
+final case class ThroughView(ident: Identifier, uuid: String, version: Int) {
 
   /** The address of what is asked about a table. */
   def segments(operation: String): Seq[String] =
@@ -18,7 +20,7 @@ final case class ThroughView(ident: Identifier, version: Int) {
 
   /** Names the table in a request. */
   def put(body: ObjectNode, namespace: Seq[String], name: String): ObjectNode = {
-    val table = body.put("version", version).putObject("table").put("name", name)
+    val table = body.put("view-uuid", uuid).put("version", version).putObject("table").put("name", name)
     val levels = table.putArray("namespace")
     namespace.foreach(levels.add(_))
     body

@@ -46,15 +46,17 @@ final class DefinerRows(session: SparkSession, execution: QueryExecution) {
 object DefinerQuery {
 
   /** Reads the text of a view for a reader, as the catalog decides it now. */
-  def open(reader: SparkSession, catalog: String, view: ThroughView): DefinerQuery = {
-    val parts = catalog +: view.ident.namespace.toSeq :+ view.ident.name
-    val session = reader.newSession()
-    session.sessionState.catalogManager.catalog(catalog) match {
-      case ours: ReadsViews => ours.readThrough(view, reader)
-      case _                => throw LaunchedCatalog.replaced(catalog)
-    }
+  def open(reader: SparkSession, catalog: ReadsViews, view: ThroughView): DefinerQuery = {
+    val parts = catalog.name +: view.ident.namespace.toSeq :+ view.ident.name
+    val session = catalog.viewSession(view)(made(reader, catalog.name, view))
     val name = parts.mkString(".")
     new DefinerQuery(name, session, analyzed(session, name, UnresolvedRelation(parts)))
+  }
+
+  private def made(reader: SparkSession, catalog: String, view: ThroughView): SparkSession = {
+    val session = reader.newSession()
+    DefinerViews.catalogOf(session, catalog).readThrough(view, reader)
+    session
   }
 
   private def analyzed(session: SparkSession, name: String, text: LogicalPlan): LogicalPlan =

@@ -37,7 +37,7 @@ object DefinerViews {
     */
   def setting(catalog: String, view: ThroughView, reader: String, columns: Array[String]): (String, String) = {
     val node = Json.createObjectNode.put("catalog", catalog).put("name", view.ident.name)
-    node.put("version", view.version).put("reader", reader)
+    node.put("uuid", view.uuid).put("version", view.version).put("reader", reader)
     view.ident.namespace.foreach(node.withArray[ArrayNode]("namespace").add(_))
     columns.foreach(node.withArray[ArrayNode]("columns").add(_))
     Setting -> node.toString
@@ -51,10 +51,16 @@ object DefinerViews {
     Option(SQLConf.get.getConfString(Setting, null)).map { said =>
       val node = Json.readTree(said)
       val ident = Identifier.of(texts(node, "namespace"), node.required("name").textValue)
-      val view = ThroughView(ident, node.required("version").intValue)
+      val view = ThroughView(ident, node.required("uuid").textValue, node.required("version").intValue)
       named(
         relation(session, node.required("catalog").textValue, view, node.required("reader").textValue),
         texts(node, "columns"))
+    }
+
+  private[catalog] def catalogOf(session: SparkSession, name: String): ReadsViews =
+    session.sessionState.catalogManager.catalog(name) match {
+      case ours: ReadsViews => ours
+      case _                => throw LaunchedCatalog.replaced(name)
     }
 
   /** By name: Spark makes another instance of the relation where a statement names the view again. */
@@ -67,11 +73,8 @@ object DefinerViews {
     node.path(key).elements.asScala.map(_.textValue).toArray
 
   private def relation(session: SparkSession, name: String, view: ThroughView, reader: String): LogicalPlan = {
-    val catalog = session.sessionState.catalogManager.catalog(name) match {
-      case ours: ReadsViews => ours
-      case _                => throw LaunchedCatalog.replaced(name)
-    }
-    val table = new DefinerViewTable(DefinerQuery.open(session, name, view), catalog.viewUser(view.ident, reader))
+    val catalog = catalogOf(session, name)
+    val table = new DefinerViewTable(DefinerQuery.open(session, catalog, view), catalog.viewUser(view.ident, reader))
     // Without an identifier, Spark does not load it again.
     DataSourceV2Relation.create(table, Some(catalog), None, CaseInsensitiveStringMap.empty)
   }

@@ -33,6 +33,9 @@ final class StoredView(
   /** Counts the changes of the view. */
   val version: Int = answer.required("version").intValue
 
+  /** The view in this state, as one that tables are read through. */
+  def through: ThroughView = ThroughView(ident, metadata.required("view-uuid").textValue, version)
+
   def view: View = {
     val schema = metadata.required("schemas").elements.asScala.find(
       _.required("schema-id") == current.required("schema-id"))
@@ -53,7 +56,7 @@ final class StoredView(
 
   private def readBy(names: Array[String]): Map[String, String] = {
     val own = settings(parsed(Settings)(_.isObject).fold(Map.empty[String, String])(Answers.texts))
-    def mark = DefinerViews.setting(catalogName, ThroughView(ident, version), Answers.text(answer, "principal"), names)
+    def mark = DefinerViews.setting(catalogName, through, Answers.text(answer, "principal"), names)
     if (marked && Answers.text(answer, "security") == Definer) own + mark else own
   }
 

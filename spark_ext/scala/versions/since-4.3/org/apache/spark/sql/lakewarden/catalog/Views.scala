@@ -30,7 +30,7 @@ final class Views(catalogName: String, requests: ViewRequests, settings: Map[Str
   def text(view: ThroughView): View = {
     val answer = requests.load(view.ident).getOrElse(throw new NoSuchViewException(view.ident))
     val stored = new StoredView(catalogName, view.ident, answer, settings, marked = false)
-    if (stored.version != view.version) throw new LakewardenException(
+    if (stored.through != view) throw new LakewardenException(
       "TableChanged", s"The view ${view.ident} was changed while the query was planned.", Some("view-changed"),
       Some("Run the query again."))
     stored.requireCatalogName()
