@@ -19,6 +19,7 @@ from tests.support.lake import CAROL, policy, standard_policies
 from tests.support.reads import publish, refused, with_ids
 from tests.support.row_deletes import RowDeletes
 from tests.support.spark import SparkLake
+from tests.support.spark_plans import explained, tasks_with_rows
 from tests.support.spark_tables import create_table, data_files, local_path, stock_table
 from tests.support.tables import ENCRYPTED
 from tests.support.vectors import each_row
@@ -96,8 +97,7 @@ def pushed(spark_lake: SparkLake, query: str) -> bool:
 
 
 def pushed_in(frame: Any) -> bool:
-    formatted = frame.sparkSession._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
-    return "PushedAggregation: [" in frame._jdf.queryExecution().explainString(formatted)
+    return "PushedAggregation: [" in explained(frame)
 
 
 @contextmanager
@@ -188,7 +188,7 @@ def test_stripes_are_counted_once_by_whichever_task_they_belong_to(
     session.conf.set("spark.sql.files.maxPartitionBytes", "100000")
     session.conf.set("spark.sql.files.openCostInBytes", "1")
     try:
-        assert session.table(table).rdd.getNumPartitions() > 3
+        assert tasks_with_rows(session.table(table)) > 3
         wanted = "count(*), count(m), min(id), max(id), min(m), max(m)"
         assert agree(spark_lake, table, wanted)[:4] == [20000, 20000 - 2857, -5000, 14999]
     finally:

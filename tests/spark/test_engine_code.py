@@ -7,12 +7,13 @@ Spark did not look for them first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import ParseException
+from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.functions import from_json, lit
 from pyspark.sql.types import StringType, StructField, StructType
@@ -322,13 +323,19 @@ def test_view_that_keeps_the_analyzed_plan_of_another_user(
 
 
 def test_setting_outside_of_sql_spoils_the_session(spark_lake: SparkLake) -> None:
+    """Over Spark Connect, the request that sets it is refused."""
     session = spark_lake.new_session(BOB)
+
+    def asked(change: Callable[..., None], *setting: str) -> PySparkException:
+        return refusal(lambda: (change(*setting), session.sql("SELECT 1").collect()))
+
     for setting in ("spark.sql.catalog.evil", "fs.absent.impl", "spark.sql.extensions.more"):
-        session.conf.set(setting, "absent.Class")
-        assert setting in refused_as("NOT_AUTHORIZED", session, "SELECT 1")
-        session.conf.unset(setting)
-    session.conf.unset("spark.sql.variable.substitute")
-    refused_as("NOT_AUTHORIZED", session, "SELECT 1")
+        error = asked(session.conf.set, setting, "absent.Class")
+        assert error.getCondition() == "LAKEWARDEN.NOT_AUTHORIZED" and setting in str(error)
+        with suppress(PySparkException):
+            session.conf.unset(setting)
+    error = asked(session.conf.unset, "spark.sql.variable.substitute")
+    assert error.getCondition() == "LAKEWARDEN.NOT_AUTHORIZED"
     session.sql("RESET spark.sql.variable.substitute")
     assert session.sql("SELECT '${env:HOME}'").collect()[0][0] == "${env:HOME}"
 
@@ -371,10 +378,10 @@ def test_functions_that_a_session_has_from_its_last_user(spark_lake: SparkLake) 
 
 def test_catalog_that_a_session_has_loaded(spark_lake: SparkLake) -> None:
     """Its settings may be gone by now."""
+    java: Any = spark_lake.spark.sparkContext._jvm
     session = spark_lake.new_session(BOB)
     for name, value in {"": f"{_JDBC}.JDBCTableCatalog", ".url": "jdbc:derby:memory:absent"}.items():
         session.conf.set(f"spark.sql.catalog.other{name}", value)
-    java: Any = spark_lake.spark.sparkContext._jvm
     rules = java.org.apache.spark.sql.lakewarden.code.NameRules(session._jsparkSession)
     name = java.org.apache.spark.api.python.PythonUtils.toSeq(["other", "t"])
     with active(session):
@@ -384,12 +391,17 @@ def test_catalog_that_a_session_has_loaded(spark_lake: SparkLake) -> None:
 
 def test_analyzer_that_runs_no_rules(spark_lake: SparkLake) -> None:
     session = spark_lake.new_session(BOB)
-    session.conf.set("spark.sql.analyzer.singlePassResolver.enabled", "true")
     with pytest.raises(
         Exception, match=r"NotAuthorized: The setting spark\.sql\.analyzer\.singlePassResolver"
     ):
+        session.conf.set("spark.sql.analyzer.singlePassResolver.enabled", "true")
         session.sql(f"SELECT * FROM text.`{ABSENT}`")
+
+
+def test_parser_of_a_session_with_the_analyzer_that_runs_no_rules(spark_lake: SparkLake) -> None:
+    session = spark_lake.new_session(BOB)
     parser: Any = session._jsparkSession.sessionState().sqlParser()
+    session.conf.set("spark.sql.analyzer.singlePassResolver.enabled", "true")
     with pytest.raises(Exception, match=r"NotAuthorized: .*singlePassResolver"):
         parser.parsePlan("SELECT 1")
 

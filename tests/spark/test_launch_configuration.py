@@ -86,6 +86,10 @@ def test_class_loaded_under_the_name_before_the_settings_were_put_back(session: 
         session.conf.set(LAKE, OTHER_CLASS)
         session.conf.set(f"{LAKE}.url", "jdbc:derby:memory:other")
         session.conf.set(f"{LAKE}.driver", "org.apache.derby.iapi.jdbc.AutoloadedDriver")
+        if not isinstance(session, SparkSession):  # A request of Spark Connect is a plan, which is refused.
+            error = refusal(lambda: session.catalog.setCurrentCatalog(CATALOG))
+            assert error.getCondition() == f"LAKEWARDEN.{NOT_TRUSTED}"
+            return
         session.catalog.setCurrentCatalog(CATALOG)
         session.sql("RESET")
     message = refused_as(NOT_TRUSTED, session, f"SHOW NAMESPACES IN {CATALOG}")

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from spark_ext.configuration import token_setting
 from tests.support.lake import ALICE, BOB, CAROL, policy, standard_policies, tables
 from tests.support.spark import CATALOG, SparkLake
+from tests.support.spark_plans import is_cached
 from tests.support.spark_refusals import active, refusal, refused_as
 
 pytestmark = pytest.mark.core
@@ -23,8 +24,7 @@ def _carols_table(spark_lake: SparkLake, name: str) -> str:
 
 
 def _is_cached(session: SparkSession, table: str) -> bool:
-    plan = session.sql(f"SELECT * FROM {table}")._jdf.queryExecution().withCachedData().toString()
-    return "InMemoryRelation" in plan
+    return is_cached(session.sql(f"SELECT * FROM {table}"))
 
 
 def test_session_without_a_token(spark_lake: SparkLake, namespace: str) -> None:

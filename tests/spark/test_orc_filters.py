@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyarrow.orc import ORCFile, write_table
-from pyspark.sql import DataFrame
 
 from catalog.writes.new_files import NewFile
 from tests.support.reads import data_files, name_of, refused
 from tests.support.spark import SparkLake
+from tests.support.spark_plans import explained
 from tests.support.spark_tables import create_table
 from tests.support.spark_tables import data_files as entries
 from tests.support.tables import Engine
@@ -116,11 +116,6 @@ def test_footers_of_every_writer_tell_what_the_rows_do(spark_lake: SparkLake, ta
     assert "PushedAggregation: [min(k)" in explained(asked)
     *wanted, rows, flags, moments, texts = session.sql(f"SELECT {told} FROM ({ROWS})").first()
     assert asked.collect() == [(*wanted, 3 * rows, 3 * flags, 3 * moments, 3 * texts)]
-
-
-def explained(frame: DataFrame) -> str:
-    mode = frame.sparkSession._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
-    return str(frame._jdf.queryExecution().explainString(mode))
 
 
 @pytest.fixture(scope="module")

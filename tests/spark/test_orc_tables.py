@@ -9,7 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tests.support.spark import SparkLake
-from tests.support.spark_refusals import active, refused_as
+from tests.support.spark_plans import tasks_with_rows
+from tests.support.spark_refusals import refused_as
 from tests.support.spark_tables import data_files, local_path, master_keys, stock_table
 
 pytestmark = pytest.mark.core
@@ -137,8 +138,7 @@ def test_rows_of_many_stripes_are_read_by_many_tasks_once_each(spark_lake: Spark
     session.conf.set("spark.sql.files.maxPartitionBytes", "150000")
     session.conf.set("spark.sql.files.openCostInBytes", "1")
     read = session.table(table)
-    with active(session):
-        assert read.rdd.getNumPartitions() > 3
+    assert tasks_with_rows(read) > 3
     assert read.selectExpr("count(*)", "count(DISTINCT id)", "sum(id)").collect() == [
         (30000, 30000, 449985000)
     ]

@@ -14,6 +14,7 @@ from spark_ext.configuration import token_setting
 from tests.support.lake import CAROL, standard_policies
 from tests.support.reads import denied
 from tests.support.spark import CATALOG, SparkLake
+from tests.support.spark_connect import ConnectLake
 
 pytestmark = pytest.mark.core
 
@@ -90,7 +91,10 @@ def test_a_column_that_is_shown_through_a_mask_now(spark_lake: SparkLake, run_be
     assert rows.collect() == others.collect() == ROWS
     with denied(spark_lake, "n"):
         until_the_plan_is_old()
-        assert "TableChanged" in refusal(rows)
+        if isinstance(spark_lake, ConnectLake):  # Each run has a plan of its own there.
+            assert rows.collect() == [(None,)] * len(ROWS)
+        else:
+            assert "TableChanged" in refusal(rows)
         assert others.collect() == ROWS
         assert carol.table("lake.db.masked_later").select("n").collect() == [(None,)] * len(ROWS)
     assert rows.collect() == ROWS
@@ -101,7 +105,10 @@ def test_files_that_are_checked_against_their_digests_by_now(
 ) -> None:
     spark_lake.rows("ALTER TABLE lake.db.revoked SET TBLPROPERTIES ('encryption.verify-digest' = 'always')")
     until_the_plan_is_old()
-    assert "TableChanged" in refusal(run_before)
+    if isinstance(spark_lake, ConnectLake):
+        assert run_before.collect() == ROWS
+    else:
+        assert "TableChanged" in refusal(run_before)
     assert spark_lake.session(CAROL).table("lake.db.revoked").select("id").collect() == ROWS
 
 
@@ -129,7 +136,8 @@ def test_a_token_that_was_revoked(spark_lake: SparkLake, run_before: DataFrame) 
 def test_a_table_that_was_dropped(spark_lake: SparkLake, run_before: DataFrame) -> None:
     spark_lake.rows("DROP TABLE lake.db.revoked")
     until_the_plan_is_old()
-    assert "NoSuchTable" in refusal(run_before)
+    unknown = "TABLE_OR_VIEW_NOT_FOUND" if isinstance(spark_lake, ConnectLake) else "NoSuchTable"
+    assert unknown in refusal(run_before)
 
 
 def test_a_plan_that_was_made_long_before_its_first_run(spark_lake: SparkLake, run_before: DataFrame) -> None:

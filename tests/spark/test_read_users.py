@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from tests.support.lake import ALICE, BOB, CAROL, policy, standard_policies
 from tests.support.reads import as_agreed, data_files, publish, refused, with_ids
 from tests.support.spark import SparkLake
+from tests.support.spark_plans import is_cached
 
 pytestmark = pytest.mark.core
 
@@ -72,8 +73,8 @@ def test_what_one_user_cached_is_not_served_to_another(spark_lake, table):
             assert len(spark_lake.rows(f"SELECT id FROM {table}", CAROL)) == 100
             with pytest.raises(PySparkException, match="NotAuthorized"):
                 spark_lake.rows(f"SELECT * FROM {table}", CAROL)
-        plan = spark_lake.session(CAROL).table(table)._jdf.queryExecution().withCachedData().toString()
-        assert "InMemoryRelation" not in plan
+            assert not is_cached(spark_lake.session(CAROL).table(table).select("id"))
+        assert not is_cached(spark_lake.session(CAROL).table(table))
     finally:
         cached.unpersist(blocking=True)
 

@@ -102,6 +102,7 @@ def test_commands_give_the_rows_of_the_model(spark_lake: SparkLake, namespace: s
         row_model.merge(Random(5)),
         row_model.delete(Condition("id IN (SELECT 12)", lambda r: r[0] == 12)),
         row_model.delete(Condition("v = 'absent'", lambda r: False)),
+        row_model.update(Condition("NOT (id IN (2, NULL))", lambda r: False)),  # Spark reads nothing.
     ):
         table.run(statement)
 

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 _PREFIX = "LAKEWARDEN."
 
 
 def refusal(action: Callable[[], Any]) -> PySparkException:
-    """The refusal that an action ends with."""
+    """The refusal that an action ends with. A DataFrame is analyzed, which Spark Connect puts off."""
     with pytest.raises(PySparkException) as refused:
-        action()
+        made = action()
+        if isinstance(made, DataFrame):
+            _ = made.schema
     return refused.value
 
 
@@ -37,7 +39,13 @@ def refused_as(condition: str, session: SparkSession, statement: str) -> str:
 
 @contextmanager
 def active(session: SparkSession) -> Iterator[None]:
-    """Make a session the thread's active one, whose settings Spark goes by where it is not told another."""
+    """Make a session the thread's active one, whose settings Spark goes by where it is not told another.
+
+    Requests of Spark Connect always go by their own session.
+    """
+    if not isinstance(session, SparkSession):
+        yield
+        return
     sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
     before = sessions.getActiveSession()
     sessions.setActiveSession(session._jsparkSession)

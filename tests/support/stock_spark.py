@@ -50,10 +50,12 @@ def ask(directory: Path, settings: Mapping[str, str], statements: Sequence[str],
         statements: of one session, one after the other.
         environ: variables beside those of this process.
     """
+    # A process that has remote sessions says so to those that it starts.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_CONNECT_")}
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT],
         input=json.dumps([_SETTINGS | dict(settings), statements]),
-        env={**os.environ, **environ},
+        env={**inherited, **environ},
         cwd=directory,
         capture_output=True,
         text=True,

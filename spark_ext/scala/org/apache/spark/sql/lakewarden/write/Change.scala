@@ -95,21 +95,22 @@ final case class RemovePartitions(validation: Validation) extends Change {
   * @param command
   *   `delete`, `update` or `merge`
   * @param scan
-  *   what the command read; asked when the rows are written
+  *   what the command read; asked when the rows are written. None: Spark found out that it can match no row
   */
-sealed abstract class CommandChange(table: LoadedTable, command: String, scan: () => CommandScan) extends Change {
+sealed abstract class CommandChange(table: LoadedTable, command: String, scan: () => Option[CommandScan])
+    extends Change {
   override def name: String = command
 
   override def put(body: ObjectNode): Unit = {
     body.put("operation", "overwrite").put("command", command)
     table.snapshotId.foreach(body.put("base-snapshot-id", _))
-    scan().condition.foreach(body.set[JsonNode]("conflict-filter", _))
+    scan().flatMap(_.condition).foreach(body.set[JsonNode]("conflict-filter", _))
   }
 }
 
 /** Removes the files that a command read and wrote again. */
 final class RewriteFiles(table: LoadedTable, command: String, scan: () => CommandScan)
-    extends CommandChange(table, command, scan) {
+    extends CommandChange(table, command, () => Some(scan())) {
 
   override def put(body: ObjectNode): Unit = {
     super.put(body)
@@ -122,7 +123,7 @@ final class RewriteFiles(table: LoadedTable, command: String, scan: () => Comman
 }
 
 /** Adds delete files of the rows that a command deletes or changes. */
-final class DeleteRows(table: LoadedTable, command: String, scan: () => CommandScan)
+final class DeleteRows(table: LoadedTable, command: String, scan: () => Option[CommandScan])
     extends CommandChange(table, command, scan) {
   override def isEmpty(files: Seq[JsonNode]): Boolean = files.isEmpty
 }

@@ -23,9 +23,12 @@ sealed abstract class RowCommand(handle: TableHandle, override val command: RowL
 
   protected def rewritten: Boolean
 
-  /** Spark plans what it reads before it plans the write, unless it found out that there is nothing to read. Then nobody
-    * knows which rows it means.
+  /** What Spark reads. It plans that before it plans the write, unless it found out that no row can match: by
+    * `WHERE NULL`, for example. Then no file has rows to delete, and `PositionDeletes` refuses them.
     */
+  protected def found: Option[CommandScan] = scan
+
+  /** Without it, nobody knows which files are to be replaced. */
   protected def read: CommandScan = scan.getOrElse(throw LakewardenException.notSupportedYet(
     s"Spark simplified the condition so that it does not read ${handle.table.fullName}.", "row-level",
     "Write the condition in another way, or leave it out."))
@@ -69,7 +72,10 @@ private final class MergeOnRead(handle: TableHandle, command: RowLevelOperation.
       .filter(_ == MetadataColumns.Partition).map(Expressions.column).toArray
 
   override def newWriteBuilder(info: LogicalWriteInfo): DeltaWriteBuilder =
-    new CommandDeltaBuilder(handle, info, name, new DeleteRows(handle.table, name, () => read), () => read.partitions)
+    new CommandDeltaBuilder(
+      handle, info, name, new DeleteRows(handle.table, name, () => found), () => found.fold(noFiles)(_.partitions))
+
+  private val noFiles = Map.empty[String, (Int, String)]
 }
 
 object RowCommand {
