@@ -300,7 +300,8 @@ def _refused_nulled(
         yield key_id, refused_key(key_id, refused)
         return
     lower = {each.lower() for each in filtered}
-    for column in columns:
+    fields = (each for column in columns for each in (column, *sorted(table.inside(column).nested)))
+    for column in fields:
         if column.lower() not in lower and _is_null(view, table, column):
             detail = f"The key {key_id!r} also opens the column {column!r}, whose values a policy withholds."
             yield key_id, Reason("mask", detail)

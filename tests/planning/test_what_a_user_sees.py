@@ -250,6 +250,7 @@ def masking(column: str, mask: str = "MASK") -> Json:
 @example("column keys", "salary", [ALL, masking("ssn", "MASK_NULL")])
 @example("column keys", "ssn", [ALL, masking("ssn", "MASK_NULL")])
 @example("column keys", "home.town", [ALL, masking("home.town", "MASK_NULL")])
+@example("column keys", "home", [ALL, masking("home.town", "MASK_NULL")])
 @example("masks", "salary", [ALL, hiding("salary")])
 @example("masks", "salary", [ALL, hiding("salary"), hiding("id")])
 @example("masks under one key", "ssn", [ALL, hiding("salary")])
