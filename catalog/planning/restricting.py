@@ -68,6 +68,7 @@ _COMPARED: Final[dict[Comparison, type[Any]]] = {
 }
 #: Types that pyiceberg does not compare with literals in JSON; their conditions prune nothing.
 _NOT_COMPARED: Final = (TimestampNanoType(), TimestamptzNanoType())
+_POSITION: Final = "_pos"
 _LISTED: Final[type[Any]] = In
 _NOT_LISTED: Final[type[Any]] = NotIn
 _ALONE: Final[dict[type[Predicate], type[Any]]] = {
@@ -110,8 +111,16 @@ def restrict(
         why = _not_enforced(authorizer, caller, schema, restriction, request)
         if why is not None:
             _refuse(authorizer, caller, table, reading.altered, *why)
+    if restriction.row_filter != TRUE and _numbers_rows(schema, request):
+        why = f"{_POSITION} would tell of rows that are hidden.", f"Leave {_POSITION} out."
+        _refuse(authorizer, caller, table, reading.altered, *why)
     record_masked(authorizer, caller, table, restriction.reasons)
     return restriction
+
+
+def _numbers_rows(schema: Schema, request: ScanRequest) -> bool:
+    """Return whether the numbers of rows in their files are read; a column of that name stands for itself."""
+    return _POSITION in (request.columns or ()) and all(each.name != _POSITION for each in schema.fields)
 
 
 def decided(

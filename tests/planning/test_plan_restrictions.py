@@ -195,6 +195,17 @@ def test_statistics_tell_nothing_of_masked_columns_or_hidden_rows(
     assert not plan(lake, people, column_statistics=True).header.statistics
 
 
+def test_numbers_of_rows_in_files_do_not_tell_of_hidden_rows(
+    lake: Lake, people: Table, policies: Policies
+) -> None:
+    policies(filtering("age > 0"))
+    refusal = refused(lake, people, "id", "_pos", enforces=ENFORCED)
+    assert refusal.rule == "row-filter" and "_pos" in refusal.message
+    assert plan(lake, people, "id", "_file").files.num_rows == 2
+    policies(masking("age", "MASK"))
+    assert plan(lake, people, "id", "_pos").files.num_rows == 2
+
+
 def test_partition_values_of_a_masked_column_are_not_shown(lake: Lake, policies: Policies) -> None:
     spec = PartitionSpec(PartitionField(AGE, 1000, IdentityTransform(), "age"))
     table = make(lake, schema=PEOPLE, partition_spec=spec)

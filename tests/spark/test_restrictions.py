@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -15,6 +18,29 @@ from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table
 
 pytestmark = pytest.mark.core
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "read-restrictions"
+#: The types of the vectors whose values Python and Spark write alike.
+SPARK_TYPES = {
+    "string": "STRING",
+    "int": "INT",
+    "long": "BIGINT",
+    "binary": "BINARY",
+    "date": "DATE",
+    "boolean": "BOOLEAN",
+}
+
+
+def _internal(kind: str, value: Any) -> Any:
+    """A value as Python has it; a date as its number, since Python has few years."""
+    if value is None:
+        return None
+    if kind == "date":
+        year, month, day = map(int, re.findall(r"^[+-]?\d+|(?<=-)\d\d", value))
+        eras, of_era = divmod(year - 1, 400)
+        return date(of_era + 1, month, day).toordinal() + eras * 146097 - date(1970, 1, 1).toordinal()
+    return bytearray.fromhex(value) if kind == "binary" else value
+
 
 COLUMNS = (
     "id INT, s STRING, st STRUCT<a: INT, b: STRING>, l ARRAY<STRUCT<x: STRING>>, m MAP<STRING, INT>, d DATE"
@@ -80,3 +106,48 @@ def test_a_stream_shows_what_the_user_sees_and_its_offsets_tell_of_no_file(
     spark_lake.rows(f"INSERT INTO {source} VALUES (3, 'three')")
     run(read(spark_lake, source), tmp_path, target)
     assert rows(spark_lake, target) == [(1, "xxx"), (2, "xxx"), (3, "three")]
+
+
+def test_masks_make_what_the_vectors_say(spark_lake: SparkLake, namespace: str) -> None:
+    vectors = json.loads((VECTORS / "masks.json").read_text())["masks"]
+    known = [
+        each
+        for each in vectors
+        if isinstance(each["type"], str) and each["type"] in SPARK_TYPES and "salt" not in each
+    ]
+    assert len({each["action"] for each in known}) == 12
+    name = f"{namespace}.masked"
+    columns = ", ".join(f"c{at} {SPARK_TYPES[each['type']]}" for at, each in enumerate(known))
+    spark_lake.rows(f"CREATE TABLE {name} (id INT, {columns})")
+    rows = []
+    for number in range(max(len(each["cases"]) for each in known)):
+        cases = [each["cases"][number] if number < len(each["cases"]) else {"value": None} for each in known]
+        rows.append(
+            [
+                number,
+                *(_internal(each["type"], case["value"]) for each, case in zip(known, cases, strict=True)),
+            ]
+        )
+    kinds = ", ".join(
+        f"c{at} {'INT' if each['type'] == 'date' else SPARK_TYPES[each['type']]}"
+        for at, each in enumerate(known)
+    )
+    given = spark_lake.spark.createDataFrame([tuple(row) for row in rows], f"id INT, {kinds}")
+    given.createOrReplaceTempView("given_masks")
+    listed = ", ".join(
+        f"date_from_unix_date(c{at})" if each["type"] == "date" else f"c{at}" for at, each in enumerate(known)
+    )
+    spark_lake.rows(f"INSERT INTO {name} SELECT id, {listed} FROM given_masks")
+    ids = field_ids(spark_lake, name)
+    shown = ", ".join(
+        f"unix_date(c{at})" if each["type"] == "date" else f"c{at}" for at, each in enumerate(known)
+    )
+    with restricted(masks={ids[f"c{at}"]: each["action"] for at, each in enumerate(known)}):
+        masked = spark_lake.rows(f"SELECT {shown} FROM {name} ORDER BY id")
+    wrong = [
+        (each["action"], each["type"], case, masked[number][at])
+        for at, each in enumerate(known)
+        for number, case in enumerate(each["cases"])
+        if masked[number][at] != _internal(each["type"], case["masked"])
+    ]
+    assert not wrong

@@ -11,10 +11,13 @@ private[restrictions] object MomentMasks {
   private val MicrosPerDay = DAYS.toMicros(1)
 
   /** The first day of a day's year. */
-  def year(day: Int): Int = Math.toIntExact(LocalDate.ofEpochDay(day.toLong).withDayOfYear(1).toEpochDay)
+  def year(day: Int): Int = first(LocalDate.ofEpochDay(day.toLong).withDayOfYear(1))
 
   /** The first day of a day's month. */
-  def month(day: Int): Int = Math.toIntExact(LocalDate.ofEpochDay(day.toLong).withDayOfMonth(1).toEpochDay)
+  def month(day: Int): Int = first(LocalDate.ofEpochDay(day.toLong).withDayOfMonth(1))
+
+  /** Before the first day that is a number of days, this. */
+  private def first(day: LocalDate): Int = math.max(day.toEpochDay, Int.MinValue.toLong).toInt
 
   /** @param first
     *   of a day

@@ -1,5 +1,8 @@
 package org.apache.spark.sql.lakewarden.restrictions
 
+import java.util
+
+import org.apache.spark.sql.execution.vectorized.WritableColumnVector
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.types._
 import org.apache.spark.sql.vectorized.{ColumnarBatch, ColumnVector}
@@ -153,16 +156,43 @@ private final class NullTest(path: Array[Int], wanted: Boolean) extends ColumnTe
   *   whether the values are wanted that match; else those that do not. NULL is neither
   */
 private final class ValueTest(path: Array[Int], wanted: Boolean, matching: ValueMatch) extends ColumnTest(path) {
+  private val known = new KnownMatches(matching)
+
   override protected def kept(column: ColumnVector, rows: Array[Int], count: Int): Int = {
+    val found = column match {
+      case spark: WritableColumnVector if spark.hasDictionary && matching.isSlow => known.of(spark)
+      case _                                                                     => matching
+    }
     var (at, left) = (0, 0)
     while (at < count) {
       val row = rows(at)
-      if (!isNull(column, row) && matching(column, row) == wanted) {
+      if (!isNull(column, row) && found(column, row) == wanted) {
         rows(left) = row
         left += 1
       }
       at += 1
     }
     left
+  }
+}
+
+/** Which values of a dictionary match: each is compared once a batch. */
+private final class KnownMatches(matching: ValueMatch) extends ValueMatch {
+  private var (ids, batch) = (null: WritableColumnVector, 0)
+
+  /** By id of the dictionary the batch in which it was compared, and in the last bit the answer. */
+  private var answers = new Array[Int](256)
+
+  def of(column: WritableColumnVector): ValueMatch = {
+    ids = column.getDictionaryIds
+    batch += 2
+    this
+  }
+
+  override def apply(values: ColumnVector, row: Int): Boolean = {
+    val id = ids.getDictId(row)
+    if (id >= answers.length) answers = util.Arrays.copyOf(answers, 2 * (id + 1))
+    if (answers(id) < batch) answers(id) = if (matching(values, row)) batch + 1 else batch
+    answers(id) > batch
   }
 }

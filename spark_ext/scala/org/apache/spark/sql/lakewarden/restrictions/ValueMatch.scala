@@ -9,6 +9,15 @@ import org.apache.spark.unsafe.types.{ByteArray, UTF8String}
 /** Whether a value that is not NULL is one that a condition asks for. */
 private[restrictions] abstract class ValueMatch {
   def apply(values: ColumnVector, row: Int): Boolean
+
+  /** Whether it takes longer than to look up what is known of a value. */
+  def isSlow: Boolean = false
+}
+
+/** A match of texts, which are taken out of the vector first. */
+private[restrictions] final class TextMatch(matches: UTF8String => Boolean) extends ValueMatch {
+  override def apply(values: ColumnVector, row: Int): Boolean = matches(values.getUTF8String(row))
+  override def isSlow: Boolean = true
 }
 
 /** Values are compared as Spark does: NaN equals itself and is above every number, the two zeros are equal, texts and
@@ -21,8 +30,8 @@ private[restrictions] object ValueMatch {
     *   of that type, in Spark's internal form
     */
   def of(comparison: Comparison, kind: DataType, value: Any): ValueMatch = kind match {
-    case _: StringType if comparison == StartsWith => prefix(value.asInstanceOf[UTF8String])
-    case _: StringType if comparison == Equal      => text(value.asInstanceOf[UTF8String])
+    case _: StringType if comparison == StartsWith => new TextMatch(_.startsWith(value.asInstanceOf[UTF8String]))
+    case _: StringType if comparison == Equal      => new TextMatch(_ == value.asInstanceOf[UTF8String])
     case _ =>
       val order = compared(kind, value)
       comparison match {
@@ -39,7 +48,7 @@ private[restrictions] object ValueMatch {
     case _: StringType =>
       val texts = new util.HashSet[UTF8String](2 * wanted.size)
       wanted.foreach(each => texts.add(each.asInstanceOf[UTF8String]))
-      (values, row) => texts.contains(values.getUTF8String(row))
+      new TextMatch(texts.contains(_))
     case IntegerType | DateType =>
       val sorted = wanted.map(_.asInstanceOf[Int]).toArray.sorted
       (values, row) => util.Arrays.binarySearch(sorted, values.getInt(row)) >= 0
@@ -56,10 +65,6 @@ private[restrictions] object ValueMatch {
     case DoubleType => (values, row) => values.getDouble(row).isNaN
     case _          => (_, _) => false
   }
-
-  private def text(wanted: UTF8String): ValueMatch = (values, row) => values.getUTF8String(row).equals(wanted)
-
-  private def prefix(wanted: UTF8String): ValueMatch = (values, row) => values.getUTF8String(row).startsWith(wanted)
 
   /** How a value is to a constant: below, equal, or above. */
   private abstract class Order {
