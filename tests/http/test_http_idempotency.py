@@ -31,6 +31,8 @@ REPEATABLE_ANYWAY = {
     "code",
     "load",
     "plan",
+    "load_through_view",
+    "plan_through_view",
     "whole_files",
     "rewrites",
     "position_delete_rewrites",
