@@ -1,5 +1,8 @@
 """Row filters and masks of policies that do not fit a table's schema: a missing column, another type.
 
+A mask is on a column under every name that it had. A row filter reads the column that has the name today, so
+that no change of a schema may give the name to another one.
+
 A query on such a table is refused. So policies are checked before they are put in force, and again when a
 table's schema changes.
 
@@ -67,6 +70,33 @@ def misfits(
                 yield from _filters(policy, columns)
         else:
             yield from _masks(policy, table, columns)
+
+
+def moved(
+    policies: PolicySet, table: tuple[str, str], before: TableColumns, after: TableColumns
+) -> Iterator[Misfit]:
+    """The row filters that would read another column under the same name.
+
+    Args:
+        policies: those in force.
+        table: its database and name.
+        before: its current schema.
+        after: its schema after a change.
+    """
+    for policy in policies.restricting(*table):
+        if policy.type is not PolicyType.ROW_FILTER or not _is_about(policy, Resource.table(*table)):
+            continue
+        for item in policy.row_filters:
+            named = () if item.row_filter is None else item.row_filter.columns
+            for column in sorted(named, key=str):
+                known, found = (_ids(each, column.path) for each in (before, after))
+                if known and found and known != found:
+                    problem = f"another column would be called {column}."
+                    yield Misfit(policy.name, item.label, "row-filter", problem)
+
+
+def _ids(columns: TableColumns, path: tuple[str, ...]) -> frozenset[int]:
+    return frozenset(each.field_id for each in columns.find(path))
 
 
 def _filters(policy: Policy, columns: TableColumns) -> Iterator[Misfit]:

@@ -11,7 +11,7 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from catalog.reading.loading import LoadedTable
 from policy.errors import RequestInvalid
-from policy.misfits import misfits
+from policy.misfits import misfits, moved
 from policy.ranger import PolicySet
 from policy.restrictions.columns import SchemaField, TableColumns
 
@@ -74,13 +74,15 @@ def require_fitting(policies: PolicySet, table: LoadedTable, after: Schema) -> N
         after: its schema after it.
 
     Raises:
-        RequestInvalid: a row filter or mask of a policy fits the schema no more.
+        RequestInvalid: a row filter or mask of a policy fits the schema no more, or a row filter would read
+            another column.
     """
     if after == table.metadata.schema():
         return
     name = (table.record.name.database, table.record.name.name)
-    known = set(misfits(policies, name, columns_of(table)))
-    for each in misfits(policies, name, columns_of(table, after)):
+    today, then = columns_of(table), columns_of(table, after)
+    known = set(misfits(policies, name, today))
+    for each in (*misfits(policies, name, then), *moved(policies, name, today, then)):
         if each not in known:
             raise RequestInvalid(
                 f"The change does not fit policy {each.policy!r}, {each.item}: {each.problem}",

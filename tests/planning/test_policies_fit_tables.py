@@ -67,6 +67,11 @@ def test_a_schema_changes_if_policies_fit_it_as_before(lake: Lake, policies: Pol
     with pytest.raises(RequestInvalid, match=r"policy 'notes'.*type long"):
         alter(lake, table, AddColumn(("notes",), LongType()))
     alter(lake, table, AddColumn(("notes",), StringType()), AddColumn(("more",), LongType()))
+    another = AddColumn(("age",), LongType()), RenameColumn(("more",), "age")
+    for take in another:
+        for leave in (DropColumn(("age",)), RenameColumn(("age",), "years")):
+            with pytest.raises(RequestInvalid, match=r"policy 'rows'.*another column would be called age"):
+                alter(lake, table, leave, take)
     policies(filtering("gone > 1"))
     alter(lake, table, DropColumn(("more",)))
     lake.catalog().drop_table(table.name())
