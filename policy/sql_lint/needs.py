@@ -130,8 +130,8 @@ class Needs:
             if name is not None:
                 whole = number in query.whole or not paths[number]
                 # Nothing enforces row filters and masks in Hive.
-                hive = self.names.hive
-                self._columns(name, facts[number], None if whole else paths[number], unaltered=hive)
+                unaltered = self.names.hive or query.unaltered
+                self._columns(name, facts[number], None if whole else paths[number], unaltered=unaltered)
                 self._stored(name)
 
     def _function(self, name: str) -> None:

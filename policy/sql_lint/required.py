@@ -305,10 +305,10 @@ class RequiredPrivileges(Definitions):
         self._columns(name, replace(facts, spec=spec), paths)
 
     def call_changelog(self, statement: CallChangelog) -> Query:
-        """CALL of create_changelog_view: the query of its view, which compares all columns."""
+        """CALL of create_changelog_view: the query of its view, which compares all columns as they are."""
         name = self._called(statement)
         table = (self.context.catalog, *name.namespace, name.name)
-        return Query((table,), frozenset({0}), (), (), None)
+        return Query((table,), frozenset({0}), (), (), None, unaltered=True)
 
     def _called(
         self, statement: CallOnKeys | CallRewrite | CallAnalyze | CallMaintenance | CallCopy | CallChangelog

@@ -46,6 +46,7 @@ class Query:
         columns: the columns that it names.
         functions: the functions and scripts that it calls, by name.
         outputs: names of the columns that it answers; None where they are not known.
+        unaltered: whether rows must be read as they are, without row filters and masks of policies.
     """
 
     tables: tuple[Name, ...]
@@ -53,6 +54,7 @@ class Query:
     columns: tuple[Reference, ...]
     functions: tuple[str, ...]
     outputs: tuple[str, ...] | None
+    unaltered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

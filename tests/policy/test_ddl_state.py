@@ -263,6 +263,8 @@ def test_a_mask_is_noted_and_in_the_way_of_changes() -> None:
     assert masked.decision.allowed and told in masked.notes
     assert other.decision.allowed and told not in other.notes
     assert rule(the_answer("SELECT id FROM s.t", context(ANN, mask), "hive")) == "mask"
+    known = context(ANN, mask, known=lambda _: TableFacts(ANN, columns=("id", "other")))
+    assert rule(the_answer("CALL lake.system.create_changelog_view('s.t', 'w')", known)) == "mask"
 
 
 def test_temporary_views_read_what_their_query_reads() -> None:
