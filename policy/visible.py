@@ -15,7 +15,7 @@ What keys a scan needs depends on its files. The service reads that in their key
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final, Protocol
@@ -28,6 +28,7 @@ from policy.privileges.operations import On, key_requests, required
 from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.restrictions.actions import MaskAction, action_of
 from policy.restrictions.columns import TableColumns
+from policy.restrictions.conditions import Column
 from policy.view import SHOWN_MASKED, ColumnNames, MaskedColumn, Reading, Scan, View, refused_key, visible
 
 RESTRICTING: Final = frozenset({SHOWN_MASKED, "mask", "row-filter"})
@@ -169,7 +170,7 @@ def seen(
     reading = replace(shown.reading, altered=None) if enforced else shown.reading
     whole = _unseen(view) if reading.granted.allowed else None
     if enforced and whole is None:
-        whole = _misfit(view, table, shown.names)
+        whole = _misfit(view, table, shown.names, hidden.keys())
     return Seen(
         reading,
         {name: why for name, why in hidden.items() if name in columns.values()},
@@ -195,17 +196,35 @@ def _closed(view: View, table: KnownTable, names: ColumnNames) -> bool:
     return whole <= keyed and all(table.column(name) in whole for name in masked)
 
 
-def _misfit(view: View, table: KnownTable, names: ColumnNames) -> Reason | None:
-    """Why a row filter or a mask cannot be enforced, if the table's schema is known."""
+def _misfit(view: View, table: KnownTable, names: ColumnNames, hidden: Set[str]) -> Reason | None:
+    """Why a row filter or a mask cannot be enforced. Whether it fits is told if the table's schema is known.
+
+    Args:
+        view: the user, the table and the policies.
+        table: what is known of it.
+        names: of the columns that are read.
+        hidden: the columns that are shown through the table's masks: no row filter sees their values.
+    """
     if table.schema is None:
+        filtered = {table.column(str(each)) for each in _filtered(view)}
+    else:
+        read, by_id = names.columns | names.nested, table.schema.by_id
+        fields = frozenset(each.field_id for each in by_id.values() if each.name in read)
+        try:
+            found = view.restriction(table.schema, field_ids=fields)
+        except PolicyInvalid as problem:
+            return Reason(problem.rule or "policy", problem.message)
+        filtered = {by_id[each].path[0] for each in found.filters_by}
+    needed = sorted(hidden & filtered)
+    if not needed:
         return None
-    read = names.columns | names.nested
-    fields = (each.field_id for each in table.schema.by_id.values() if each.name in read)
-    try:
-        view.restriction(table.schema, field_ids=frozenset(fields))
-    except PolicyInvalid as problem:
-        return Reason(problem.rule or "policy", problem.message)
-    return None
+    return Reason("masked-column", f"A row filter needs the column {needed[0]!r}, which the table masks.")
+
+
+def _filtered(view: View) -> Iterator[Column]:
+    """The columns that the row filters name."""
+    for rule in view.row_filters:
+        yield from rule.filter.columns if rule.filter else ()
 
 
 def _unseen(view: View) -> Reason | None:
@@ -247,7 +266,7 @@ def _keys(
     spec = table.spec
     if spec is None or not spec.encrypts:
         return
-    filtered = [str(each) for rule in view.row_filters if rule.filter for each in rule.filter.columns]
+    filtered = [str(each) for each in _filtered(view)]
     if enforced:
         read = [*(each for each in read if not _is_null(view, table, each)), *filtered]
     keyed = _with_fields_of(table, read)

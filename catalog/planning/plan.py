@@ -81,6 +81,7 @@ from policy.view import Scan, visible
 _SHOWN_SOURCES: Final = (
     "The metadata columns _file and _partition show values that the table is partitioned by."
 )
+_FILTERED: Final = "A row filter of a policy needs its values."
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +203,7 @@ class Planner:
             require_plain(authorizer, caller, table, seen.names, shown_masked)
             restriction = restrict(authorizer, caller, table, schema, columns, seen.reading, request)
             record_masked(authorizer, caller, table, shown_masked)
+            refuse_masked(table, schema, masked, restriction.filters_by, _FILTERED)
             require_whole(table, schema, columns, request)
             restricted, altered = columns, masked | restriction.masks.keys()
             request = _unmasked(request, schema, altered)

@@ -264,6 +264,24 @@ def test_a_mask_that_does_not_fit_a_column_leaves_the_others_alone(
     assert "type long" in refused(lake, keyed, "ssn", enforces=ENFORCED).message
 
 
+@pytest.mark.parametrize(
+    "properties", [{}, {"encryption.columns": "hr:age"}], ids=["plaintext", "column keys"]
+)
+def test_a_filter_by_a_column_that_the_table_masks_for_the_user_is_refused(
+    lake: Lake, policies: Policies, properties: dict[str, str]
+) -> None:
+    """The reader would take each value for NULL, and show the rows that the filter hides."""
+    masked = make(lake, schema=PEOPLE, properties={**properties, "encryption.masks": "nullify:age"})
+    items = [{"users": [CAROL], "accesses": SELECT}]
+    denied = policy("denied", plans.about("age"), {}, denyPolicyItems=items)
+    policies(denied, filtering("age is null or age = 1"))
+    assert refused(lake, masked, "id", enforces=ENFORCED).rule == "masked-column"
+    policies(denied, filtering("ssn = 'x'"))
+    assert plan(lake, masked).header.masked == (AGE,)
+    policies(filtering("age is null or age = 1"))
+    assert plan(lake, masked).header.masked == ()
+
+
 def test_a_filter_for_others_alone_restricts_nothing(lake: Lake, people: Table, policies: Policies) -> None:
     policies(filtering("age > 100 or current_user() = 'carol'"))
     assert said(plans.plan(lake, people, user=CAROL)) is None

@@ -222,6 +222,10 @@ ROWS: Final = {
     "resources": {"database": {"values": ["db"]}, "table": {"values": ["*"]}},
     "rowFilterPolicyItems": [{**SHOWN, "rowFilterInfo": {"filterExpr": "id = 1"}}],
 }
+SALARIES: Final = {
+    **ROWS,
+    "rowFilterPolicyItems": [{**SHOWN, "rowFilterInfo": {"filterExpr": "salary IS NULL OR salary = 1"}}],
+}
 
 UPDATE: Final = policy("update", {"database": ["db"], "table": ["*"]}, {DAN: ["update"]})
 WHOLE: Final = policy("whole", {"database": ["db"], "table": ["*"]}, {}, denyPolicyItems=[SHOWN])
@@ -242,6 +246,7 @@ def masking(column: str, mask: str = "MASK") -> Json:
 @example("masks", "Home.TOWN", [ALL, hiding("home.town")])
 @example("plaintext", "id", [ALL, ROWS])
 @example("plaintext", "ssn", [ALL, masking("ssn")])
+@example("masks", "id", [ALL, SALARIES, hiding("salary")])
 @example("plaintext", "id", [ALL, WHOLE])
 @example("plaintext", "home", [ALL, hiding("home.town")])
 @example("one key", "id", [ALL, hiding("ssn")])
