@@ -259,6 +259,25 @@ def test_a_text_that_does_not_fit_its_tables_tells_nothing_of_them(door: Door) -
     assert "secret_column" not in message
 
 
+def test_the_current_user_of_the_text_is_the_reader(door: Door) -> None:
+    """Spark's own would be the account that the engine runs as, whoever reads."""
+    door.lake.rows(
+        f"CREATE OR REPLACE VIEW {door.view} {DEFINER} AS SELECT id AS n, session_user() AS word FROM {door.table} "
+        f"WHERE id < 2 AND current_user = 'bob' AND id IN (SELECT id FROM {door.table} WHERE user() = 'bob')"
+    )
+    assert door.rows(f"SELECT * FROM {door.view}") == [(0, "bob"), (1, "bob")]
+
+
+@pytest.mark.nightly
+def test_a_table_that_changes_under_a_frame_tells_nothing_of_it(door: Door) -> None:
+    frame = door.bob.table(door.view)
+    door.lake.rows(f"ALTER TABLE {door.table} DROP COLUMN text")
+    error = refusal(lambda: frame.collect())
+    assert error.getCondition() == "LAKEWARDEN.TABLE_CHANGED"
+    assert "view-changed" in str(error)
+    assert not any(told in str(error) for told in ("`text`", "even", f"{door.table}`", "COLUMNS_MISMATCH"))
+
+
 @pytest.mark.nightly
 def test_a_text_past_spark_is_read_by_the_same_rules(door: Door) -> None:
     """Texts that Spark understands otherwise than the catalog, or that name no table, are refused."""

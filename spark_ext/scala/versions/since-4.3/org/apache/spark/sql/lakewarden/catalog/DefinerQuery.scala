@@ -4,6 +4,7 @@ import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.AnalysisException
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation
+import org.apache.spark.sql.catalyst.expressions.{CurrentUser, Literal}
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.QueryExecution
@@ -27,10 +28,12 @@ final class DefinerQuery private (val name: String, session: SparkSession, analy
   /** Some of the columns. What refuses the query now is thrown; it is not run yet. */
   def of(columns: Seq[String]): DefinerRows = {
     val wanted = columns.map(column => analyzed.output.find(_.name == column).get)
-    DefinerQuery.in(session) {
-      val execution = session.sessionState.executePlan(Project(wanted, analyzed))
-      execution.optimizedPlan
-      new DefinerRows(session, execution)
+    DefinerQuery.telling(DefinerViews.changed(name)) {
+      DefinerQuery.in(session) {
+        val execution = session.sessionState.executePlan(Project(wanted, analyzed))
+        execution.optimizedPlan
+        new DefinerRows(session, execution)
+      }
     }
   }
 
@@ -45,12 +48,19 @@ final class DefinerRows(session: SparkSession, execution: QueryExecution) {
 
 object DefinerQuery {
 
-  /** Reads the text of a view for a reader, as the catalog decides it now. */
-  def open(reader: SparkSession, catalog: ReadsViews, view: ThroughView): DefinerQuery = {
+  /** Reads the text of a view for a reader, as the catalog decides it now.
+    *
+    * @param principal
+    *   the reader, as the catalog says; Spark knows the account that the engine runs as
+    */
+  def open(reader: SparkSession, catalog: ReadsViews, view: ThroughView, principal: String): DefinerQuery = {
     val parts = catalog.name +: view.ident.namespace.toSeq :+ view.ident.name
     val session = catalog.viewSession(view)(made(reader, catalog.name, view))
     val name = parts.mkString(".")
-    new DefinerQuery(name, session, analyzed(session, name, UnresolvedRelation(parts)))
+    val plan = analyzed(session, name, UnresolvedRelation(parts)).transformAllExpressionsWithSubqueries {
+      case user: CurrentUser => Literal.create(principal, user.dataType)
+    }
+    new DefinerQuery(name, session, plan)
   }
 
   private def made(reader: SparkSession, catalog: String, view: ThroughView): SparkSession = {
@@ -60,13 +70,18 @@ object DefinerQuery {
   }
 
   private def analyzed(session: SparkSession, name: String, text: LogicalPlan): LogicalPlan =
-    try {
+    telling(DefinerViews.unreadable(name)) {
       val plan = in(session)(session.sessionState.executePlan(text).analyzed)
       requireTables(name, plan)
       plan
-    } catch {
+    }
+
+  /** Tells something else in the place of Spark's errors about tables, which name their columns. */
+  private def telling[T](instead: => LakewardenException)(body: => T): T =
+    try body
+    catch {
       case refused: LakewardenException => throw refused
-      case _: AnalysisException         => throw DefinerViews.unreadable(name)
+      case _: AnalysisException         => throw instead
     }
 
   /** Beside tables that were loaded through the view, a text has only what it says itself. */

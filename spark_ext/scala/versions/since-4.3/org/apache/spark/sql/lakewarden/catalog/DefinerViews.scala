@@ -74,7 +74,8 @@ object DefinerViews {
 
   private def relation(session: SparkSession, name: String, view: ThroughView, reader: String): LogicalPlan = {
     val catalog = catalogOf(session, name)
-    val table = new DefinerViewTable(DefinerQuery.open(session, catalog, view), catalog.viewUser(view.ident, reader))
+    val query = DefinerQuery.open(session, catalog, view, reader)
+    val table = new DefinerViewTable(query, catalog.viewUser(view.ident, reader))
     // Without an identifier, Spark does not load it again.
     DataSourceV2Relation.create(table, Some(catalog), None, CaseInsensitiveStringMap.empty)
   }
@@ -106,6 +107,11 @@ object DefinerViews {
       case _ => Nil
     }
   }
+
+  /** A table is not as it was, or not by the same policies, when the statement was analyzed. */
+  private[catalog] def changed(name: String): LakewardenException = new LakewardenException(
+    "TableChanged", s"What the view $name reads was changed after the query was analyzed.", Some("view-changed"),
+    Some("Run the query again."))
 
   /** The view does not fit its tables; what does not fit could tell of columns that the reader does not see. */
   private[catalog] def unreadable(name: String): LakewardenException = new LakewardenException(
