@@ -262,8 +262,9 @@ def test_a_text_that_does_not_fit_its_tables_tells_nothing_of_them(door: Door) -
 def test_the_current_user_of_the_text_is_the_reader(door: Door) -> None:
     """Spark's own would be the account that the engine runs as, whoever reads."""
     door.lake.rows(
-        f"CREATE OR REPLACE VIEW {door.view} {DEFINER} AS SELECT id AS n, session_user() AS word FROM {door.table} "
-        f"WHERE id < 2 AND current_user = 'bob' AND id IN (SELECT id FROM {door.table} WHERE user() = 'bob')"
+        f"CREATE OR REPLACE VIEW {door.view} {DEFINER} AS SELECT id AS n, session_user() AS word "
+        f"FROM {door.table} WHERE id < 2 AND current_user = 'bob' AND id IN "
+        f"(SELECT id FROM {door.table} WHERE user() = 'bob')"
     )
     assert door.rows(f"SELECT * FROM {door.view}") == [(0, "bob"), (1, "bob")]
 
