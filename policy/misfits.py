@@ -1,7 +1,7 @@
 """Row filters and masks of policies that do not fit a table's schema: a missing column, another type.
 
-A mask is on a column under every name that it had. A row filter reads the column that has the name today, so
-that no change of a schema may give the name to another one.
+A scan of the current schema finds masks and row filters by the names of today. So no change of a schema may
+give the name of a filter's column to another one, or a masked column a name that the mask is not on.
 
 A query on such a table is refused. So policies are checked before they are put in force, and again when a
 table's schema changes.
@@ -75,24 +75,42 @@ def misfits(
 def moved(
     policies: PolicySet, table: tuple[str, str], before: TableColumns, after: TableColumns
 ) -> Iterator[Misfit]:
-    """The row filters that would read another column under the same name.
+    """The row filters that would read another column under the same name, and the masks that lose a column.
 
     Args:
         policies: those in force.
         table: its database and name.
-        before: its current schema.
-        after: its schema after a change.
+        before: its current schema, with the names in that schema alone.
+        after: the same after a change.
     """
     for policy in policies.restricting(*table):
-        if policy.type is not PolicyType.ROW_FILTER or not _is_about(policy, Resource.table(*table)):
+        if policy.type is PolicyType.MASK:
+            yield from _unmasked(policy, table, before, after)
+        elif _is_about(policy, Resource.table(*table)):
+            yield from _reading_others(policy, before, after)
+
+
+def _reading_others(policy: Policy, before: TableColumns, after: TableColumns) -> Iterator[Misfit]:
+    for item in policy.row_filters:
+        named = () if item.row_filter is None else item.row_filter.columns
+        for column in sorted(named, key=str):
+            known, found = (_ids(each, column.path) for each in (before, after))
+            if known and found and known != found:
+                problem = f"another column would be called {column}."
+                yield Misfit(policy.name, item.label, "row-filter", problem)
+
+
+def _unmasked(
+    policy: Policy, table: tuple[str, str], before: TableColumns, after: TableColumns
+) -> Iterator[Misfit]:
+    label = next((each.label for each in policy.masks if each.mask and each.mask.type != MASK_NONE), None)
+    for field in before.by_id.values():
+        now = after.by_id.get(field.field_id)
+        if label is None or now is None or not _is_on(policy, table, field):
             continue
-        for item in policy.row_filters:
-            named = () if item.row_filter is None else item.row_filter.columns
-            for column in sorted(named, key=str):
-                known, found = (_ids(each, column.path) for each in (before, after))
-                if known and found and known != found:
-                    problem = f"another column would be called {column}."
-                    yield Misfit(policy.name, item.label, "row-filter", problem)
+        if not any(_is_on(policy, table, after.by_id[each]) for each in (*now.above, now.field_id)):
+            problem = f"its mask would not be on the column {field.name!r} under the name {now.name!r}."
+            yield Misfit(policy.name, label, "mask", problem)
 
 
 def _ids(columns: TableColumns, path: tuple[str, ...]) -> frozenset[int]:

@@ -8,6 +8,7 @@ here, so that a policy test that passes says what the service does.
 - A standard client gets everything in a table, so it needs every column, and a table that lets it in.
 - An engine enforces masks and row filters of policies. They refuse every other client, and what needs the
   values as they are, such as an UPDATE. A key that opens a column that is NULL for the user is not released.
+- A row filter reads columns that the user cannot select, but none that is shown through a mask of the table.
 
 What keys a scan needs depends on its files. The service reads that in their key metadata; without files,
 `seen` takes the current specification.
@@ -267,6 +268,7 @@ def _keys(
     if spec is None or not spec.encrypts:
         return
     filtered = [str(each) for each in _filtered(view)]
+    selected = _inside(table, read)
     if enforced:
         read = [*(each for each in read if not _is_null(view, table, each)), *filtered]
     keyed = _with_fields_of(table, read)
@@ -282,7 +284,7 @@ def _keys(
         yield from _refused_with_others(view, table, spec, read)
     for key_id, columns in opened.items():
         if enforced and through is Through.ENGINE:
-            yield from _refused_nulled(view, key_id, table, columns, filtered)
+            yield from _refused_nulled(view, key_id, table, columns, filtered, selected)
         else:
             yield from _refused_key(view, key_id, table.ever(columns))
 
@@ -311,14 +313,25 @@ def _refused_key(view: View, key_id: str, names: ColumnNames) -> Iterator[tuple[
 
 
 def _refused_nulled(
-    view: View, key_id: str, table: KnownTable, columns: Collection[str], filtered: Collection[str]
+    view: View,
+    key_id: str,
+    table: KnownTable,
+    columns: Collection[str],
+    filtered: Collection[str],
+    selected: ColumnNames,
 ) -> Iterator[tuple[str, Reason]]:
-    """A key that the engine does not get: it opens a column that the user cannot select, or that is NULL."""
-    refused = view.reads(table.ever(columns)).refused
+    """A key that the engine does not get: it opens a column that the user cannot select, or that is NULL.
+
+    Columns that only the row filter reads are read by the policy, whatever the user can select.
+    """
+    lower = {each.lower() for each in filtered}
+    filtering = lower.difference(map(str.lower, selected.columns | selected.nested))
+    names = table.ever([each for each in columns if each.lower() not in filtering])
+    nested = frozenset(each for each in names.nested if each.lower() not in filtering)
+    refused = view.reads(ColumnNames(names.columns, nested)).refused
     if refused is not None:
         yield key_id, refused_key(key_id, refused)
         return
-    lower = {each.lower() for each in filtered}
     fields = (each for column in columns for each in (column, *sorted(table.inside(column).nested)))
     for column in fields:
         if column.lower() not in lower and _is_null(view, table, column):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from pyiceberg.schema import Schema, index_by_name
@@ -25,12 +25,17 @@ def columns_of(table: LoadedTable, schema: Schema | None = None) -> TableColumns
         table: the table.
         schema: the schema; by default the current one.
     """
+    found = table.metadata.schema() if schema is None else schema
+    return _named(found, table.metadata.schemas)
+
+
+def _named(schema: Schema, naming: Iterable[Schema]) -> TableColumns:
+    """Return the fields of a schema, with every name that some schemas give them."""
     names: dict[int, set[str]] = defaultdict(set)
-    for each in table.metadata.schemas:
+    for each in naming:
         for name, field_id in index_by_name(each).items():
             names[field_id].add(name)
-    found = table.metadata.schema() if schema is None else schema
-    return TableColumns(each for column in found.fields for each in _fields(column, (), (), names))
+    return TableColumns(each for column in schema.fields for each in _fields(column, (), (), names))
 
 
 def _fields(
@@ -68,6 +73,8 @@ def _fields(
 def require_fitting(policies: PolicySet, table: LoadedTable, after: Schema) -> None:
     """Refuse a change of a table's schema that takes a column from the row filters and masks on it.
 
+    It takes one by its type or by its absence, or if the name that policies find it by goes to another one.
+
     Args:
         policies: those in force.
         table: the table before the change.
@@ -77,12 +84,13 @@ def require_fitting(policies: PolicySet, table: LoadedTable, after: Schema) -> N
         RequestInvalid: a row filter or mask of a policy fits the schema no more, or a row filter would read
             another column.
     """
-    if after == table.metadata.schema():
+    before = table.metadata.schema()
+    if after == before:
         return
     name = (table.record.name.database, table.record.name.name)
-    today, then = columns_of(table), columns_of(table, after)
-    known = set(misfits(policies, name, today))
-    for each in (*misfits(policies, name, then), *moved(policies, name, today, then)):
+    after_all, known = columns_of(table, after), set(misfits(policies, name, columns_of(table)))
+    lost = moved(policies, name, _named(before, [before]), _named(after, [after]))
+    for each in (*misfits(policies, name, after_all), *lost):
         if each not in known:
             raise RequestInvalid(
                 f"The change does not fit policy {each.policy!r}, {each.item}: {each.problem}",

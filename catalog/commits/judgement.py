@@ -102,9 +102,9 @@ class Judge:
             requests + selects(self._context.authorizer, caller, table, former),
             hidden=overlap_requests(caller, others),
         )
-        require_fitting(self._context.authorizer.policies(), table, metadata.schema())
         if former.columns:
             refuse_masks(self._context.authorizer, caller, table, former, action="table.commit")
+        require_fitting(self._context.authorizer.policies(), table, metadata.schema())
         return Judged(frozenset(other.id for other in others), verdict)
 
     def _drops_protection(self, caller: Caller, table: LoadedTable, taken_back: list[Rollback]) -> bool:

@@ -11,6 +11,9 @@
   policy agree. The exception is the group of the columns that no property names, where
   `encryption.plaintext-columns` is set: as with a single key, a trusted engine gets its key for every allowed
   scan, and hides the other columns itself.
+- A column that only a row filter reads is read by the policy: an engine that enforces the filter gets its
+  key, whether or not the user is entitled to the column. The user must be entitled to every other column of
+  the group.
 - The file's key metadata, checked against its epoch, decides which columns a key opens: by field id, under
   every name of the field in any schema of the table. A field without a name has no policy, and its key is not
   released.
@@ -103,8 +106,8 @@ def release(
     nulled = _nulled(table, enforced)
     if nulled and caller.engine is None:
         _require_closed(authorizer, caller, table, nulled, planned, forms)
-    read = columns.field_ids | enforced.filters_by
-    columns = replace(columns, field_ids=frozenset(read))
+    filtering = enforced.filters_by - columns.field_ids
+    columns = replace(columns, field_ids=columns.field_ids | filtering)
     released = [FormKeys(form, _needed(form.metadata.entries, columns)) for form in forms]
     opened = {
         _opened(form.metadata.entries, place, whole=_has_columns(planned, form))
@@ -114,7 +117,7 @@ def release(
     # The footers' keys were asked for before.
     asked = caller.releases({key.key_id for key in opened if key.field_ids})
     for each in sorted(opened, key=lambda key: (key.key_id, key.field_ids)):
-        asked += _require_columns(authorizer, caller, table, each, restriction)
+        asked += _require_columns(authorizer, caller, table, each, restriction, filtering)
     if asked:
         authorizer.require(caller, ACTION, table.name, asked)
     return released
@@ -146,8 +149,12 @@ def _require_columns(
     table: LoadedTable,
     key: _Opened,
     restriction: Restriction | None,
+    filtering: frozenset[int],
 ) -> list[AccessRequest]:
     """Refuse and record a key that opens a column to which the caller is not entitled.
+
+    Args:
+        filtering: the columns that only the row filter reads, for which an engine needs no right of the user.
 
     Returns:
         what was granted, for the record.
@@ -157,7 +164,8 @@ def _require_columns(
     elif caller.engine is not None and _is_rest(table, key):
         return []
     elif key.field_ids:
-        names = every_name(table, _known(table, key.field_ids))
+        known = _known(table, key.field_ids)
+        names = every_name(table, known if caller.engine is None else known - filtering)
     else:
         return []
     view = view_of(authorizer, caller, table)

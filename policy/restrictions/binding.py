@@ -277,4 +277,7 @@ def _moment_of(value: object, *, zoned: bool) -> datetime | None:
         return datetime.combine(value, time(), UTC if zoned else None)
     if not isinstance(value, datetime) or (value.tzinfo is not None) != zoned:
         return None
-    return value.astimezone(UTC) if zoned else value
+    try:
+        return value.astimezone(UTC) if zoned else value
+    except OverflowError as error:
+        raise refused(f"the timestamp {_shown(value)} is before the year 1 or after 9999 in UTC") from error

@@ -50,6 +50,11 @@ def rows(condition: str) -> dict[str, Any]:
     return policy("rows", resources, {}, policyType=2, rowFilterPolicyItems=[item])
 
 
+def denied(*columns: str) -> dict[str, Any]:
+    item = {"users": [CAROL], "accesses": SELECT}
+    return policy(f"denied {columns}", about(columns[0]) | {"column": columns}, {}, denyPolicyItems=[item])
+
+
 def released(made: Plan) -> set[str]:
     return {key["key_name"] for keys in made.files["keys"].to_pylist() for key in keys or ()}
 
@@ -78,6 +83,35 @@ def test_it_goes_to_an_engine_whose_row_filter_reads_the_column(
     assert released(plan(lake, table, "id")) == {MASTER_KEY, "hr"}
     assert released(plan(lake, table, "id", "salary")) == {MASTER_KEY, "hr"}
     assert refused(lake, table, "id", engine=None).rule == "row-filter"
+
+
+def test_an_engine_filters_rows_by_a_column_that_the_user_cannot_select(
+    lake: Lake, policies: Policies, table: Table
+) -> None:
+    policies(RELEASE, denied("salary"), rows("salary > 5"))
+    assert released(plan(lake, table, "id")) == {MASTER_KEY, "hr"}
+    for reader in ({"engine": None}, {"enforces": frozenset()}):
+        assert refused(lake, table, "id", **reader).rule == "row-filter"
+    assert refused(lake, table, "id", "salary").rule == "policy-deny"
+    policies(RELEASE, CODE, denied("salary"), rows("salary > 5"))
+    assert refused(lake, table, "id").rule == "row-filter"
+
+
+def test_the_key_of_a_filtered_column_opens_nothing_else_that_the_user_cannot_select(
+    lake: Lake, policies: Policies, table: Table
+) -> None:
+    policies(denied("ssn"), rows("ssn = 'x'"))
+    assert released(plan(lake, table, "id")) == released(plan(lake, table, "email")) == {MASTER_KEY, "pii"}
+    policies(denied("home.street"), rows("home.street = 'x'"))
+    assert released(plan(lake, table, "id")) == {MASTER_KEY, "place"}
+    for columns, condition in (
+        (("ssn", "email"), "ssn = 'x'"),
+        (("home",), "home.street = 'x'"),
+        (("home.town",), "home.street = 'x'"),
+        (("ssn",), "email = 'x'"),
+    ):
+        policies(denied(*columns), rows(condition))
+        assert refused(lake, table, "id").rule == "policy-deny"
 
 
 @pytest.mark.parametrize("mask_type", READING)

@@ -75,3 +75,24 @@ def test_a_schema_changes_if_policies_fit_it_as_before(lake: Lake, policies: Pol
     policies(filtering("gone > 1"))
     alter(lake, table, DropColumn(("more",)))
     lake.catalog().drop_table(table.name())
+
+
+@each_row(
+    ("changes", "problem"),
+    [
+        ((RenameColumn(("ssn",), "code"),), "not be on the column 'ssn' under the name 'code'"),
+        ((RenameColumn(("home",), "house"),), "not be on the column 'home.town' under the name 'house.town'"),
+        ((RenameColumn(("ssn",), "code"), AddColumn(("ssn",), StringType())), "under the name 'code'"),
+    ],
+)
+def test_no_new_name_takes_a_column_from_a_mask(
+    lake: Lake, policies: Policies, changes: Any, problem: str
+) -> None:
+    table = make(lake, schema=PEOPLE)
+    policies(masking("ssn", "MASK_HASH", "texts"), masking("home.town", "MASK_HASH", "towns"))
+    with pytest.raises(RequestInvalid, match=problem):
+        alter(lake, table, *changes)
+    policies(masking("ssn*", "MASK_HASH", "texts"), masking("age", "MASK_NONE", "none"))
+    alter(lake, table, RenameColumn(("ssn",), "ssn_code"), DropColumn(("ssn_code",)))
+    alter(lake, table, RenameColumn(("age",), "years"))
+    lake.catalog().drop_table(table.name())

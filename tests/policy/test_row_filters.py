@@ -238,6 +238,8 @@ def test_a_filter_that_cannot_be_decided_is_refused_when_it_is_read(text: str, p
         ("day = '2026-1-1'", "not a date"),
         ("ts = '2026-01-01 00:00:00Z'", "not a value"),
         ("tz = '2026-01-01 00:00:00'", "not a value"),
+        ("tz > '0001-01-01 00:00:00+10:00'", "before the year 1 or after 9999 in UTC"),
+        ("tz < timestamp '9999-12-31 23:59:59-10:00'", "before the year 1 or after 9999 in UTC"),
         ("flag > false", "not by ="),
         ("flag = 1", "not a value"),
         ("raw = 'x'", "not a value"),
