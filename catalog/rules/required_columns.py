@@ -8,6 +8,7 @@ rows have is told by the schema that they were written by: that of their snapsho
 - The current schema requires no column that the rows of a branch's head do not have.
 - A snapshot without `schema-id` can have rows of every schema of the table. One whose schema was removed has
   values for no column.
+- The rows of a branch have what the schema required so far, whatever their snapshot says.
 
 A snapshot that is on no branch is read by its own schema, and one without a parent starts from nothing. So a
 table that is replaced can get required columns, unless another branch has rows without them.
@@ -17,7 +18,7 @@ Source: Apache Iceberg table specification, "Schema Evolution" and "Snapshots".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -42,30 +43,38 @@ def check_required_columns(base: TableMetadata, metadata: TableMetadata, table: 
         RequestInvalid: rows have no value for a required column.
     """
     current, schemas = metadata.schema(), {each.schema_id: each for each in metadata.schemas}
+    added, before = new_snapshots(base, metadata), base.schema()
+    known = _heads(base) - {each.snapshot_id for each in added}  # An id can be used again.
     # Rows that were on a branch fit its schema since the commit that brought them there.
-    fitting = _heads(base) if current == base.schema() else set()
-    for snapshot in new_snapshots(base, metadata):
+    held = {field_id for field_id, field in before._lazy_id_to_field.items() if field.required}
+
+    def require(source: Snapshot, schema: Schema) -> None:
+        _require(metadata, source, schema, held if source.snapshot_id in known else (), table)
+
+    for snapshot in added:
         schema = current if snapshot.schema_id is None else schemas.get(snapshot.schema_id, current)
         for source in _sources(metadata, snapshot):
-            if schema != current or source.snapshot_id not in fitting:
-                _require(metadata, source, schema, table)
-    for head in _heads(metadata) - fitting:
+            require(source, schema)
+    for head in _heads(metadata) if current != before else _heads(metadata) - known:
         found = metadata.snapshot_by_id(head)
         if found is not None:
-            _require(metadata, found, current, table)
+            require(found, current)
 
 
-def lacking(metadata: TableMetadata, schema_id: int | None, wanted: Schema | None = None) -> str | None:
+def lacking(
+    metadata: TableMetadata, schema_id: int | None, wanted: Schema | None = None, held: Container[int] = ()
+) -> str | None:
     """Return the name of a required column that rows do not have; None if they have all.
 
     Args:
         metadata: of the table.
         schema_id: the schema that the rows were written by; None if it is not known.
         wanted: the schema that requires columns; None for the current one.
+        held: ids of columns that the rows have in any case.
     """
     wanted = metadata.schema() if wanted is None else wanted
     for written in _written_by(metadata, schema_id):
-        for field in _newly_required(written, wanted):
+        for field in (each for each in _newly_required(written, wanted) if each.field_id not in held):
             return f"{wanted.find_column_name(field.field_id)!s:.160}"
     return None
 
@@ -90,8 +99,10 @@ def _sources(metadata: TableMetadata, snapshot: Snapshot) -> Iterator[Snapshot]:
             yield source
 
 
-def _require(metadata: TableMetadata, source: Snapshot, schema: Schema, table: str) -> None:
-    name = lacking(metadata, source.schema_id, schema)
+def _require(
+    metadata: TableMetadata, source: Snapshot, schema: Schema, held: Container[int], table: str
+) -> None:
+    name = lacking(metadata, source.schema_id, schema, held)
     if name is not None:
         raise RequestInvalid(
             f"The column {name} cannot be required: rows of the snapshot {source.snapshot_id}, which are or "

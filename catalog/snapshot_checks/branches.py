@@ -98,7 +98,7 @@ def _is_same(snapshot: Snapshot, known: Snapshot | None) -> bool:
 
     Its parent can be left out: this happens when the parent expires.
     """
-    if known is None or snapshot == known:
+    if known is None or snapshot is known or snapshot == known:
         return known is not None
     return snapshot == known.model_copy(update={"parent_snapshot_id": None})
 

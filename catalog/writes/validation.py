@@ -30,6 +30,8 @@ from catalog.writes.since import HINT, Since
 from policy.errors import RequestInvalid
 
 _LEVEL: Final = "write.{}.isolation-level"
+#: What to do if it is not known which columns rows have; the same commit fails each time.
+_UNKNOWN: Final = "Nothing was committed. Give the id of the schema of the rows in schema-id."
 
 
 def isolation_of(table: LoadedTable, files: FileCommit) -> Isolation:
@@ -180,15 +182,17 @@ class Validation:
             if missing is not None:
                 wrote = "an unknown schema" if read_by is None else f"schema {read_by}"
                 raise self._other_schema(
-                    f"The rows were written with {wrote}", f", which requires the column {missing}"
+                    f"The rows were written with {wrote}",
+                    f", which requires the column {missing}",
+                    _UNKNOWN if read_by is None else HINT,
                 )
 
-    def _other_schema(self, what: str, why: str) -> ConcurrentModification:
+    def _other_schema(self, what: str, why: str, hint: str = HINT) -> ConcurrentModification:
         return ConcurrentModification(
             f"{what}, but the table now has schema {self.table.metadata.current_schema_id}{why}.",
             table=self.table.name,
             rule="schema",
-            hint=HINT,
+            hint=hint,
         )
 
     def _check_names(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -614,6 +615,7 @@ def test_rows_written_before_a_replacement_that_requires_a_column_are_refused(la
         with pytest.raises(ConcurrentModification) as refused:
             begun.commit(FileCommit(added=added, **kind))
         assert refused.value.rule == "schema" and "requires the column other" in refused.value.message
+        assert ("schema-id" in (refused.value.hint or "")) is ("schema_id" not in kind)
     assert files(lake, name) == []
     lake.services.alterer.alter(lake.caller(ALICE), name, [MakeOptional(("other",))])
     begun.commit(FileCommit("append", added, schema_id=0))
@@ -668,3 +670,47 @@ def test_snapshots_that_hide_the_schema_of_their_rows_are_not_gone_back_to(lake:
             check_required_columns(before, staged_only, "db.t")
     with pytest.raises(RequestInvalid, match="required-column"):
         check_required_columns(before, after, "db.t")
+
+
+@pytest.mark.parametrize("schema_id", [None, 7])
+def test_a_table_is_altered_whose_head_names_no_schema_of_it(lake: Lake, schema_id: int | None) -> None:
+    """Its rows have what was required before, whatever schemas the table had, or has no more."""
+    metadata = loaded(lake, made(lake)).metadata
+    (head,) = metadata.snapshots
+    of = metadata.schema()
+    required = Schema(of.fields[0].model_copy(update={"required": True}), *of.fields[1:], schema_id=1)
+    given = {"snapshots": [head.model_copy(update={"schema_id": schema_id})], "current_schema_id": 1}
+    before = metadata.model_copy(update={"schemas": [of, required], **given})
+    more = NestedField(99, "more", LongType(), required=False)
+    for last, is_refused in ((more, False), (more.model_copy(update={"required": True}), True)):
+        wider = Schema(*required.fields, last, schema_id=2)
+        after = before.model_copy(update={"schemas": [*before.schemas, wider], "current_schema_id": 2})
+        with pytest.raises(RequestInvalid, match="more") if is_refused else nullcontext():
+            check_required_columns(before, after, "db.t")
+
+
+def test_a_struct_that_comes_back_has_the_required_columns_of_its_rows(lake: Lake) -> None:
+    """The schema in between has neither the struct nor its column."""
+    metadata = loaded(lake, made(lake)).metadata
+    (head,) = metadata.snapshots
+    within = [NestedField(12, "x", LongType()), NestedField(13, "must", LongType(), required=True)]
+    first, back = (
+        Schema(NestedField(11, "s", StructType(*within[:count])), schema_id=number)
+        for count, number in ((1, 0), (2, 2))
+    )
+    without = Schema(NestedField(10, "other", LongType()), schema_id=1)
+    given = {"snapshots": [head.model_copy(update={"schema_id": 0})], "schemas": [first, without, back]}
+    before, after = (metadata.model_copy(update={**given, "current_schema_id": number}) for number in (1, 2))
+    with pytest.raises(RequestInvalid, match=r"s\.must"):
+        check_required_columns(before, after, "db.t")
+
+
+def test_an_id_that_is_used_again_does_not_stand_for_the_rows_before(lake: Lake) -> None:
+    before = loaded(lake, made(lake)).metadata
+    (head,) = before.snapshots
+    without = Schema(NestedField(10, "other", LongType()), schema_id=1)
+    required = Schema(NestedField(1, "id", LongType(), required=True), schema_id=0)
+    before = before.model_copy(update={"schemas": [required, without], "current_schema_id": 0})
+    other = head.model_copy(update={"schema_id": 1, "timestamp_ms": head.timestamp_ms + 1})
+    with pytest.raises(RequestInvalid, match="id"):
+        check_required_columns(before, before.model_copy(update={"snapshots": [other]}), "db.t")
