@@ -35,7 +35,10 @@ final class LakewardenException(
       cause = None,
       errorClass = Some(LakewardenException.condition(kind)),
       messageParameters = about ++ Map("problem" -> problem) ++ rule.map("rule" -> _) ++ hint.map("hint" -> _)) {
-  Option(cause).foreach(addSuppressed)
+
+  /** What went wrong below. `getCause` has none. */
+  val below: Option[Throwable] = Option(cause)
+  below.foreach(addSuppressed)
 
   /** SQL scripts look for a handler by it; without one they would end with an error of their own. */
   override def getSqlState: String = SqlStates.of(kind)

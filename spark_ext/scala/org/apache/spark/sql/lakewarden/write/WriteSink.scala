@@ -216,7 +216,7 @@ private[write] object WriteRequests {
 
   /** Whether the commit may have taken effect although this is the answer. */
   private def isUnknown(problem: LakewardenException): Boolean = problem.kind match {
-    case "CatalogUnavailable" => !problem.getCause.isInstanceOf[ConnectException]
+    case "CatalogUnavailable" => !problem.below.exists(_.isInstanceOf[ConnectException])
     case kind                 => kind == "CommitStateUnknown"
   }
 
