@@ -35,7 +35,11 @@ Array = npt.NDArray[Any]
 
 
 def redacted(action: MaskAction, texts: pa.StringArray) -> pa.StringArray:
-    """Texts behind ``mask-alphanum``, ``show-first-4`` or ``show-last-4``."""
+    """Texts behind ``mask-alphanum``, ``show-first-4`` or ``show-last-4``.
+
+    Raises:
+        DataFileDamaged: a text that is not UTF-8: any number of its bytes would be one code point.
+    """
     starts, data = _bytes_of(texts)
     begins = (data & 0xC0) != 0x80
     counted = np.concatenate(([0], np.cumsum(begins)))
@@ -57,10 +61,7 @@ def hive(action: MaskAction, texts: pa.StringArray) -> pa.StringArray:
         DataFileDamaged: a text that is not UTF-8.
     """
     starts, data = _bytes_of(texts)
-    try:
-        points = np.frombuffer(data.tobytes().decode().encode("utf-32-le"), np.uint32)
-    except UnicodeDecodeError as error:
-        raise damaged("A text of the file is not UTF-8.", "column-type") from error
+    points = np.frombuffer(data.tobytes().decode().encode("utf-32-le"), np.uint32)
     rows = np.concatenate(([0], np.cumsum((data & 0xC0) != 0x80)))[starts]
     units = np.concatenate(([0], np.cumsum(np.where(points < _BMP, 1, 2))))
     lengths = np.diff(rows)
@@ -98,7 +99,17 @@ def _marks(*, whole: bool) -> Array:
 
 
 def _bytes_of(texts: pa.StringArray) -> tuple[Array, Array]:
-    """Where texts begin and end, and their bytes."""
+    """Where texts begin and end, and their bytes.
+
+    Raises:
+        DataFileDamaged: a text that is not UTF-8.
+    """
+    if texts.null_count:
+        texts = pc.fill_null(texts, "")
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise damaged("A text of the file is not UTF-8.", "column-type") from error
     _, offsets, data = texts.buffers()
     if not len(texts) or offsets is None:
         return np.zeros(len(texts) + 1, np.int64), np.zeros(0, np.uint8)

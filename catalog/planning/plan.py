@@ -248,6 +248,7 @@ class Planner:
                 planned,
                 judged.forms,
                 everything,
+                schema,
             )
             keys = self._context.keyring.scan_keys(table.record, judged.paths, released)
         header = PlanHeader(

@@ -29,12 +29,13 @@ of those that are not encrypted (docs/column-keys.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.schema import Schema
 
 from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.authorization.columns import (
@@ -84,6 +85,7 @@ def release(
     planned: pa.Table,
     forms: Sequence[Form],
     restriction: Restriction | None = None,
+    schema: Schema | None = None,
 ) -> list[FormKeys]:
     """Return the encrypted files of a scan with the keys that the caller gets.
 
@@ -96,6 +98,7 @@ def release(
         forms: every encrypted file that is planned.
         restriction: what applies to all columns of the table, if it was decided that the caller's reader
             enforces it, or has nothing to enforce; else masks and row filters refuse.
+        schema: the schema that is read with; by default the current one.
 
     Raises:
         NotAuthorized: a key, or a column that it opens beside those of the scan, is not granted; or the
@@ -105,7 +108,10 @@ def release(
     enforced = restriction or UNRESTRICTED
     nulled = _nulled(table, enforced)
     if nulled and caller.engine is None:
-        _require_closed(authorizer, caller, table, nulled, planned, forms)
+        today = table.metadata.schema()
+        shown = {field_id: each for each in (today, schema or today) for field_id in each.field_ids}
+        named = {field_id: shown[field_id].find_column_name(field_id) for field_id in nulled & shown.keys()}
+        _require_closed(authorizer, caller, table, named, planned, forms)
     filtering = enforced.filters_by - columns.field_ids
     columns = replace(columns, field_ids=columns.field_ids | filtering)
     released = [FormKeys(form, _needed(form.metadata.entries, columns)) for form in forms]
@@ -218,11 +224,13 @@ def _require_closed(
     authorizer: Authorizer,
     caller: Caller,
     table: LoadedTable,
-    nulled: frozenset[int],
+    nulled: Mapping[int, str | None],
     planned: pa.Table,
     forms: Sequence[Form],
 ) -> None:
     """Refuse and record the plan of a user's own process if a file shows a column that is NULL for the user.
+
+    These columns are in the current schema or in that of the snapshot, and named as there.
 
     A file from before the column is refused, too: its key metadata does not tell it from one that has the
     column in plaintext.
@@ -234,10 +242,9 @@ def _require_closed(
         for form in forms
         if not data.isdisjoint(form.rows.tolist())
     )
-    shown = nulled & frozenset(table.metadata.schema().field_ids)
-    if data <= encrypted and all(shown <= each for each in keyed):
+    if data <= encrypted and all(nulled.keys() <= each for each in keyed):
         return
-    name = table.metadata.schema().find_column_name(min(shown))
+    name = nulled[min(nulled)]
     reason = Reason(
         "mask",
         f"A policy replaces the column {name!r} with NULL, and a file has its values under no column key.",

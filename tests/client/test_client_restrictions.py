@@ -15,6 +15,7 @@ from pyiceberg.types import IcebergType, LongType, NestedField, StringType, Stru
 
 import lakewarden
 from catalog.client.columns import arrow_schema, arrow_type
+from catalog.client.errors import DataFileDamaged
 from catalog.client.masks import masked
 from catalog.client.restricted import Restricted, types_of
 from policy.errors import NotAuthorized, NotSupportedYet
@@ -96,6 +97,20 @@ def test_masks_are_those_of_the_vectors() -> None:
         part = masked(action, values.slice(1, 1), salt)
         assert part.type == shown.type and part.equals(shown.slice(1, 1))
         assert len(masked(action, values.slice(0, 0), salt)) == 0
+
+
+@pytest.mark.parametrize(
+    "raw", [[b"\x80\x81secret"], [b"078-05-\xbf\xbf\xbf\xbf"], [b"\xf0\x9f", b"\x98\x80"]]
+)
+@pytest.mark.parametrize("action", [each for each in MaskAction if takes(each, "string")])
+def test_masks_show_nothing_of_texts_that_are_not_utf_8(action: MaskAction, raw: list[bytes]) -> None:
+    """A code point would otherwise have any number of bytes, and four of them show the whole text."""
+    texts = pa.array([*raw, b"ab"]).view(pa.string())
+    if action.value.startswith(("sha", "replace", "mask-to")):
+        assert len(masked(action, texts, b"")) == len(texts)
+        return
+    with pytest.raises(DataFileDamaged, match="not UTF-8"):
+        masked(action, texts, b"")
 
 
 def test_row_filters_keep_the_rows_of_the_vectors() -> None:

@@ -181,3 +181,11 @@ def test_a_users_own_process_gets_no_file_that_shows_a_column_that_is_null(
     refusal = refused(lake, made, "id", "salary", engine=None)
     assert refusal.rule == "mask" and "salary" in refusal.message
     assert plan(lake, made, "id", "salary").header.restriction.masks
+    # The schema of an earlier snapshot still has a column that was dropped.
+    snapshot = lake.catalog().load_table(made.name()).metadata.current_snapshot_id
+    policies(RELEASE)
+    with lake.catalog().load_table(made.name()).update_schema() as update:
+        update.delete_column("salary")
+    policies(RELEASE, mask("salary"))
+    refusal = refused(lake, made, "id", "salary", engine=None, snapshot_id=snapshot)
+    assert refusal.rule == "mask" and "salary" in refusal.message
