@@ -6,8 +6,9 @@ here, so that a policy test that passes says what the service does.
 - A key opens every column under it, so it needs all of them. A user's own process also needs `release`.
 - A scan needs any privilege on the table: a denial on the table itself denies what is in it.
 - A standard client gets everything in a table, so it needs every column, and a table that lets it in.
-- An engine enforces masks and row filters of policies. They refuse every other client, and what needs the
-  values as they are, such as an UPDATE. A key that opens a column that is NULL for the user is not released.
+- An engine enforces masks and row filters of policies, and so does a standard client of a user with `enforce`
+  on the service. They refuse every other client, and what needs the values as they are, such as an UPDATE. A
+  key that opens a column that is NULL for the user is not released.
 - A row filter reads columns that the user cannot select, but none that is shown through a mask of the table.
 
 What keys a scan needs depends on its files. The service reads that in their key metadata; without files,
@@ -30,6 +31,8 @@ from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.restrictions.actions import MaskAction, action_of
 from policy.restrictions.columns import TableColumns
 from policy.restrictions.conditions import Column
+from policy.restrictions.model import Restriction
+from policy.standard_clients import Withheld, enforced, enforces, view_of_everything
 from policy.view import SHOWN_MASKED, ColumnNames, MaskedColumn, Reading, Scan, View, refused_key, visible
 
 RESTRICTING: Final = frozenset({SHOWN_MASKED, "mask", "row-filter"})
@@ -46,6 +49,9 @@ class FieldNames(Protocol):
     def ever(self, paths: Iterable[str] | None) -> ColumnNames:
         """The same names of some fields in every schema of the table; of all fields if `paths` is None."""
 
+    def former(self) -> ColumnNames:
+        """The names of the fields that only older schemas have, and of what these are nested in."""
+
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
@@ -58,6 +64,7 @@ class KnownTable:
         fields: finds names in its schemas; None if these are not known.
         schema: its fields with their types, by which row filters and masks are decided; None if these are not
             known.
+        service: the catalog that it is in, which is the service's name in policies; None if it is not known.
     """
 
     columns: tuple[str, ...] | None = None
@@ -65,6 +72,7 @@ class KnownTable:
     spec: EncryptionSpec | None = None
     fields: FieldNames | None = None
     schema: TableColumns | None = None
+    service: str | None = None
 
     def inside(self, path: str) -> ColumnNames:
         """A column or field in any letter case, with what it is nested in, and what is nested in it."""
@@ -184,17 +192,21 @@ def seen(
 def _closed(view: View, table: KnownTable, names: ColumnNames) -> bool:
     """Whether a user's own process has nothing to enforce: it has no key of the masked columns.
 
-    These are NULL, as a whole, and under column keys; no row filter applies.
+    Those that are read are NULL as a whole. These, and all others that are NULL, are under column keys. No
+    row filter applies.
     """
     spec = table.spec
     if spec is None or not spec.by_column or view.row_filters:
         return False
     masked = {name for name in names.columns | names.nested if view.mask(name)}
+    columns = names.columns.union(table.columns or ())
     keyed = {column for group in spec.columns for column in group.columns}
     if spec.plaintext_columns is not None:
-        keyed |= names.columns.difference(spec.plaintext_columns)
-    whole = {name for name in masked & names.columns if _is_null(view, table, name)}
-    return whole <= keyed and all(table.column(name) in whole for name in masked)
+        keyed |= columns.difference(spec.plaintext_columns)
+    nulls = {name for name in columns.union(table.nested) if _is_null(view, table, name)}
+    return all(table.column(name) in nulls for name in masked) and all(
+        not keyed.isdisjoint((name, table.column(name))) for name in nulls
+    )
 
 
 def _misfit(view: View, table: KnownTable, names: ColumnNames, hidden: Set[str]) -> Reason | None:
@@ -390,7 +402,24 @@ def _seen_by_standard_client(view: View, table: KnownTable, paths: Iterable[str]
     if not reading.answers:
         request = _on(view).request("select")
         reading = replace(reading, answers=((request, view.decide(request)),))
-    return Seen(reading, {}, {}, _refused_client(table.spec) or _unseen(view))
+    whole = _refused_client(table.spec) or _unseen(view)
+    if table.service is None or not enforces(view, table.service):
+        return Seen(reading, {}, {}, whole)
+    restricting = tuple(view.restricting(names)) if reading.altered else ()
+    if restricting and reading.granted.allowed:
+        whole = whole or _not_enforced(view, table, names)
+    return Seen(replace(reading, altered=None), {}, {}, whole, restricting)
+
+
+def _not_enforced(view: View, table: KnownTable, names: ColumnNames) -> Reason | None:
+    """Why no standard client gets the table, though it is trusted; if the table's schema is known."""
+    if table.schema is None:
+        return None
+    former = ColumnNames() if table.fields is None else table.fields.former()
+    found = view_of_everything(view, names, former, table.schema)
+    if isinstance(found, Restriction):
+        found = enforced(found, table.schema)
+    return found.reason if isinstance(found, Withheld) else None
 
 
 def _refused_client(spec: EncryptionSpec | None) -> Reason | None:

@@ -210,6 +210,13 @@ def every_name(table: LoadedTable, field_ids: frozenset[int] | None = None) -> C
     return names
 
 
+def former_fields(table: LoadedTable) -> ColumnNames:
+    """Return every name of the fields that only older schemas of a table have, and of their parents."""
+    known = frozenset().union(*(schema.field_ids for schema in table.metadata.schemas))
+    former = known - frozenset(table.metadata.schema().field_ids)
+    return every_name(table, former) if former else ColumnNames()
+
+
 def names_by_field(table: LoadedTable, field_ids: frozenset[int] | None = None) -> dict[int, ColumnNames]:
     """Return by id every name of some fields and their parents in any schema of the table.
 
@@ -254,6 +261,10 @@ class FieldNames:
             return every_name(self._table)
         found = (self._id(each) for each in paths)
         return every_name(self._table, frozenset().union(*(self._inside[each] for each in found if each)))
+
+    def former(self) -> ColumnNames:
+        """See `policy.visible.FieldNames`."""
+        return former_fields(self._table)
 
     def _id(self, path: str) -> int | None:
         for case_sensitive in (True, False):

@@ -28,35 +28,25 @@ from __future__ import annotations
 from typing import Final, NoReturn
 
 from catalog.authorization.authorizer import Authorizer, Caller
-from catalog.authorization.columns import every_name, view_of
+from catalog.authorization.columns import every_name, former_fields, view_of
 from catalog.authorization.restrictions import columns_of
 from catalog.base.identifiers import TableName
 from catalog.reading.loading import LoadedTable, TableLoader
 from policy.decision import Decision, Reason
 from policy.encryption.governed import STANDARD_CLIENTS
 from policy.encryption.specification import EncryptionSpec
-from policy.errors import NotAuthorized, PolicyInvalid
+from policy.errors import NotAuthorized
 from policy.privileges.operations import On, required
 from policy.restrictions.model import UNRESTRICTED, Restriction
-from policy.restrictions.standard import standard_restriction
-from policy.view import Reading, View
+from policy.standard_clients import INSTEAD, UNTRUSTED, Withheld, enforced, enforces, view_of_everything
+from policy.view import View
 
-_INSTEAD: Final = "Use the Spark plugin (docs/spark.md) or the Python client (docs/python.md)"
 _ENCRYPTED: Final = (
-    f"{_INSTEAD}; other engines can read its Parquet files as described in docs/stock-readers.md. "
+    f"{INSTEAD}; other engines can read its Parquet files as described in docs/stock-readers.md. "
     "To let standard clients browse the table and change its schema, a user with the unprotect "
     f"permission can set {STANDARD_CLIENTS}=load on the table or its namespace."
 )
-_STAGED: Final = f"{_INSTEAD}; CREATE TABLE ... AS SELECT in the Spark plugin writes encrypted files."
-_PARTIAL: Final = f"{_INSTEAD}: they read only the columns and rows that policies grant."
-_UNTRUSTED: Final = (
-    f"{_PARTIAL} If the client enforces the read-restrictions of the Iceberg REST protocol, an administrator "
-    "can grant its user `enforce` on the service (docs/row-filters-and-masks.md)."
-)
-_NO_ACTION: Final = (
-    f"{_PARTIAL} For standard clients, name the action mask-to-fixed-value in the policy, or make the column "
-    "optional."
-)
+_STAGED: Final = f"{INSTEAD}; CREATE TABLE ... AS SELECT in the Spark plugin writes encrypted files."
 
 
 class StandardClients:
@@ -79,9 +69,11 @@ class StandardClients:
         Raises:
             NotAuthorized: the table is encrypted, or the principal does not see everything of it.
         """
-        restriction = self._restriction(self._authorizer.settled(), caller, action, table)
-        if restriction:
-            self._refuse_partial(caller, action, table, _told(restriction))
+        if caller.standard:
+            view = view_of(self._authorizer.settled(), caller, table)
+            restriction = self._restriction(view, caller, action, table)
+            if restriction:
+                self._refuse_partial(caller, action, table, Withheld(_told(restriction)))
 
     def restrictions(self, caller: Caller, action: str, table: LoadedTable) -> Restriction:
         """Return what the caller's client has to enforce, in the actions of the Iceberg specification.
@@ -90,24 +82,17 @@ class StandardClients:
             NotAuthorized: the table is encrypted; the principal cannot select all of it; the client is not
                 trusted to enforce what applies; or a mask has no action of the specification in its place.
         """
-        authorizer = self._authorizer.settled()
-        restriction = self._restriction(authorizer, caller, action, table)
+        if not caller.standard:
+            return UNRESTRICTED
+        view = view_of(self._authorizer.settled(), caller, table)
+        restriction = self._restriction(view, caller, action, table)
         if not restriction:
             return UNRESTRICTED
-        if not self._enforces(authorizer, caller):
-            self._refuse_partial(caller, action, table, _told(restriction), _UNTRUSTED)
-        schema = table.metadata.schema()
-        fields = map(schema.find_field, schema.field_ids)
-        found = standard_restriction(restriction, {each.field_id for each in fields if each.required})
-        if isinstance(found, int):
-            name = schema.find_column_name(found)
-            mask = restriction.masks[found]
-            detail = (
-                f"The required column {name!r} of {table.name} is masked by {mask.action}, for which the "
-                "Iceberg REST protocol has no action."
-            )
-            reason = Reason("mask", detail, mask.policy, mask.item)
-            self._refuse(caller, action, table.record.name, reason, _NO_ACTION)
+        if not self._enforces(view, caller):
+            self._refuse_partial(caller, action, table, Withheld(_told(restriction), UNTRUSTED))
+        found = enforced(restriction, columns_of(table))
+        if isinstance(found, Withheld):
+            self._refuse_partial(caller, action, table, found)
         self._authorizer.record(caller, action, table.name, Decision.allow(*restriction.reasons))
         return found
 
@@ -133,47 +118,35 @@ class StandardClients:
             )
             self._refuse(caller, action, name, Reason("standard-client", message), _STAGED)
 
-    def _restriction(
-        self, authorizer: Authorizer, caller: Caller, action: str, table: LoadedTable
-    ) -> Restriction:
-        """Decide by one set of policies how the principal sees the whole table.
+    def _restriction(self, view: View, caller: Caller, action: str, table: LoadedTable) -> Restriction:
+        """Return what applies to the whole table for the principal.
 
         Raises:
             NotAuthorized: see `restrictions`.
         """
-        if not caller.standard:
-            return UNRESTRICTED
         self.require_new(caller, action, table.record.name, table.governed.spec)
-        view = view_of(authorizer, caller, table)
-        reading = view.reads(every_name(table))
-        withheld = _withheld(authorizer, caller, table, reading)
-        if withheld is None and reading.altered is None:
-            return UNRESTRICTED
-        withheld = withheld or _masked_before(view, table)
-        if withheld is not None:
-            self._refuse_partial(caller, action, table, withheld)
-        try:
-            return view.restriction(columns_of(table))
-        except PolicyInvalid as problem:
-            reason = Reason(problem.rule or "policy", problem.message)
-            self._refuse_partial(caller, action, table, reason, problem.hint or _PARTIAL)
+        found = view_of_everything(view, every_name(table), former_fields(table), columns_of(table))
+        if isinstance(found, Withheld):
+            self._refuse_partial(caller, action, table, found)
+        return found
 
-    def _enforces(self, authorizer: Authorizer, caller: Caller) -> bool:
+    def _enforces(self, view: View, caller: Caller) -> bool:
         """Return whether an administrator trusts the caller's client to enforce row filters and masks."""
-        decide, user = authorizer.decide, caller.principal
-        if caller.engine is not None:
-            return not decide(required("engine.code", On.engine(user, caller.engine.name))).allowed
-        return decide(required("client.enforce", On.service(user, self._catalog))).allowed
+        if caller.engine is None:
+            return enforces(view, self._catalog)
+        code = required("engine.code", On.engine(caller.principal, caller.engine.name))
+        return not any(view.decide(each).allowed for each in code)
 
     def _refuse_partial(
-        self, caller: Caller, action: str, table: LoadedTable, reason: Reason, hint: str = _PARTIAL
+        self, caller: Caller, action: str, table: LoadedTable, withheld: Withheld
     ) -> NoReturn:
+        reason = withheld.reason
         detail = (
             f"{caller.principal.name} cannot read everything in {table.name}, but a standard client reads "
             f"the whole table: {reason.detail}"
         )
         refused = Reason(reason.rule, detail, reason.policy, reason.item)
-        self._refuse(caller, action, table.record.name, refused, hint)
+        self._refuse(caller, action, table.record.name, refused, withheld.hint)
 
     def _refuse(self, caller: Caller, action: str, name: TableName, reason: Reason, hint: str) -> NoReturn:
         self._authorizer.record(caller, action, str(name), Decision.deny(reason))
@@ -191,23 +164,3 @@ def _told(restriction: Restriction) -> Reason:
     if first.rule != "row-filter":
         return first
     return Reason(first.rule, f"Policy {first.policy!r} filters its rows.", first.policy, first.item)
-
-
-def _withheld(authorizer: Authorizer, caller: Caller, table: LoadedTable, reading: Reading) -> Reason | None:
-    """Return why the caller cannot select everything in a table; None if they can."""
-    if reading.refused is not None:
-        return reading.refused[1].reasons[0]
-    if reading.answers:
-        return None
-    decision = authorizer.decide([caller.on(table.record.name, table.record.owner).request("select")])
-    return None if decision.allowed else decision.reasons[0]
-
-
-def _masked_before(view: View, table: LoadedTable) -> Reason | None:
-    """Return the mask on a column that only older schemas have: an answer has masks of current ones."""
-    ids = frozenset().union(*(schema.field_ids for schema in table.metadata.schemas))
-    former = ids - frozenset(table.metadata.schema().field_ids)
-    masked = view.first_masked(every_name(table, former)) if former else None
-    if masked is None:
-        return None
-    return Reason("mask", f"A policy masks {masked!r}, a name of a column that older snapshots have.")

@@ -7,7 +7,7 @@ nor storage. With `--live` it loads the table: owner, columns, keys and masks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,7 @@ from catalog.cli import output
 from catalog.cli.arguments import AsJson, Groups, Roles
 from catalog.cli.policy import DENIED
 from catalog.cli.policy_lint import lookup
-from catalog.cli.session import policies_in_force
+from catalog.cli.session import policies_in_force, settings_of
 from policy.errors import RequestInvalid
 from policy.identifiers import TableName
 from policy.principal import Principal
@@ -114,7 +114,8 @@ def check(
     with lookup(ctx, live=live) as known:
         facts = _facts(resource, known)
     request = AccessRequest(principal, resource, access, facts.owner if owner is None else owner)
-    considered = book.consider(request, at or datetime.now(UTC), facts.known, through)
+    table = replace(facts.known, service=settings_of(ctx).catalog.name)
+    considered = book.consider(request, at or datetime.now(UTC), table, through)
     explanation = explain(book, considered)
     if as_json:
         output.document(_document(considered, explanation))

@@ -135,7 +135,7 @@ class Considered:
             return Decision.all_of([granted, self.seen.decision])
         if not restricting or not granted.allowed:
             return granted
-        if self.through is Through.ENGINE:
+        if self.through is not Through.PROCESS:
             return Decision.allow(*restricting, *granted.reasons)
         return Decision.deny(*restricting)
 
@@ -244,6 +244,8 @@ def _looked_at(request: AccessRequest, table: KnownTable) -> Iterator[Resource]:
         names |= table.ever(group.columns)
     for each in sorted(names.columns | names.nested):
         yield Resource.column(database, name, each)
+    if table.service is not None:
+        yield Resource.service(table.service)
     yield from (Resource.key(key_id) for key_id in (table.spec.key_ids() if table.spec else ()))
 
 

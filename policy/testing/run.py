@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
@@ -156,7 +156,8 @@ class Suite:
 
     def _answer_access(self, case: Case, question: AccessQuestion) -> Outcome:
         request = AccessRequest(question.principal, question.resource, question.access, question.owner)
-        considered = self._book.consider(request, case.at or _ANY_TIME, question.table, question.through)
+        table = replace(question.table, service=self.file.catalog.name)
+        considered = self._book.consider(request, case.at or _ANY_TIME, table, question.through)
         scheduled = considered.scheduled(_looked_at(request))
         if case.at is None and scheduled:
             return _needs_time(case, scheduled[0])

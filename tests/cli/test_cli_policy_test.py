@@ -414,6 +414,16 @@ def test_check_says_which_policies_filter_rows_and_mask_columns(host: Host) -> N
             "resources": {**resources, "column": {"values": ["c"]}},
             "dataMaskPolicyItems": [{**everyone, "dataMaskInfo": {"dataMaskType": "MASK"}}],
         },
+        {
+            "name": "read",
+            "resources": {**resources, "column": {"values": ["*"]}},
+            "policyItems": [{"users": ["client"], "accesses": [{"type": "select"}]}],
+        },
+        {
+            "name": "enforce",
+            "resources": {"service": {"values": ["*"]}},
+            "policyItems": [{"users": ["client"], "accesses": [{"type": "enforce"}]}],
+        },
     ]
     host.put_policies(*policies)
     text = host.run("policy", "check", "--as", ADMIN, "column:s.t/c", "select").stdout
@@ -429,4 +439,6 @@ def test_check_says_which_policies_filter_rows_and_mask_columns(host: Host) -> N
     for client in ("process", "standard-client"):
         through = ("policy", "check", "--as", ADMIN, "table:s.t", "select", "--through", client)
         assert [each["rule"] for each in host.json(*through, code=3)["reasons"]] == ["row-filter"]
+    trusted = ("policy", "check", "--as", "client", "table:s.t", "select", "--through", "standard-client")
+    assert host.json(*trusted)["reasons"][0]["rule"] == "row-filter"
     assert "row-filter" not in host.json("policy", "check", "--as", ADMIN, "table:s.t", "alter")

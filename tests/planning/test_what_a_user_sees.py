@@ -133,8 +133,8 @@ def of_service(lake: Lake, table: Table, column: str, through: Through = Through
     try:
         if through is Through.STANDARD_CLIENT:
             caller = replace(lake.caller(DAN), standard=True)
-            lake.services.access.load(caller, name_of(table))
-            return "visible"
+            _, restriction = lake.services.access.load_restricted(caller, name_of(table))
+            return "masked" if restriction.masks else "visible"
         engine = "spark" if through is Through.ENGINE else None
         asked = {"user": DAN, "engine": engine, "case_sensitive": False, "enforces": ENFORCED}
         header = plans.plan(lake, table, column, **asked).header
@@ -205,7 +205,7 @@ def of_check(
 def check(lake: Lake, table: Table, documents: dict[str, bytes], resource: Resource, through: Through) -> str:
     name = name_of(table)
     request = AccessRequest(Principal(DAN), resource, "select", ALICE)
-    known = facts_of(lake.services.loader.load(name)).known
+    known = replace(facts_of(lake.services.loader.load(name)).known, service=lake.settings.catalog.name)
     return word(Book(parse_documents(documents)).consider(request, NOW, known, through).decision)
 
 
@@ -238,6 +238,13 @@ def hiding(column: str) -> Json:
 def masking(column: str, mask: str = "MASK") -> Json:
     shown = {**SHOWN, "dataMaskInfo": {"dataMaskType": mask}}
     return about((column,), policyType=1, dataMaskPolicyItems=[shown])
+
+
+NULLED: Final = about(
+    ("id", "ssn"),
+    policyType=1,
+    dataMaskPolicyItems=[{**SHOWN, "dataMaskInfo": {"dataMaskType": "MASK_NULL"}}],
+)
 
 
 @given(kind=st.sampled_from(sorted(PROPERTIES)), column=st.sampled_from(ASKED), policies=policies_of_dan())
@@ -277,22 +284,29 @@ def test_the_four_answers_agree(
     column=st.sampled_from(COLUMNS),
     policies=policies_of_dan(),
     keys=st.lists(st.sampled_from([MASTER_KEY, "pii", "hr", "place"]), unique=True),
+    trusted=st.booleans(),
 )
-@example(Through.PROCESS, "one key", "id", [ALL], [])
-@example(Through.PROCESS, "one key", "id", [ALL], [MASTER_KEY])
-@example(Through.PROCESS, "one key", "id", [ALL, hiding("ssn")], [MASTER_KEY])
-@example(Through.PROCESS, "column keys", "ssn", [ALL], [MASTER_KEY])
-@example(Through.PROCESS, "column keys", "ssn", [ALL], [MASTER_KEY, "pii"])
-@example(Through.PROCESS, "column keys", "ssn", [ALL, masking("ssn", "MASK_NULL")], [MASTER_KEY])
-@example(Through.PROCESS, "column keys", "home", [ALL, masking("home.town", "MASK_NULL")], [MASTER_KEY])
-@example(Through.PROCESS, "column keys", "ssn", [ALL, masking("ssn", "MASK_NULL"), ROWS], [MASTER_KEY])
-@example(Through.PROCESS, "one key", "ssn", [ALL, masking("ssn", "MASK_NULL")], [MASTER_KEY])
-@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL], [])
-@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, hiding("ssn")], [])
-@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, ROWS], [])
-@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, WHOLE], [])
-@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, WHOLE, UPDATE], [])
-@example(Through.STANDARD_CLIENT, "one key", "id", [ALL], [])
+@example(Through.PROCESS, "one key", "id", [ALL], [], False)
+@example(Through.PROCESS, "one key", "id", [ALL], [MASTER_KEY], False)
+@example(Through.PROCESS, "one key", "id", [ALL, hiding("ssn")], [MASTER_KEY], False)
+@example(Through.PROCESS, "column keys", "ssn", [ALL], [MASTER_KEY], False)
+@example(Through.PROCESS, "column keys", "ssn", [ALL], [MASTER_KEY, "pii"], False)
+@example(Through.PROCESS, "column keys", "ssn", [ALL, masking("ssn", "MASK_NULL")], [MASTER_KEY], False)
+@example(
+    Through.PROCESS, "column keys", "home", [ALL, masking("home.town", "MASK_NULL")], [MASTER_KEY], False
+)
+@example(Through.PROCESS, "column keys", "ssn", [ALL, masking("ssn", "MASK_NULL"), ROWS], [MASTER_KEY], False)
+@example(Through.PROCESS, "one key", "ssn", [ALL, masking("ssn", "MASK_NULL")], [MASTER_KEY], False)
+@example(Through.PROCESS, "column keys", "ssn", [ALL, NULLED], [MASTER_KEY], False)
+@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL], [], False)
+@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, hiding("ssn")], [], False)
+@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, ROWS], [], False)
+@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, WHOLE], [], False)
+@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, WHOLE, UPDATE], [], False)
+@example(Through.STANDARD_CLIENT, "one key", "id", [ALL], [], False)
+@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, ROWS], [], True)
+@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, masking("ssn")], [], True)
+@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, masking("ssn"), hiding("salary")], [], True)
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_answers_agree_however_a_table_is_read(
     lake: Lake,
@@ -302,8 +316,10 @@ def test_the_answers_agree_however_a_table_is_read(
     column: str,
     policies: list[Json],
     keys: list[str],
+    trusted: bool,
 ) -> None:
     granted = [policy("release", {"key": keys}, {DAN: ["release"]})] if keys else []
+    granted += [policy("enforce", {"service": ["*"]}, {DAN: ["enforce"]})] if trusted else []
     documents, table = put(lake, [*policies, *granted]), tables[kind]
     served = of_service(lake, table, column, through)
     assert of_check(lake, table, documents, column, through) == served
@@ -340,3 +356,17 @@ def test_a_name_that_a_column_had_counts(
     for column in ("id", "tag", "salary"):
         served = of_service(lake, renamed[kind], column, through)
         assert of_check(lake, renamed[kind], documents, column, through) == served
+
+
+def test_a_mask_on_a_column_that_the_table_had_refuses_trusted_clients(lake: Lake) -> None:
+    lake.set_policies(standard_policies())
+    table = filled(lake, PROPERTIES["plaintext"])
+    with table.update_schema() as update:
+        update.delete_column("ssn")
+    with table.update_schema() as update:
+        update.add_column("ssn", StringType())
+    enforce = policy("enforce", {"service": ["*"]}, {DAN: ["enforce"]})
+    for column, expected in (("salary", "masked"), ("ssn", "refused")):
+        documents = put(lake, [ALL, enforce, masking(column)])
+        assert of_service(lake, table, "id", Through.STANDARD_CLIENT) == expected
+        assert of_check(lake, table, documents, "id", Through.STANDARD_CLIENT) == expected
