@@ -9,6 +9,8 @@ from typing import Final
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.columns import every_name, view_of
 from catalog.reading.loading import LoadedTable
 from policy.errors import RequestInvalid
 from policy.misfits import misfits, moved
@@ -68,6 +70,17 @@ def _fields(
     elif isinstance(kind, MapType):
         yield from _fields(kind.key_field, path, above, names, repeated=True, in_key=True)
         yield from _fields(kind.value_field, path, above, names, repeated=True, in_key=in_key)
+
+
+def masked_sources(authorizer: Authorizer, caller: Caller, table: LoadedTable) -> list[int]:
+    """Return the columns that a partition spec is made from and that policies mask for a user.
+
+    The partition of a row does not decide what such a mask shows.
+    """
+    sources = frozenset(each.source_id for spec in table.metadata.partition_specs for each in spec.fields)
+    view = view_of(authorizer, caller, table)
+    names = {each: every_name(table, frozenset({each})) for each in sources}
+    return sorted(each for each, named in names.items() if view.first_masked(named) is not None)
 
 
 def require_fitting(policies: PolicySet, table: LoadedTable, after: Schema) -> None:

@@ -424,6 +424,7 @@ class EngineTableAnswer(LoadedTableAnswer):
     """A table for an engine, with write settings, or with the `error` that refuses writes."""
 
     write_settings: dict[str, Any]
+    masked_sources: list[int] = Field(default_factory=list)
 
 
 class WriteStagedAnswer(EngineTableAnswer):

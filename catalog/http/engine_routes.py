@@ -10,6 +10,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response, Security
 from fastapi.responses import StreamingResponse
 
+from catalog.authorization.restrictions import masked_sources
 from catalog.http.admin_keys import rewrap_keys, rotate_keys
 from catalog.http.admin_tables import forbid_old_epochs
 from catalog.http.alter_models import AlterBody
@@ -123,7 +124,8 @@ def code(caller: CallerOf, services: ServicesOf) -> Response:
 def load(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> Response:
     """Load a table: SELECT, UPDATE or ALTER on it."""
     viewer = Viewer.of(caller, services)
-    return loaded_table(services.access.load(caller, table_from_path(namespace, table)), viewer, engine=True)
+    loaded = services.access.load(caller, table_from_path(namespace, table))
+    return loaded_table(loaded, viewer, masked=masked_sources(services.authorizer, caller, loaded))
 
 
 @router.post(
@@ -307,7 +309,7 @@ def create_table(
         lambda kept: services.repeats.table(caller, "table.create", new.name, kept),
         "create",
     )
-    return loaded_table(created, viewer, engine=True)
+    return loaded_table(created, viewer, masked=masked_sources(services.authorizer, caller, created))
 
 
 @router.post(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -65,11 +65,20 @@ def loaded_table(
     mode: SnapshotMode = "all",
     restrictions: ReadRestrictions | None = None,
     *,
-    engine: bool = False,
+    masked: Collection[int] | None = None,
 ) -> Response:
-    """Build the `LoadTableResult` of a table; for an engine with the write settings."""
+    """Build the `LoadTableResult` of a table; for an engine with the write settings.
+
+    Args:
+        table: the table.
+        viewer: for whom it was loaded.
+        mode: which snapshots are shown.
+        restrictions: what a standard client has to enforce; None for nothing.
+        masked: for an engine, the columns by which it must not choose partitions, as policies mask them for
+            the user; None for other clients.
+    """
     metadata = table.shown_metadata if mode == "all" else _referenced(table.shown_metadata)
-    more = [_settings(table)] if engine else []
+    more = [] if masked is None else [_settings(table), f'"masked-sources":{json.dumps(list(masked))}']
     if restrictions is not None:
         more.append(f'"read-restrictions":{json.dumps(restrictions)}')
     body = _document(metadata, table.metadata_location, viewer.config(table), *more)

@@ -2,6 +2,8 @@ package org.apache.spark.sql.lakewarden.catalog
 
 import java.util.UUID
 
+import scala.jdk.CollectionConverters._
+
 import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient, CatalogPaths}
@@ -79,17 +81,28 @@ final case class LoadedTable(
   *   of the governed properties in force
   * @param vouched
   *   whether the catalog vouches for the metadata
+  * @param masked
+  *   ids of the columns that the table masks, and of those that partitions are made from and policies mask
   */
-final case class Viewer(principal: String, policyVersion: String, governedVersion: String, vouched: Boolean)
+final case class Viewer(
+    principal: String, policyVersion: String, governedVersion: String, vouched: Boolean, masked: Set[Int])
 
 object Viewer {
 
-  /** Out of the `config` of a load. */
-  def of(config: JsonNode): Viewer = Viewer(
-    Answers.text(config, "lakewarden.principal"),
-    Answers.text(config, "lakewarden.policy-version"),
-    Answers.text(config, "lakewarden.governed-version"),
-    Answers.text(config, "lakewarden.sealed") == "true")
+  /** Out of the answer to a load. */
+  def of(answer: JsonNode): Viewer = {
+    val config = Answers.field(answer, "config")
+    Viewer(
+      Answers.text(config, "lakewarden.principal"),
+      Answers.text(config, "lakewarden.policy-version"),
+      Answers.text(config, "lakewarden.governed-version"),
+      Answers.text(config, "lakewarden.sealed") == "true",
+      masked(config) ++ answer.path("masked-sources").elements.asScala.map(_.intValue))
+  }
+
+  /** Ids of the columns that the table masks. */
+  def masked(config: JsonNode): Set[Int] =
+    Answers.text(config, "lakewarden.masked-fields").split(',').filter(_.nonEmpty).map(_.toInt).toSet
 }
 
 /** A table and the way to the catalog as its user. */

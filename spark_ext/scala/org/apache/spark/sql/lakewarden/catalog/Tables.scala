@@ -165,7 +165,7 @@ final class Tables(
       case branch: Branch => (None, branch)
     }
     val loadedNow = handle(ident, answer, asOf, branch)
-    def principalNow: String = Viewer.of(Answers.field(loaded(ident, users.client), "config")).principal
+    def principalNow: String = Viewer.of(loaded(ident, users.client)).principal
     val owner = new SessionUser(loadedNow.table.principal, users.owner(), users.running, () => principalNow)
     new GuardedTable(loadedNow, asOf, owner)
   }
@@ -176,14 +176,14 @@ final class Tables(
     val table = LoadedTable(
       catalogName, ident.namespace.toSeq, ident.name, UUID.fromString(metadata.required("table-uuid").textValue),
       answer.path("metadata-location").asText, if (asOf.isEmpty) own else masksMayBeNull(own, config), metadata,
-      Answers.field(answer, "write-settings"), Viewer.of(config), branch, through)
+      Answers.field(answer, "write-settings"), Viewer.of(answer), branch, through)
     TableHandle(table, users.client)
   }
 
   /** A mask may show NULL in a column that was required at a time when it had none. */
   private def masksMayBeNull(schema: StructType, config: JsonNode): StructType = {
-    val masked = Answers.text(config, "lakewarden.masked-fields").split(',').toSet
-    StructType(schema.map(each => if (masked(FieldIds.of(each).toString)) each.copy(nullable = true) else each))
+    val masked = Viewer.masked(config)
+    StructType(schema.map(each => if (masked(FieldIds.of(each))) each.copy(nullable = true) else each))
   }
 
   /** Today's, or that of the snapshot asked for. */

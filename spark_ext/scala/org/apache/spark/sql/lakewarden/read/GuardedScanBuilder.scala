@@ -30,7 +30,7 @@ private[lakewarden] class GuardedScanBuilder(
   /** An option that would have no effect is refused: a reader may have meant another state of the table by it. */
   private lazy val told = ReadOptions.of(options, table.properties, format)
   private val metadata = MetadataColumns.of(table.metadata, table.schema)
-  private lazy val partitions = new PartitionFilters(table.metadata, table.schema)
+  private lazy val partitions = new PartitionFilters(table.metadata, table.schema, table.viewer.masked)
   private var wanted = table.schema
   private var shown = Seq.empty[StructField]
   private var pushed = Seq.empty[Filter]

@@ -12,17 +12,18 @@ import org.apache.spark.sql.types._
 /** Which filters the partition of a row decides, in every partition spec that the table ever had: the catalog then
   * plans exactly the files with matching rows, and Spark has nothing left to filter.
   *
-  * Columns that can be masked decide nothing, since rows are then filtered by what the mask shows. Nor do floating-point
-  * columns: Spark and Iceberg differ in NaN and in zeros.
+  * Masked columns decide nothing, since rows are then filtered by what the mask shows. Nor do floating-point columns:
+  * Spark and Iceberg differ in NaN and in zeros.
   *
   * Source: Apache Iceberg's `ExpressionUtil.selectsPartitions`.
   *
   * @param schema
   *   the table's, with ids
+  * @param masked
+  *   ids of the columns that can be masked
   */
-private[read] final class PartitionFilters(metadata: JsonNode, schema: StructType) {
+private[read] final class PartitionFilters(metadata: JsonNode, schema: StructType, masked: Set[Int]) {
   private val exact = new FilterJson(schema, exact = true)
-  private val masks = metadata.path("properties").path("encryption.masks").asText.nonEmpty
 
   /** By spec its fields. */
   private lazy val specs: Seq[Seq[PartitionSource]] =
@@ -65,7 +66,7 @@ private[read] final class PartitionFilters(metadata: JsonNode, schema: StructTyp
   }
 
   private def decided(field: StructField, by: PartitionSource => Boolean): Boolean =
-    PartitionFilters.isCompared(field.dataType) && !masks &&
+    PartitionFilters.isCompared(field.dataType) && !masked(FieldIds.of(field)) &&
       specs.forall(_.exists(each => isOf(field, each) && by(each)))
 
   /** A removed field is null in every file. */

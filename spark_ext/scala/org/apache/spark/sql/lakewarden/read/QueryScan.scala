@@ -71,7 +71,7 @@ private[read] final class QueryScan(
 
   private lazy val ordering: Seq[SortOrder] =
     if (options.ordered && aggregates.isEmpty && groups.forall(_.areSingle)) {
-      val constant = new PartitionFilters(table.metadata, table.schema).identities.keySet
+      val constant = new PartitionFilters(table.metadata, table.schema, table.viewer.masked).identities.keySet
       FileOrder.of(plan, table.metadata, constant, wanted)
     } else Nil
 
