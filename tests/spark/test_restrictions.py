@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-import json
-import re
+from collections.abc import Collection, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField
 from pyspark.errors import StreamingQueryException
 
-from policy.restrictions.predicate import Compare, Comparison, Literal
+from catalog.client.columns import arrow_type
+from policy.restrictions.predicate import FALSE, Compare, Comparison, In, Literal, Predicate, all_of, any_of
+from policy.restrictions.wire_reading import restriction_of
+from tests.client.test_client_restrictions import KINDS, ROWS, arrow, table, types_in_arrow
+from tests.client.test_client_restrictions import SCHEMA as FILTERED
 from tests.spark.test_streams import offsets, read, rows, run
+from tests.support import naive_restrictions as naive
 from tests.support.restrictions import field_ids, restricted
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table
 
 pytestmark = pytest.mark.core
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "read-restrictions"
-#: The types of the vectors whose values Python and Spark write alike.
-SPARK_TYPES = {
-    "string": "STRING",
-    "int": "INT",
-    "long": "BIGINT",
-    "binary": "BINARY",
-    "date": "DATE",
-    "boolean": "BOOLEAN",
+#: Types of the vectors that Spark does not read.
+NOT_READ = ("time", "uuid", "timestamp_ns", "timestamptz_ns")
+#: Types whose values are written and asked for as numbers, since Python has few years.
+WRITTEN = {
+    "date": "date_from_unix_date({})",
+    "timestamp": "CAST(timestamp_micros({}) AS TIMESTAMP_NTZ)",
+    "timestamptz": "timestamp_micros({})",
 }
-
-
-def _internal(kind: str, value: Any) -> Any:
-    """A value as Python has it; a date as its number, since Python has few years."""
-    if value is None:
-        return None
-    if kind == "date":
-        year, month, day = map(int, re.findall(r"^[+-]?\d+|(?<=-)\d\d", value))
-        eras, of_era = divmod(year - 1, 400)
-        return date(of_era + 1, month, day).toordinal() + eras * 146097 - date(1970, 1, 1).toordinal()
-    return bytearray.fromhex(value) if kind == "binary" else value
+ASKED = {
+    "date": "unix_date({})",
+    "timestamp": "unix_micros(CAST({} AS TIMESTAMP))",
+    "timestamptz": "unix_micros({})",
+}
+#: ORC cannot store times within this many microseconds before 1970, which one row of the vectors has.
+NOT_IN_ORC = 1_000_000, 1
 
 
 COLUMNS = (
@@ -108,46 +109,130 @@ def test_a_stream_shows_what_the_user_sees_and_its_offsets_tell_of_no_file(
     assert rows(spark_lake, target) == [(1, "xxx"), (2, "xxx"), (3, "three")]
 
 
-def test_masks_make_what_the_vectors_say(spark_lake: SparkLake, namespace: str) -> None:
-    vectors = json.loads((VECTORS / "masks.json").read_text())["masks"]
-    known = [
-        each
-        for each in vectors
-        if isinstance(each["type"], str) and each["type"] in SPARK_TYPES and "salt" not in each
+@pytest.fixture
+def utc(spark_lake: SparkLake) -> Iterator[None]:
+    """Times without a zone have one number."""
+    conf = spark_lake.spark.conf
+    zone = conf.get("spark.sql.session.timeZone")
+    conf.set("spark.sql.session.timeZone", "UTC")
+    yield
+    conf.set("spark.sql.session.timeZone", zone or "UTC")
+
+
+def in_format(kind: str, value: Any, using: str) -> bool:
+    """Whether a format can store a value."""
+    return using != "orc" or "timestamp" not in kind or value is None or not -NOT_IN_ORC[0] < value < 0
+
+
+@pytest.mark.parametrize("using", ["parquet", pytest.param("orc", marks=pytest.mark.nightly)])
+@pytest.mark.usefixtures("utc")
+def test_masks_make_what_the_vectors_say(spark_lake: SparkLake, namespace: str, using: str) -> None:
+    groups = [
+        (group, kind)
+        for group, kind in types_in_arrow()
+        if group["type"] not in NOT_READ and "salt" not in group
     ]
-    assert len({each["action"] for each in known}) == 12
-    name = f"{namespace}.masked"
-    columns = ", ".join(f"c{at} {SPARK_TYPES[each['type']]}" for at, each in enumerate(known))
-    spark_lake.rows(f"CREATE TABLE {name} (id INT, {columns})")
-    rows = []
-    for number in range(max(len(each["cases"]) for each in known)):
-        cases = [each["cases"][number] if number < len(each["cases"]) else {"value": None} for each in known]
-        rows.append(
-            [
-                number,
-                *(_internal(each["type"], case["value"]) for each, case in zip(known, cases, strict=True)),
-            ]
-        )
-    kinds = ", ".join(
-        f"c{at} {'INT' if each['type'] == 'date' else SPARK_TYPES[each['type']]}"
-        for at, each in enumerate(known)
-    )
-    given = spark_lake.spark.createDataFrame([tuple(row) for row in rows], f"id INT, {kinds}")
-    given.createOrReplaceTempView("given_masks")
-    listed = ", ".join(
-        f"date_from_unix_date(c{at})" if each["type"] == "date" else f"c{at}" for at, each in enumerate(known)
-    )
-    spark_lake.rows(f"INSERT INTO {name} SELECT id, {listed} FROM given_masks")
-    ids = field_ids(spark_lake, name)
-    shown = ", ".join(
-        f"unix_date(c{at})" if each["type"] == "date" else f"c{at}" for at, each in enumerate(known)
-    )
-    with restricted(masks={ids[f"c{at}"]: each["action"] for at, each in enumerate(known)}):
-        masked = spark_lake.rows(f"SELECT {shown} FROM {name} ORDER BY id")
-    wrong = [
-        (each["action"], each["type"], case, masked[number][at])
-        for at, each in enumerate(known)
-        for number, case in enumerate(each["cases"])
-        if masked[number][at] != _internal(each["type"], case["masked"])
+    assert len({group["action"] for group, _ in groups}) == 12
+    columns, shown = {}, []
+    for at, (group, kind) in enumerate(groups):
+        pairs = [
+            [naive.value_of(group["type"], case[side]) for side in ("value", "masked")]
+            for case in group["cases"]
+        ]
+        pairs = [pair for pair in pairs if in_format(str(group["type"]), pair[0], using)]
+        pairs += [[None, None]] * (20 - len(pairs))
+        shown.append([masked for _, masked in pairs])
+        values = [value for value, _ in pairs]
+        if str(group["type"]) in WRITTEN:
+            columns[f"c{at}"] = pa.array(values, pa.int32() if group["type"] == "date" else pa.int64())
+        else:
+            columns[f"c{at}"] = arrow(arrow_type(kind, ids=kind.is_struct), values).cast(arrow_type(kind))
+    columns["id"] = pa.array(range(20), pa.int32())
+    names = {f"c{at}": str(group["type"]) for at, (group, _) in enumerate(groups)}
+    kinds = [LongType() if str(group["type"]) in WRITTEN else kind for group, kind in groups]
+    kinds = [
+        IntegerType() if group["type"] == "date" else kind
+        for (group, _), kind in zip(groups, kinds, strict=True)
     ]
-    assert not wrong
+    fields = [NestedField(at + 1, f"c{at}", kind) for at, kind in enumerate(kinds)]
+    written, name = f"{namespace}.written", f"{namespace}.masked"
+    schema = Schema(*fields, NestedField(len(fields) + 1, "id", IntegerType()))
+    spark_lake.service.iceberg().create_table(written.removeprefix("lake."), schema).append(pa.table(columns))
+    # In a copy, `fixed` is of no length.
+    listed = [f"{WRITTEN.get(kind, '{}').format(column)} {column}" for column, kind in names.items()]
+    spark_lake.rows(f"CREATE TABLE {name} USING {using} AS SELECT {', '.join(listed)}, id FROM {written}")
+    for source in (written, name):
+        some = [
+            at for at, kind in enumerate(names.values()) if kind.startswith("fixed") is (source == written)
+        ]
+        ids = field_ids(spark_lake, source)
+        asked = ", ".join(ASKED.get(names[f"c{at}"], "{}").format(f"c{at}") for at in some)
+        with restricted(masks={ids[f"c{at}"]: groups[at][0]["action"] for at in some}):
+            rows = spark_lake.rows(f"SELECT {asked} FROM {source} ORDER BY id")
+        found = [[_plain(row[place]) for row in rows] for place in range(len(some))]
+        wrong = [(groups[at][0], one) for at, one in zip(some, found, strict=True) if one != shown[at]]
+        assert not wrong
+
+
+def _plain(value: Any) -> Any:
+    """A map as pairs."""
+    return list(value.items()) if isinstance(value, dict) else value
+
+
+def loaded(spark_lake: SparkLake, name: str, using: str, parted: str = "") -> frozenset[int]:
+    """The rows of the vectors, as a standard client wrote them and Spark copied them; their numbers."""
+    stored = f"{name.removeprefix('lake.')}_from"
+    spark_lake.service.iceberg().create_table(stored, FILTERED).append(table([*ROWS]))
+    left_out = {NOT_IN_ORC[1]} if using == "orc" else set()
+    where = f"WHERE id <> {NOT_IN_ORC[1]}" if left_out else ""
+    spark_lake.rows(f"CREATE TABLE {name} USING {using} {parted} AS SELECT * FROM lake.{stored} {where}")
+    return frozenset(range(len(ROWS))) - left_out
+
+
+@pytest.mark.parametrize("using", ["parquet", pytest.param("orc", marks=pytest.mark.nightly)])
+@pytest.mark.usefixtures("utc")
+def test_row_filters_keep_the_rows_of_the_vectors(spark_lake: SparkLake, namespace: str, using: str) -> None:
+    """All filters at once: no row that one keeps is missing, and none is there that one does not keep."""
+    name = f"{namespace}.filtered"
+    everyone = loaded(spark_lake, name, using)
+    pairs = [(each["filter"], everyone - set(each["kept"])) for each in naive.vectors("filters")["filters"]]
+    filters = [
+        (restriction_of({"required-row-filter": said}, KINDS).row_filter, left) for said, left in pairs
+    ]
+
+    def rows(row_filter: Predicate) -> list[int]:
+        with restricted(row_filter):
+            return [row.id for row in spark_lake.rows(f"SELECT id FROM {name} ORDER BY id")]
+
+    assert rows(all_of(*(any_of(each, among(left)) for each, left in filters))) == sorted(everyone)
+    assert rows(any_of(*(all_of(each, among(left)) for each, left in filters))) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("using", ["parquet", "orc"])
+@pytest.mark.parametrize("files", ["one", "many"])
+@pytest.mark.usefixtures("utc")
+def test_each_row_filter_keeps_the_rows_of_the_vectors(
+    spark_lake: SparkLake, namespace: str, using: str, files: str
+) -> None:
+    """Also where parts of files are left out, and row by row."""
+    name = f"{namespace}.filtered"
+    everyone = loaded(spark_lake, name, using, "" if files == "one" else "PARTITIONED BY (id)")
+    shown = []
+    spark_lake.spark.conf.set("spark.sql.codegen.wholeStage", files == "one")
+    try:
+        for each in naive.vectors("filters")["filters"]:
+            with restricted(restriction_of({"required-row-filter": each["filter"]}, KINDS).row_filter):
+                shown.append(
+                    (each["sql"], sorted(row.id for row in spark_lake.rows(f"SELECT id FROM {name}")))
+                )
+    finally:
+        spark_lake.spark.conf.unset("spark.sql.codegen.wholeStage")
+    assert shown == [
+        (each["sql"], sorted(everyone & set(each["kept"]))) for each in naive.vectors("filters")["filters"]
+    ]
+
+
+def among(ids: Collection[int]) -> Predicate:
+    """The rows with these numbers."""
+    return In(1, tuple(Literal("int", each) for each in sorted(ids))) if ids else FALSE

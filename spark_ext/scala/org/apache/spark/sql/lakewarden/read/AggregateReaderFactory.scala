@@ -17,11 +17,13 @@ private[read] final class AggregateReaderFactory(
   override def createReader(partition: InputPartition): PartitionReader[InternalRow] = {
     val splits = partition.asInstanceOf[GuardedPartition].splits
     val files = rows.files
+    // Once a task, so that nothing counts files without a row for the user.
+    val none = aggregates.ofNone.iterator
     if (splits.isEmpty) new Answer(aggregates.ofNone)
     else rows.counted(new GuardedReader[InternalRow](table, splits.iterator, (split, errors) =>
       files.answer(split, errors)(ofFooter(_, split.file)) match {
         case Left(answer) => new Answer(answer)
-        case Right(rows)  => new RowByRow(rows, aggregates)
+        case Right(rows)  => new RowByRow(rows, aggregates, none)
       }))
   }
 
@@ -45,9 +47,13 @@ private final class Answer(answer: Option[InternalRow]) extends FileReader with 
   override def close(): Unit = ()
 }
 
-/** Each row of a file as an answer, after that of no row, if there is one: all of them may be deleted. */
-private final class RowByRow(rows: FileReader, aggregates: PushedAggregates) extends FileReader {
-  private val first = aggregates.ofNone.iterator
+/** Each row of a file as an answer, after that of no row, if there is one: all of them may be deleted.
+  *
+  * @param first
+  *   the answer of no row, where the task has not given it
+  */
+private final class RowByRow(rows: FileReader, aggregates: PushedAggregates, first: Iterator[InternalRow])
+    extends FileReader {
   private var answer: InternalRow = _
 
   override def next(): Boolean = {

@@ -17,9 +17,12 @@ import org.apache.spark.sql.types.StructType
   *   ids of those that are read as NULL, whatever the files have
   * @param salt
   *   of hashes; none: there are none
+  * @param lengths
+  *   by id how many bytes each value of the type `fixed` has
   */
 private[read] final case class EnforcedReads(
-    restrictions: ReadRestrictions, filtered: StructType, masked: Set[Int], unread: Set[Int], salt: Option[QuerySalt]) {
+    restrictions: ReadRestrictions, filtered: StructType, masked: Set[Int], unread: Set[Int], salt: Option[QuerySalt],
+    lengths: Map[Int, Int]) {
 
   /** Whether every row is read, and columns as the files have them. */
   def isEmpty: Boolean = restrictions.isEmpty
@@ -33,7 +36,7 @@ private[read] final case class EnforcedReads(
 
   /** How columns are shown, on a task's thread; none: as they are. */
   def masks: Option[Masks] =
-    Option.unless(isEmpty)(new Masks(restrictions.masks, salt.fold(Array.emptyByteArray)(_.ofTask)))
+    Option.unless(isEmpty)(new Masks(restrictions.masks, salt.fold(Array.emptyByteArray)(_.ofTask), lengths))
 
   /** What parts of a file without a row for the user are left out by.
     *
@@ -54,6 +57,6 @@ private[read] object EnforcedReads {
     val restrictions = plan.restrictions
     val filtered = RowKeys.only(plan.schema, restrictions.filtered)
     val salt = Option.when(restrictions.isSalted)(QuerySalt.ofApplication(SQLConf.get))
-    EnforcedReads(restrictions, filtered, plan.masked, plan.stored ++ restrictions.unread(wanted), salt)
+    EnforcedReads(restrictions, filtered, plan.masked, plan.stored ++ restrictions.unread(wanted), salt, plan.fixedLengths)
   }
 }

@@ -96,6 +96,9 @@ private[read] final class Plan(
   /** What the reader enforces. */
   val restrictions: ReadRestrictions = ReadRestrictions.of(header.required("read-restrictions"), schema)
 
+  /** By id how many bytes each value of the type `fixed` has. */
+  def fixedLengths: Map[Int, Int] = IcebergSchema.fixedLengths(header.required("schema"))
+
   /** Ids of the top-level columns that are shown through masks, or of which a part is. */
   val masked: Set[Int] = stored ++ restrictions.masked(schema)
 

@@ -53,8 +53,13 @@ private[restrictions] final class MaskedBytes(values: ColumnVector, mask: Array[
   override def getBinary(row: Int): Array[Byte] = if (isNullAt(row)) null else mask(values.getBinary(row))
 }
 
-/** One value for all that are not NULL: zero, or the text, or nothing of its type. */
-private[restrictions] final class FixedVector(kind: DataType, values: ColumnVector) extends MaskedVector(kind, values) {
+/** One value for all that are not NULL: zero, or the text, or nothing of its type.
+  *
+  * @param length
+  *   how many bytes of zero there are, where it is bytes
+  */
+private[restrictions] final class FixedVector(kind: DataType, values: ColumnVector, length: Int)
+    extends MaskedVector(kind, values) {
   private lazy val elements = kind match {
     case ArrayType(element, _) => new NullVector(element)
     case _                     => new NullVector(NullType)
@@ -68,7 +73,7 @@ private[restrictions] final class FixedVector(kind: DataType, values: ColumnVect
   override def getDecimal(row: Int, precision: Int, scale: Int): Decimal =
     if (isNullAt(row)) null else Decimal(0L, precision, scale)
   override def getUTF8String(row: Int): UTF8String = if (isNullAt(row)) null else FixedVector.Text
-  override def getBinary(row: Int): Array[Byte] = if (isNullAt(row)) null else Array.emptyByteArray
+  override def getBinary(row: Int): Array[Byte] = if (isNullAt(row)) null else new Array[Byte](length)
   override def getArray(row: Int): ColumnarArray = if (isNullAt(row)) null else new ColumnarArray(elements, 0, 0)
   override def getMap(row: Int): ColumnarMap = if (isNullAt(row)) null else new ColumnarMap(elements, elements, 0, 0)
 }

@@ -10,8 +10,10 @@ import org.apache.spark.sql.vectorized.ColumnVector
   *   by field id
   * @param salt
   *   of the query
+  * @param lengths
+  *   by id how many bytes each value of the type `fixed` has
   */
-private[lakewarden] final class Masks(actions: Map[Int, MaskAction], salt: Array[Byte]) {
+private[lakewarden] final class Masks(actions: Map[Int, MaskAction], salt: Array[Byte], lengths: Map[Int, Int]) {
 
   /** A column as it is shown.
     *
@@ -26,9 +28,9 @@ private[lakewarden] final class Masks(actions: Map[Int, MaskAction], salt: Array
   }
 
   private def part(id: Option[Int], kind: DataType, at: String, ids: Map[String, Int], read: => ColumnVector): ColumnVector =
-    id.flatMap(actions.get) match {
-      case Some(action) => Masks.of(action, FieldIds.stripType(kind), read, salt)
-      case None         => inside(kind, at, ids, read)
+    id.flatMap(each => actions.get(each).map(each -> _)) match {
+      case Some((of, action)) => Masks.of(action, FieldIds.stripType(kind), read, salt, lengths.getOrElse(of, 0))
+      case None               => inside(kind, at, ids, read)
     }
 
   private def inside(kind: DataType, at: String, ids: Map[String, Int], read: ColumnVector): ColumnVector = {
@@ -50,8 +52,13 @@ private[lakewarden] final class Masks(actions: Map[Int, MaskAction], salt: Array
 private[restrictions] object Masks {
   import MaskAction._
 
-  /** Values behind a mask that takes them. */
-  def of(action: MaskAction, kind: DataType, values: => ColumnVector, salt: Array[Byte]): ColumnVector =
+  /** Values behind a mask that takes them.
+    *
+    * @param length
+    *   how many bytes the fixed value has, where it is bytes
+    */
+  def of(
+      action: MaskAction, kind: DataType, values: => ColumnVector, salt: Array[Byte], length: Int): ColumnVector =
     action match {
       case MaskAlphanum     => new MaskedTexts(values, TextMasks.all)
       case ShowFirst4       => new MaskedTexts(values, TextMasks.butFirst)
@@ -64,7 +71,7 @@ private[restrictions] object Masks {
       case HiveShowFirst4   => hive(kind, values, HiveMasks.First4, _ => HiveMasks.Day)
       case HiveShowLast4    => hive(kind, values, HiveMasks.Last4, _ => HiveMasks.Day)
       case HiveDateShowYear => hive(kind, values, HiveMasks.Year, MomentMasks.year)
-      case MaskToFixedValue => new FixedVector(kind, values)
+      case MaskToFixedValue => new FixedVector(kind, values, length)
       case ReplaceWithNull  => new NullVector(kind)
     }
 

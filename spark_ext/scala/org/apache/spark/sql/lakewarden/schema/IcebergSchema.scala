@@ -18,7 +18,7 @@ import org.apache.spark.sql.types._
   */
 object IcebergSchema {
   private val Decimal = """decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)""".r
-  private val Fixed = """fixed\[\s*\d+\s*\]""".r
+  private val Fixed = """fixed\[\s*(\d+)\s*\]""".r
 
   /** A `struct` in Iceberg's JSON, with ids in the metadata. Throws `NotSupportedYet` for types without a like. */
   def toSpark(schema: JsonNode): StructType = struct(schema, Nil)
@@ -33,6 +33,21 @@ object IcebergSchema {
     */
   def typeToIceberg(dataType: DataType, path: Seq[String]): JsonNode =
     new IcebergSchemaWriter().dataType(dataType, path)
+
+  /** By id how many bytes each field, element, key and value of the type `fixed` has, which Spark's types do not say. */
+  def fixedLengths(schema: JsonNode): Map[Int, Int] = {
+    def part(id: JsonNode, kind: JsonNode): Map[Int, Int] = kind.asText match {
+      case Fixed(length) => Map(id.intValue -> length.toInt)
+      case _             => fixedLengths(kind)
+    }
+    schema.path("type").asText match {
+      case "struct" => schema.required("fields").elements.asScala
+          .flatMap(each => part(each.required("id"), each.required("type"))).toMap
+      case "list" => part(schema.required("element-id"), schema.required("element"))
+      case "map" => Seq("key", "value").flatMap(each => part(schema.required(s"$each-id"), schema.required(each))).toMap
+      case _     => Map.empty
+    }
+  }
 
   private def struct(node: JsonNode, path: Seq[String]): StructType =
     StructType(node.required("fields").elements.asScala.map(field(_, path)).toSeq)
@@ -82,7 +97,7 @@ object IcebergSchema {
     case "date"                    => DateType
     case "timestamptz"             => TimestampType
     case "timestamp"               => TimestampNTZType
-    case "binary" | Fixed()        => BinaryType
+    case "binary" | Fixed(_)       => BinaryType
     case Decimal(precision, scale) => DecimalType(precision.toInt, scale.toInt)
     case other                     => throw unsupported(other, path)
   }
