@@ -53,6 +53,18 @@ VALUES = (
 )
 
 
+def test_masks_show_four_code_points_of_texts_that_are_not_utf_8(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    name = f"{namespace}.t"
+    values = "CAST(X'80818283848586' AS STRING) a, CAST(X'E1616263E164656667' AS STRING) b"
+    spark_lake.rows(f"CREATE TABLE {name} AS SELECT {values}")
+    ids = field_ids(spark_lake, name)
+    with restricted(masks={ids["a"]: "show-first-4", ids["b"]: "show-last-4"}):
+        ((first, last),) = spark_lake.rows(f"SELECT hex(a), hex(b) FROM {name}")
+    assert (first, last) == ("EFBFBD" * 4 + "78" * 3, "78" * 5 + "64656667")
+
+
 @pytest.mark.parametrize("using", ["parquet", "orc"])
 def test_a_row_filter_is_applied_before_masks_and_both_before_the_query(
     spark_lake: SparkLake, namespace: str, using: str

@@ -4,6 +4,9 @@ import org.apache.spark.unsafe.types.UTF8String
 
 /** Masks of texts, code point by code point.
   *
+  * What is not UTF-8 becomes U+FFFD before: a code point of it would have any number of bytes, and four of them could show
+  * the whole text.
+  *
   * Source: Iceberg REST specification, `MaskAlphanum`, `ShowFirst4`, `ShowLast4`.
   */
 private[restrictions] object TextMasks {
@@ -15,19 +18,19 @@ private[restrictions] object TextMasks {
   }
 
   def all(text: UTF8String): UTF8String = {
-    val bytes = text.getBytes
+    val bytes = text.makeValid().getBytes
     between(bytes, 0, bytes.length)
   }
 
   def butFirst(text: UTF8String): UTF8String = {
-    val bytes = text.getBytes
+    val bytes = text.makeValid().getBytes
     between(bytes, after(bytes, Shown), bytes.length)
   }
 
   def butLast(text: UTF8String): UTF8String = {
-    val bytes = text.getBytes
-    val points = text.numChars
-    if (points <= Shown) text else between(bytes, 0, after(bytes, points - Shown))
+    val valid = text.makeValid()
+    val (bytes, points) = (valid.getBytes, valid.numChars)
+    if (points <= Shown) valid else between(bytes, 0, after(bytes, points - Shown))
   }
 
   /** The text with the code points between two of its bytes masked. */
