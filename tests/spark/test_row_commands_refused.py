@@ -171,6 +171,24 @@ def test_metadata_columns_that_a_command_cannot_use_are_named(
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == [(1, "file"), (2, "b")]
 
 
+def test_a_column_of_the_table_with_the_name_of_a_metadata_column_is_assigned(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    """Also by DEFAULT, which Spark takes as a whole value only, and by what a subquery finds."""
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id INT, _spec_id INT")
+    spark_lake.rows(f"INSERT INTO {table} VALUES (1, 10), (2, 20)")
+    spark_lake.rows(f"UPDATE {table} SET _spec_id = DEFAULT WHERE id = 1")
+    spark_lake.rows(
+        f"MERGE INTO {table} a USING (SELECT 2 AS id, 5 AS n) b ON a.id = b.id "
+        "WHEN MATCHED THEN UPDATE SET _spec_id = b.n + a._spec_id "
+        "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET _spec_id = DEFAULT, id = 7"
+    )
+    assert sorted(spark_lake.rows(f"SELECT * FROM {table}"), key=str) == [(2, 25), (7, None)]
+    spark_lake.rows(f"UPDATE {table} SET _spec_id = (SELECT max(id) FROM {table}) WHERE id = 7")
+    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == [(2, 25), (7, 7)]
+
+
 def _meanwhile(spark_lake: SparkLake, monkeypatch: pytest.MonkeyPatch, action: Callable[[], Any]) -> None:
     """Do something once, between the reading and the commit of the next write."""
     writes, done = spark_lake.lake.services.writes, []

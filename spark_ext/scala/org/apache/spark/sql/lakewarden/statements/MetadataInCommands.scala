@@ -1,7 +1,7 @@
 package org.apache.spark.sql.lakewarden.statements
 
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute
-import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, GetStructField, UnaryExpression, Unevaluable}
+import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, GetStructField, LeafExpression, Unevaluable}
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.catalyst.util.MetadataColumnHelper
@@ -78,10 +78,12 @@ object MetadataInCommands {
   private def refused(problem: String): LakewardenException = LakewardenException.notSupportedYet(
     problem, "metadata-column", "Use columns of the table. In conditions of DELETE, UPDATE and MERGE, _file can be used, too.")
 
-  /** The value of an assignment to a column that is not known yet. */
-  final case class Undecided(child: Expression) extends UnaryExpression with Unevaluable {
+  /** The value of an assignment to a column that is not known yet. It is no child: Spark refuses a `DEFAULT` that is
+    * part of another expression.
+    */
+  final case class Undecided(value: Expression) extends LeafExpression with Unevaluable {
     override lazy val resolved: Boolean = false
-    override def dataType: DataType = child.dataType
-    override protected def withNewChildInternal(newChild: Expression): Expression = copy(child = newChild)
+    override def nullable: Boolean = value.nullable
+    override def dataType: DataType = value.dataType
   }
 }
