@@ -270,6 +270,23 @@ def test_the_current_user_of_the_text_is_the_reader(door: Door) -> None:
 
 
 @pytest.mark.nightly
+def test_settings_by_which_functions_run_are_not_the_readers(door: Door) -> None:
+    """Tasks go by the settings of the statement. By this one, the condition of the text would be true."""
+    door.lake.rows(
+        f"CREATE OR REPLACE VIEW {door.view} {DEFINER} AS SELECT id AS n, text AS word FROM (SELECT *, "
+        f"if(id < 0, 'yyyy', 'yyyy-MM-dd') AS form FROM {door.table}) "
+        "WHERE try_to_timestamp('2020-1-1', form) IS NOT NULL"
+    )
+    session = door.lake.new_session(BOB)
+    assert session.sql(f"SELECT * FROM {door.view}").collect() == []
+    session.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    refused = refused_as("NOT_SUPPORTED_YET", session, f"SELECT * FROM {door.view}")
+    assert "spark.sql.legacy.timeParserPolicy" in refused
+    session.conf.unset("spark.sql.legacy.timeParserPolicy")
+    assert session.sql(f"SELECT * FROM {door.view}").collect() == []
+
+
+@pytest.mark.nightly
 def test_a_table_that_changes_under_a_frame_tells_nothing_of_it(door: Door) -> None:
     frame = door.bob.table(door.view)
     door.lake.rows(f"ALTER TABLE {door.table} DROP COLUMN text")

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.lakewarden.catalog
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.AnalysisException
 import org.apache.spark.sql.catalyst.InternalRow
@@ -42,8 +44,33 @@ final class DefinerQuery private (val name: String, session: SparkSession, analy
 
 /** The rows of a query of a view. */
 final class DefinerRows(session: SparkSession, execution: QueryExecution) {
-  def rdd(): RDD[InternalRow] = DefinerQuery.in(session)(execution.executedPlan.execute())
+
+  /** @param reader
+    *   the settings of the statement, which its tasks go by
+    */
+  def rdd(reader: SQLConf): RDD[InternalRow] = {
+    requireSettings(reader)
+    DefinerQuery.in(session)(execution.executedPlan.execute())
+  }
+
+  /** Some functions look for these settings in the tasks. Refuses other values than the engine's. */
+  private def requireSettings(reader: SQLConf): Unit = {
+    val tasks = session.sparkContext.getLocalProperties.asScala.toSeq ++ reader.getAllConfs
+    val own = session.sessionState.conf.settings
+    tasks.find { case (key, value) => DefinerRows.isOfFunctions(key) && own.get(key) != value }.foreach { case (key, _) =>
+      throw LakewardenException.notSupportedYet(
+        s"A definer view is not read in a session that sets $key, since functions in it could mean something else.",
+        "view-setting", s"Unset it: RESET $key.")
+    }
+  }
   override def toString: String = "DefinerRows"
+}
+
+private object DefinerRows {
+  private val Prefixes =
+    Seq("legacy.", "json.", "csv.", "xml.", "avro.", "variant.", "columnNameOfCorruptRecord").map("spark.sql." + _)
+
+  def isOfFunctions(setting: String): Boolean = Prefixes.exists(setting.startsWith(_))
 }
 
 object DefinerQuery {

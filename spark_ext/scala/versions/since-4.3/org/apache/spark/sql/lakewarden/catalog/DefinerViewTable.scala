@@ -9,6 +9,7 @@ import org.apache.spark.sql.connector.catalog.{Column, SupportsRead, TableCapabi
 import org.apache.spark.sql.connector.catalog.TableCapability.BATCH_READ
 import org.apache.spark.sql.connector.read.{Scan, ScanBuilder, SupportsPushDownRequiredColumns}
 import org.apache.spark.sql.execution.LeafExecNode
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -39,7 +40,7 @@ final class DefinerViewScanBuilder(query: DefinerQuery) extends ScanBuilder with
 
 /** Without statistics, which would tell of the rows that the view leaves out. */
 final class DefinerViewScan(name: String, override val readSchema: StructType, rows: DefinerRows) extends Scan {
-  def rdd(): RDD[InternalRow] = rows.rdd()
+  def rdd(reader: SQLConf): RDD[InternalRow] = rows.rdd(reader)
   override def description: String = s"$name [definer view]"
   override def toString: String = description
 }
@@ -47,5 +48,5 @@ final class DefinerViewScan(name: String, override val readSchema: StructType, r
 /** Runs the query of a view. It has no child that Spark could change, or show. */
 final case class DefinerViewExec(output: Seq[Attribute], @transient scan: DefinerViewScan) extends LeafExecNode {
   override def nodeName: String = "DefinerView"
-  override protected def doExecute(): RDD[InternalRow] = scan.rdd()
+  override protected def doExecute(): RDD[InternalRow] = scan.rdd(conf)
 }
