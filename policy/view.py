@@ -213,7 +213,7 @@ class View:
         for rule in filter(None, map(self.mask, sorted(names))):
             with _named(rule.policy):
                 found.append(mask_of(rule.type, field, rule.policy, rule.item))
-        return strictest(found) if found else None
+        return strictest(found, field) if found else None
 
     def restricting(self, names: ColumnNames) -> Iterator[Reason]:
         """The row filters of the table and the masks on these columns, by names alone."""

@@ -15,7 +15,8 @@ Trusted to enforce row filters and masks are
 - an engine, by its credential, for users who cannot run code in it;
 - clients of users with `enforce` on the service.
 
-Only the answer to a load has row filters and masks. All other answers with a table need an unrestricted user.
+Only the answers to a load and to a creation have row filters and masks. All other answers with a table need
+an unrestricted user.
 
 A staged creation of an encrypted table is refused in any case, since its one use is to write rows before the
 commit. A new table has nothing in it, so that its creator needs no right to read it.
@@ -95,6 +96,20 @@ class StandardClients:
             self._refuse_partial(caller, action, table, found)
         self._authorizer.record(caller, action, table.name, Decision.allow(*restriction.reasons))
         return found
+
+    def restrictions_of_new(self, caller: Caller, table: LoadedTable) -> Restriction:
+        """Return what the caller's client has to enforce on a table that it made.
+
+        A client that could not load the table gets no restrictions: there is nothing in it.
+        """
+        if not caller.standard:
+            return UNRESTRICTED
+        view, columns = view_of(self._authorizer.settled(), caller, table), columns_of(table)
+        found = view_of_everything(view, every_name(table), former_fields(table), columns)
+        if isinstance(found, Restriction) and self._enforces(view, caller):
+            found = enforced(found, columns)
+            return found if isinstance(found, Restriction) else UNRESTRICTED
+        return UNRESTRICTED
 
     def require_new(self, caller: Caller, action: str, name: TableName, spec: EncryptionSpec) -> None:
         """Refuse to give a standard client the location of a table with this encryption.

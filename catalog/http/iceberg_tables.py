@@ -98,7 +98,8 @@ def create_table(
         lambda kept: services.repeats.table(caller, "table.create", new.name, kept),
         "create",
     )
-    return loaded_table(table, viewer)
+    restriction = services.access.restrictions_of_new(caller, table)
+    return loaded_table(table, viewer, restrictions=standard_json(restriction))
 
 
 @router.get(

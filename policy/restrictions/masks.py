@@ -37,12 +37,16 @@ def mask_of(mask_type: str, field: SchemaField, policy: str, item: str) -> Colum
     return ColumnMask(action, policy, item)
 
 
-def strictest(masks: list[ColumnMask]) -> ColumnMask:
-    """The mask of a field that has several, because it had other names: NULL, unless all do the same."""
+def strictest(masks: list[ColumnMask], field: SchemaField) -> ColumnMask:
+    """The mask of a field that has several, because it had other names.
+
+    It is NULL, unless all do the same; the fixed value where the field is required.
+    """
     first = masks[0]
     if all(each.action is first.action for each in masks):
         return first
-    return ColumnMask(MaskAction.REPLACE_WITH_NULL, first.policy, first.item)
+    hidden = MaskAction.MASK_TO_FIXED_VALUE if field.required else MaskAction.REPLACE_WITH_NULL
+    return ColumnMask(hidden, first.policy, first.item)
 
 
 def _instead(field: SchemaField) -> str:

@@ -47,7 +47,7 @@ def deny(column: str, *users: str) -> dict[str, Any]:
 
 def given(*restricting: dict[str, Any]) -> list[dict[str, Any]]:
     """Policies: all readers read `db`, the clients of `sue` and `max` are trusted."""
-    reads = policy("read", tables("db"), {each: ["select", "update", "alter"] for each in READERS})
+    reads = policy("read", tables("db"), {each: ["select", "update", "alter", "create"] for each in READERS})
     enforces = policy("enforce", {"service": ["*"]}, {"sue": ["enforce"], "max": ["enforce"]})
     codes = policy("code", {"engine": [ENGINE]}, {"coder": ["code"]})
     return [*standard_policies(), reads, enforces, codes, *restricting]
@@ -200,3 +200,31 @@ def test_the_audit_log_has_the_policies_that_restrict(restricted: Service) -> No
     assert records[0]["action"] == "table.load" and records[0]["allowed"]
     named = {each["policy"] for each in records[0]["reasons"]}
     assert {"rows", "mask card", "mask born"} <= named
+
+
+def test_the_answer_to_a_creation_has_the_restrictions_of_a_load(restricted: Service) -> None:
+    fields = [{"id": 1, "name": "region", "type": "string"}, {"id": 2, "name": "owner", "type": "string"}]
+    columns = [
+        {**each, "required": each["id"] == 3}
+        for each in (*fields, {"id": 3, "name": "card", "type": "string"})
+    ]
+    schema = {"type": "struct", "schema-id": 0, "fields": columns}
+    with restricted.client("sue") as client:
+        made = client.post(
+            f"{restricted.prefix}/namespaces/db/tables", json={"name": "new", "schema": schema}
+        )
+    assert _restrictions(made)["required-column-projections"] == [
+        {"field-id": 3, "action": "mask-to-fixed-value"}
+    ]
+    loaded = _load(restricted, "sue", "new")
+    assert (_restrictions(made), made.headers["ETag"]) == (_restrictions(loaded), loaded.headers["ETag"])
+
+
+def test_a_required_column_under_two_masks_shows_the_fixed_value(served: Service) -> None:
+    served.lake.set_policies(given())
+    made = served.lake.catalog().create_table("db.twice", ORDERS)
+    made.update_schema().rename_column("id", "number").commit()
+    served.lake.set_policies(given(mask("id", "MASK", "sue"), mask("number", "sha-256-global", "sue")))
+    assert _restrictions(_load(served, "sue", "twice"))["required-column-projections"] == [
+        {"field-id": 1, "action": "mask-to-fixed-value"}
+    ]
