@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from catalog.http import engine_routes, plan_stream
+from catalog.http import plan_stream
+from catalog.http.plan_stream import stream
 from tests.support.reads import as_agreed, data_files, publish, refused, with_ids
 from tests.support.spark import SparkLake
 
@@ -42,7 +43,7 @@ def tell(monkeypatch: pytest.MonkeyPatch) -> Callable[[Change], None]:
 
     def patch(change: Change) -> None:
         def told(plan: Any) -> Iterator[bytes]:
-            real = pa.ipc.open_stream(b"".join(plan_stream.stream(plan))).read_all()
+            real = pa.ipc.open_stream(b"".join(stream(plan))).read_all()
             said = {key.decode(): json.loads(value) for key, value in real.schema.metadata.items()}
             rows = real.to_pylist()
             change(rows, said)
@@ -52,7 +53,7 @@ def tell(monkeypatch: pytest.MonkeyPatch) -> Callable[[Change], None]:
                 writer.write_table(pa.Table.from_pylist(rows, schema))
             yield sink.getvalue().to_pybytes()
 
-        monkeypatch.setattr(engine_routes, "stream", told)
+        monkeypatch.setattr(plan_stream, "stream", told)
 
     return patch
 
@@ -195,9 +196,9 @@ def test_a_plan_without_files_has_no_rows(spark_lake, tables, tell):
 @pytest.mark.parametrize("keep", [0, 100, -100])
 def test_a_plan_that_breaks_off_is_refused(spark_lake, tables, monkeypatch, keep):
     def told(plan: Any) -> Iterator[bytes]:
-        yield b"".join(plan_stream.stream(plan))[:keep]
+        yield b"".join(stream(plan))[:keep]
 
-    monkeypatch.setattr(engine_routes, "stream", told)
+    monkeypatch.setattr(plan_stream, "stream", told)
     refused(spark_lake, SELECT.format(tables["encrypted"]), "CATALOG_UNAVAILABLE", "")
 
 

@@ -181,7 +181,7 @@ def _tables(lake: Lake) -> dict[str, Table]:
 def _settings(lake: Lake, table: Table) -> Any:
     caller = lake.caller(ALICE, "spark")
     found = lake.services.access.load(caller, name_of(table))
-    answer = loaded_table(found, Viewer.of(caller, lake.services), engine=True)
+    answer = loaded_table(found, Viewer.of(caller, lake.services), masked=())
     return json.loads(bytes(answer.body))["write-settings"]
 
 

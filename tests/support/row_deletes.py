@@ -47,7 +47,7 @@ class RowDeletes:
         self._commit = DeleteCommit(services, caller, self._session)
         self._own: Any = spark_lake.spark.sparkContext._jvm.org.apache.spark.sql.lakewarden
         found, viewer = services.access.load(caller, name), Viewer.of(caller, services)
-        settings = json.loads(bytes(loaded_table(found, viewer, engine=True).body))["write-settings"]
+        settings = json.loads(bytes(loaded_table(found, viewer, masked=()).body))["write-settings"]
         self._settings = self._own.write.WriteSettings.of(self._json(settings))
         begun = json.loads(WriteBegun.of(self._session).model_dump_json())
         self._begun = self._own.write.BegunWrite.parse(self._json(begun))
