@@ -200,6 +200,12 @@ TABLE = [
         "table.load",
     ),
     Row(
+        "TableAccess.load_restricted",
+        on_table(lambda lake, who, n: lake.services.access.load_restricted(who, n)),
+        READS,
+        "table.load",
+    ),
+    Row(
         "TableAccess.exists",
         on_table(lambda lake, who, n: lake.services.access.exists(who, n)),
         READS,

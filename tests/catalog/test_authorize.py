@@ -39,8 +39,8 @@ INTERFACE = (
     DeleteRewriter,
     OldEpochs,
 )
-#: What is asked by the service itself, not on behalf of somebody.
-OF_THE_SERVICE = {"Writes.clean_up", "Lifecycle.clean_up"}
+#: What is asked by the service itself, not on behalf of somebody, or of a table that the caller just made.
+OF_THE_SERVICE = {"Writes.clean_up", "Lifecycle.clean_up", "TableAccess.restrictions_of_new"}
 CASES = list(itertools.product(TABLE, ("db", "bobs"), USERS))
 
 

@@ -138,6 +138,8 @@ SCREENED = [
     ("POST", "/engine/v1/tables/db/t/whole-files"),
     ("POST", "/engine/v1/tables/db/t/alter"),
     ("POST", "/engine/v1/tables/db/t/replace"),
+    ("POST", "/engine/v1/views/db/v/tables/load"),
+    ("POST", "/engine/v1/views/db/v/tables/plan"),
 ]
 
 
@@ -174,7 +176,7 @@ def test_no_operation_reads_a_large_body_of_a_caller_without_permissions(service
     services, nobody = service.lake.services, service.lake.caller("nobody")
     small = Bounds.small(services.settings.http)
     assert small == Bounds(SMALL_BODY, SMALL_ELEMENTS)
-    parts = {"namespace": "db", "table": "t", "write_id": "absent"}
+    parts = {"namespace": "db", "table": "t", "view": "v", "write_id": "absent"}
     refusals = 0
     for route in iter_route_contexts(create_app(services).routes):
         try:
