@@ -6,7 +6,8 @@
   only one on `person.ssn`, or one with a wildcard, is about `person.ssn`. To withhold a nested field, deny
   it; a grant that merely leaves it out (`isExcludes`) does not withhold it.
 - Reading a field reads what is nested in it. Elements, keys and values are nested fields with Iceberg's names
-  (`tags.element`, `props.value`), and with the shorter ones by which a scan may ask for them.
+  (`tags.element`, `props.value`), and with the shorter ones by which a scan may ask for them. Values of a map
+  are read with their keys, and keys with the whole map (`catalog.iceberg.selection`).
 - A column that was renamed is read under a right on both names: an older snapshot's name for it must not be a
   way around a denial of today's.
 - A scan can ask for metadata columns by Iceberg's names. `_file` and `_partition` show values of the columns
@@ -29,10 +30,11 @@ from typing import Final
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema, index_by_name
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import NestedField
 
 from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.iceberg.filter_values import filtered_columns, require_exact
+from catalog.iceberg.selection import all_ids, inner_fields, maps, with_entries
 from catalog.reading.loading import LoadedTable
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthorized, RequestInvalid
@@ -102,7 +104,7 @@ def resolve(
             rule="filter",
             hint="Compare each column with a value of its own type.",
         ) from error
-    asked = {*wanted, *sources, *filtered}
+    asked = with_entries(schema, [*wanted, *sources, *filtered])
     chains = [chain for chain in _chains(schema) if not asked.isdisjoint(chain)]
     read = frozenset(chain[-1] for chain in chains)
     touched = {each for chain in chains for each in chain}
@@ -274,12 +276,14 @@ class FieldNames:
 
     @cached_property
     def _inside(self) -> dict[int, set[int]]:
-        """By id each field with all that is nested in it."""
+        """By id each field with all that is nested in it, and what else of a map is read with it."""
         inside: dict[int, set[int]] = defaultdict(set)
         for chain in _chains(self._schema):
             for each in chain:
                 inside[each].add(chain[-1])
-        return inside
+        entries = {each for kind in maps(self._schema.fields) for each in all_ids(inner_fields(kind))}
+        beside = {each: with_entries(self._schema, [each]) for each in entries}
+        return inside | {each: set().union(*map(inside.__getitem__, ids)) for each, ids in beside.items()}
 
     @cached_property
     def _names(self) -> dict[int, ColumnNames]:
@@ -305,20 +309,12 @@ def _chains(schema: Schema) -> Iterator[tuple[int, ...]]:
         above, each = left.pop()
         chain = (*above, each.field_id)
         yield chain
-        left += [(chain, inner) for inner in _directly_in(each.field_type)]
+        left += [(chain, inner) for inner in inner_fields(each.field_type)]
 
 
 def nested_in(schema: Schema, field_id: int) -> frozenset[int]:
     """Return a field of a schema with everything nested in it; nothing if the schema lacks it."""
     return frozenset(chain[-1] for chain in _chains(schema) if field_id in chain)
-
-
-def _directly_in(kind: IcebergType) -> tuple[NestedField, ...]:
-    if isinstance(kind, StructType):
-        return kind.fields
-    if isinstance(kind, ListType):
-        return (kind.element_field,)
-    return (kind.key_field, kind.value_field) if isinstance(kind, MapType) else ()
 
 
 def names_of(schema: Schema, field_ids: frozenset[int]) -> ColumnNames:

@@ -39,7 +39,8 @@ from pyiceberg.types import (
 )
 
 from catalog.client.errors import DataFileDamaged, damaged
-from catalog.client.nested import inner_fields, relisted, remapped
+from catalog.client.nested import relisted, remapped
+from catalog.iceberg.selection import inner_fields
 from policy.errors import NotSupportedYet
 
 _ID_NAME: Final = b"PARQUET:field_id"

@@ -34,10 +34,10 @@ from catalog.client import footers, pruning
 from catalog.client.columns import FileColumns
 from catalog.client.errors import RESTORE, DataFileDamaged, DataFileMissing, damaged, miscounted, missized
 from catalog.client.footers import FileKeys
-from catalog.client.nested import all_ids
 from catalog.client.plan import Plan, PlannedFile
 from catalog.client.private_copy import verified
 from catalog.client.stored_types import require_stored
+from catalog.iceberg.selection import all_ids
 from catalog.storage.base import Storage
 from catalog.storage.errors import ObjectMissing
 from policy.errors import DecryptionRefused, LakewardenError, NotSupportedYet

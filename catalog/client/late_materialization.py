@@ -23,7 +23,7 @@ from pyiceberg.types import NestedField
 from catalog.client.columns import arrow_schema
 from catalog.client.deletes import Positions
 from catalog.client.files import Opened, RowGroup
-from catalog.client.nested import all_ids
+from catalog.iceberg.selection import all_ids
 
 
 @dataclass(frozen=True, slots=True)

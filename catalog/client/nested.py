@@ -1,8 +1,8 @@
-"""Nested types: fields of structs, elements of lists and maps, and null where the table requires a value."""
+"""Values of nested types: elements of lists and maps, and null where the table requires a value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,21 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-
-def inner_fields(kind: IcebergType) -> tuple[NestedField, ...]:
-    """What is nested in a type, one level down."""
-    if isinstance(kind, StructType):
-        return kind.fields
-    if isinstance(kind, ListType):
-        return (kind.element_field,)
-    return (kind.key_field, kind.value_field) if isinstance(kind, MapType) else ()
-
-
-def all_ids(fields: Sequence[NestedField]) -> Iterator[int]:
-    """The ids of fields and of everything nested in them."""
-    for each in fields:
-        yield each.field_id
-        yield from all_ids(inner_fields(each.field_type))
+from catalog.iceberg.selection import inner_fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from catalog.client import picked_fields
 from catalog.client.columns import arrow_field, arrow_schema, arrow_type
 from catalog.client.masks import masked
-from catalog.client.nested import all_ids, inner_fields, relisted, remapped
+from catalog.client.nested import relisted, remapped
 from catalog.client.row_filters import kept
+from catalog.iceberg.selection import all_ids, inner_fields
 from policy.errors import NotSupportedYet
 from policy.restrictions.actions import MaskAction
 from policy.restrictions.model import Restriction
@@ -167,7 +168,10 @@ def _values_of(fields: Sequence[NestedField], nulled: frozenset[int]) -> tuple[N
             return StructType(*_values_of(kind.fields, nulled))
         if isinstance(kind, ListType):
             element = narrowed(kind.element_field)
-            return ListType(element.field_id, element.field_type, element_required=element.required)
+            # By name, since pyiceberg takes a struct without fields for no element.
+            return ListType(
+                element.field_id, element_type=element.field_type, element_required=element.required
+            )
         if isinstance(kind, MapType):
             key, value = narrowed(kind.key_field), narrowed(kind.value_field)
             return MapType(

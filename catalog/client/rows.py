@@ -14,7 +14,8 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from catalog.client.columns import FileColumns, arrow_schema, with_id
 from catalog.client.errors import DataFileDamaged
-from catalog.client.nested import as_written, inner_fields, null_where_none
+from catalog.client.nested import as_written, null_where_none
+from catalog.iceberg.selection import inner_fields
 from policy.errors import RequestInvalid
 
 

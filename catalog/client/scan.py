@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import extract_field_ids
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.types import NestedField
 
 from catalog.base.identifiers import TableName
@@ -29,9 +29,9 @@ from catalog.client.errors import TableChanged
 from catalog.client.files import opened
 from catalog.client.http import CatalogClient, table_path
 from catalog.client.late_materialization import Sieve
-from catalog.client.nested import all_ids
 from catalog.client.plan import Plan, PlannedFile
 from catalog.client.restricted import Restricted
+from catalog.iceberg.selection import all_ids, with_entries
 from catalog.storage.base import Storage
 from policy.errors import RequestInvalid
 
@@ -216,7 +216,6 @@ def _chosen(schema: Schema, names: Sequence[str] | None, case_sensitive: bool) -
     if names is None:
         return schema.as_struct().fields
     try:
-        picked = schema.select(*names, case_sensitive=case_sensitive).as_struct().fields
         order = [schema.find_field(each, case_sensitive).field_id for each in names]
     except ValueError as error:
         raise RequestInvalid(
@@ -224,6 +223,7 @@ def _chosen(schema: Schema, names: Sequence[str] | None, case_sensitive: bool) -
             rule="columns",
             hint=f"Columns: {', '.join(each.name for each in schema.fields)}.",
         ) from error
+    picked = prune_columns(schema, set(with_entries(schema, order))).as_struct().fields
     parents = {below: each.field_id for each in picked for below in all_ids((each,))}
     first = {
         field_id: place for place, field_id in reversed(list(enumerate(map(parents.__getitem__, order))))

@@ -26,7 +26,7 @@ from pyiceberg.types import NestedField
 
 from catalog.client.columns import field_id, inner_arrow_fields
 from catalog.client.footers import OpenedFooter, refused
-from catalog.client.nested import inner_fields
+from catalog.iceberg.selection import inner_fields
 from policy.errors import DecryptionRefused
 
 #: By physical type, what the file may say beside it; members that are not named may be anything.

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, LongType, NestedField, StringType, StructType
+from pyiceberg.types import IcebergType, ListType, LongType, MapType, NestedField, StringType, StructType
 
 import lakewarden
 from catalog.client.columns import arrow_schema, arrow_type
@@ -368,6 +368,44 @@ def test_an_engine_shows_the_rows_and_values_that_policies_show(
     assert seen.scan("team is null", ["id"]).to_arrow()["id"].to_pylist() == [0, 3]
     assert seen.scan("id >= 1", ["home.zip"]).to_arrow().to_pylist() == [{"home": {"zip": "53113"}}]
     assert alice.table(name).scan().to_arrow().equals(PEOPLE)
+
+
+ENTRIES = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(
+        2,
+        "people",
+        MapType(
+            3,
+            StructType(NestedField(4, "first", StringType()), NestedField(5, "last", StringType())),
+            6,
+            StructType(NestedField(7, "ssn", StringType()), NestedField(8, "city", StringType())),
+        ),
+    ),
+    NestedField(9, "cards", ListType(10, StructType(NestedField(11, "number", StringType())), False)),
+)
+
+
+def test_a_key_of_a_map_shows_no_value_past_its_mask(
+    make: Make, alice: lakewarden.Connection, engine: lakewarden.Connection, served: Service
+) -> None:
+    name = make(ENTRIES)
+    key, value = {"first": "Ann", "last": "Lee"}, {"ssn": "078-05-1120", "city": "Bonn"}
+    rows = [{"id": 1, "people": [(key, value)], "cards": [{"number": "4111"}, None]}]
+    alice.table(name).append(pa.Table.from_pylist(rows, arrow_schema(ENTRIES.fields)))
+    masks = (
+        rule("ssn", "people.value.ssn", "MASK_SHOW_LAST_4"),
+        rule("number", "cards.element.number", "MASK_NULL"),
+    )
+    served.lake.set_policies([*standard_policies(), *masks])
+
+    def shown(column: str) -> Any:
+        return engine.table(name).scan(columns=[column]).to_arrow()[column.partition(".")[0]].to_pylist()
+
+    assert shown("people.key") == [[(key, value | {"ssn": "xxx-xx-1120"})]]
+    assert shown("people.key.last") == shown("people.key") == shown("people")
+    assert shown("people.value.city") == [[(key, {"city": "Bonn"})]]
+    assert shown("cards") == shown("cards.number") == [[{"number": None}, None]]
 
 
 def test_a_users_own_process_is_refused_restrictions_that_it_would_have_to_apply(

@@ -88,8 +88,8 @@ WAYS = {
     "cards.element": ["cards", "cards.element.number"],
     "cards.element.number": ["cards", "cards.number"],
     "cards.number": ["cards.element.number"],
-    "props.key": ["props"],
-    "props.value": ["props.value"],
+    "props.key": ["props", "props.value"],
+    "props.value": ["props.value", "props.key"],
 }
 
 

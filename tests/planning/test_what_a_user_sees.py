@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
+from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from catalog.cli.policy_lint import facts_of
 from catalog.planning.request import READ_RESTRICTIONS
@@ -50,6 +50,7 @@ NAMES = Schema(
     NestedField(
         4, "tags", ListType(5, StructType(NestedField(6, "x", StringType())), element_required=False)
     ),
+    NestedField(7, "props", MapType(8, StringType(), 9, StructType(NestedField(10, "y", StringType())))),
 )
 PROPERTIES: Final[dict[str, dict[str, str]]] = {
     "plaintext": {"encryption.mechanism": "plaintext"},
@@ -338,6 +339,9 @@ def test_the_answers_agree_however_a_table_is_read(
         ("tags.x", [ALL, hiding("tags.element.x")]),
         ("tags.element.x", [ALL, hiding("tags.x")]),
         ("tags.x", [ALL, masking("tags.element")]),
+        ("props.key", [ALL, hiding("props.value.y")]),
+        ("props.value.y", [ALL, hiding("props.key")]),
+        ("props.key", [ALL, masking("props.value.y")]),
     ],
 )
 def test_every_name_of_a_column_counts(
