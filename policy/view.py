@@ -26,6 +26,7 @@ from policy.errors import PolicyInvalid
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import FilterRule, MaskRule, PolicySet
+from policy.ranger.model import PolicyType
 from policy.restrictions.binding import Asker, bind
 from policy.restrictions.columns import SchemaField, TableColumns
 from policy.restrictions.masks import mask_of, strictest
@@ -152,6 +153,11 @@ class View:
         return next((name for name in sorted(names.columns | names.nested) if self.mask(name)), None)
 
     @property
+    def has_masks(self) -> bool:
+        """Whether a policy can mask a column of the table for a user."""
+        return any(each.type is PolicyType.MASK for each in self.policies.restricting(*self.table))
+
+    @property
     def has_row_filter(self) -> bool:
         """Whether a policy filters the table's rows."""
         return bool(self.row_filters)
@@ -183,7 +189,7 @@ class View:
         masks: dict[int, ColumnMask] = {}
         for field_id in dict.fromkeys(one for each in wanted for one in (*read.by_id[each].above, each)):
             field = read.by_id[field_id]
-            if masks.keys().isdisjoint(field.above) and (mask := self._mask_of(field, columns)) is not None:
+            if masks.keys().isdisjoint(field.above) and (mask := self.mask_of(field, columns)) is not None:
                 masks[field_id] = mask
                 why.append(_mask_reason(field, mask))
         return Restriction(filters, masks, tuple(why))
@@ -205,8 +211,16 @@ class View:
             detail = f"Policy {rule.policy!r} filters the rows of {table}: {rule.filter.text[:_SHOWN_TEXT]}"
         return Reason("row-filter", detail, rule.policy, rule.item)
 
-    def _mask_of(self, field: SchemaField, columns: TableColumns) -> ColumnMask | None:
-        """The mask on a field under each name that it has in either schema."""
+    def mask_of(self, field: SchemaField, columns: TableColumns) -> ColumnMask | None:
+        """The mask on a field under each name that it has or had; None if there is none.
+
+        Args:
+            field: the field.
+            columns: the table's current schema.
+
+        Raises:
+            PolicyInvalid: a mask does not fit the field. The error names the policy.
+        """
         today = columns.by_id.get(field.field_id)
         names = field.names | {field.name} | (today.names | {today.name} if today else set())
         found = []

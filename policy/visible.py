@@ -6,9 +6,9 @@ here, so that a policy test that passes says what the service does.
 - A key opens every column under it, so it needs all of them. A user's own process also needs `release`.
 - A scan needs any privilege on the table: a denial on the table itself denies what is in it.
 - A standard client gets everything in a table, so it needs every column, and a table that lets it in.
-- An engine enforces masks and row filters of policies, and so does a standard client of a user with `enforce`
-  on the service. They refuse every other client, and what needs the values as they are, such as an UPDATE. A
-  key that opens a column that is NULL for the user is not released.
+- An engine enforces masks and row filters of policies for users who cannot run code in it, and so does a
+  standard client of a user with `enforce` on the service. They refuse every other client, and what needs the
+  values as they are, such as an UPDATE. A key that opens a column that is NULL for the user is not released.
 - A row filter reads columns that the user cannot select, but none that is shown through a mask of the table.
 
 What keys a scan needs depends on its files. The service reads that in their key metadata; without files,
@@ -29,11 +29,21 @@ from policy.errors import PolicyInvalid
 from policy.privileges.operations import On, key_requests, required
 from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.restrictions.actions import MaskAction, action_of
-from policy.restrictions.columns import TableColumns
+from policy.restrictions.columns import SchemaField, TableColumns
 from policy.restrictions.conditions import Column
 from policy.restrictions.model import Restriction
 from policy.standard_clients import Withheld, enforced, enforces, view_of_everything
-from policy.view import SHOWN_MASKED, ColumnNames, MaskedColumn, Reading, Scan, View, refused_key, visible
+from policy.view import (
+    SHOWN_MASKED,
+    ColumnNames,
+    MaskedColumn,
+    Reading,
+    Scan,
+    View,
+    Visible,
+    refused_key,
+    visible,
+)
 
 RESTRICTING: Final = frozenset({SHOWN_MASKED, "mask", "row-filter"})
 """The rules of the reasons in an allowed decision by which less is shown."""
@@ -156,6 +166,7 @@ def seen(
     paths: Collection[str],
     through: Through = Through.ENGINE,
     *,
+    engine: str | None = None,
     unaltered: bool = False,
 ) -> Seen:
     """Decide what a user sees of some columns, by what is known of the table.
@@ -165,17 +176,21 @@ def seen(
         table: what is known of it.
         paths: the columns that are read, those of fields dotted.
         through: how they are read.
+        engine: the engine's name; None if it is not known, so that the user is taken to run no code in it.
         unaltered: whether they must be read as they are, without masks and row filters.
     """
     if through is Through.STANDARD_CLIENT:
         return _seen_by_standard_client(view, table, paths)
     scan = scan_of(table, paths)
     shown = visible(view, scan)
+    shown = _counting_former(view, table, paths, shown)
     hidden = {scan.every[each]: reason for each, reason in shown.masked.items()}
     columns = {path: table.column(path) for path in paths}
     read = [path for path in paths if columns[path] not in hidden]
-    engine = through is Through.ENGINE
-    enforced = not unaltered and (engine or _closed(view, table, shown.names))
+    nothing = _enforces_nothing(view, table, shown)
+    enforcing = through is Through.ENGINE and (nothing or not runs_code(view, engine))
+    closed = through is Through.PROCESS and (nothing or _closed(view, table, shown.names))
+    enforced = not unaltered and (enforcing or closed)
     reading = replace(shown.reading, altered=None) if enforced else shown.reading
     whole = _unseen(view) if reading.granted.allowed else None
     if enforced and whole is None:
@@ -185,8 +200,59 @@ def seen(
         {name: why for name, why in hidden.items() if name in columns.values()},
         dict(_keys(view, table, read, through, enforced=enforced)),
         whole,
-        tuple(view.restricting(shown.names)) if enforced else (),
+        tuple(view.restricting(shown.names | table.ever(read))) if enforced else (),
     )
+
+
+def _counting_former(view: View, table: KnownTable, paths: Collection[str], shown: Visible) -> Visible:
+    """Count masks under every name that the columns had, as the service does."""
+    if shown.reading.altered is not None:
+        return shown
+    read = [each for each in paths if table.column(each) in shown.names.columns]
+    return replace(shown, reading=replace(shown.reading, altered=view.masked(table.ever(read))))
+
+
+def enforces_filters(view: View, table: KnownTable, through: Through, engine: str | None) -> bool:
+    """Whether a reader enforces the row filters of a table, or has none to enforce."""
+    return not _is_filtered(view, table) or (through is not Through.PROCESS and not runs_code(view, engine))
+
+
+def runs_code(view: View, engine: str | None) -> bool:
+    """Whether the user can run code in an engine, which then enforces no row filter and no mask for them."""
+    if engine is None:
+        return False
+    return all(
+        view.decide(each).allowed for each in required("engine.code", On.engine(view.principal, engine))
+    )
+
+
+def _enforces_nothing(view: View, table: KnownTable, shown: Visible) -> bool:
+    """Whether row filters and masks apply that change nothing for the user: all rows pass."""
+    if shown.reading.altered is None:
+        return False
+    found = _restriction(view, table, shown.names)
+    return found is not None and not found
+
+
+def _restriction(view: View, table: KnownTable, names: ColumnNames) -> Restriction | None:
+    """The row filter and the masks on some columns; None if they do not fit the schema or it is not known."""
+    if table.schema is None:
+        return None
+    try:
+        return _decided(view, table.schema, names)
+    except PolicyInvalid:
+        return None
+
+
+def _decided(view: View, schema: TableColumns, names: ColumnNames) -> Restriction:
+    """The row filter and the masks on some columns.
+
+    Raises:
+        PolicyInvalid: they do not fit the schema.
+    """
+    read = names.columns | names.nested
+    fields = frozenset(each.field_id for each in schema.by_id.values() if each.name in read)
+    return view.restriction(schema, field_ids=fields)
 
 
 def _closed(view: View, table: KnownTable, names: ColumnNames) -> bool:
@@ -196,7 +262,7 @@ def _closed(view: View, table: KnownTable, names: ColumnNames) -> bool:
     row filter applies.
     """
     spec = table.spec
-    if spec is None or not spec.by_column or view.row_filters:
+    if spec is None or not spec.by_column or _is_filtered(view, table):
         return False
     masked = {name for name in names.columns | names.nested if view.mask(name)}
     columns = names.columns.union(table.columns or ())
@@ -221,13 +287,11 @@ def _misfit(view: View, table: KnownTable, names: ColumnNames, hidden: Set[str])
     if table.schema is None:
         filtered = {table.column(str(each)) for each in _filtered(view)}
     else:
-        read, by_id = names.columns | names.nested, table.schema.by_id
-        fields = frozenset(each.field_id for each in by_id.values() if each.name in read)
         try:
-            found = view.restriction(table.schema, field_ids=fields)
+            found = _decided(view, table.schema, names)
         except PolicyInvalid as problem:
             return Reason(problem.rule or "policy", problem.message)
-        filtered = {by_id[each].path[0] for each in found.filters_by}
+        filtered = {table.schema.by_id[each].path[0] for each in found.filters_by}
     needed = sorted(hidden & filtered)
     if not needed:
         return None
@@ -238,6 +302,12 @@ def _filtered(view: View) -> Iterator[Column]:
     """The columns that the row filters name."""
     for rule in view.row_filters:
         yield from rule.filter.columns if rule.filter else ()
+
+
+def _is_filtered(view: View, table: KnownTable) -> bool:
+    """Whether a row filter hides rows from the user, as far as the schema is known."""
+    found = _restriction(view, table, ColumnNames())
+    return bool(view.row_filters if found is None else found)
 
 
 def _unseen(view: View) -> Reason | None:
@@ -279,7 +349,11 @@ def _keys(
     spec = table.spec
     if spec is None or not spec.encrypts:
         return
-    filtered = [str(each) for each in _filtered(view)]
+    found = _restriction(view, table, ColumnNames())
+    if found is None or table.schema is None:
+        filtered = [str(each) for each in _filtered(view)]
+    else:
+        filtered = [table.schema.by_id[each].name for each in sorted(found.filters_by)]
     selected = _inside(table, read)
     if enforced:
         read = [*(each for each in read if not _is_null(view, table, each)), *filtered]
@@ -317,11 +391,11 @@ def _refused_with_others(
 
 
 def _refused_key(view: View, key_id: str, names: ColumnNames) -> Iterator[tuple[str, Reason]]:
-    reading = view.reads(names)
+    reading, masked = view.reads(names), view.masked(names)
     if reading.refused is not None:
         yield key_id, refused_key(key_id, reading.refused)
-    elif reading.altered is not None:
-        yield key_id, reading.altered
+    elif masked is not None:
+        yield key_id, masked
 
 
 def _refused_nulled(
@@ -358,16 +432,21 @@ def _is_null(view: View, table: KnownTable, path: str) -> bool:
     Without the table's schema, that is a mask type that does so for every type.
     """
     outer = table.column(path)
-    inner = path[len(outer) + 1 :]
-    for name in accumulate(inner.split("."), "{}.{}".format, initial=outer) if inner else (outer,):
-        rule = view.mask(name)
-        known = () if table.schema is None else table.schema.find(name.split("."))
-        if (
-            rule
-            and action_of(rule.type, known[0].type if known else "string") is MaskAction.REPLACE_WITH_NULL
-        ):
-            return True
-    return False
+    inner = path[len(outer) + 1 :].split(".") if len(path) > len(outer) else []
+    found = () if table.schema is None else table.schema.find((outer, *inner))
+    if found and table.schema is not None:
+        around = (table.schema.by_id[each] for each in (*found[0].above, found[0].field_id))
+        return any(_is_nulled(view, table.schema, each) for each in around)
+    rules = map(view.mask, accumulate(inner, "{}.{}".format, initial=outer))
+    return any(each and action_of(each.type, "string") is MaskAction.REPLACE_WITH_NULL for each in rules)
+
+
+def _is_nulled(view: View, schema: TableColumns, field: SchemaField) -> bool:
+    try:
+        mask = view.mask_of(field, schema)
+    except PolicyInvalid:
+        return False
+    return mask is not None and mask.action is MaskAction.REPLACE_WITH_NULL
 
 
 def _with_fields_of(table: KnownTable, read: Collection[str]) -> Callable[[str], bool]:
@@ -403,23 +482,33 @@ def _seen_by_standard_client(view: View, table: KnownTable, paths: Iterable[str]
         request = _on(view).request("select")
         reading = replace(reading, answers=((request, view.decide(request)),))
     whole = _refused_client(table.spec) or _unseen(view)
-    if table.service is None or not enforces(view, table.service):
+    if reading.altered is None or not reading.granted.allowed:
         return Seen(reading, {}, {}, whole)
-    restricting = tuple(view.restricting(names)) if reading.altered else ()
-    if restricting and reading.granted.allowed:
-        whole = whole or _not_enforced(view, table, names)
-    return Seen(replace(reading, altered=None), {}, {}, whole, restricting)
+    trusted = table.service is not None and enforces(view, table.service)
+    found = _for_everything(view, table, names)
+    if isinstance(found, Withheld):
+        whole = whole or found.reason
+    elif found is None or found:
+        if not trusted:
+            return Seen(reading, {}, {}, whole)
+        whole = whole or _not_enforced(table, found)
+    return Seen(replace(reading, altered=None), {}, {}, whole, tuple(view.restricting(names)))
 
 
-def _not_enforced(view: View, table: KnownTable, names: ColumnNames) -> Reason | None:
-    """Why no standard client gets the table, though it is trusted; if the table's schema is known."""
+def _for_everything(view: View, table: KnownTable, names: ColumnNames) -> Restriction | Withheld | None:
+    """What applies to the whole table; None if its schema is not known."""
     if table.schema is None:
         return None
     former = ColumnNames() if table.fields is None else table.fields.former()
-    found = view_of_everything(view, names, former, table.schema)
-    if isinstance(found, Restriction):
-        found = enforced(found, table.schema)
-    return found.reason if isinstance(found, Withheld) else None
+    return view_of_everything(view, names, former, table.schema)
+
+
+def _not_enforced(table: KnownTable, found: Restriction | None) -> Reason | None:
+    """Why a trusted client does not get the table with this restriction."""
+    if found is None or table.schema is None:
+        return None
+    answered = enforced(found, table.schema)
+    return answered.reason if isinstance(answered, Withheld) else None
 
 
 def _refused_client(spec: EncryptionSpec | None) -> Reason | None:

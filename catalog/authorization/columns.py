@@ -9,7 +9,7 @@
   (`tags.element`, `props.value`), and with the shorter ones by which a scan may ask for them. Values of a map
   are read with their keys, and keys with the whole map (`catalog.iceberg.selection`).
 - A column that was renamed is read under a right on both names: an older snapshot's name for it must not be a
-  way around a denial of today's.
+  way around a denial of today's. A mask counts under every name that the column had.
 - A scan can ask for metadata columns by Iceberg's names. `_file` and `_partition` show values of the columns
   that the table is or was partitioned by, in directory names too, so that they are read with these columns.
   `_pos` and `_spec_id` need no column. A column of the table that has such a name is meant instead.
@@ -192,6 +192,22 @@ def view_of(authorizer: Authorizer, caller: Caller, table: LoadedTable) -> View:
     )
 
 
+def reading_of(authorizer: Authorizer, caller: Caller, table: LoadedTable, columns: ScanColumns) -> Reading:
+    """Return whether the caller can read the columns of a scan. None is shown through a mask of the table."""
+    view = view_of(authorizer, caller, table)
+    return counting_former(view, table, columns.field_ids, view.reads(columns.names))
+
+
+def counting_former(view: View, table: LoadedTable, field_ids: frozenset[int], reading: Reading) -> Reading:
+    """Return a reading in which masks count under every name that its columns had, too.
+
+    So they do for all who get more than a scan (`standard_clients`, `releases`).
+    """
+    if reading.altered is not None or not view.has_masks:
+        return reading
+    return replace(reading, altered=view.masked(every_name(table, field_ids)))
+
+
 def selects(
     authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames
 ) -> list[AccessRequest]:
@@ -210,6 +226,12 @@ def every_name(table: LoadedTable, field_ids: frozenset[int] | None = None) -> C
     for schema in table.metadata.schemas:
         names |= names_of(schema, frozenset(schema.field_ids) if field_ids is None else field_ids)
     return names
+
+
+def partition_sources(table: LoadedTable) -> frozenset[int]:
+    """Return the columns that a table is or was partitioned by."""
+    specs = table.metadata.partition_specs
+    return frozenset(field.source_id for spec in specs for field in spec.fields)
 
 
 def former_fields(table: LoadedTable) -> ColumnNames:

@@ -96,6 +96,12 @@ def check(
     through: Annotated[
         Through, typer.Option(help="How the user reads a table or a column.")
     ] = Through.ENGINE,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the engine. It enforces row filters and masks for users who cannot run code in it."
+        ),
+    ] = None,
     live: Annotated[
         bool,
         typer.Option("--live", help="Look the table up in the catalog: its owner, columns, keys and masks."),
@@ -115,7 +121,7 @@ def check(
         facts = _facts(resource, known)
     request = AccessRequest(principal, resource, access, facts.owner if owner is None else owner)
     table = replace(facts.known, service=settings_of(ctx).catalog.name)
-    considered = book.consider(request, at or datetime.now(UTC), table, through)
+    considered = book.consider(request, at or datetime.now(UTC), table, through, engine)
     explanation = explain(book, considered)
     if as_json:
         output.document(_document(considered, explanation))

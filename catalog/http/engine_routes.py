@@ -201,7 +201,7 @@ def alter_table(
         lambda kept: services.repeats.table(caller, "table.commit", name, kept, first_operation(changes)),
         "commit",
     )
-    return committed_table(altered)
+    return committed_table(altered, Viewer.of(caller, services))
 
 
 @router.post(
@@ -333,7 +333,7 @@ def commit_write(
     """Commit the files of a write; a repeated commit gets the same answer."""
     table = services.writes.commit(caller, write_id, body.to_commit())
     metrics.committed("engine")
-    return committed_table(table)
+    return committed_table(table, Viewer.of(caller, services))
 
 
 @router.delete("/writes/{write_id}", status_code=NO_CONTENT)

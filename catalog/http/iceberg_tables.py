@@ -168,7 +168,7 @@ def commit_table(
         lambda kept: services.repeats.table(caller, action, name, kept),
         "create" if creates else "commit",
     )
-    return committed_table(committed)
+    return committed_table(committed, Viewer.of(caller, services))
 
 
 @router.delete("/namespaces/{namespace}/tables/{table}", status_code=NO_CONTENT)

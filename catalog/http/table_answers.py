@@ -15,7 +15,8 @@ from typing import Any, Final, Literal, Self, TypeAlias
 from fastapi import Response
 from pyiceberg.table.metadata import TableMetadata
 
-from catalog.authorization.authorizer import Caller
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.shown import shown_metadata
 from catalog.http.engine_models import WriteBegun
 from catalog.http.errors import error_response
 from catalog.reading.loading import LoadedTable
@@ -39,20 +40,25 @@ class Viewer:
     that decided.
     """
 
-    principal: str
+    caller: Caller
+    authorizer: Authorizer
     policy_version: str
 
     @classmethod
     def of(cls, caller: Caller, services: Services) -> Self:
         """Return the viewer for a caller and the policies in force now."""
-        return cls(caller.user.name, services.policies.current().version)
+        return cls(caller, services.authorizer, services.policies.current().version)
+
+    def metadata(self, table: LoadedTable) -> TableMetadata:
+        """Return the metadata of a table that the user gets."""
+        return shown_metadata(self.authorizer, self.caller, table)
 
     def config(self, table: LoadedTable) -> dict[str, str]:
         """Return the `config` of a loaded table, which separates users, policies and versions for engines."""
         masks = table.governed.epochs.current.masks
         return {
             "lakewarden.sealed": "true" if table.seal is not None else "false",
-            "lakewarden.principal": self.principal,
+            "lakewarden.principal": self.caller.user.name,
             "lakewarden.policy-version": self.policy_version,
             "lakewarden.governed-version": str(table.governed.version),
             "lakewarden.masked-fields": ",".join(str(field_id) for field_id, _ in masks),
@@ -77,7 +83,8 @@ def loaded_table(
         masked: for an engine, the columns by which it must not choose partitions, as policies mask them for
             the user; None for other clients.
     """
-    metadata = table.shown_metadata if mode == "all" else _referenced(table.shown_metadata)
+    metadata = viewer.metadata(table)
+    metadata = metadata if mode == "all" else _referenced(metadata)
     more = [] if masked is None else [_settings(table), f'"masked-sources":{json.dumps(list(masked))}']
     if restrictions is not None:
         more.append(f'"read-restrictions":{json.dumps(restrictions)}')
@@ -99,13 +106,13 @@ def staged_write(session: WriteSession, viewer: Viewer) -> Response:
     """Build the answer for a staged write, with the table that its commit creates."""
     begun = WriteBegun.of(session).model_dump_json()
     table = session.table
-    body = _document(table.shown_metadata, None, viewer.config(table), _settings(table), f'"write":{begun}')
+    body = _document(viewer.metadata(table), None, viewer.config(table), _settings(table), f'"write":{begun}')
     return Response(body, media_type="application/json")
 
 
-def committed_table(table: LoadedTable) -> Response:
+def committed_table(table: LoadedTable, viewer: Viewer) -> Response:
     """Build a `CommitTableResponse`."""
-    body = _document(table.shown_metadata, table.metadata_location, None)
+    body = _document(viewer.metadata(table), table.metadata_location, None)
     return Response(body, media_type="application/json", headers={"ETag": etag_of(table, "all")})
 
 

@@ -28,6 +28,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.authorization.authorizer import Caller
+from catalog.authorization.columns import partition_sources
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.iceberg.manifests import data_files
@@ -35,7 +36,6 @@ from catalog.iceberg.partition_values import ShownPartitions
 from catalog.maintenance.census import Census
 from catalog.maintenance.compaction import Candidate, Compaction, Pace
 from catalog.maintenance.rewrites import by_content, heads_of, opened
-from catalog.metadata_tables.sight import partition_sources
 from catalog.planning.rows import POSITION_DELETES, planned_rows
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest

@@ -26,7 +26,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.columns import authorize, resolve, view_of
+from catalog.authorization.columns import authorize, reading_of, resolve
 from catalog.authorization.table_access import require_on
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
@@ -189,7 +189,7 @@ def opened(
         table = context.loader.load_sealed(name)
         require_written_version(table.metadata, table.name)
         columns = resolve(table, table.metadata.schema(), None, row_filter, case_sensitive=case_sensitive)
-        authorize(authorizer, caller, table, view_of(authorizer, caller, table).reads(columns.names))
+        authorize(authorizer, caller, table, reading_of(authorizer, caller, table, columns))
         yield table
 
 

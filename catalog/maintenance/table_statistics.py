@@ -13,7 +13,7 @@ from typing import Final
 from pyiceberg.expressions import AlwaysTrue
 
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.columns import authorize, resolve, view_of
+from catalog.authorization.columns import authorize, counting_former, resolve, view_of
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.planning.masks import scan_of
@@ -54,8 +54,9 @@ class TableStatistics:
             table = self._context.loader.load_sealed(name)
             schema = table.metadata.schema()
             columns = resolve(table, schema, list(counts), AlwaysTrue(), case_sensitive=True)
-            scan = scan_of(table, schema, columns, masks=False)
-            authorize(authorizer, caller, table, visible(view_of(authorizer, caller, table), scan).reading)
+            view, scan = view_of(authorizer, caller, table), scan_of(table, schema, columns, masks=False)
+            reading = counting_former(view, table, columns.field_ids, visible(view, scan).reading)
+            authorize(authorizer, caller, table, reading)
             if table.metadata.snapshot_by_id(snapshot_id) is None:
                 raise RequestInvalid(
                     f"The table has no snapshot {snapshot_id}.",

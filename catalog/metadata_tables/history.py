@@ -11,28 +11,27 @@ from typing import Any, Final
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from catalog.authorization.shown import SummaryRule
 from catalog.metadata_tables.kinds import MetadataTable
 from catalog.reading.loading import LoadedTable
 
 _MICROS: Final = 1000
-#: What a snapshot's summary says of single partitions (`write.summary.partition-limit`).
-_OF_PARTITIONS: Final = "partitions."
 
 Row = Mapping[str, Any]
 
 
-def rows_of(kind: MetadataTable, table: LoadedTable, *, sources: bool) -> Iterator[Row]:
+def rows_of(kind: MetadataTable, table: LoadedTable, summaries: SummaryRule) -> Iterator[Row]:
     """Return the rows of a metadata table, by the names of its columns.
 
     Args:
         kind: one of `kinds.OF_METADATA`.
         table: the table.
-        sources: whether the user sees all columns that the table is or was partitioned by.
+        summaries: what is shown of summaries.
     """
     metadata = table.metadata
     match kind:
         case MetadataTable.SNAPSHOTS:
-            return (_snapshot(each, sources=sources) for each in metadata.snapshots)
+            return (_snapshot(each, summaries) for each in metadata.snapshots)
         case MetadataTable.HISTORY:
             return _history(metadata)
         case MetadataTable.REFS:
@@ -41,7 +40,7 @@ def rows_of(kind: MetadataTable, table: LoadedTable, *, sources: bool) -> Iterat
             return _log(metadata, table.metadata_location)
 
 
-def _snapshot(snapshot: Snapshot, *, sources: bool) -> Row:
+def _snapshot(snapshot: Snapshot, summaries: SummaryRule) -> Row:
     summary = snapshot.summary
     told = {} if summary is None else summary.additional_properties
     return {
@@ -50,11 +49,7 @@ def _snapshot(snapshot: Snapshot, *, sources: bool) -> Row:
         "parent_id": snapshot.parent_snapshot_id,
         "operation": None if summary is None else summary.operation.value,
         "manifest_list": snapshot.manifest_list,
-        "summary": [
-            (name, str(value))
-            for name, value in told.items()
-            if sources or not name.startswith(_OF_PARTITIONS)
-        ],
+        "summary": [(name, str(value)) for name, value in summaries.shown(told).items()],
     }
 
 

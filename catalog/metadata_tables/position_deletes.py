@@ -27,6 +27,7 @@ from catalog.authorization.columns import (
     ScanColumns,
     every_name,
     footer_keys,
+    partition_sources,
     refuse_altered,
     view_of,
 )
@@ -36,7 +37,7 @@ from catalog.context import ServiceContext
 from catalog.iceberg.manifests import ManifestContent
 from catalog.iceberg.partition_values import ShownPartitions
 from catalog.metadata_tables.schemas import PATH_ID, POSITION_ID
-from catalog.metadata_tables.sight import ACTION, partition_sources, require_column, sight_of
+from catalog.metadata_tables.sight import ACTION, require_column, sight_of
 from catalog.planning.opening import opened, require_sight, snapshot_of
 from catalog.planning.plan import Plan, PlanHeader
 from catalog.planning.releases import release

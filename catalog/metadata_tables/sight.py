@@ -2,7 +2,8 @@
 
 One rule, that of scans: a column is shown to a user who can select it, unmasked, under every name that it
 has or had, in a table whose rows no policy filters for the user. Of all other columns there are no bounds,
-counts, sizes or partition values. Paths of files are shown to users who see all columns that the table is or
+counts, sizes or partition values, and under a row filter summaries of snapshots count nothing
+(`catalog.authorization.shown`). Paths of files are shown to users who see all columns that the table is or
 was partitioned by, since standard clients write partition values into paths.
 
 Sealed bounds of encrypted columns are shown by the same rule; a user's own process, without a trusted engine,
@@ -15,11 +16,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from catalog.authorization.authorizer import Authorizer, Caller
-from catalog.authorization.columns import footer_keys, names_by_field, refuse_altered, view_of
+from catalog.authorization.columns import (
+    footer_keys,
+    names_by_field,
+    partition_sources,
+    refuse_altered,
+    view_of,
+)
+from catalog.authorization.shown import sees
 from catalog.authorization.table_access import require_any
 from catalog.reading.loading import LoadedTable
 from policy.privileges.operations import loading
-from policy.view import ColumnNames, View
+from policy.view import ColumnNames
 
 ACTION = "table.inspect"
 
@@ -32,11 +40,13 @@ class Sight:
         columns: ids of the columns and nested fields that are shown.
         sources: whether every column that the table is or was partitioned by is among them.
         sealed: whether the bounds of encrypted columns are shown.
+        rows: whether no policy filters the rows for them.
     """
 
     columns: frozenset[int]
     sources: bool
     sealed: bool
+    rows: bool = True
 
     @classmethod
     def everything(cls, table: LoadedTable) -> Sight:
@@ -47,12 +57,6 @@ class Sight:
     def paths(self) -> bool:
         """Whether paths of files are shown."""
         return self.sources
-
-
-def partition_sources(table: LoadedTable) -> frozenset[int]:
-    """Return the columns that a table is or was partitioned by."""
-    specs = table.metadata.partition_specs
-    return frozenset(field.source_id for spec in specs for field in spec.fields)
 
 
 def sight_of(
@@ -69,10 +73,11 @@ def sight_of(
     sources = partition_sources(table)
     names = names_by_field(table, None if wanted is None else wanted | sources)
     view = view_of(authorizer, caller, table)
-    shown = frozenset(each for each, known in names.items() if _shown(view, known))
+    shown = frozenset(each for each, known in names.items() if sees(view, known))
     releases = caller.releases(footer_keys(table))
     sealed = table.seal is not None and (not releases or authorizer.decide(releases).allowed)
-    return Sight(shown, sources <= shown, sealed and table.governed.ever_encrypted)
+    encrypted = sealed and table.governed.ever_encrypted
+    return Sight(shown, sources <= shown, encrypted, not view.has_row_filter)
 
 
 def require_load(authorizer: Authorizer, caller: Caller, table: LoadedTable) -> None:
@@ -98,7 +103,7 @@ def require_column(authorizer: Authorizer, caller: Caller, table: LoadedTable, s
         require_load(authorizer, caller, table)
         return
     names = names_by_field(table, frozenset(columns) | shown.columns)
-    first = next((each for each in columns if _shown(view, names[each])), None)
+    first = next((each for each in columns if sees(view, names[each])), None)
     if first is None:
         selectable = (each for each in columns if view.reads(names[each]).refused is None)
         reading = view.reads(names[next(selectable, columns[0])])
@@ -107,11 +112,6 @@ def require_column(authorizer: Authorizer, caller: Caller, table: LoadedTable, s
         return
     known = _union(names[each] for each in {*shown.columns, first} & names.keys())
     authorizer.require(caller, ACTION, table.name, view.required(known))
-
-
-def _shown(view: View, names: ColumnNames) -> bool:
-    reading = view.reads(names)
-    return reading.refused is None and reading.altered is None
 
 
 def _union(names: Iterable[ColumnNames]) -> ColumnNames:

@@ -21,6 +21,7 @@ from pyiceberg.types import StructType
 
 from catalog.audit.outcomes import note
 from catalog.authorization.authorizer import Authorizer, Caller, Records
+from catalog.authorization.shown import SummaryRule
 from catalog.authorization.table_access import sees_paths
 from catalog.base.errors import NoSuchTable, TableExists
 from catalog.base.identifiers import MAX_LEVELS, MAX_NAMESPACE_LENGTH, TableName
@@ -222,7 +223,7 @@ class _Reading:
         """Return the rows from a position on, and where the next page begins."""
         match self._kind:
             case kind if kind in OF_METADATA:
-                rows = history.rows_of(kind, self._table, sources=self._sight.sources)
+                rows = history.rows_of(kind, self._table, SummaryRule(self._sight.rows, self._sight.sources))
                 return [self._batch(list(rows))], None
             case MetadataTable.MANIFESTS:
                 rows = ManifestRows(self._table.metadata, self._sight).rows(self._listed())

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from catalog.authorization.authorizer import Authorizer, Caller
-from catalog.authorization.columns import ACTION, refuse_altered, view_of
+from catalog.authorization.columns import ACTION, every_name, refuse_altered, view_of
 from catalog.authorization.definers import refused
 from catalog.reading.loading import LoadedTable
 from policy.decision import Reason
@@ -19,7 +19,12 @@ from policy.view import ColumnNames
 
 
 def require_plain(
-    authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames, masked: Sequence[Reason]
+    authorizer: Authorizer,
+    caller: Caller,
+    table: LoadedTable,
+    names: ColumnNames,
+    field_ids: frozenset[int],
+    masked: Sequence[Reason],
 ) -> None:
     """Refuse a scan for the definer of a view in which something is masked or filtered.
 
@@ -28,6 +33,7 @@ def require_plain(
         caller: who scans; nothing is refused here without a view.
         table: the table.
         names: of the columns that are read.
+        field_ids: of the same.
         masked: why columns would be shown masked to the definer.
 
     Raises:
@@ -40,5 +46,6 @@ def require_plain(
         hint = "Ask the definer to leave the column out of the view."
         raise refused(authorizer, caller, ACTION, table.name, reason, hint)
     reader = replace(caller, principal=caller.reader, reader=None, view=None)
+    had = names | every_name(table, field_ids)
     for each in (caller, reader):
-        refuse_altered(authorizer, each, table, view_of(authorizer, each, table).altered(names))
+        refuse_altered(authorizer, each, table, view_of(authorizer, each, table).altered(had))

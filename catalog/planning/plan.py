@@ -32,7 +32,7 @@ from pyiceberg.transforms import IdentityTransform
 
 from catalog.audit.outcomes import note
 from catalog.authorization.authorizer import Caller, Records
-from catalog.authorization.columns import ACTION, require_granted, resolve, view_of
+from catalog.authorization.columns import ACTION, counting_former, require_granted, resolve, view_of
 from catalog.authorization.table_access import sees_paths
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
@@ -199,9 +199,11 @@ class Planner:
             masked = frozenset(seen.masked)
             shown_masked = [seen.masked[each] for each in columns.top_level if each in masked]
             columns = without_masked(table, schema, columns, seen)
-            require_granted(authorizer, caller, table, seen.reading)
-            require_plain(authorizer, caller, table, seen.names, shown_masked)
-            restriction = restrict(authorizer, caller, table, schema, columns, seen.reading, request)
+            fields = columns.field_ids | columns.sources
+            reading = counting_former(view_of(authorizer, caller, table), table, fields, seen.reading)
+            require_granted(authorizer, caller, table, reading)
+            require_plain(authorizer, caller, table, seen.names, fields, shown_masked)
+            restriction = restrict(authorizer, caller, table, schema, columns, reading, request)
             record_masked(authorizer, caller, table, shown_masked)
             refuse_masked(table, schema, masked, restriction.filters_by, _FILTERED)
             require_whole(table, schema, columns, request)
@@ -218,17 +220,19 @@ class Planner:
                 statistics = ColumnStatistics(self._context.keyring, table, schema, of, distinct)
             kept = AlwaysTrue() if request.every_file else pruning(restriction, schema)
             planned, compared = self._files(table, snapshot, schema, request, kept, shown, statistics)
-            comparing = Comparing(table, schema, compared, filtered=seen.reading.altered is not None)
+            comparing = Comparing(table, schema, compared, filtered=reading.altered is not None)
             comparing.authorize(authorizer, caller)
             refuse_masked(table, schema, masked, compared, "Rows of the table are deleted by its values.")
             if self._context.authorizer.policies() is not authorizer.policies():
                 # Reading manifests can take long, and keys are released by the policies that are in force
                 # then.
                 authorizer = self._context.authorizer.settled(records)
-                again = visible(view_of(authorizer, caller, table), Scan(columns.names, scan.every))
-                require_granted(authorizer, caller, table, again.reading)
-                require_plain(authorizer, caller, table, again.names, [])
-                still = restrict(authorizer, caller, table, schema, restricted, again.reading, request)
+                view = view_of(authorizer, caller, table)
+                again = visible(view, Scan(columns.names, scan.every))
+                reading = counting_former(view, table, fields, again.reading)
+                require_granted(authorizer, caller, table, reading)
+                require_plain(authorizer, caller, table, again.names, fields, [])
+                still = restrict(authorizer, caller, table, schema, restricted, reading, request)
                 require_same(table, restriction, still)
                 comparing.authorize(authorizer, caller)
             equality = comparing.columns_of(planned)
@@ -237,7 +241,7 @@ class Planner:
             everything = None
             # A column key can open masked columns beside those that are read.
             keyed = any(len(form.metadata.entries) > 1 for form in judged.forms)
-            alters = seen.reading.altered is not None and (judged.forms or caller.engine is None)
+            alters = reading.altered is not None and (judged.forms or caller.engine is None)
             if alters or (keyed and enforces(authorizer, caller, request)):
                 everything = decided(authorizer, caller, table, schema)
             released = release(

@@ -1,4 +1,8 @@
-"""Authorizes the filters of commits, and answers whether a filter can be deleted by removing whole files."""
+"""Authorizes the filters of commits, and answers whether a filter can be deleted by removing whole files.
+
+A user for whom a policy filters the rows of a table removes none of them: files hold rows that they do not
+see.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,14 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.columns import every_name, refuse_altered, resolve, view_of
+from catalog.authorization.columns import (
+    counting_former,
+    every_name,
+    refuse_altered,
+    refuse_masks,
+    resolve,
+    view_of,
+)
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.reading.loading import LoadedTable
@@ -40,7 +51,8 @@ class WholeFiles:
         """Return whether in each file of a branch all rows match a filter, or none.
 
         Raises:
-            NotAuthorized: UPDATE on the table is needed, and SELECT on the columns of the filter, unmasked.
+            NotAuthorized: UPDATE on the table is needed, and SELECT on the columns of the filter, unmasked;
+                or a row filter of a policy applies.
             RequestInvalid: a column does not exist, or is compared with a value of another type.
             NoSuchTable, MetadataUnsealed, MetadataTampered: see `TableLoader.load_sealed`.
             DecryptionRefused, KeyNotUsable, KmsUnavailable: encrypted bounds cannot be opened.
@@ -48,6 +60,7 @@ class WholeFiles:
         self._context.require(caller, "table.write", name)
         with self._context.authorizer.recorded(caller, "table.write", str(name)):
             table = self._context.loader.load_sealed(name)
+            require_every_row(self._context, table, caller, "table.write")
             authorize_filters(
                 self._context, table, [row_filter], caller, "table.write", case_sensitive=case_sensitive
             )
@@ -93,16 +106,27 @@ def authorize_filters(
         RequestInvalid: a column does not exist, or is compared with a value of another type.
     """
     names = partition_columns(table) if partitions else ColumnNames()
-    schema = table.metadata.schema()
+    schema, fields = table.metadata.schema(), frozenset[int]()
     # One by one: joined by AND, a filter that is always false would hide the columns of the others.
     for each in filters:
-        names |= resolve(table, schema, (), each, case_sensitive=case_sensitive).names
+        columns = resolve(table, schema, (), each, case_sensitive=case_sensitive)
+        names, fields = names | columns.names, fields | columns.field_ids
     if not names.columns:
         return
     authorizer = context.authorizer.settled()
-    reading = view_of(authorizer, caller, table).reads(names)
+    view = view_of(authorizer, caller, table)
+    reading = counting_former(view, table, fields, view.reads(names))
     authorizer.require(caller, action, table.name, reading.required)
     refuse_altered(authorizer, caller, table, reading.altered, action=action)
+
+
+def require_every_row(context: ServiceContext, table: LoadedTable, caller: Caller, action: str) -> None:
+    """Refuse callers for whom a policy filters the table's rows, before rows are removed.
+
+    Raises:
+        NotAuthorized: a row filter applies.
+    """
+    refuse_masks(context.authorizer.settled(), caller, table, ColumnNames(), action=action)
 
 
 def shows_paths(context: ServiceContext, table: LoadedTable, caller: Caller) -> bool:

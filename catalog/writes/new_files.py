@@ -132,6 +132,12 @@ class FileCommit:
         return self.delete_filter is not None or self.replace_partitions
 
     @property
+    def removes_rows(self) -> bool:
+        """Return whether rows that are in the table are removed, or deleted by delete files."""
+        deletes = any(each.content != 0 for each in self.added)
+        return deletes or bool(self.deleted_paths) or self.removes_rows_by_condition
+
+    @property
     def named_paths(self) -> frozenset[str]:
         """Return the paths that the engine names."""
         referenced = (path for each in self.added for path in each.referenced_data_files)

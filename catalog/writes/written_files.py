@@ -22,7 +22,7 @@ from catalog.reading.loading import LoadedTable
 from catalog.writes.commit_form import REPLACES, WAP_ID, check_form
 from catalog.writes.data_files import data_file_of
 from catalog.writes.delete_files import check_partitions, check_removed, live_data_files, referenced
-from catalog.writes.filters import authorize_filters, parent_of, shows_paths
+from catalog.writes.filters import authorize_filters, parent_of, require_every_row, shows_paths
 from catalog.writes.new_files import FileCommit, Isolation
 from catalog.writes.replacing import check_replaced
 from catalog.writes.scopes import RowsOfFilter, RowsOfPartitions, Scope
@@ -57,13 +57,16 @@ def make_snapshot(
         caller: who commits.
 
     Raises:
-        NotAuthorized: the caller cannot select a column of a filter unmasked.
+        NotAuthorized: the caller cannot select a column of a filter unmasked, or a row filter of a policy
+            applies and the commit removes rows.
         RequestInvalid, NotSupportedYet, LocationNotAllowed, EncryptionPolicyViolation, DecryptionRefused:
             a file breaks a rule.
         KeyNotUsable, KmsUnavailable: see `rewrapper_of`.
         ConcurrentModification: a commit since the base conflicts.
     """
     check_form(files, table)
+    if files.removes_rows:
+        require_every_row(context, table, caller, "table.commit")
     given = [each for each in (files.delete_filter, files.conflict_filter) if each is not None]
     authorize_filters(
         context,

@@ -213,7 +213,11 @@ def _of_owner(book: Book, considered: Considered) -> Iterator[_Trial]:
     if request.owner != user:
         known = "no owner was given" if request.owner is None else f"{request.owner!r} owns it"
         owned = book.consider(
-            replace(request, owner=user), considered.now, considered.table, considered.through
+            replace(request, owner=user),
+            considered.now,
+            considered.table,
+            considered.through,
+            considered.engine,
         )
         yield "owner", f"{user!r} must own it; {known}.", owned
 
@@ -223,7 +227,11 @@ def _of_principal(book: Book, considered: Considered, policies: Iterable[Policy]
     request = considered.request
     for detail, principal in _others(request.principal, policies):
         trial = book.consider(
-            replace(request, principal=principal), considered.now, considered.table, considered.through
+            replace(request, principal=principal),
+            considered.now,
+            considered.table,
+            considered.through,
+            considered.engine,
         )
         yield "principal", f"{request.principal.name!r} must {detail}.", trial
 

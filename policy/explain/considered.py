@@ -28,7 +28,7 @@ from policy.ranger.roles import Role, RoleGraph
 from policy.restrictions.model import UNRESTRICTED, Restriction
 from policy.restrictions.text import predicate_text
 from policy.view import ColumnNames, View
-from policy.visible import KnownTable, Seen, seen
+from policy.visible import KnownTable, Seen, enforces_filters, seen
 
 _READING: Final = ("select", "all")
 UNKNOWN_TABLE: Final = KnownTable()
@@ -60,6 +60,7 @@ class Book:
         now: datetime,
         table: KnownTable = UNKNOWN_TABLE,
         through: Through = Through.ENGINE,
+        engine: str | None = None,
     ) -> Considered:
         """What can have a say in a request.
 
@@ -68,12 +69,14 @@ class Book:
             now: the time, with time zone.
             table: what is known of the table that it is about.
             through: how the table would be read.
+            engine: the engine's name, if it is read through one; None if that is not known.
         """
-        asked = (request.resource, *_looked_at(request, table))
+        asked = (request.resource, *_looked_at(request, table, engine))
         related = self._related(request, dict.fromkeys(asked))
         enabled = tuple(policy for policy in related if id(policy) not in self._disabled)
         disabled = tuple(policy for policy in related if id(policy) in self._disabled)
-        return Considered(request, now, enabled, disabled, self._roles_of(request.principal), table, through)
+        roles = self._roles_of(request.principal)
+        return Considered(request, now, enabled, disabled, roles, table, through, engine)
 
     def _related(self, request: AccessRequest, resources: Iterable[Resource]) -> list[Policy]:
         """The policies of every type that can have a say in a request, highest priority first."""
@@ -110,6 +113,7 @@ class Considered:
         roles: the roles that the principal holds.
         table: what is known of the table that is asked for.
         through: how the table would be read.
+        engine: the engine's name, if it is read through one; None if that is not known.
     """
 
     request: AccessRequest
@@ -119,6 +123,7 @@ class Considered:
     roles: tuple[Role, ...]
     table: KnownTable = UNKNOWN_TABLE
     through: Through = Through.ENGINE
+    engine: str | None = None
 
     @cached_property
     def decision(self) -> Decision:
@@ -135,14 +140,15 @@ class Considered:
             return Decision.all_of([granted, self.seen.decision])
         if not restricting or not granted.allowed:
             return granted
-        if self.through is not Through.PROCESS:
+        if enforces_filters(self._view, self.table, self.through, self.engine):
             return Decision.allow(*restricting, *granted.reasons)
         return Decision.deny(*restricting)
 
     @cached_property
     def seen(self) -> Seen:
         """What is seen of the requested column; of a table, what its client needs."""
-        return seen(self._view, self.table, self.request.resource.values[2:], self.through)
+        paths = self.request.resource.values[2:]
+        return seen(self._view, self.table, paths, self.through, engine=self.engine)
 
     @cached_property
     def _view(self) -> View:
@@ -232,7 +238,7 @@ def _is_about(policy: Policy, target: Target, request: AccessRequest) -> bool:
     return relation(policy, target, request.principal.name, request.owner).covers
 
 
-def _looked_at(request: AccessRequest, table: KnownTable) -> Iterator[Resource]:
+def _looked_at(request: AccessRequest, table: KnownTable, engine: str | None) -> Iterator[Resource]:
     """What else is asked for, so that a request about reading is answered."""
     if not reads(request):
         return
@@ -246,6 +252,8 @@ def _looked_at(request: AccessRequest, table: KnownTable) -> Iterator[Resource]:
         yield Resource.column(database, name, each)
     if table.service is not None:
         yield Resource.service(table.service)
+    if engine is not None:
+        yield Resource.engine(engine)
     yield from (Resource.key(key_id) for key_id in (table.spec.key_ids() if table.spec else ()))
 
 

@@ -16,15 +16,16 @@ from typing import Final, Literal, TypeAlias
 
 from policy.decision import Decision, Reason
 from policy.errors import LakewardenError
+from policy.identifiers import TableName
 from policy.privileges.requests import AccessRequest
 from policy.sql_lint.context import LintContext
 from policy.sql_lint.denials import Refusal
-from policy.sql_lint.needs import UNKNOWN_OWNER, Read, RequiredPrivilege
+from policy.sql_lint.needs import UNKNOWN_OWNER, EveryRow, Need, Read, RequiredPrivilege
 from policy.sql_lint.parse import Parsed, parse
 from policy.sql_lint.positions import Positions
 from policy.sql_lint.problems import Problem
 from policy.sql_lint.script import Script
-from policy.view import View
+from policy.view import ColumnNames, View
 from policy.visible import RESTRICTING, seen
 
 Dialect = Literal["spark", "hive"]
@@ -114,16 +115,22 @@ class _Decider:
         notes = tuple(dict.fromkeys((*masked, *required.notes))) if decision.allowed else ()
         return StatementDecision(line, column, parsed.kind, decision, needed, assumed, hint, notes)
 
-    def _decide(
-        self, required: Iterable[RequiredPrivilege | Read]
-    ) -> tuple[Decision, tuple[AccessRequest, ...]]:
-        answers = [
-            self._read(each) if isinstance(each, Read) else self._answer(each) for each in _distinct(required)
-        ]
+    def _decide(self, required: Iterable[Need]) -> tuple[Decision, tuple[AccessRequest, ...]]:
+        found = (self._answered(each) for each in _distinct(required))
+        answers = [each for each in found if each is not None]
         if not answers:
             return _NOTHING, ()
         decision = Decision.all_of(answer for answer, _ in answers)
         return decision, tuple(request for _, requests in answers for request in requests)
+
+    def _answered(self, need: Need) -> _Answer | None:
+        """The answer to a need; None if nothing speaks against a need that no policy grants."""
+        match need:
+            case Read():
+                return self._read(need)
+            case EveryRow():
+                return self._every_row(need)
+        return self._answer(need)
 
     def _answer(self, privilege: RequiredPrivilege) -> _Answer:
         """The first alternative that is granted, else the refusal of the first one."""
@@ -138,22 +145,27 @@ class _Decider:
 
     def _read(self, read: Read) -> _Answer:
         """What the user sees of the columns that are read."""
-        principal = self.context.principal
-        owners = [read.owner] if read.owner is not None else [None, principal.name]
-        table = (read.name.database, read.name.name)
         answers = [
-            seen(
-                View.of(self.context.policies, self.context.now, principal, table, owner),
-                read.table,
-                read.paths,
-                unaltered=read.unaltered,
-            )
-            for owner in owners
+            seen(view, read.table, read.paths, engine=self.context.engine, unaltered=read.unaltered)
+            for view in self._views(read.name, read.owner)
         ]
         return Decision.all_of(each.decision for each in answers), answers[0].requests
 
+    def _every_row(self, need: EveryRow) -> _Answer | None:
+        """Why the user does not see every row of a table; None if they do."""
+        filtered = (each.altered(ColumnNames()) for each in self._views(need.name, need.owner))
+        reason = next((each for each in filtered if each is not None), None)
+        return None if reason is None else (Decision.deny(reason), ())
 
-def _distinct(required: Iterable[RequiredPrivilege | Read]) -> dict[RequiredPrivilege | Read, None]:
+    def _views(self, name: TableName, owner: str | None) -> list[View]:
+        """The user's views of a table: as its owner and as another one, if the owner is not known."""
+        principal = self.context.principal
+        owners = [owner] if owner is not None else [None, principal.name]
+        table = (name.database, name.name)
+        return [View.of(self.context.policies, self.context.now, principal, table, each) for each in owners]
+
+
+def _distinct(required: Iterable[Need]) -> dict[Need, None]:
     """What is required, once: what must be read as it is, is not also read through masks."""
     found = dict.fromkeys(required)
     stricter = (replace(each, unaltered=True) if isinstance(each, Read) else each for each in found)

@@ -48,6 +48,23 @@ class Read:
     unaltered: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class EveryRow:
+    """A table of which a statement removes rows: no policy filters them.
+
+    Attributes:
+        name: the table.
+        owner: its owner; None if that is not known.
+    """
+
+    name: TableName
+    owner: str | None
+
+
+Need: TypeAlias = RequiredPrivilege | Read | EveryRow
+"""What a statement needs."""
+
+
 @dataclass
 class Needs:
     """Collects what a statement needs.
@@ -68,7 +85,7 @@ class Needs:
     facts: Mapping[TableName, TableFacts | None]
     views: Mapping[str, tuple[Names, Query]] = field(default_factory=dict)
     stored: Mapping[TableName, tuple[Names, Query]] = field(default_factory=dict)
-    needed: list[RequiredPrivilege | Read] = field(default_factory=list)
+    needed: list[Need] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 

@@ -23,6 +23,7 @@ from policy.sql_lint.context import TableFacts
 from policy.sql_lint.cursor import Name
 from policy.sql_lint.definitions import Definitions
 from policy.sql_lint.denials import Refusal
+from policy.sql_lint.needs import EveryRow
 from policy.sql_lint.statements import (
     AlterColumns,
     AlterLayout,
@@ -194,6 +195,8 @@ class RequiredPrivileges(Definitions):
             self._filtered(statement.name, statement.filtered)
         if statement.compares:
             self._compared(name, facts)
+        if statement.overwrites:
+            self.needed.append(EveryRow(name, facts.owner))
         return name, self._evolved(name, facts) if statement.evolves else facts
 
     def change_rows(self, statement: ChangeRows) -> tuple[TableName, TableFacts]:
@@ -201,6 +204,7 @@ class RequiredPrivileges(Definitions):
         name = self.of_rows(statement.name)
         facts = self.known(name)
         self._all(required("table.write", self._on(name, facts)))
+        self.needed.append(EveryRow(name, facts.owner))
         if statement.query is not None:
             self._unmasked(name, facts)
             self._compared(name, facts)

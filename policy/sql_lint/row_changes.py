@@ -98,14 +98,14 @@ def read_overwrite(cursor: Cursor, *, evolves: bool) -> Insert:
     filtered = (
         _query(cursor, f"SELECT {', '.join(map(_quoted, columns))} FROM {_quoted(name)}") if columns else None
     )
-    return Insert(name, read_query(cursor), filtered, evolves, compares_partitions(options))
+    return Insert(name, read_query(cursor), filtered, evolves, compares_partitions(options), overwrites=True)
 
 
 def read_replacement(cursor: Cursor, name: Name, *, evolves: bool) -> Insert:
     """What is behind INSERT INTO a table REPLACE WHERE."""
     condition = _expression(cursor, *_QUERY.split("|"))
     filtered = f"SELECT 1 FROM {_quoted(name)} WHERE {condition}"
-    return Insert(name, read_query(cursor), _query(cursor, filtered), evolves)
+    return Insert(name, read_query(cursor), _query(cursor, filtered), evolves, overwrites=True)
 
 
 def by_name(cursor: Cursor) -> None:

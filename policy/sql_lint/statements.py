@@ -177,6 +177,7 @@ class Insert:
         filtered: what is compared to find the rows that go.
         evolves: whether columns are added or widened as the rows have them.
         compares: whether commits to the same partitions are found.
+        overwrites: whether rows go.
     """
 
     name: Name
@@ -184,6 +185,7 @@ class Insert:
     filtered: Query | None = None
     evolves: bool = False
     compares: bool = False
+    overwrites: bool = False
 
 
 @dataclass(frozen=True, slots=True)

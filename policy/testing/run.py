@@ -157,7 +157,9 @@ class Suite:
     def _answer_access(self, case: Case, question: AccessQuestion) -> Outcome:
         request = AccessRequest(question.principal, question.resource, question.access, question.owner)
         table = replace(question.table, service=self.file.catalog.name)
-        considered = self._book.consider(request, case.at or _ANY_TIME, table, question.through)
+        considered = self._book.consider(
+            request, case.at or _ANY_TIME, table, question.through, self.file.catalog.engine
+        )
         scheduled = considered.scheduled(_looked_at(request))
         if case.at is None and scheduled:
             return _needs_time(case, scheduled[0])

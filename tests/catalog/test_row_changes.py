@@ -29,8 +29,8 @@ from catalog.planning.request import ScanRequest
 from catalog.tables.alter import SetProperty
 from catalog.writes.delete_files import settings_of
 from catalog.writes.new_files import FileCommit, NewFile
-from policy.errors import MetadataTampered, RequestInvalid, UnsupportedFormatVersion
-from tests.support.lake import ALICE, Lake
+from policy.errors import MetadataTampered, NotAuthorized, RequestInvalid, UnsupportedFormatVersion
+from tests.support.lake import ALICE, CAROL, Lake, policy, standard_policies
 from tests.support.rewrites import make_keys
 from tests.support.row_changes import SCHEMA, Ledger
 from tests.support.snapshot_files import local
@@ -334,3 +334,46 @@ def test_delete_files_fit_every_kind_of_encryption(lake: Lake, properties: dict[
     )
     (row,) = (each for each in plan.files.to_pylist() if each["content"] == 1)
     assert row["column_keys"] is False and [key["field_ids"] for key in row["keys"]] == [[]]
+
+
+def _filtered(lake: Lake) -> None:
+    """Let Carol write, and filter her rows."""
+    resources = {"database": ["db"], "table": ["*"]}
+    rows = {
+        "users": [CAROL],
+        "accesses": [{"type": "select"}],
+        "rowFilterInfo": {"filterExpr": "id < 5"},
+    }
+    filters = policy("rows", resources, {}, policyType=2, rowFilterPolicyItems=[rows])
+    lake.set_policies([*standard_policies(), policy("writes", resources, {CAROL: ["update"]}), filters])
+
+
+def test_a_user_under_a_row_filter_removes_no_rows(lake: Lake, request: pytest.FixtureRequest) -> None:
+    """Whole files have rows that they do not see, whatever the condition is."""
+    request.addfinalizer(lambda: lake.set_policies(standard_policies()))
+    ledger = Ledger.of(lake, partition_spec=PartitionSpec())
+    path = ledger.append(0, 9)
+    _filtered(lake)
+    name, caller = name_of(ledger.table), lake.caller(CAROL, "spark")
+    before = load(lake, name).metadata_location
+    removals: list[dict[str, Any]] = [
+        {"operation": "delete", "delete_filter": AlwaysTrue()},
+        {"operation": "overwrite", "delete_filter": AlwaysTrue(), "new": True},
+        {"operation": "overwrite", "replace_partitions": True, "new": True},
+        {"operation": "overwrite", "deleted_paths": (path,), "new": True, "command": "update"},
+        {"operation": "delete", "deletes": True, "command": "delete"},
+    ]
+    for given in removals:
+        engine = Engine.begin(lake, name, CAROL)
+        added = [ledger.file(engine, 20, 29)] if given.pop("new", False) else []
+        added += [ledger.deletes(engine, path)] if given.pop("deletes", False) else []
+        base = load(lake, name).metadata.current_snapshot_id
+        with pytest.raises(NotAuthorized) as refusal:
+            engine.commit(FileCommit(added=tuple(added), base_snapshot_id=base, schema_id=0, **given), CAROL)
+        assert refusal.value.rule == "row-filter", given
+    with pytest.raises(NotAuthorized):
+        lake.services.whole_files.can_delete(caller, name, AlwaysTrue(), "main", case_sensitive=True)
+    assert load(lake, name).metadata_location == before
+    engine = Engine.begin(lake, name, CAROL)
+    engine.commit(FileCommit("append", (ledger.file(engine, 30, 39),)), CAROL)
+    assert path in ledger.paths() and len(ledger.paths()) == 2

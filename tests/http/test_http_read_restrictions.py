@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
+from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.types import DateType, LongType, NestedField, StringType
 
 from tests.support.http_calls import refused
@@ -53,6 +55,7 @@ def given(*restricting: dict[str, Any]) -> list[dict[str, Any]]:
     return [*standard_policies(), reads, enforces, codes, *restricting]
 
 
+SET_PROPERTY = {"changes": [{"action": "set-property", "name": "comment", "value": "x"}]}
 RESTRICTING = (
     rows("region = 'eu' AND owner <> current_user()", *READERS),
     mask("card", "MASK_SHOW_LAST_4", *READERS),
@@ -228,3 +231,54 @@ def test_a_required_column_under_two_masks_shows_the_fixed_value(served: Service
     assert _restrictions(_load(served, "sue", "twice"))["required-column-projections"] == [
         {"field-id": 1, "action": "mask-to-fixed-value"}
     ]
+
+
+def _engine_load(served: Service, user: str, name: str, engine: str | None = None) -> dict[str, Any]:
+    with served.client(user, engine) as client:
+        answer = client.post(f"/engine/v1/tables/db/{name}/load")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["metadata"]
+    return found
+
+
+@pytest.mark.parametrize("engine", [None, ENGINE])
+def test_answers_to_engines_count_no_hidden_rows(served: Service, engine: str | None) -> None:
+    served.lake.set_policies(given())
+    name = f"counted_{engine}".lower()
+    made = served.lake.catalog().create_table(f"db.{name}", ORDERS)
+    made.append(pa.Table.from_pylist([{"id": each} for each in range(3)], schema=made.schema().as_arrow()))
+    assert _engine_load(served, "bob", name, engine)["snapshots"][0]["summary"]["total-records"] == "3"
+    served.lake.set_policies(given(rows("id = 1", "bob")))
+    with served.client("bob", engine) as client:
+        altered = client.post(f"/engine/v1/tables/db/{name}/alter", json=SET_PROPERTY)
+    assert altered.status_code == 200, altered.text
+    for metadata in (_engine_load(served, "bob", name, engine), altered.json()["metadata"]):
+        assert metadata["snapshots"][0]["summary"] == {"operation": "append"}
+    assert _engine_load(served, "max", name, engine)["snapshots"][0]["summary"]["total-records"] == "3"
+
+
+def test_answers_to_engines_tell_no_statistics_of_hidden_columns(served: Service) -> None:
+    served.lake.set_policies(given())
+    made = served.lake.catalog().create_table("db.described", ORDERS)
+    made.append(pa.Table.from_pylist([{"id": 1, "card": "x"}], schema=made.schema().as_arrow()))
+    snapshot = made.current_snapshot()
+    assert snapshot is not None
+    blob = {
+        "type": "apache-datasketches-theta-v1",
+        "snapshot-id": snapshot.snapshot_id,
+        "sequence-number": 1,
+        "fields": [3],
+        "properties": {"ndv": "1"},
+    }
+    path = f"{made.location()}/metadata/statistics.puffin"
+    with made.io.new_output(path).create() as stored:
+        stored.write(b"PFA1")
+    sizes = {"file-size-in-bytes": 4, "file-footer-size-in-bytes": 4}
+    of = {"snapshot-id": snapshot.snapshot_id, "statistics-path": path, **sizes, "blob-metadata": [blob]}
+    with made.update_statistics() as update:
+        update.set_statistics(StatisticsFile.model_validate(of))
+    assert _engine_load(served, "bob", "described")["statistics"]
+    for restricting in (mask("card", "MASK_HASH", "bob"), deny("card", "bob"), rows("id = 1", "bob")):
+        served.lake.set_policies(given(restricting))
+        assert not _engine_load(served, "bob", "described").get("statistics")
+        assert _engine_load(served, "max", "described")["statistics"]

@@ -114,13 +114,15 @@ def policies_of_dan(draw: st.DrawFn) -> list[Json]:
     if denied := draw(st.one_of(st.just(()), columns_of(COLUMNS))):
         made.append(about(denied, denyPolicyItems=[SHOWN]))
     if masked := draw(st.one_of(st.just(()), columns_of(COLUMNS))):
-        kinds = st.sampled_from(["MASK", "MASK_NULL", "MASK_NONE"])
+        kinds = st.sampled_from(["MASK", "MASK_NULL", "MASK_NONE", "mask-to-fixed-value"])
         shown = {**SHOWN, "dataMaskInfo": {"dataMaskType": draw(kinds)}}
         made.append(about(masked, policyType=1, dataMaskPolicyItems=[shown]))
-    if draw(st.integers(0, 4)) == 0:
-        made.append(ROWS)
+    if draw(st.integers(0, 3)) == 0:
+        made.append(filtering(draw(st.sampled_from(FILTERS))))
     if draw(st.integers(0, 4)) == 0:
         made.append(WHOLE)
+    if draw(st.integers(0, 3)) == 0:
+        made.append(CODE)
     return made
 
 
@@ -168,11 +170,11 @@ def of_lint(lake: Lake, table: Table, documents: dict[str, bytes], column: str) 
 
 def of_test(table: Table, kind: str, documents: dict[str, bytes], column: str) -> str:
     text = {
-        "catalog": {"master_key": MASTER_KEY},
+        "catalog": {"master_key": MASTER_KEY, "engine": "spark"},
         "tables": {
             str(name_of(table)): {
                 "owner": ALICE,
-                "columns": ["id", "ssn", "salary", "home.town"],
+                "columns": {"id": "long", "ssn": "string", "salary": "long", "home.town": "string"},
                 "properties": PROPERTIES[kind],
             }
         },
@@ -207,7 +209,8 @@ def check(lake: Lake, table: Table, documents: dict[str, bytes], resource: Resou
     name = name_of(table)
     request = AccessRequest(Principal(DAN), resource, "select", ALICE)
     known = replace(facts_of(lake.services.loader.load(name)).known, service=lake.settings.catalog.name)
-    return word(Book(parse_documents(documents)).consider(request, NOW, known, through).decision)
+    engine = "spark" if through is Through.ENGINE else None
+    return word(Book(parse_documents(documents)).consider(request, NOW, known, through, engine).decision)
 
 
 def put(lake: Lake, policies: list[Json]) -> dict[str, bytes]:
@@ -223,10 +226,17 @@ ROWS: Final = {
     "resources": {"database": {"values": ["db"]}, "table": {"values": ["*"]}},
     "rowFilterPolicyItems": [{**SHOWN, "rowFilterInfo": {"filterExpr": "id = 1"}}],
 }
-SALARIES: Final = {
-    **ROWS,
-    "rowFilterPolicyItems": [{**SHOWN, "rowFilterInfo": {"filterExpr": "salary IS NULL OR salary = 1"}}],
-}
+
+
+def filtering(text: str) -> Json:
+    return {**ROWS, "rowFilterPolicyItems": [{**SHOWN, "rowFilterInfo": {"filterExpr": text}}]}
+
+
+SALARIES: Final = filtering("salary IS NULL OR salary = 1")
+#: It filters others alone.
+OTHERS: Final = filtering("salary = 1 OR current_user() = 'dan'")
+FILTERS: Final = ("id = 1", "salary IS NULL", "salary = 1 OR current_user() = 'dan'", "is_member('nobody')")
+CODE: Final = policy("code", {"engine": ["spark"]}, {DAN: ["code"]})
 
 UPDATE: Final = policy("update", {"database": ["db"], "table": ["*"]}, {DAN: ["update"]})
 WHOLE: Final = policy("whole", {"database": ["db"], "table": ["*"]}, {}, denyPolicyItems=[SHOWN])
@@ -253,6 +263,10 @@ NULLED: Final = about(
 @example("masks", "SALARY", [ALL, hiding("salary")])
 @example("masks", "Home.TOWN", [ALL, hiding("home.town")])
 @example("plaintext", "id", [ALL, ROWS])
+@example("plaintext", "id", [ALL, ROWS, CODE])
+@example("plaintext", "id", [ALL, OTHERS, CODE])
+@example("column keys", "id", [ALL, OTHERS, hiding("salary")])
+@example("column keys", "salary", [ALL, masking("ssn"), CODE])
 @example("plaintext", "ssn", [ALL, masking("ssn")])
 @example("masks", "id", [ALL, SALARIES, hiding("salary")])
 @example("plaintext", "id", [ALL, WHOLE])
@@ -299,6 +313,12 @@ def test_the_four_answers_agree(
 @example(Through.PROCESS, "column keys", "ssn", [ALL, masking("ssn", "MASK_NULL"), ROWS], [MASTER_KEY], False)
 @example(Through.PROCESS, "one key", "ssn", [ALL, masking("ssn", "MASK_NULL")], [MASTER_KEY], False)
 @example(Through.PROCESS, "column keys", "ssn", [ALL, NULLED], [MASTER_KEY], False)
+@example(Through.PROCESS, "plaintext", "id", [ALL, OTHERS], [], False)
+@example(
+    Through.PROCESS, "column keys", "ssn", [ALL, masking("ssn", "MASK_NULL"), OTHERS], [MASTER_KEY], False
+)
+@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, OTHERS], [], False)
+@example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, OTHERS], [], True)
 @example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL], [], False)
 @example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, hiding("ssn")], [], False)
 @example(Through.STANDARD_CLIENT, "plaintext", "id", [ALL, ROWS], [], False)
@@ -353,10 +373,11 @@ def test_every_name_of_a_column_counts(
 
 @pytest.mark.parametrize("kind", ["plaintext", "one key", "column keys"])
 @pytest.mark.parametrize("through", Through)
+@pytest.mark.parametrize("hides", [hiding("ssn"), masking("ssn", "MASK_HASH"), masking("ssn", "MASK_NULL")])
 def test_a_name_that_a_column_had_counts(
-    lake: Lake, renamed: dict[str, Table], kind: str, through: Through
+    lake: Lake, renamed: dict[str, Table], kind: str, through: Through, hides: Json
 ) -> None:
-    documents = put(lake, [ALL, hiding("ssn"), policy("release", {"key": ["*"]}, {DAN: ["release"]})])
+    documents = put(lake, [ALL, hides, policy("release", {"key": ["*"]}, {DAN: ["release"]})])
     for column in ("id", "tag", "salary"):
         served = of_service(lake, renamed[kind], column, through)
         assert of_check(lake, renamed[kind], documents, column, through) == served

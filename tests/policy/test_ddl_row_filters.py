@@ -1,0 +1,44 @@
+"""Statements under row filters: what removes rows, and engines in which the user runs code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policy.sql_lint import TableFacts
+from tests.support.ddl import ANN, context, rule, the_answer
+from tests.support.lake import policy
+
+FILTER: dict[str, Any] = policy(
+    "rows",
+    {"database": ["s"], "table": ["t"]},
+    {},
+    policyType=2,
+    rowFilterPolicyItems=[
+        {"users": [ANN], "accesses": [{"type": "select"}], "rowFilterInfo": {"filterExpr": "id = 1"}}
+    ],
+)
+CODE = policy("code", {"engine": ["spark"]}, {ANN: ["code"]})
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM lake.s.t",
+        "TRUNCATE TABLE lake.s.t",
+        "INSERT OVERWRITE lake.s.t SELECT 1",
+        "INSERT INTO lake.s.t REPLACE WHERE id = 1 SELECT 1",
+    ],
+)
+def test_a_row_filter_denies_what_removes_rows(statement: str) -> None:
+    assert the_answer(statement).decision.allowed
+    assert rule(the_answer(statement, context(ANN, FILTER))) == "row-filter"
+    assert the_answer("INSERT INTO lake.s.t VALUES (1)", context(ANN, FILTER)).decision.allowed
+
+
+def test_an_engine_in_which_the_user_runs_code_enforces_no_row_filter() -> None:
+    known = {"known": lambda _: TableFacts(ANN, ("id",), ())}
+    query = "SELECT id FROM lake.s.t"
+    assert the_answer(query, context(ANN, FILTER, CODE, engine="other", **known)).decision.allowed
+    assert rule(the_answer(query, context(ANN, FILTER, CODE, engine="spark", **known))) == "row-filter"
