@@ -67,10 +67,6 @@ class TableAccess:
         """Load a table's metadata, and what a standard client enforces on its rows; errors as in `load`."""
         return self._loaded(caller, name, self._standard_clients.restrictions)
 
-    def restrictions_of_new(self, caller: Caller, table: LoadedTable) -> Restriction:
-        """See `StandardClients.restrictions_of_new`."""
-        return self._standard_clients.restrictions_of_new(caller, table)
-
     def _loaded(
         self, caller: Caller, name: TableName, judge: Callable[[Caller, str, LoadedTable], _Judged]
     ) -> tuple[LoadedTable, _Judged]:

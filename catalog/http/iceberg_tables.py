@@ -98,7 +98,7 @@ def create_table(
         lambda kept: services.repeats.table(caller, "table.create", new.name, kept),
         "create",
     )
-    restriction = services.access.restrictions_of_new(caller, table)
+    restriction = services.standard_clients.restrictions_of_new(caller, table)
     return loaded_table(table, viewer, restrictions=standard_json(restriction))
 
 

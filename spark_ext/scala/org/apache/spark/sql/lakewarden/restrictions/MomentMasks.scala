@@ -11,13 +11,17 @@ private[restrictions] object MomentMasks {
   private val MicrosPerDay = DAYS.toMicros(1)
 
   /** The first day of a day's year. */
-  def year(day: Int): Int = first(LocalDate.ofEpochDay(day.toLong).withDayOfYear(1))
+  def year(day: Int): Int = first(day, LocalDate.ofEpochDay(day.toLong).getDayOfYear)
 
   /** The first day of a day's month. */
-  def month(day: Int): Int = first(LocalDate.ofEpochDay(day.toLong).withDayOfMonth(1))
+  def month(day: Int): Int = first(day, LocalDate.ofEpochDay(day.toLong).getDayOfMonth)
 
-  /** Before the first day that is a number of days, this. */
-  private def first(day: LocalDate): Int = math.max(day.toEpochDay, Int.MinValue.toLong).toInt
+  /** Before the first day that is a number of days, this.
+    *
+    * @param place
+    *   of the day, from 1
+    */
+  private def first(day: Int, place: Int): Int = math.max(day.toLong - (place - 1), Int.MinValue.toLong).toInt
 
   /** @param first
     *   of a day

@@ -34,7 +34,6 @@ private[lakewarden] object RowTest {
   * negation changes which.
   */
 private final class RowTests(schema: StructType) {
-  import Comparison._
 
   /** @param wanted
     *   whether the rows are wanted for which the condition is true; else those for which it is false
@@ -49,7 +48,8 @@ private final class RowTests(schema: StructType) {
     case IsNull(column)                    => new NullTest(path(column), wanted)
     case IsNaN(column)                     => new ValueTest(path(column), wanted, ValueMatch.isNaN(kind(column)))
     case Compared(comparison, column, value) =>
-      new ValueTest(path(column), wanted, ValueMatch.of(comparison, kind(column), value))
+      NumberTests.of(path(column), wanted, comparison, kind(column), value)
+        .getOrElse(new ValueTest(path(column), wanted, ValueMatch.of(comparison, kind(column), value)))
     case OneOf(column, values)             => new ValueTest(path(column), wanted, ValueMatch.oneOf(kind(column), values))
   }
 
@@ -111,7 +111,7 @@ private final class EitherTest(left: RowTest, right: RowTest) extends RowTest {
 }
 
 /** A test of one column, nested in structs or not: where one of them is NULL, it is. */
-private abstract class ColumnTest(path: Array[Int]) extends RowTest {
+private[restrictions] abstract class ColumnTest(path: Array[Int]) extends RowTest {
   private val structs = new Array[ColumnVector](path.length - 1)
 
   override def keep(batch: ColumnarBatch, rows: Array[Int], count: Int): Int = {
@@ -126,6 +126,8 @@ private abstract class ColumnTest(path: Array[Int]) extends RowTest {
   }
 
   protected def kept(column: ColumnVector, rows: Array[Int], count: Int): Int
+
+  protected final def canBeNull(column: ColumnVector): Boolean = column.hasNull || structs.exists(_.hasNull)
 
   protected final def isNull(column: ColumnVector, row: Int): Boolean = {
     var at = 0

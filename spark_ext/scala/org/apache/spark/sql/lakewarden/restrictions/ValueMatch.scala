@@ -73,9 +73,6 @@ private[restrictions] object ValueMatch {
 
   private def compared(kind: DataType, constant: Any): Order = (kind, constant) match {
     case (BooleanType, flag: Boolean) => (values, row) => java.lang.Boolean.compare(values.getBoolean(row), flag)
-    case (IntegerType | DateType, number: Int) => (values, row) => Integer.compare(values.getInt(row), number)
-    case (LongType | TimestampType | TimestampNTZType, number: Long) =>
-      (values, row) => java.lang.Long.compare(values.getLong(row), number)
     case (FloatType, number: Float) =>
       // The sum makes one of the two zeros.
       (values, row) => java.lang.Float.compare(values.getFloat(row) + 0f, number + 0f)
