@@ -19,6 +19,7 @@ from pyiceberg.schema import Schema
 from catalog.authorization import columns as scans
 from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.authorization.columns import ACTION, ScanColumns, every_name, refuse_altered, view_of
+from catalog.planning.definers import require_plain
 from catalog.planning.equality_deletes import EqualityColumns
 from catalog.reading.loading import LoadedTable
 from policy.decision import Decision, Reason
@@ -57,6 +58,7 @@ class Comparing:
             authorizer.require(caller, ACTION, self.table.name, reading.required)
             masked = view_of(authorizer, caller, self.table).masked(names)
             refuse_altered(authorizer, caller, self.table, masked if self.filtered else reading.altered)
+            require_plain(authorizer, caller, self.table, names, self.field_ids, [])
             return
         request, decision = reading.refused
         column = request.resource.values[-1]

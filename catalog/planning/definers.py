@@ -1,8 +1,8 @@
 """Refuses masks and row filters in scans for the definer of a view.
 
 A column that a mask or a row filter hides from the definer or from the reader is not read with the
-permissions of the definer. Masks of `encryption.masks` count for the definer alone: they stand for a missing
-SELECT, which the reader does not need.
+permissions of the definer, not even to compare it with equality deletes. Masks of `encryption.masks` count
+for the definer alone: they stand for a missing SELECT, which the reader does not need.
 """
 
 from __future__ import annotations

@@ -89,7 +89,8 @@ _HIVE: Final = (
 )
 _TRANSFORMS: Final = "bucket truncate years months days hours"
 
-BUILT_IN: Final = frozenset(
-    (*_SPARK.split(), *_HIVE.split(), *(f"system.{name}" for name in _TRANSFORMS.split()))
-)
-"""By name, in lower case; those in a namespace with it."""
+SPARKS: Final = frozenset(_SPARK.split())
+"""Those of Spark, by name, in lower case."""
+
+BUILT_IN: Final = SPARKS | {*_HIVE.split(), *(f"system.{name}" for name in _TRANSFORMS.split())}
+"""All of them, by name, in lower case; those in a namespace with it."""

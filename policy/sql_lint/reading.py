@@ -50,6 +50,8 @@ class Reader:
     def _table(self, node: exp.Table) -> None:
         if not isinstance(node.this, exp.Identifier | exp.Dot):
             return  # a function, whose name is looked at as one
+        if isinstance(node.parent, exp.JoinHint):
+            return  # a hint names a table of the query by its alias
         if not node.args.get("db") and _is_of_with(node):
             return
         select = node.find_ancestor(exp.Select)

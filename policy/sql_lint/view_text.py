@@ -12,7 +12,7 @@ from policy.errors import RequestInvalid
 from policy.identifiers import Namespace, TableName
 from policy.sql_lint.cursor import Cursor
 from policy.sql_lint.denials import Refusal
-from policy.sql_lint.functions import BUILT_IN
+from policy.sql_lint.functions import SPARKS
 from policy.sql_lint.lexer import tokens_of
 from policy.sql_lint.names import Names, table_of_state
 from policy.sql_lint.queries import read_query
@@ -69,5 +69,5 @@ def tables_of(
     return tables
 
 
-#: Without the catalog's transforms, which are in a namespace, and without what shows where rows come from.
-_FUNCTIONS = frozenset(each for each in BUILT_IN if "." not in each and not each.startswith("input_file_"))
+#: Without what shows where rows come from.
+_FUNCTIONS = frozenset(each for each in SPARKS if not each.startswith("input_file_"))

@@ -18,8 +18,10 @@ from catalog.tables.definer_views import ThroughView
 from catalog.tables.views import ViewDefinition
 from policy.errors import NotAuthorized, PropertyInvalid, RequestInvalid
 from policy.principal import Principal
+from policy.sql_lint.view_text import tables_of
+from tests.support.delete_commits import EQUALITY, DeleteCommit
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policies_without_code, policy, tables
-from tests.support.tables import SCHEMA, records
+from tests.support.tables import SCHEMA, Engine, name_of, records
 
 ENGINE = "spark"
 DEFINER = {"security": "definer"}
@@ -48,6 +50,21 @@ class Door:
         )
         table = policy("table", tables(database) | {"table": [self.table.name]}, dict(rights))
         self.lake.set_policies([*policies_without_code(), view, table])
+
+    def alter(self, user: str, kind: str) -> None:
+        """Put a mask on `name`, or a row filter on the table, for a user; Carol reads the table."""
+        database, table = self.table.database, self.table.name
+        seen = policy("view", tables(database) | {"table": ["v"]}, {BOB: ["select"], CAROL: ["all"]})
+        on_table = policy("table", tables(database) | {"table": [table]}, {CAROL: ["select"]})
+        rule: dict[str, Any] = {"users": [user], "accesses": [{"type": "select", "isAllowed": True}]}
+        where: dict[str, Any] = {"database": [database], "table": [table]}
+        if kind == "mask":
+            items = [rule | {"dataMaskInfo": {"dataMaskType": "MASK_HASH"}}]
+            change = policy("m", where | {"column": ["name"]}, {}, policyType=1, dataMaskPolicyItems=items)
+        else:
+            items = [rule | {"rowFilterInfo": {"filterExpr": "id < 5"}}]
+            change = policy("f", where, {}, policyType=2, rowFilterPolicyItems=items)
+        self.lake.set_policies([*policies_without_code(), seen, on_table, change | {"policyItems": []}])
 
     def reader(self, user: str = BOB) -> Caller:
         return self.lake.caller(user, ENGINE)
@@ -202,21 +219,23 @@ def test_a_definer_whose_groups_are_not_known_any_more_reads_nothing(door: Door)
 @pytest.mark.parametrize("user", [BOB, CAROL])
 @pytest.mark.parametrize("kind", ["mask", "row filter"])
 def test_a_mask_or_row_filter_of_definer_or_reader_refuses(door: Door, user: str, kind: str) -> None:
-    database, table = door.table.database, door.table.name
-    seen = policy("view", tables(database) | {"table": ["v"]}, {BOB: ["select"], CAROL: ["all"]})
-    on_table = policy("table", tables(database) | {"table": [table]}, {CAROL: ["select"]})
-    rule: dict[str, Any] = {"users": [user], "accesses": [{"type": "select", "isAllowed": True}]}
-    where: dict[str, Any] = {"database": [database], "table": [table]}
-    if kind == "mask":
-        items = [rule | {"dataMaskInfo": {"dataMaskType": "MASK_HASH"}}]
-        change = policy("m", where | {"column": ["name"]}, {}, policyType=1, dataMaskPolicyItems=items)
-    else:
-        items = [rule | {"rowFilterInfo": {"filterExpr": "id < 5"}}]
-        change = policy("f", where, {}, policyType=2, rowFilterPolicyItems=items)
-    door.lake.set_policies([*policies_without_code(), seen, on_table, change | {"policyItems": []}])
+    door.alter(user, kind)
     assert door.refused() == ("mask" if kind == "mask" else "row-filter")
     if kind == "mask":
         door.plan(request=ScanRequest(columns=("id",)))
+
+
+def test_a_mask_of_the_reader_on_a_column_that_deletes_compare_refuses(door: Door) -> None:
+    """Which rows are left tells of its values."""
+    table = door.lake.catalog().load_table(str(door.table))
+    engine = Engine.begin(door.lake, name_of(table))
+    commit = DeleteCommit(door.lake.services, door.lake.caller(ALICE), engine.session)
+    commit.add(engine.file(), EQUALITY, (SCHEMA.find_field("name").field_id,))
+    commit.commit()
+    read = ScanRequest(columns=("id",))
+    door.plan(request=read)
+    door.alter(BOB, "mask")
+    assert door.refused(request=read) == "mask"
 
 
 @pytest.mark.parametrize(
@@ -265,6 +284,7 @@ def test_only_the_definer_renames_a_view_with_definer_rights(door: Door) -> None
     "text",
     [
         "SELECT f(id) AS id FROM lake.{table}",
+        "SELECT mask_hash(name) AS name FROM lake.{table}",
         "SELECT lake.system.bucket(2, id) AS id FROM lake.{table}",
         "SELECT input_file_name() AS name FROM lake.{table}",
         "SELECT reflect('a', 'b') AS name FROM lake.{table}",
@@ -301,6 +321,12 @@ def test_names_without_the_catalog_are_those_of_the_view_s_own(door: Door) -> No
     ):
         with pytest.raises(RequestInvalid):
             views.replace(carol, wrong)
+
+
+def test_hints_name_no_tables() -> None:
+    """They name tables of the query, by their aliases."""
+    text = "SELECT /*+ BROADCAST(b), MERGE(x.b) */ id FROM x.t b"
+    assert tables_of(text, "lake", (), default_elsewhere=False) == {TableName(("x",), "t")}
 
 
 @pytest.mark.parametrize(
