@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pyspark
 import pytest
@@ -214,22 +217,83 @@ def test_nobody_gets_the_rights_of_another_by_editing_a_view(door: Door) -> None
 
 @pytest.mark.nightly
 def test_what_a_session_defines_does_not_reach_the_text(door: Door) -> None:
+    alice = door.lake.new_session()
+    alice.sql(f"USE {door.namespace}")
+    alice.sql(
+        f"CREATE OR REPLACE VIEW {door.view} {DEFINER} AS "
+        "SELECT id AS n, concat(upper(text), current_schema()) AS word FROM t WHERE even"
+    )
+    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "word", StringType()))
+    database = door.namespace.removeprefix(f"{CATALOG}.")
+    text, summary = f"SELECT id AS n, mine AS word FROM {door.table}", {CATALOG_NAME: CATALOG}
+    door.lake.lake.services.views.create(
+        door.lake.lake.caller("alice"),
+        ViewDefinition(TableName((database,), "w"), schema, text, None, (), summary, {"security": "definer"}),
+    )
     session = door.lake.new_session(BOB)
     session.sql(f"CREATE VIEW {CATALOG}.bobs.t AS SELECT 1 AS id")
     session.sql("CREATE TEMPORARY VIEW t AS SELECT 7 AS id, 'mine' AS text, true AS even")
     session.sql("CREATE TEMPORARY FUNCTION upper(x STRING) RETURNS STRING RETURN concat('mine', x)")
+    session.sql("DECLARE VARIABLE mine = 'mine'")
     session.sql(f"USE {CATALOG}.bobs")
-    session.conf.set("spark.sql.ansi.enabled", "false")
-    door.lake.rows(
-        f"CREATE OR REPLACE VIEW {door.view} {DEFINER} AS SELECT id AS n, upper(text) AS word "
-        f"FROM {door.table} WHERE even"
-    )
-    assert sorted(tuple(row) for row in session.sql(f"SELECT * FROM {door.view}").collect()) == [
-        (0, "0"),
-        (2, "2"),
-        (4, "4"),
-    ]
+    rows = [(0, "0default"), (2, "2default"), (4, "4default")]
+    assert sorted(tuple(row) for row in session.sql(f"SELECT * FROM {door.view}").collect()) == rows
+    assert "view-text" in refused_as("METADATA_INVALID", session, f"SELECT * FROM {door.namespace}.w")
     session.sql(f"DROP VIEW {CATALOG}.bobs.t")
+
+
+@pytest.mark.nightly
+def test_what_others_have_cached_is_not_read_by_the_text(door: Door) -> None:
+    """For all sessions of an engine, Spark keeps rows by the query that they are of."""
+    door.lake.rows(
+        f"CREATE OR REPLACE VIEW {door.view} {DEFINER} AS SELECT id AS n, "
+        f"CAST((SELECT current_timestamp()) AS STRING) AS word FROM {door.table} WHERE id = 0"
+    )
+    frame = door.bob.sql("SELECT current_timestamp()").cache()
+    try:
+        kept = frame.collect()[0][0]
+        assert door.bob.sql("SELECT (SELECT current_timestamp()) AS now").collect()[0][0] == kept
+        assert door.rows(f"SELECT word = '{kept}' FROM {door.view}") == [(False,)]
+    finally:
+        frame.unpersist()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT id AS n, text AS word FROM {t} JOIN {k} ON id = k WHERE CAST(text AS INT) >= 0",
+        "SELECT k AS n, text AS word FROM {t} FULL JOIN {k} ON CAST(text AS INT) = k",
+        "SELECT count(*) AS n, max(text) AS word FROM {t} GROUP BY CAST(text AS INT)",
+        "SELECT id AS n, text AS word FROM {t} WHERE id = (SELECT max(CAST(text AS INT)) FROM {t})",
+        "SELECT id AS n, text AS word FROM {t} ORDER BY CAST(text AS INT)",
+        "SELECT id AS n, if(even, text, raise_error(text)) AS word FROM {t}",
+    ],
+    ids=["filter", "join", "group", "subquery", "order", "raise_error"],
+)
+def test_an_error_in_the_text_shows_no_value(door: Door, text: str) -> None:
+    """Spark evaluates some expressions on rows that the text leaves out in another place."""
+    door.lake.rows(f"CREATE TABLE {door.namespace}.k AS SELECT id AS k FROM range(0, 6, 2)")
+    named = text.format(t=door.table, k=f"{door.namespace}.k")
+    door.lake.rows(f"CREATE OR REPLACE VIEW {door.view} {DEFINER} AS {named}")
+    error = refusal(lambda: door.bob.sql(f"SELECT * FROM {door.view}").collect())
+    assert error.getCondition() == "LAKEWARDEN.METADATA_INVALID"
+    assert "(CAST_INVALID_INPUT)" in str(error) or "(USER_RAISED_EXCEPTION)" in str(error)
+    assert SECRET not in str(error)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "text", ["SELECT id AS n, text AS word FROM {}", "SELECT max(id) AS n, text AS word FROM {} GROUP BY 2"]
+)
+def test_an_error_of_a_file_does_not_show_its_path(door: Door, text: str) -> None:
+    door.lake.rows(f"CREATE OR REPLACE VIEW {door.view} {DEFINER} AS {text.format(door.table)}")
+    for row in door.lake.rows(f"SELECT file_path FROM {door.table}.files"):
+        path = Path(url2pathname(urlsplit(row[0]).path))
+        path.write_bytes(path.read_bytes()[:-1])
+    error = refusal(lambda: door.bob.sql(f"SELECT * FROM {door.view}").collect())
+    assert error.getCondition() == "LAKEWARDEN.DATA_FILE_DAMAGED"
+    assert not any(told in str(error) for told in (path.name, "/data/", door.table))
 
 
 def test_cached_rows_of_a_view_serve_their_reader_alone(door: Door) -> None:
@@ -280,10 +344,32 @@ def test_settings_by_which_functions_run_are_not_the_readers(door: Door) -> None
     session = door.lake.new_session(BOB)
     assert session.sql(f"SELECT * FROM {door.view}").collect() == []
     session.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
-    refused = refused_as("NOT_SUPPORTED_YET", session, f"SELECT * FROM {door.view}")
-    assert "spark.sql.legacy.timeParserPolicy" in refused
+    # The session that reads the text is no copy of the reader's, either.
+    other = door.lake.new_session(BOB)
+    other.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    for each in (session, other):
+        refused = refused_as("NOT_SUPPORTED_YET", each, f"SELECT * FROM {door.view}")
+        assert "spark.sql.legacy.timeParserPolicy" in refused
     session.conf.unset("spark.sql.legacy.timeParserPolicy")
     assert session.sql(f"SELECT * FROM {door.view}").collect() == []
+
+
+@pytest.mark.nightly
+def test_rows_that_are_computed_later_go_by_no_settings_of_then(door: Door) -> None:
+    """Spark computes the rest of cached rows in the job that needs them."""
+    door.lake.rows(
+        f"CREATE OR REPLACE VIEW {door.view} {DEFINER} AS SELECT id AS n, text AS word FROM {door.table} "
+        "WHERE id = 0 UNION ALL SELECT id AS n, text AS word FROM (SELECT *, if(id < 0, 'yyyy', "
+        f"'yyyy-MM-dd') AS form FROM {door.table}) WHERE try_to_timestamp('2020-1-1', form) IS NOT NULL"
+    )
+    session = door.lake.new_session(BOB)
+    frame = session.table(door.view).cache()
+    try:
+        assert frame.take(1) == [(0, "0")]
+        session.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+        assert frame.collect() == [(0, "0")]
+    finally:
+        frame.unpersist()
 
 
 @pytest.mark.nightly

@@ -1,15 +1,10 @@
 package org.apache.spark.sql.lakewarden.catalog
 
-import scala.jdk.CollectionConverters._
-
-import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.AnalysisException
-import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation
 import org.apache.spark.sql.catalyst.expressions.{CurrentUser, Literal}
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution.QueryExecution
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.lakewarden.LakewardenException
@@ -32,45 +27,14 @@ final class DefinerQuery private (val name: String, session: SparkSession, analy
     val wanted = columns.map(column => analyzed.output.find(_.name == column).get)
     DefinerQuery.telling(DefinerViews.changed(name)) {
       DefinerQuery.in(session) {
-        val execution = session.sessionState.executePlan(Project(wanted, analyzed))
+        val execution = new DefinerExecution(session, Project(wanted, analyzed))
         execution.optimizedPlan
-        new DefinerRows(session, execution)
+        new DefinerRows(name, session, execution)
       }
     }
   }
 
   override def toString: String = name
-}
-
-/** The rows of a query of a view. */
-final class DefinerRows(session: SparkSession, execution: QueryExecution) {
-
-  /** @param reader
-    *   the settings of the statement, which its tasks go by
-    */
-  def rdd(reader: SQLConf): RDD[InternalRow] = {
-    requireSettings(reader)
-    DefinerQuery.in(session)(execution.executedPlan.execute())
-  }
-
-  /** Some functions look for these settings in the tasks. Refuses other values than the engine's. */
-  private def requireSettings(reader: SQLConf): Unit = {
-    val tasks = session.sparkContext.getLocalProperties.asScala.toSeq ++ reader.getAllConfs
-    val own = session.sessionState.conf.settings
-    tasks.find { case (key, value) => DefinerRows.isOfFunctions(key) && own.get(key) != value }.foreach { case (key, _) =>
-      throw LakewardenException.notSupportedYet(
-        s"A definer view is not read in a session that sets $key, since functions in it could mean something else.",
-        "view-setting", s"Unset it: RESET $key.")
-    }
-  }
-  override def toString: String = "DefinerRows"
-}
-
-private object DefinerRows {
-  private val Prefixes =
-    Seq("legacy.", "json.", "csv.", "xml.", "avro.", "variant.", "columnNameOfCorruptRecord").map("spark.sql." + _)
-
-  def isOfFunctions(setting: String): Boolean = Prefixes.exists(setting.startsWith(_))
 }
 
 object DefinerQuery {
@@ -92,6 +56,7 @@ object DefinerQuery {
 
   private def made(reader: SparkSession, catalog: String, view: ThroughView): SparkSession = {
     val session = reader.newSession()
+    session.conf.set(SQLConf.ADAPTIVE_EXECUTION_ENABLED.key, true) // see DefinerRows
     DefinerViews.catalogOf(session, catalog).readThrough(view, reader)
     session
   }
