@@ -40,7 +40,7 @@ INTERFACE = (
     OldEpochs,
 )
 #: What is asked by the service itself, not on behalf of somebody, or of a table that the caller just made.
-OF_THE_SERVICE = {"Writes.clean_up", "Lifecycle.clean_up", "TableAccess.restrictions_of_new"}
+OF_THE_SERVICE = {"Writes.clean_up", "Lifecycle.clean_up"}
 CASES = list(itertools.product(TABLE, ("db", "bobs"), USERS))
 
 

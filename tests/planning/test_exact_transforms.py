@@ -190,7 +190,6 @@ def test_partitions_that_begin_at_a_literal_tell_which_rows_match(
         begins = date_to_days(year.date()) if isinstance(kind, DateType) else datetime_to_micros(year)
     near = st.integers(begins - 30, min(begins + 30, (1 << INTS[type(kind)]) - 1))
     value = data.draw(near | numbers(kind))
-    assume(-(1 << INTS[type(kind)]) <= value < 1 << INTS[type(kind)])
     partition = Record(spec.fields[0].transform.transform(kind)(value))
     if isinstance(transform, HourTransform):
         assume(-(1 << 31) <= partition[0] < 1 << 31)  # no partition has such an hour
