@@ -54,6 +54,11 @@ def test_a_user_sees_rows_and_values_as_policies_say_and_inserts(
         spark_lake.rows(f"INSERT INTO {name} VALUES (4, 'us', '7', 'e@f')", CAROL)
         assert [row.id for row in spark_lake.rows(everything, CAROL)] == [1, 4]
         refused(spark_lake, f"UPDATE {name} SET email = 'x'", "NOT_AUTHORIZED", "mask", CAROL)
+        inserts = (
+            f"MERGE INTO {name} t USING (SELECT 2 AS id) s ON t.id = s.id "
+            "WHEN NOT MATCHED THEN INSERT (id) VALUES (2)"
+        )
+        refused(spark_lake, inserts, "NOT_AUTHORIZED", "row-filter", CAROL)
     finally:
         spark_lake.lake.set_policies(standard_policies())
     assert len(spark_lake.rows(everything)) == 4

@@ -19,6 +19,10 @@ from tests.support.tables import ENCRYPTED
 
 UPDATES = "UPDATE {} SET v = 'x' WHERE id = 1"
 MERGES = "MERGE INTO {} t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = 'x'"
+INSERTS = (
+    "MERGE INTO {} t USING (SELECT 3 AS id, 's' AS secret) s ON t.secret = s.secret "
+    "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"
+)
 DELETES = "DELETE FROM {} WHERE id = 1"
 OVERWRITES = "INSERT INTO {} REPLACE WHERE id = 1 SELECT 1, 'x', 'y'"
 #: Before Spark 4.3, DELETE has no options.
@@ -68,7 +72,8 @@ def test_user_without_a_column_changes_no_row(
     before = _state(spark_lake, table)
     if denied == "secret":
         assert spark_lake.rows(f"SELECT id, secret FROM {table} ORDER BY id", CAROL) == [(1, None), (2, None)]
-    for statement in (DELETES, UPDATES, MERGES, OVERWRITES if denied == "id" else UPDATES):
+    others = {"id": (OVERWRITES,), "secret": (INSERTS,)}.get(denied, ())
+    for statement in (DELETES, UPDATES, MERGES, *others):
         error = refused_as("NOT_AUTHORIZED", spark_lake.session(CAROL), statement.format(table))
         assert denied in error
     assert _state(spark_lake, table) == before
@@ -240,6 +245,33 @@ def test_commit_that_came_meanwhile_conflicts_by_isolation_level(
     values = sorted(row.v for row in spark_lake.rows(f"SELECT v FROM {table}"))
     assert ("x" in values) is not conflicts
     assert len(values) == (3 if "INSERT" in meanwhile else 2)
+
+
+def test_a_merge_that_only_inserts_is_validated_as_any_other(
+    spark_lake: SparkLake, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two at the same time one would insert a row a second time."""
+    table, other = f"{namespace}.t", spark_lake.new_session(ALICE)
+    create_table(spark_lake, table, "id INT, v STRING")
+    spark_lake.rows(f"INSERT INTO {table} VALUES (1, 'a')")
+
+    def merge(key: int, condition: str = "t.id = s.id") -> str:
+        source = f"(SELECT {key} AS id UNION ALL SELECT 1)"
+        return (
+            f"MERGE INTO {table} t USING {source} s ON {condition} "
+            "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"
+        )
+
+    def meanwhile(statement: str) -> None:
+        _meanwhile(spark_lake, monkeypatch, lambda: other.sql(statement).collect())
+
+    meanwhile(merge(2))
+    refused_as("CONCURRENT_MODIFICATION", spark_lake.spark, merge(2))
+    meanwhile(f"INSERT INTO {table} VALUES (20, 'b')")
+    spark_lake.rows(merge(3, "t.id = s.id AND t.id < 10"))
+    meanwhile(f"INSERT INTO {table} VALUES (21, 'b')")
+    spark_lake.rows(merge(4, "false"))  # Nothing is read.
+    assert sorted(row.id for row in spark_lake.rows(f"SELECT id FROM {table}")) == [1, 1, 2, 3, 4, 20, 21]
 
 
 def test_file_that_the_plan_of_a_command_lacks_is_no_row_without_a_match(

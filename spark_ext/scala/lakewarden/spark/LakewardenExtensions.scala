@@ -3,7 +3,7 @@ package lakewarden.spark
 import org.apache.spark.sql.{classic, SparkSession, SparkSessionExtensions}
 import org.apache.spark.sql.lakewarden.catalog._
 import org.apache.spark.sql.lakewarden.code._
-import org.apache.spark.sql.lakewarden.statements.{IcebergStatements, KeptMatches, MetadataInCommands, OurTables}
+import org.apache.spark.sql.lakewarden.statements.{IcebergStatements, InsertingMerge, KeptMatches, MetadataInCommands, OurTables}
 import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
 
 /** `spark.sql.extensions=lakewarden.spark.LakewardenExtensions`.
@@ -18,6 +18,7 @@ import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
   *    ones that run first);
   *  - then Iceberg's ways to name a table or a state of one become Spark's own (`IcebergReads`);
   *  - a MERGE counts the matches of rows that it keeps (`KeptMatches`);
+  *  - a MERGE that only inserts is validated as any other (`InsertingMerge`);
   *  - changes of rows use no metadata column that they do not have (`MetadataInCommands`);
   *  - CHANGES of a table are without rows that were only copied (`ChangelogRule`);
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
@@ -74,6 +75,7 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectCheckRule(_ => OptionsRule)
     extensions.injectPostHocResolutionRule(_ => ShowCreateRule)
     extensions.injectPostHocResolutionRule(_ => MetadataInCommands.Used)
+    extensions.injectPostHocResolutionRule(_ => InsertingMerge)
     extensions.injectCheckRule(_ => DeleteRule)
     extensions.injectCheckRule(_ => StreamRule)
     extensions.injectCheckRule(_ => DefinerViews.OptionsCheck)

@@ -52,7 +52,7 @@ object ShownTable {
   * Two are equal only if they are the same state of the same table, loaded for the same user by the same
   * policies: what Spark keeps for one is never used for another.
   */
-final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val user: SessionUser)
+sealed class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val user: SessionUser)
     extends ShownTable(handle)
     with UsersTable
     with ListedPartitions
@@ -106,7 +106,7 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
       s"The statement names a snapshot of $name, and a branch by an option.", "time-travel", "Name one of them.")
 
   /** The table, which is written as it is now. */
-  private def written: TableHandle =
+  protected def written: TableHandle =
     if (asOf.isEmpty) handle
     else throw LakewardenException.notSupportedYet(
       s"Writing to an earlier snapshot of $name is not supported.", "row-level", "Leave the snapshot out.")
@@ -115,11 +115,36 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
   def mergesByRewriting: Boolean = RowCommand.writesFilesAgain(handle.table, "merge")
 
   override def equals(other: Any): Boolean = other match {
+    case _: InsertedTable    => false
     case table: GuardedTable => table.handle.table.identity == handle.table.identity && table.asOf == asOf
     case _                   => false
   }
 
   override def hashCode: Int = (handle.table.identity, asOf).hashCode
+}
+
+/** The table that a MERGE inserts into without changing other rows. Spark reads it, and appends to it, as any other: here
+  * both are one command, whose reading is checked and validated as that of each other MERGE. Equal to itself alone, so
+  * that rows in a cache do not stand for those that the command reads; without a version, so that Spark does not load
+  * the table again.
+  *
+  * @param options
+  *   of the statement
+  */
+final class InsertedTable(table: GuardedTable, options: CaseInsensitiveStringMap)
+    extends GuardedTable(table.handle, table.asOf, table.user) {
+  private lazy val command = RowCommand.inserts(written.on(options))
+
+  override def version: String = null
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = command.newScanBuilder(options)
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = command.newWriteBuilder(info)
+
+  override def equals(other: Any): Boolean = other match {
+    case table: InsertedTable => table eq this
+    case _                    => false
+  }
+
+  override def hashCode: Int = System.identityHashCode(this)
 }
 
 /** A table that is made, or made anew, together with its first rows: `CREATE` and `REPLACE TABLE … AS SELECT`.

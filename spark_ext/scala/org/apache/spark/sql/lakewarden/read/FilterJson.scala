@@ -24,6 +24,7 @@ import org.apache.spark.sql.types._
   *   whether what is said has to match the same rows; else it can match more
   */
 private[lakewarden] final class FilterJson(schema: StructType, exact: Boolean = false) {
+  import FilterJson._
   private val json = JsonNodeFactory.instance
   private val MaxValues = 200
 
@@ -35,7 +36,7 @@ private[lakewarden] final class FilterJson(schema: StructType, exact: Boolean = 
 
   private def one(filter: Filter): Option[JsonNode] = filter match {
     case And(left, right)                => both(Seq(left, right))
-    case Or(left, right) => for (first <- one(left); second <- one(right)) yield joined("or")(first, second)
+    case Or(left, right) => for (first <- one(left); second <- one(right)) yield either(first, second)
     case AlwaysTrue()                    => Some(part("true"))
     case AlwaysFalse()                   => Some(part("false"))
     case IsNull(name)                    => column(name).map(unary("is-null"))
@@ -57,9 +58,6 @@ private[lakewarden] final class FilterJson(schema: StructType, exact: Boolean = 
     val said = filters.map(one)
     if (exact && said.exists(_.isEmpty)) None else said.flatten.reduceOption(joined("and"))
   }
-
-  private def joined(kind: String)(left: JsonNode, right: JsonNode): JsonNode =
-    part(kind).set[ObjectNode]("left", left).set[ObjectNode]("right", right)
 
   private def unary(kind: String)(column: WantedColumn): JsonNode = part(kind).put("term", term(column))
 
@@ -130,12 +128,18 @@ private[lakewarden] final class FilterJson(schema: StructType, exact: Boolean = 
     local(LocalDateTime.ofInstant(time, ZoneOffset.UTC)).map(each => json.textNode(each.textValue + "+00:00"))
 
   private def local(time: LocalDateTime): Option[JsonNode] =
-    Some(json.textNode(FilterJson.Format.format(time))).filter(_ => isCommon(time.toLocalDate))
+    Some(json.textNode(Format.format(time))).filter(_ => isCommon(time.toLocalDate))
 
   /** The years that Python's calendar has. */
   private def isCommon(date: LocalDate): Boolean = date.getYear >= 1 && date.getYear <= 9999
 }
 
-private object FilterJson {
+private[lakewarden] object FilterJson {
   private val Format = java.time.format.DateTimeFormatter.ofPattern("uuuu-MM-dd'T'HH:mm:ss.SSSSSS")
+
+  /** One of two filters. */
+  def either(left: JsonNode, right: JsonNode): JsonNode = joined("or")(left, right)
+
+  private def joined(kind: String)(left: JsonNode, right: JsonNode): JsonNode =
+    JsonNodeFactory.instance.objectNode.put("type", kind).set[ObjectNode]("left", left).set[ObjectNode]("right", right)
 }

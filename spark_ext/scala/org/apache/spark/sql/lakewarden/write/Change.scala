@@ -94,23 +94,23 @@ final case class RemovePartitions(validation: Validation) extends Change {
   *
   * @param command
   *   `delete`, `update` or `merge`
-  * @param scan
-  *   what the command read; asked when the rows are written. None: Spark found out that it can match no row
+  * @param condition
+  *   that the rows meet on which the command depends; asked when they are written. None: all rows
   */
-sealed abstract class CommandChange(table: LoadedTable, command: String, scan: () => Option[CommandScan])
+sealed abstract class CommandChange(table: LoadedTable, command: String, condition: () => Option[JsonNode])
     extends Change {
   override def name: String = command
 
   override def put(body: ObjectNode): Unit = {
     body.put("operation", "overwrite").put("command", command)
     table.snapshotId.foreach(body.put("base-snapshot-id", _))
-    scan().flatMap(_.condition).foreach(body.set[JsonNode]("conflict-filter", _))
+    condition().foreach(body.set[JsonNode]("conflict-filter", _))
   }
 }
 
 /** Removes the files that a command read and wrote again. */
 final class RewriteFiles(table: LoadedTable, command: String, scan: () => CommandScan)
-    extends CommandChange(table, command, () => Some(scan())) {
+    extends CommandChange(table, command, () => scan().condition) {
 
   override def put(body: ObjectNode): Unit = {
     super.put(body)
@@ -122,9 +122,9 @@ final class RewriteFiles(table: LoadedTable, command: String, scan: () => Comman
   private def paths: Seq[String] = scan().partitions.keys.toSeq.sorted
 }
 
-/** Adds delete files of the rows that a command deletes or changes. */
-final class DeleteRows(table: LoadedTable, command: String, scan: () => Option[CommandScan])
-    extends CommandChange(table, command, scan) {
+/** Adds delete files of the rows that a command deletes or changes, and data files of those that come. */
+final class DeleteRows(table: LoadedTable, command: String, condition: () => Option[JsonNode])
+    extends CommandChange(table, command, condition) {
   override def isEmpty(files: Seq[JsonNode]): Boolean = files.isEmpty
 }
 

@@ -2,12 +2,14 @@ package org.apache.spark.sql.lakewarden.write
 
 import java.util.Locale
 
+import com.fasterxml.jackson.databind.JsonNode
+
 import org.apache.spark.sql.connector.expressions.{Expressions, NamedReference}
 import org.apache.spark.sql.connector.read.ScanBuilder
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.{LoadedTable, SourceName, TableHandle}
-import org.apache.spark.sql.lakewarden.read.{CommandScan, CommandScanBuilder, MetadataColumns}
+import org.apache.spark.sql.lakewarden.read.{CommandScan, CommandScanBuilder, FilterJson, MetadataColumns}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** DELETE, UPDATE or MERGE of a table. */
@@ -34,7 +36,7 @@ sealed abstract class RowCommand(handle: TableHandle, override val command: RowL
     "Write the condition in another way, or leave it out."))
 
   /** Spark plans one scan for a command. Of two, nobody knows which one was read. */
-  private def built(made: CommandScan): Unit = {
+  protected def built(made: CommandScan): Unit = {
     if (scan.nonEmpty) throw new LakewardenException(
       "TableChanged", s"Spark planned two scans of ${handle.table.fullName} for one command.", Some("row-level"),
       Some("Run the statement again."))
@@ -73,9 +75,26 @@ private final class MergeOnRead(handle: TableHandle, command: RowLevelOperation.
 
   override def newWriteBuilder(info: LogicalWriteInfo): DeltaWriteBuilder =
     new CommandDeltaBuilder(
-      handle, info, name, new DeleteRows(handle.table, name, () => found), () => found.fold(noFiles)(_.partitions))
+      handle, info, name, new DeleteRows(handle.table, name, () => found.flatMap(_.condition)),
+      () => found.fold(noFiles)(_.partitions))
 
   private val noFiles = Map.empty[String, (Int, String)]
+}
+
+/** A MERGE that adds the rows without a match, and changes none. Spark looks for matches of each part of a UNION by a scan
+  * of its own.
+  */
+private final class InsertRows(handle: TableHandle) extends RowCommand(handle, RowLevelOperation.Command.MERGE) {
+  private var scans = Seq.empty[CommandScan]
+
+  override protected def rewritten: Boolean = false
+  override protected def built(made: CommandScan): Unit = scans :+= made
+
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
+    new CommandWriteBuilder(handle, info, name, new DeleteRows(handle.table, name, () => condition))
+
+  private def condition: Option[JsonNode] = scans.map(_.condition)
+    .reduceOption((one, other) => one.flatMap(left => other.map(FilterJson.either(left, _)))).flatten
 }
 
 object RowCommand {
@@ -98,6 +117,9 @@ object RowCommand {
           s"Set it to $copyOnWrite or $mergeOnRead.")
     }
   }
+
+  /** A MERGE without clauses but WHEN NOT MATCHED. */
+  def inserts(handle: TableHandle): RowLevelOperation = new InsertRows(handle)
 
   /** Whether a command writes files again, and not only which of their rows are deleted. */
   def writesFilesAgain(table: LoadedTable, command: String): Boolean = mode(table, command) == copyOnWrite
