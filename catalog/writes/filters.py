@@ -1,7 +1,8 @@
 """Authorizes the filters of commits, and answers whether a filter can be deleted by removing whole files.
 
 A user for whom a policy filters the rows of a table removes none of them: files hold rows that they do not
-see.
+see. One who sees a column through a mask of a policy overwrites no rows: the mask would stand in the place of
+values.
 """
 
 from __future__ import annotations
@@ -120,13 +121,23 @@ def authorize_filters(
     refuse_altered(authorizer, caller, table, reading.altered, action=action)
 
 
-def require_every_row(context: ServiceContext, table: LoadedTable, caller: Caller, action: str) -> None:
+def require_every_row(
+    context: ServiceContext, table: LoadedTable, caller: Caller, action: str, *, overwrites: bool = False
+) -> None:
     """Refuse callers for whom a policy filters the table's rows, before rows are removed.
 
+    Args:
+        context: the parts that services share.
+        table: the table.
+        caller: who removes rows.
+        action: for the audit log.
+        overwrites: whether others come in their place; then policies that mask a column refuse, too.
+
     Raises:
-        NotAuthorized: a row filter applies.
+        NotAuthorized: a row filter or a mask applies.
     """
-    refuse_masks(context.authorizer.settled(), caller, table, ColumnNames(), action=action)
+    names = every_name(table) if overwrites else ColumnNames()
+    refuse_masks(context.authorizer.settled(), caller, table, names, action=action)
 
 
 def shows_paths(context: ServiceContext, table: LoadedTable, caller: Caller) -> bool:

@@ -57,8 +57,8 @@ def make_snapshot(
         caller: who commits.
 
     Raises:
-        NotAuthorized: the caller cannot select a column of a filter unmasked, or a row filter of a policy
-            applies and the commit removes rows.
+        NotAuthorized: the caller cannot select a column of a filter unmasked, or the commit removes rows and
+            a row filter of a policy applies, or a mask if it overwrites them.
         RequestInvalid, NotSupportedYet, LocationNotAllowed, EncryptionPolicyViolation, DecryptionRefused:
             a file breaks a rule.
         KeyNotUsable, KmsUnavailable: see `rewrapper_of`.
@@ -66,7 +66,8 @@ def make_snapshot(
     """
     check_form(files, table)
     if files.removes_rows:
-        require_every_row(context, table, caller, "table.commit")
+        overwrites = files.operation == "overwrite"
+        require_every_row(context, table, caller, "table.commit", overwrites=overwrites)
     given = [each for each in (files.delete_filter, files.conflict_filter) if each is not None]
     authorize_filters(
         context,

@@ -325,6 +325,22 @@ def test_a_filter_tells_nothing_of_what_the_user_does_not_see(
     lake.set_policies(standard_policies())
 
 
+def test_a_user_under_a_mask_overwrites_no_rows(lake: Lake, plain: Ledger) -> None:
+    """The mask would stand in the place of values."""
+    rights = policy("mallory", tables("*"), {MALLORY: ["select", "update"]})
+    lake.set_policies([*standard_policies(), rights, withheld("masked")])
+    before = plain.head()
+    engine = Engine.begin(lake, name_of(plain.table), MALLORY)
+    file = plain.file(engine, 90, 91)
+    for given in ({"delete_filter": AlwaysTrue()}, {"replace_partitions": True}):
+        with pytest.raises(NotAuthorized) as refusal:
+            engine.commit(FileCommit("overwrite", (file,), isolation=Isolation.NONE, **given), MALLORY)  # type: ignore[arg-type]
+        assert refusal.value.rule == "mask"
+    assert plain.head() == before
+    engine.commit(FileCommit("append", (file,)), MALLORY)
+    lake.set_policies(standard_policies())
+
+
 def test_partitions_are_compared_for_users_who_can_select_them(lake: Lake, plain: Ledger) -> None:
     """Guesses of partition values would be answered, and directories are named by them."""
     rights = policy("mallory", tables("*"), {MALLORY: ["select", "update"]})
