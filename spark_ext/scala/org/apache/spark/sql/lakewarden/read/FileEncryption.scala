@@ -33,6 +33,8 @@ import org.apache.spark.sql.types.StructType
   *   the released keys by field id; none for a file that is encrypted whole
   * @param wanted
   *   the fields that are read
+  * @param masked
+  *   ids of those that are shown as NULL, and of elements and values: their keys are not released
   */
 private[read] final class FileEncryption(
     algorithm: String,
@@ -41,6 +43,7 @@ private[read] final class FileEncryption(
     columnKeys: Option[Map[Int, Secret]],
     aadPrefix: Array[Byte],
     wanted: StructType,
+    masked: Set[Int],
     errors: ReadErrors) {
   private val wantedIds = FieldIds.all(wanted)
   private val wantedColumns = wanted.map(FieldIds.of).toSet
@@ -136,7 +139,9 @@ private[read] final class FileEncryption(
         chunk.getTotalSize // opens what the file says of the column, with the released key
         if (!isEncrypted(chunk, footer)) throw mistaken(chunk)
       // Of a column that is not read, it does not matter whose key it has.
-      case Some(_) if chunk.isEncrypted => if (isOf(wantedIds)) throw mistaken(chunk)
+      case Some(_) if chunk.isEncrypted =>
+        if (isOf(wantedIds & masked)) throw withheld(chunk)
+        if (isOf(wantedIds)) throw mistaken(chunk)
       case Some(own) => if (isOf(own.keySet) || setupOf(chunk, footer).isEncrypted) throw mistaken(chunk)
     }
   }
@@ -155,6 +160,11 @@ private[read] final class FileEncryption(
     case Some(_) => errors.refused(
       s"The column ${chunk.getPath.toDotString} is not encrypted with the key that the table requires.", "column-key")
   }
+
+  /** What is NULL in lists and maps is read all the same: it says how many elements there are. */
+  private def withheld(chunk: ColumnChunkMetaData): Exception = errors.unsupported(
+    s"A mask shows NULL for ${chunk.getPath.toDotString}, whose column key also tells how long the list or map is. The " +
+      "key is not released. Ask for a mask of the whole column.", "mask-type")
 
   private def refused(problem: String): Exception = errors.refused(problem, "algorithm")
 }

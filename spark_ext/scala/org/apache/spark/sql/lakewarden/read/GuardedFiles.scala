@@ -67,7 +67,7 @@ private[read] final class FooterReader(
   *   ids of those that are not read but shown as NULL
   */
 private[read] final class GuardedFiles(gate: FileGate, wanted: StructType, masked: Set[Int]) {
-  private val read = StructType(wanted.filterNot(field => masked(FieldIds.of(field))))
+  private val read = FieldIds.without(wanted, masked)
 
   /** Throws what `errors` makes of a file that is missing, damaged, or not what its epoch says. */
   def open(split: FileSplit, conf: Configuration, errors: ReadErrors): OpenedFile = {
@@ -101,7 +101,7 @@ private[read] final class GuardedFiles(gate: FileGate, wanted: StructType, maske
   private def encryptionOf(file: PlannedFile, errors: ReadErrors): Option[FileEncryption] =
     gate.keys(file, errors).map { keys =>
       val own = keys.columns.map(groups => (for ((label, dek) <- groups; id <- label.fieldIds) yield id -> dek).toMap)
-      new FileEncryption(keys.algorithm, keys.footer, keys.whole, own, keys.file.aadPrefix, read, errors)
+      new FileEncryption(keys.algorithm, keys.footer, keys.whole, own, keys.file.aadPrefix, read, masked, errors)
     }
 
   private def opened(

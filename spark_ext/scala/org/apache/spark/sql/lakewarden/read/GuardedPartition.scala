@@ -67,16 +67,17 @@ private[read] object GuardedPartition {
   /** How many tasks a core has, if their number does not depend on the files. */
   private val tasksPerCore = 4
 
-  /** Puts parts of files into a fixed number of tasks, each part into the same task whatever other files there are: the
-    * tasks do not tell of files that have hidden rows alone.
+  /** Puts whole files into a fixed number of tasks, each file into the same task whatever other files there are: neither
+    * the tasks, nor which one reads a row, tell of files with hidden rows alone or of the size of a file.
+    *
+    * @param parallelism
+    *   how many tasks the cluster runs at once
     */
-  def scatter(
-      files: Seq[PlannedFile], lease: PlanLease, conf: SQLConf, options: ReadOptions, parallelism: Int)
-      : Array[InputPartition] = {
-    val part = math.max(options.splitSize.getOrElse(conf.filesMaxPartitionBytes), 1L)
+  def scatter(files: Seq[PlannedFile], lease: PlanLease, parallelism: Int): Array[InputPartition] = {
     val tasks = Array.fill(math.max(parallelism, 1) * tasksPerCore)(new ArrayBuffer[FileSplit])
-    for (file <- files; each <- split(file, part))
-      tasks(Math.floorMod(MurmurHash3.stringHash(each.file.path, each.start.hashCode), tasks.length)) += each
+    files.foreach { each =>
+      tasks(Math.floorMod(MurmurHash3.stringHash(each.path), tasks.length)) += FileSplit(each, 0, each.size)
+    }
     tasks.map(each => AnySplits(each.toSeq)(lease): InputPartition)
   }
 

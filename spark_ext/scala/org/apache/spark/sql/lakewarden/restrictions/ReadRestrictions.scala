@@ -27,15 +27,21 @@ private[lakewarden] final case class ReadRestrictions(filter: Option[RowPredicat
   def filtered: Set[Int] = filter.fold(Set.empty[Int])(_.columns)
 
   /** Ids of fields that are not read, since they are shown as NULL: files of tables with column keys come without
-    * their keys. A field is read where the filter reads a part of it.
+    * their keys. A field is read where the filter reads a part of it, and so is a required part of such a field.
     *
     * @param schema
     *   with ids
     */
-  def unread(schema: StructType): Set[Int] =
-    ReadRestrictions.fields(schema).collect {
-      case (id, inside) if masks.get(id).contains(MaskAction.ReplaceWithNull) && !inside.exists(filtered) => id
+  def unread(schema: StructType): Set[Int] = {
+    val known = ReadRestrictions.types(schema).map { case (id, (_, kind, nullable)) =>
+      (id, ReadRestrictions.inside(kind) + id, nullable)
+    }
+    def isNull(id: Int): Boolean = masks.get(id).contains(MaskAction.ReplaceWithNull)
+    val nulled = known.collect { case (id, inside, _) if isNull(id) => inside }.flatten.toSet
+    known.collect {
+      case (id, inside, nullable) if nulled(id) && (nullable || isNull(id)) && !inside.exists(filtered) => id
     }.toSet
+  }
 
   /** Ids of the top-level columns with a mask on them or inside of them.
     *
@@ -98,10 +104,7 @@ private[lakewarden] object ReadRestrictions {
     s"The catalog restricts the read by $what, which this version of the plugin does not support.", "read-restrictions",
     "Install the plugin of the catalog's release.")
 
-  /** By id of a field, element, key or value the ids of all that is inside, itself included. */
-  private def fields(schema: StructType): Seq[(Int, Set[Int])] =
-    types(schema).map { case (id, (_, kind, _)) => id -> (inside(kind) + id) }
-
+  /** Ids of all that is inside of a type. */
   private def inside(kind: DataType): Set[Int] = kind match {
     case struct: StructType     => FieldIds.all(struct)
     case ArrayType(element, _)  => inside(element)

@@ -54,6 +54,19 @@ object FieldIds {
     case _                      => Set.empty
   }
 
+  /** The schema without some fields, on every level. */
+  private[lakewarden] def without(schema: StructType, fields: Set[Int]): StructType =
+    StructType(schema.filterNot(each => fields(of(each))).map { each =>
+      each.copy(dataType = withoutIn(each.dataType, fields))
+    })
+
+  private def withoutIn(dataType: DataType, fields: Set[Int]): DataType = dataType match {
+    case struct: StructType     => without(struct, fields)
+    case ArrayType(element, n)  => ArrayType(withoutIn(element, fields), n)
+    case MapType(key, value, n) => MapType(withoutIn(key, fields), withoutIn(value, fields), n)
+    case other                  => other
+  }
+
   /** The schema without ids, as users see it. */
   def strip(schema: StructType): StructType = StructType(schema.map { field =>
     val metadata = new MetadataBuilder().withMetadata(field.metadata).remove(Key).remove(NestedKey).build()
