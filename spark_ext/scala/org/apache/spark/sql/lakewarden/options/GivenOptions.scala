@@ -29,7 +29,7 @@ final class GivenOptions(
     *   whether an option that is not Iceberg's means something
     */
   def check(unused: Set[String] = Set.empty, isOther: String => Boolean = _ => false): Unit = {
-    options.asScala.toSeq.filter(_._1 != AsStored.Name).sorted.foreach { case (name, value) =>
+    options.asScala.toSeq.sorted.foreach { case (name, value) =>
       val refusal = if (unused(name)) Some(Meaning.Refused("Remove it from the statement.")) else names.of(name)
       refuse(s"The $kind option $name", s"$kind-option", value, refusal, isOther(name))
     }

@@ -3,7 +3,7 @@ package org.apache.spark.sql.lakewarden.read
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation
 import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
-import org.apache.spark.sql.lakewarden.options.{AsStored, ReadOptions}
+import org.apache.spark.sql.lakewarden.options.ReadOptions
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.lakewarden.write.DataFormat
 import org.apache.spark.sql.sources.Filter
@@ -29,7 +29,6 @@ private[lakewarden] class GuardedScanBuilder(
 
   /** An option that would have no effect is refused: a reader may have meant another state of the table by it. */
   private lazy val told = ReadOptions.of(options, table.properties, format)
-  private val asStored = AsStored.isIn(options)
   private val metadata = MetadataColumns.of(table.metadata, table.schema)
   private lazy val partitions = new PartitionFilters(table.metadata, table.schema, table.viewer.masked)
   private var wanted = table.schema
@@ -80,5 +79,5 @@ private[lakewarden] class GuardedScanBuilder(
 
   protected def scan(
       wanted: StructType, filters: Seq[Filter], metadata: Seq[StructField], options: ReadOptions): Scan =
-    new QueryScan(handle, asOf, wanted, filters, decided, aggregates, metadata, limit, options, asStored)
+    new QueryScan(handle, asOf, wanted, filters, decided, aggregates, metadata, limit, options)
 }

@@ -16,13 +16,11 @@ import org.apache.spark.sql.types.{StructField, StructType}
   *   the filters that the catalog applies by partitions, and Spark not again
   * @param limit
   *   how many rows are enough
-  * @param asStored
-  *   whether row filters and masks refuse it
   */
 private[read] final class QueryScan(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter],
     decided: Seq[Filter], aggregates: Option[PushedAggregates], metadata: Seq[StructField], limit: Option[Int],
-    options: ReadOptions, asStored: Boolean)
+    options: ReadOptions)
     extends GuardedScan(
       handle, asOf, wanted, filters, decided = decided, aggregates = aggregates, metadata = metadata, options = options)
     with SupportsRuntimeFiltering
@@ -46,7 +44,7 @@ private[read] final class QueryScan(
     val known = new FilterJson(table.schema)
     val said = runtime.toSeq.filter(known.says)
     chosen = Option.when(said.nonEmpty) {
-      new PlanRequest(handle, asOf, wanted, Nil, filters ++ said, decided = decided, increment = increment, enforces = enforces).send().files.map(_.path).toSet
+      new PlanRequest(handle, asOf, wanted, Nil, filters ++ said, decided = decided, increment = increment).send().files.map(_.path).toSet
     }
   }
 
@@ -77,9 +75,7 @@ private[read] final class QueryScan(
       FileOrder.of(plan, table.metadata, constant, wanted)
     } else Nil
 
-  override protected def enforces: Boolean = super.enforces && !asStored
-
-  override protected def identity: Product = (super.identity, decided.toSet, limit, asStored)
+  override protected def identity: Product = (super.identity, decided.toSet, limit)
 }
 
 private object QueryScan {

@@ -4,18 +4,13 @@ import org.apache.spark.sql.catalyst.expressions.{LeafExpression, Literal, Uneva
 import org.apache.spark.sql.catalyst.plans.logical.{DeleteAction, LogicalPlan, MergeIntoTable}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
-import org.apache.spark.sql.lakewarden.catalog.GuardedTable
-import org.apache.spark.sql.lakewarden.options.AsStored
 import org.apache.spark.sql.types.{BooleanType, DataType}
 
-/** Makes Spark count the matches of rows that a MERGE keeps, and look for matches in all rows.
+/** Makes Spark count the matches of rows that a MERGE keeps.
   *
   * Of a MERGE without WHEN MATCHED, but with WHEN NOT MATCHED BY SOURCE, Spark writes a row that has matches again, once
   * for each match, where files are written again. It counts matches only where a clause is for them. So there is one
   * here, which never applies: Spark refuses such a row with MERGE_CARDINALITY_VIOLATION.
-  *
-  * Of a MERGE that only inserts, Spark makes an append of the rows that match no row of a scan of the target. That scan
-  * is of all rows, as they are stored; else rows would come twice.
   *
   * Spark rewrites a MERGE as soon as it is resolved, before rules of extensions run. So one rule adds the clause with a
   * condition that is not resolved, and the other, once the table is known, resolves it or takes the clause away.
@@ -25,7 +20,7 @@ object KeptMatches {
   /** Before relations are looked up. */
   object Begun extends Rule[LogicalPlan] {
     override def apply(plan: LogicalPlan): LogicalPlan = plan.resolveOperators {
-      case merge: MergeIntoTable if merge.matchedActions.isEmpty =>
+      case merge: MergeIntoTable if merge.matchedActions.isEmpty && merge.notMatchedBySourceActions.nonEmpty =>
         merge.copy(matchedActions = Seq(DeleteAction(Some(Undecided))))
     }
   }
@@ -36,15 +31,9 @@ object KeptMatches {
   final class Decided(rewrites: DataSourceV2Relation => Boolean) extends Rule[LogicalPlan] {
     override def apply(plan: LogicalPlan): LogicalPlan = plan.resolveOperators {
       case merge @ MergeTo(target) if merge.matchedActions == Seq(DeleteAction(Some(Undecided))) =>
-        val inserts = merge.notMatchedBySourceActions.isEmpty
-        val counted = if (!inserts && rewrites(target)) Seq(DeleteAction(Some(Literal.FalseLiteral))) else Nil
-        merge.copy(matchedActions = counted, targetTable = if (inserts) stored(merge.targetTable) else merge.targetTable)
+        val counted = if (rewrites(target)) Seq(DeleteAction(Some(Literal.FalseLiteral))) else Nil
+        merge.copy(matchedActions = counted)
     }
-  }
-
-  private def stored(target: LogicalPlan): LogicalPlan = target.transform {
-    case relation: DataSourceV2Relation if relation.table.isInstanceOf[GuardedTable] =>
-      relation.copy(options = AsStored.put(relation.options))
   }
 
   private object MergeTo {
