@@ -25,7 +25,7 @@ from pyiceberg.types import NestedField, StructType
 
 from catalog.client.errors import not_the_catalog
 from catalog.client.footers import FileKeys, refused
-from catalog.client.restricted import require_optional, types_of
+from catalog.client.restricted import require_applicable, types_of
 from catalog.crypto.secret import SecretBytes
 from catalog.envelope.file_digests import FileDigest, FooterDigest
 from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
@@ -42,6 +42,10 @@ _DATA, _POSITIONS, _EQUALITY = 0, 1, 2
 _HEADER: Final = b"lakewarden.plan"
 _TRANSPORT: Final = b"lakewarden.transport-key"
 _NOT_CANONICAL: Final = Decision.deny(Reason("location-invalid", "The location is not canonical."))
+_NO_PLAN: Final = (
+    *(pa.ArrowException, OSError, struct.error),
+    *(LookupError, TypeError, ValueError, AttributeError, RecursionError),
+)
 #: Bytes that are taken of the answer at once; Arrow asks for few at a time.
 _BUFFER: Final = 1 << 16
 _COLUMNS: Final = frozenset(
@@ -194,7 +198,7 @@ def parse(stream: Any) -> Plan:
     """
     try:
         plan = _parsed(stream)
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, struct.error) as error:
+    except _NO_PLAN as error:
         raise not_the_catalog("not a complete scan plan") from error
     for each in plan.files:
         for file in (each, *each.deletes):
@@ -212,7 +216,7 @@ def _parsed(stream: Any) -> Plan:
     without_like = {int(spec): frozenset(ids) for spec, ids in header["absent-with-values"].items()}
     compared = _compared(header["equality-columns"])
     restriction = restriction_of(header["read-restrictions"], types_of(schema))
-    require_optional(schema, restriction)
+    require_applicable(schema, restriction)
     verified = _known(VerifyDigest, header["verify-digest"], "verify-digest") is not VerifyDigest.NEVER
     return Plan(
         table=header["table"],

@@ -26,7 +26,7 @@ from catalog.client.columns import arrow_field, arrow_schema, arrow_type
 from catalog.client.masks import masked
 from catalog.client.nested import relisted, remapped
 from catalog.client.row_filters import kept
-from catalog.iceberg.selection import all_ids, inner_fields
+from catalog.iceberg.selection import all_ids, inner_fields, maps
 from policy.errors import NotSupportedYet
 from policy.restrictions.actions import MaskAction
 from policy.restrictions.model import Restriction
@@ -48,19 +48,35 @@ def _types(fields: Sequence[NestedField]) -> Iterator[tuple[int, str]]:
         yield from _types(inner_fields(kind))
 
 
-def require_optional(schema: Schema, restriction: Restriction) -> None:
-    """Check that the fields that are NULL for the user can be.
+def require_applicable(schema: Schema, restriction: Restriction) -> None:
+    """Check that a restriction can be applied to rows of a schema.
 
     Raises:
-        NotSupportedYet: one is required.
+        NotSupportedYet: a field is required and would be NULL, a masked field is in another one or in the key
+            of a map, or the row filter reads a field in a list or map.
     """
+    masks = restriction.masks.keys()
+    keys = frozenset(all_ids(each.key_field for each in maps(schema.fields)))
+    for field_id in masks:
+        inside = all_ids(inner_fields(schema.find_type(field_id)))
+        if field_id in keys or not masks.isdisjoint(inside):
+            raise _inapplicable(
+                schema, field_id, "masks the field {}, which is in a key of a map or not alone"
+            )
     for field_id in _nulled(restriction):
         if schema.find_field(field_id).required:
-            raise NotSupportedYet(
-                f"The catalog replaces the required field {schema.find_column_name(field_id)} with NULL.",
-                rule="read-restrictions",
-                hint="Ask an administrator for another mask.",
-            )
+            raise _inapplicable(schema, field_id, "replaces the required field {} with NULL")
+    for field_id in restriction.filters_by:
+        if not picked_fields.way(schema.fields, field_id):
+            raise _inapplicable(schema, field_id, "filters rows by the field {}, which is in a list or map")
+
+
+def _inapplicable(schema: Schema, field_id: int, what: str) -> NotSupportedYet:
+    return NotSupportedYet(
+        f"The catalog {what.format(schema.find_column_name(field_id))}.",
+        rule="read-restrictions",
+        hint="Ask an administrator for another policy.",
+    )
 
 
 def _nulled(restriction: Restriction) -> frozenset[int]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from policy.errors import NotSupportedYet
 from policy.restrictions.actions import MaskAction, takes
+from policy.restrictions.columns import NESTED
 from policy.restrictions.model import UNRESTRICTED, ColumnMask, Restriction
 from policy.restrictions.predicate import (
     TRUE,
@@ -32,6 +33,9 @@ from policy.restrictions.predicate import (
     Predicate,
 )
 
+MAX_LEVELS: Final = 300
+"""Deepest nesting of a row filter. Those of policies have fewer: `policy.restrictions.sql`."""
+
 _FILTER: Final = "required-row-filter"
 _MASKS: Final = "required-column-projections"
 _UNARY: Final[Mapping[str, Callable[[int], Predicate]]] = {
@@ -40,6 +44,7 @@ _UNARY: Final[Mapping[str, Callable[[int], Predicate]]] = {
     "is-nan": IsNan,
     "not-nan": NotNan,
 }
+_OF_NAN: Final = frozenset({"is-nan", "not-nan"})
 _PREFIXES: Final = frozenset({Comparison.STARTS_WITH, Comparison.NOT_STARTS_WITH})
 
 
@@ -59,16 +64,16 @@ def restriction_of(said: Any, types: Mapping[int, str]) -> Restriction:
     if not isinstance(said, dict) or not said.keys() <= {_FILTER, _MASKS}:
         raise _unknown("a restriction")
     condition = said.get(_FILTER)
+    projections = said.get(_MASKS, [])
+    if not isinstance(projections, list):
+        raise _unknown("masks that are not in a list")
     masks: dict[int, ColumnMask] = {}
-    for each in said.get(_MASKS) or ():
+    for each in projections:
         field_id, mask = _mask(each, types)
         if field_id in masks:
             raise _unknown(f"two masks of the field {field_id}")
         masks[field_id] = mask
-    try:
-        return Restriction(TRUE if condition is None else _predicate(condition, types), masks)
-    except RecursionError as error:
-        raise _unknown("a row filter of this depth") from error
+    return Restriction(TRUE if condition is None else _predicate(condition, types), masks)
 
 
 def _mask(said: Any, types: Mapping[int, str]) -> tuple[int, ColumnMask]:
@@ -85,15 +90,21 @@ def _mask(said: Any, types: Mapping[int, str]) -> tuple[int, ColumnMask]:
     return field_id, ColumnMask(action)
 
 
-def _predicate(said: Any, types: Mapping[int, str]) -> Predicate:
+def _predicate(said: Any, types: Mapping[int, str], level: int = 0) -> Predicate:
+    if level > MAX_LEVELS:
+        raise _unknown(f"a row filter with more than {MAX_LEVELS} levels")
     if isinstance(said, bool):
         return Constant(said)
     kind = str(said.get("type")) if isinstance(said, dict) else ""
     if kind in ("and", "or") and said.keys() == {"type", "left", "right"}:
-        parts = _predicate(said["left"], types), _predicate(said["right"], types)
+        left, right = (_predicate(said[each], types, level + 1) for each in ("left", "right"))
+        parts = left, right
         return And(parts) if kind == "and" else Or(parts)
     if kind in _UNARY and said.keys() == {"type", "child"}:
-        return _UNARY[kind](_reference(said["child"], types))
+        field_id = _reference(said["child"], types)
+        if kind in _OF_NAN and types[field_id] not in ("float", "double"):
+            raise _unknown(f"{kind} of the field {field_id}, whose type is {types[field_id]}")
+        return _UNARY[kind](field_id)
     if kind in ("in", "not-in") and said.keys() == {"type", "child", "values"}:
         field_id = _reference(said["child"], types)
         values = tuple(_literal(each, field_id, types) for each in said["values"])
@@ -116,7 +127,8 @@ def _reference(said: Any, types: Mapping[int, str]) -> int:
     if not isinstance(said, dict) or said.keys() != {"type", "id"} or said["type"] != "reference":
         raise _unknown("a condition on what is no column")
     field_id: int = said["id"]
-    _type_of(field_id, types)
+    if _type_of(field_id, types) in NESTED:
+        raise _unknown(f"a condition on the field {field_id}, whose type is {types[field_id]}")
     return field_id
 
 

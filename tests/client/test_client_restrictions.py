@@ -17,14 +17,15 @@ import lakewarden
 from catalog.client.columns import arrow_schema, arrow_type
 from catalog.client.errors import DataFileDamaged
 from catalog.client.masks import masked
-from catalog.client.restricted import Restricted, types_of
+from catalog.client.restricted import Restricted, require_applicable, types_of
+from catalog.client.row_filters import kept
 from policy.errors import NotAuthorized, NotSupportedYet
 from policy.restrictions.actions import MaskAction, takes
 from policy.restrictions.predicate import Compare, Comparison, In, IsNan, IsNull, Literal, Not, Predicate
 from policy.restrictions.predicate import all_of as both
 from policy.restrictions.predicate import any_of as either
 from policy.restrictions.wire import predicate_json
-from policy.restrictions.wire_reading import restriction_of
+from policy.restrictions.wire_reading import MAX_LEVELS, restriction_of
 from tests.support import naive_restrictions as naive
 from tests.support.lake import CAROL, policy, standard_policies
 from tests.support.service import Service
@@ -142,6 +143,17 @@ def test_restrictions_that_are_not_known_are_refused(said: dict[str, Any]) -> No
     with pytest.raises(NotSupportedYet) as caught:
         restriction_of(said, KINDS)
     assert caught.value.rule == "read-restrictions"
+
+
+def test_a_row_filter_of_any_depth_is_read_or_refused() -> None:
+    """Python's own limit would end the scan without a sentence, and as late as rows are read."""
+    condition: Any = True
+    for _ in range(MAX_LEVELS):
+        condition = {"type": "or", "left": condition, "right": False}
+    deep = restriction_of({"required-row-filter": condition}, KINDS)
+    assert kept(deep.row_filter, table(ROWS), SCHEMA.fields).to_pylist() == [True] * len(ROWS)
+    with pytest.raises(NotSupportedYet, match="levels"):
+        restriction_of({"required-row-filter": {"type": "or", "left": condition, "right": False}}, KINDS)
 
 
 def plain(shown: pa.Table) -> list[str]:
@@ -384,6 +396,26 @@ ENTRIES = Schema(
     ),
     NestedField(9, "cards", ListType(10, StructType(NestedField(11, "number", StringType())), False)),
 )
+
+
+@pytest.mark.parametrize(
+    ("condition", "masks"),
+    [
+        (None, {4: "mask-alphanum"}),
+        (None, {2: "replace-with-null", 7: "mask-alphanum"}),
+        (None, {9: "mask-to-fixed-value", 11: "replace-with-null"}),
+        ({"type": "is-null", "child": {"type": "reference", "id": 11}}, {}),
+        ({"type": "is-null", "child": {"type": "reference", "id": 7}}, {}),
+    ],
+)
+def test_restrictions_of_fields_that_have_none_are_refused(condition: Any, masks: dict[int, str]) -> None:
+    said = {
+        "required-row-filter": condition,
+        "required-column-projections": [{"field-id": each, "action": made} for each, made in masks.items()],
+    }
+    with pytest.raises(NotSupportedYet) as caught:
+        require_applicable(ENTRIES, restriction_of(said, types_of(ENTRIES)))
+    assert caught.value.rule == "read-restrictions"
 
 
 def test_a_key_of_a_map_shows_no_value_past_its_mask(

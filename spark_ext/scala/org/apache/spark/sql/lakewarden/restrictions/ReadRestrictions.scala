@@ -86,19 +86,28 @@ private[lakewarden] object ReadRestrictions {
     if (said.isNull) None
     else {
       val known = Set("required-row-filter", "required-column-projections")
+      if (!said.isObject) throw unknown("what is no restriction")
       said.fieldNames.asScala.find(!known(_)).foreach(name => throw unknown(s"the restriction $name"))
       val filter = Option(said.get("required-row-filter")).filterNot(_.isNull)
-      val masks = Option(said.get("required-column-projections")).filterNot(_.isNull).toSeq
-        .flatMap(_.elements.asScala.map(mask))
+      val projections = Option(said.get("required-column-projections"))
+      if (projections.exists(!_.isArray)) throw unknown("masks that are not in a list")
+      val ids = types(schema).map(_._1).toSet
+      val masks = projections.toSeq.flatMap(_.elements.asScala.map(mask(_, ids)))
       if (masks.map(_._1).distinct.size < masks.size) throw unknown("two masks of one column")
       ReadRestrictions(filter.map(new PredicateJson(schema).of), masks.toMap)
     }
 
-  private def mask(said: JsonNode): (Int, MaskAction) = {
-    val name = said.required("action").asText
-    val action = MaskAction.named(name).getOrElse(throw unknown(s"the mask $name"))
-    said.required("field-id").intValue -> action
+  private def mask(said: JsonNode, ids: Set[Int]): (Int, MaskAction) = {
+    if (names(said) != Set("field-id", "action")) throw unknown("a mask with other fields")
+    val name = said.get("action").asText
+    val action = MaskAction.named(name).getOrElse(throw unknown(s"the mask ${name.take(40)}"))
+    val id = said.get("field-id")
+    if (!id.isInt || !ids(id.intValue)) throw unknown(s"a mask of the field ${id.asText.take(40)}")
+    id.intValue -> action
   }
+
+  /** The names of the fields of an object; none for anything else. */
+  private[restrictions] def names(said: JsonNode): Set[String] = said.fieldNames.asScala.toSet
 
   private[restrictions] def unknown(what: String): LakewardenException = LakewardenException.notSupportedYet(
     s"The catalog restricts the read by $what, which this version of the plugin does not support.", "read-restrictions",

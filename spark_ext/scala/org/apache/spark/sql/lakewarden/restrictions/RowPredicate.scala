@@ -78,12 +78,13 @@ private[restrictions] final class PredicateJson(schema: StructType) {
   /** Throws `NotSupportedYet` for what it does not know. */
   def of(node: JsonNode): RowPredicate = node.path("type").asText match {
     case _ if node.isBoolean  => Always(node.booleanValue)
+    case kind if ReadRestrictions.names(node) != PredicateJson.fields(kind) => throw unknown(s"the condition ${kind.take(40)}")
     case "and"                => Both(of(node.required("left")), of(node.required("right")))
     case "or"                 => Either(of(node.required("left")), of(node.required("right")))
     case "is-null"            => IsNull(reference(node.required("child")))
     case "not-null"           => Not(IsNull(reference(node.required("child"))))
-    case "is-nan"             => IsNaN(reference(node.required("child")))
-    case "not-nan"            => Not(IsNaN(reference(node.required("child"))))
+    case "is-nan"             => IsNaN(fractional(node))
+    case "not-nan"            => Not(IsNaN(fractional(node)))
     case "in"                 => oneOf(node)
     case "not-in"             => Not(oneOf(node))
     case "eq"                 => compared(Equal, node)
@@ -100,23 +101,35 @@ private[restrictions] final class PredicateJson(schema: StructType) {
   private def compared(comparison: Comparison, node: JsonNode): RowPredicate = {
     val column = reference(node.required("left"))
     if (comparison == StartsWith && types(column) != StringType) throw unknown("a prefix of what is no text")
-    Compared(comparison, column, literal(node.required("right"), column))
+    val right = node.required("right")
+    if (ReadRestrictions.names(right) != Set("type", "value") || right.get("type").asText != "literal") {
+      throw unknown("a comparison with what is no literal")
+    }
+    Compared(comparison, column, literal(right.get("value"), column))
   }
 
   private def oneOf(node: JsonNode): RowPredicate = {
     val column = reference(node.required("child"))
+    if (!node.required("values").isArray) throw unknown("values that are not in a list")
     OneOf(column, node.required("values").elements.asScala.map(literal(_, column)).toSeq)
+  }
+
+  private def fractional(node: JsonNode): Int = {
+    val column = reference(node.required("child"))
+    if (types(column) != FloatType && types(column) != DoubleType) throw unknown("a test for NaN of what is no such number")
+    column
   }
 
   /** A column that is nested in structs alone. */
   private def reference(node: JsonNode): Int = {
-    val id = node.required("id").intValue
-    if (node.required("type").asText != "reference" || !types.contains(id)) throw unknown(s"a condition on the field $id")
-    id
+    def strange = unknown(s"a condition on the field ${node.path("id").asText.take(40)}")
+    if (ReadRestrictions.names(node) != Set("type", "id") || node.get("type").asText != "reference") throw strange
+    val id = node.get("id")
+    if (!id.isInt || !types.contains(id.intValue)) throw strange
+    id.intValue
   }
 
-  private def literal(node: JsonNode, column: Int): Any = {
-    val value = if (node.isObject) node.required("value") else node
+  private def literal(value: JsonNode, column: Int): Any = {
     def mistyped = unknown(s"a value for the field $column that is not of its type")
     if (!PredicateJson.fits(value, types(column))) throw mistyped
     try SingleValue.fromJson(value, types(column))
@@ -127,6 +140,13 @@ private[restrictions] final class PredicateJson(schema: StructType) {
 }
 
 private object PredicateJson {
+
+  /** The fields of a condition of a kind. */
+  private def fields(kind: String): Set[String] = kind match {
+    case "in" | "not-in"                               => Set("type", "child", "values")
+    case "is-null" | "not-null" | "is-nan" | "not-nan" => Set("type", "child")
+    case _                                             => Set("type", "left", "right")
+  }
 
   private def fits(value: JsonNode, kind: DataType): Boolean = kind match {
     case BooleanType            => value.isBoolean
