@@ -138,15 +138,19 @@ class View:
     def altered(self, names: ColumnNames) -> Reason | None:
         """The mask of a policy on one of these columns, else a row filter of the table; None if there is
         neither."""
-        masked = self.masked(names)
-        if masked is None and self.has_row_filter:
-            return Reason("row-filter", f"A policy filters the rows of {'.'.join(self.table)}.")
+        masked, filters = self.masked(names), self.row_filters
+        if masked is None and filters:
+            detail = f"A policy filters the rows of {'.'.join(self.table)}."
+            return Reason("row-filter", detail, filters[0].policy, filters[0].item)
         return masked
 
     def masked(self, names: ColumnNames) -> Reason | None:
         """The mask of a policy on one of these columns; None if there is none."""
-        column = self.first_masked(names)
-        return None if column is None else Reason("mask", f"A policy masks the column {column!r}.")
+        for name in sorted(names.columns | names.nested):
+            rule = self.mask(name)
+            if rule is not None:
+                return Reason("mask", f"A policy masks the column {name!r}.", rule.policy, rule.item)
+        return None
 
     def first_masked(self, names: ColumnNames) -> str | None:
         """The first of these columns, by name, that a policy masks."""

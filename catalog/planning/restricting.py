@@ -194,7 +194,7 @@ def _refuse(
     authorizer: Authorizer, caller: Caller, table: LoadedTable, reason: Reason, why: str, hint: str
 ) -> None:
     said = f"{reason.detail} {why}"
-    authorizer.record(caller, ACTION, table.name, Decision.deny(Reason(reason.rule, said)))
+    authorizer.record(caller, ACTION, table.name, Decision.deny(replace(reason, detail=said)))
     raise NotAuthorized(said, table=table.name, rule=reason.rule, hint=hint)
 
 

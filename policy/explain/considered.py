@@ -27,6 +27,7 @@ from policy.ranger.policy_set import PolicySet, relation
 from policy.ranger.roles import Role, RoleGraph
 from policy.restrictions.model import UNRESTRICTED, Restriction
 from policy.restrictions.text import predicate_text
+from policy.standard_clients import enforced
 from policy.view import ColumnNames, View
 from policy.visible import KnownTable, Seen, enforces_filters, seen
 
@@ -172,7 +173,7 @@ class Considered:
 
     @cached_property
     def restriction(self) -> Restriction:
-        """The row filter and the masks on what the user can select of the table.
+        """The row filter and the masks on what the user can select of the table, as the client gets them.
 
         Raises:
             PolicyInvalid: a filter or mask does not fit the table's schema.
@@ -181,7 +182,11 @@ class Considered:
         if schema is None:
             return UNRESTRICTED
         seen = (each.field_id for each in schema.by_id.values() if self.selects(each.name))
-        return self._view.restriction(schema, field_ids=frozenset(seen))
+        found = self._view.restriction(schema, field_ids=frozenset(seen))
+        if self.through is Through.STANDARD_CLIENT:
+            answered = enforced(found, schema)
+            return answered if isinstance(answered, Restriction) else found
+        return found
 
     def selects(self, path: str) -> bool:
         """Whether the user can select a column of the table, or a field, be it masked."""

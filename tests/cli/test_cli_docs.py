@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
 KEYS_PAGE = (ROOT / "docs" / "keys.md").read_text("utf-8")
 DOOR_PAGE = (ROOT / "docs" / "kms-endpoint.md").read_text("utf-8")
+ROWS_PAGE = (ROOT / "docs" / "row-filters-and-masks.md").read_text("utf-8")
 KMS_PAGE = (ROOT / "docs" / "kms.md").read_text("utf-8")
 
 
@@ -79,8 +80,8 @@ def _shown(page: str) -> list[str]:
     return [line for line in lines if line.startswith("lakewarden ")]
 
 
-@each_row("line", _shown(KEYS_PAGE) + _shown(DOOR_PAGE))
-def test_commands_about_keys_are_as_they_are_typed(line: str) -> None:
+@each_row("line", _shown(KEYS_PAGE) + _shown(DOOR_PAGE) + _shown(ROWS_PAGE))
+def test_commands_on_pages_are_as_they_are_typed(line: str) -> None:
     command: Any = typer.main.get_command(app)
     words = shlex.split(line)[1:]
     while hasattr(command, "commands"):
