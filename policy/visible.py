@@ -194,7 +194,7 @@ def seen(
     reading = replace(shown.reading, altered=None) if enforced else shown.reading
     whole = _unseen(view) if reading.granted.allowed else None
     if enforced and whole is None:
-        whole = _misfit(view, table, shown.names, hidden.keys())
+        whole = _misfit(view, table, _deciding(table, shown, through), hidden.keys())
     return Seen(
         reading,
         {name: why for name, why in hidden.items() if name in columns.values()},
@@ -224,6 +224,14 @@ def runs_code(view: View, engine: str | None) -> bool:
     return all(
         view.decide(each).allowed for each in required("engine.code", On.engine(view.principal, engine))
     )
+
+
+def _deciding(table: KnownTable, shown: Visible, through: Through) -> ColumnNames:
+    """The columns whose masks have to fit the schema: all, where keys open more than what is read."""
+    spec, engine = table.spec, through is Through.ENGINE
+    keyed = engine and spec is not None and spec.by_column
+    opened = not engine or (spec is not None and spec.encrypts)
+    return table.everything() if keyed or (opened and shown.reading.altered is not None) else shown.names
 
 
 def _enforces_nothing(view: View, table: KnownTable, shown: Visible) -> bool:

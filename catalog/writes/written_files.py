@@ -76,7 +76,7 @@ def make_snapshot(
         caller,
         "table.commit",
         case_sensitive=files.case_sensitive,
-        partitions=_compares_partitions(table, files),
+        partitions=_compares_partitions(files),
     )
     keys = rewrapper_of(context.keyring, table, row)
     parent = parent_of(table, files.branch)
@@ -99,13 +99,11 @@ def make_snapshot(
     return made if files.wap_id is None else made.staged()
 
 
-def _compares_partitions(table: LoadedTable, files: FileCommit) -> bool:
-    """Return whether the answer depends on the partitions of live files: those of the data files of a delete
-    file, or those that a dynamic overwrite replaces under an isolation level.
+def _compares_partitions(files: FileCommit) -> bool:
+    """Return whether the commit depends on the partitions of live files: those of the data files of a delete
+    file, or those that a dynamic overwrite replaces, which deletes by their values.
     """
-    if any(each.content != DataFileContent.DATA for each in files.added):
-        return True
-    return files.replace_partitions and isolation_of(table, files) is not Isolation.NONE
+    return files.replace_partitions or any(each.content != DataFileContent.DATA for each in files.added)
 
 
 class _Change:

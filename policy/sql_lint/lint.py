@@ -25,7 +25,7 @@ from policy.sql_lint.parse import Parsed, parse
 from policy.sql_lint.positions import Positions
 from policy.sql_lint.problems import Problem
 from policy.sql_lint.script import Script
-from policy.view import ColumnNames, View
+from policy.view import View
 from policy.visible import RESTRICTING, seen
 
 Dialect = Literal["spark", "hive"]
@@ -153,7 +153,7 @@ class _Decider:
 
     def _every_row(self, need: EveryRow) -> _Answer | None:
         """Why the user does not see every row of a table; None if they do."""
-        filtered = (each.altered(ColumnNames()) for each in self._views(need.name, need.owner))
+        filtered = (each.altered(need.unmasked) for each in self._views(need.name, need.owner))
         reason = next((each for each in filtered if each is not None), None)
         return None if reason is None else (Decision.deny(reason), ())
 

@@ -20,6 +20,7 @@ from policy.sql_lint.denials import Refusal
 from policy.sql_lint.functions import BUILT_IN
 from policy.sql_lint.names import Names, table_of_state
 from policy.sql_lint.statements import DescribeTable, Query
+from policy.view import ColumnNames
 from policy.visible import KnownTable
 
 #: Owner in requests on a table whose owner is not known; no user has this name.
@@ -55,10 +56,12 @@ class EveryRow:
     Attributes:
         name: the table.
         owner: its owner; None if that is not known.
+        unmasked: the columns that no policy may mask, because others come in the place of the rows.
     """
 
     name: TableName
     owner: str | None
+    unmasked: ColumnNames
 
 
 Need: TypeAlias = RequiredPrivilege | Read | EveryRow

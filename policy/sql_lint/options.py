@@ -48,7 +48,6 @@ _APART: Final = (_STATES, ("start-snapshot-id", "start-timestamp"), ("end-snapsh
 
 #: They say how an overwrite conflicts.
 _OVERWRITES: Final = ("isolation-level", "overwrite-mode", "validate-from-snapshot-id")
-_ISOLATION: Final = "isolation-level"
 
 WRITE: Final[Names] = {
     **dict.fromkeys(_OVERWRITES),
@@ -207,11 +206,6 @@ def refuse_of_overwrites(cursor: Cursor, options: frozenset[str]) -> None:
     for name in _OVERWRITES:
         if name in options:
             cursor.refuse(f"the option {name} has no effect on an append")
-
-
-def compares_partitions(options: frozenset[str]) -> bool:
-    """Whether an overwrite is compared with commits to the same partitions."""
-    return _ISOLATION in options
 
 
 def _is_ahead(cursor: Cursor) -> bool:

@@ -44,6 +44,7 @@ from policy.sql_lint.statements import (
     Query,
     RenameTable,
 )
+from policy.view import ColumnNames
 
 _SYSTEM: Final = "system"
 
@@ -196,7 +197,9 @@ class RequiredPrivileges(Definitions):
         if statement.compares:
             self._compared(name, facts)
         if statement.overwrites:
-            self.needed.append(EveryRow(name, facts.owner))
+            self.needed.append(EveryRow(name, facts.owner, facts.known.everything()))
+            if facts.columns is None:
+                self.assumed.append(f"no policy masks a column of {name}")
         return name, self._evolved(name, facts) if statement.evolves else facts
 
     def change_rows(self, statement: ChangeRows) -> tuple[TableName, TableFacts]:
@@ -204,7 +207,7 @@ class RequiredPrivileges(Definitions):
         name = self.of_rows(statement.name)
         facts = self.known(name)
         self._all(required("table.write", self._on(name, facts)))
-        self.needed.append(EveryRow(name, facts.owner))
+        self.needed.append(EveryRow(name, facts.owner, ColumnNames()))
         if statement.query is not None:
             self._unmasked(name, facts)
             self._compared(name, facts)
@@ -220,7 +223,7 @@ class RequiredPrivileges(Definitions):
         return after
 
     def _compared(self, name: TableName, facts: TableFacts) -> None:
-        """The partitions of live files are compared: delete files and overwrites that look for conflicts."""
+        """The partitions of live files are compared: by delete files, and by overwrites of partitions."""
         if facts.partitions:
             spec = None if facts.spec is None else replace(facts.spec, masks=())
             self._selected(

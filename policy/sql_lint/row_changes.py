@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 from policy.sql_lint.columns import column_name
 from policy.sql_lint.cursor import Cursor, Name
 from policy.sql_lint.lexer import Kind, tokens_of
-from policy.sql_lint.options import WRITE, compares_partitions, took_options
+from policy.sql_lint.options import WRITE, took_options
 from policy.sql_lint.problems import Problem
 from policy.sql_lint.queries import begins_query, read_query
 from policy.sql_lint.statements import ChangeRows, Insert, Query
@@ -89,7 +89,7 @@ def read_overwrite(cursor: Cursor, *, evolves: bool) -> Insert:
     if cursor.ahead("DIRECTORY") or cursor.ahead("LOCAL DIRECTORY"):
         _refuse(cursor, "INSERT OVERWRITE DIRECTORY")
     name = cursor.past("TABLE").name()
-    options = took_options(cursor, WRITE)
+    took_options(cursor, WRITE)
     compared = cursor.listed(_partition_value) if cursor.took("PARTITION") else []
     if cursor.took("IF NOT EXISTS"):
         cursor.refuse("IF NOT EXISTS is not supported")
@@ -98,7 +98,7 @@ def read_overwrite(cursor: Cursor, *, evolves: bool) -> Insert:
     filtered = (
         _query(cursor, f"SELECT {', '.join(map(_quoted, columns))} FROM {_quoted(name)}") if columns else None
     )
-    return Insert(name, read_query(cursor), filtered, evolves, compares_partitions(options), overwrites=True)
+    return Insert(name, read_query(cursor), filtered, evolves, compares=True, overwrites=True)
 
 
 def read_replacement(cursor: Cursor, name: Name, *, evolves: bool) -> Insert:

@@ -176,7 +176,7 @@ class Insert:
         query: the new rows.
         filtered: what is compared to find the rows that go.
         evolves: whether columns are added or widened as the rows have them.
-        compares: whether commits to the same partitions are found.
+        compares: whether files can go by their partitions.
         overwrites: whether rows go.
     """
 

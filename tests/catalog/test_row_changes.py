@@ -377,3 +377,30 @@ def test_a_user_under_a_row_filter_removes_no_rows(lake: Lake, request: pytest.F
     engine = Engine.begin(lake, name, CAROL)
     engine.commit(FileCommit("append", (ledger.file(engine, 30, 39),)), CAROL)
     assert path in ledger.paths() and len(ledger.paths()) == 2
+
+
+@pytest.mark.parametrize("hidden", ["denied", "masked"])
+def test_partitions_are_not_replaced_by_values_that_the_user_does_not_see(
+    lake: Lake, request: pytest.FixtureRequest, hidden: str
+) -> None:
+    """Rows that go tell that the table had a row with the value."""
+    request.addfinalizer(lambda: lake.set_policies(standard_policies()))
+    ledger = Ledger.of(lake)
+    ledger.append(0, 9, "a")
+    resources = {"database": ["db"], "table": ["*"]}
+    writes = policy("writes", resources, {CAROL: ["update"]})
+    item: dict[str, Any] = {"users": [CAROL], "accesses": [{"type": "select"}]}
+    columns = {**resources, "column": ["part"]}
+    mask = {**item, "dataMaskInfo": {"dataMaskType": "MASK"}}
+    hides = (
+        policy("hides", columns, {}, denyPolicyItems=[item])
+        if hidden == "denied"
+        else policy("hides", columns, {}, policyType=1, dataMaskPolicyItems=[mask])
+    )
+    lake.set_policies([*standard_policies(), writes, hides])
+    engine = Engine.begin(lake, name_of(ledger.table), CAROL)
+    overwrite = FileCommit("overwrite", (ledger.file(engine, 20, 29, "a"),), replace_partitions=True)
+    with pytest.raises(NotAuthorized):
+        engine.commit(overwrite, CAROL)
+    lake.set_policies([*standard_policies(), writes])
+    engine.commit(overwrite, CAROL)

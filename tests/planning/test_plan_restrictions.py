@@ -33,6 +33,7 @@ from pyiceberg.types import (
 from catalog.authorization.restrictions import columns_of
 from catalog.planning.request import READ_RESTRICTIONS, ScanRequest
 from catalog.planning.restricting import pruning
+from policy.errors import NotAuthorized
 from policy.restrictions.binding import Asker, bind
 from policy.restrictions.model import Restriction
 from policy.restrictions.sql import row_filter
@@ -146,6 +147,10 @@ def test_what_applies_is_on_record_with_the_policies_name(
     assert ("mask", "masks", "dataMaskPolicyItems[0]") in shown
     details = " ".join(each.detail for each in reasons)
     assert "age > 3" in details and "'ssn': sha-256-global" in details
+    own = lake.caller(CAROL)
+    with pytest.raises(NotAuthorized):
+        lake.services.planner.plan(own, name_of(people), ScanRequest())
+    assert "masks" in {each.policy for record in records(lake, own) for each in record.reasons}
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def policies_of_dan(draw: st.DrawFn) -> list[Json]:
     if denied := draw(st.one_of(st.just(()), columns_of(COLUMNS))):
         made.append(about(denied, denyPolicyItems=[SHOWN]))
     if masked := draw(st.one_of(st.just(()), columns_of(COLUMNS))):
-        kinds = st.sampled_from(["MASK", "MASK_NULL", "MASK_NONE", "mask-to-fixed-value"])
+        kinds = st.sampled_from(["MASK", "MASK_NULL", "MASK_NONE", "show-last-4"])
         shown = {**SHOWN, "dataMaskInfo": {"dataMaskType": draw(kinds)}}
         made.append(about(masked, policyType=1, dataMaskPolicyItems=[shown]))
     if draw(st.integers(0, 3)) == 0:
@@ -235,7 +235,12 @@ def filtering(text: str) -> Json:
 SALARIES: Final = filtering("salary IS NULL OR salary = 1")
 #: It filters others alone.
 OTHERS: Final = filtering("salary = 1 OR current_user() = 'dan'")
-FILTERS: Final = ("id = 1", "salary IS NULL", "salary = 1 OR current_user() = 'dan'", "is_member('nobody')")
+FILTERS: Final = (
+    "id = 1",
+    "salary IS NULL",
+    "salary = 1 OR current_user() = 'dan'",
+    "id = 1 OR is_member('nobody')",
+)
 CODE: Final = policy("code", {"engine": ["spark"]}, {DAN: ["code"]})
 
 UPDATE: Final = policy("update", {"database": ["db"], "table": ["*"]}, {DAN: ["update"]})
@@ -267,6 +272,8 @@ NULLED: Final = about(
 @example("plaintext", "id", [ALL, OTHERS, CODE])
 @example("column keys", "id", [ALL, OTHERS, hiding("salary")])
 @example("column keys", "salary", [ALL, masking("ssn"), CODE])
+@example("column keys", "id", [ALL, masking("home", "mask-to-fixed-value")])
+@example("one key", "id", [ALL, masking("home", "mask-to-fixed-value"), ROWS])
 @example("plaintext", "ssn", [ALL, masking("ssn")])
 @example("masks", "id", [ALL, SALARIES, hiding("salary")])
 @example("plaintext", "id", [ALL, WHOLE])
@@ -395,3 +402,19 @@ def test_a_mask_on_a_column_that_the_table_had_refuses_trusted_clients(lake: Lak
         documents = put(lake, [ALL, enforce, masking(column)])
         assert of_service(lake, table, "id", Through.STANDARD_CLIENT) == expected
         assert of_check(lake, table, documents, "id", Through.STANDARD_CLIENT) == expected
+
+
+def test_check_shows_the_actions_that_a_standard_client_gets(lake: Lake, tables: dict[str, Table]) -> None:
+    enforce = policy("enforce", {"service": ["*"]}, {DAN: ["enforce"]})
+    documents = put(lake, [ALL, enforce, masking("ssn", "MASK_SHOW_LAST_4"), ROWS])
+    name, table = name_of(tables["plaintext"]), tables["plaintext"]
+    caller = replace(lake.caller(DAN), standard=True)
+    _, served = lake.services.access.load_restricted(caller, name)
+    known = facts_of(lake.services.loader.load(name)).known
+    resource = Resource.table(name.database, name.name)
+    request = AccessRequest(Principal(DAN), resource, "select", ALICE)
+    book = Book(parse_documents(documents))
+    shown = book.consider(request, NOW, known, Through.STANDARD_CLIENT).restriction
+    assert (shown.row_filter, shown.masks) == (served.row_filter, served.masks)
+    assert word(book.consider(request, NOW, known, Through.STANDARD_CLIENT).decision) == "refused"
+    assert check(lake, table, documents, resource, Through.STANDARD_CLIENT) == "masked"

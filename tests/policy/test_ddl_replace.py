@@ -123,6 +123,7 @@ def test_changes_of_rows_read_what_partitioned_the_table() -> None:
     for statement in (
         "DELETE FROM lake.s.t WHERE id = 1",
         "INSERT OVERWRITE lake.s.t WITH ('isolation-level' = 'snapshot') SELECT 1, 'x'",
+        "INSERT OVERWRITE lake.s.t SELECT 1, 'x'",
     ):
         assert "select column s.t.gone" in needs(the_answer(statement, known))
     for statement in ("TRUNCATE TABLE lake.s.t", "INSERT INTO lake.s.t VALUES (1, 'x')"):

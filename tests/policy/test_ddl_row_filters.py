@@ -37,6 +37,25 @@ def test_a_row_filter_denies_what_removes_rows(statement: str) -> None:
     assert the_answer("INSERT INTO lake.s.t VALUES (1)", context(ANN, FILTER)).decision.allowed
 
 
+def test_a_mask_denies_what_overwrites_rows() -> None:
+    item = {"users": [ANN], "accesses": [{"type": "select"}], "dataMaskInfo": {"dataMaskType": "MASK"}}
+    column = {"database": ["s"], "table": ["t"], "column": ["name"]}
+    mask = policy("mask", column, {}, policyType=1, dataMaskPolicyItems=[item])
+    known = {"known": lambda _: TableFacts(ANN, ("id", "name"), ())}
+    for statement in (
+        "INSERT OVERWRITE lake.s.t SELECT 1, 'x'",
+        "INSERT INTO lake.s.t REPLACE WHERE id = 1 SELECT 1, 'x'",
+    ):
+        assert the_answer(statement, context(ANN, **known)).decision.allowed
+        assert rule(the_answer(statement, context(ANN, mask, **known))) == "mask"
+    for statement in (
+        "TRUNCATE TABLE lake.s.t",
+        "DELETE FROM lake.s.t",
+        "INSERT INTO lake.s.t VALUES (1, 'x')",
+    ):
+        assert the_answer(statement, context(ANN, mask, **known)).decision.allowed
+
+
 def test_an_engine_in_which_the_user_runs_code_enforces_no_row_filter() -> None:
     known = {"known": lambda _: TableFacts(ANN, ("id",), ())}
     query = "SELECT id FROM lake.s.t"
