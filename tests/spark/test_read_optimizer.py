@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from uuid import uuid4
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +13,7 @@ from policy.restrictions.predicate import Compare, Comparison, Literal
 from tests.support.reads import data_files, refused
 from tests.support.restrictions import restricted
 from tests.support.spark import SparkLake
+from tests.support.spark_tasks import counted
 
 #: Spark filters at run time only by what it broadcasts anyway.
 JOINED = "SELECT sum(t.id) FROM {t} t JOIN {d} d ON t.part = d.part WHERE d.name = '{name}'"
@@ -151,19 +151,3 @@ def test_tasks_count_the_rows_and_bytes_that_they_read(spark_lake, namespace, fi
         before = counted(spark_lake, asked)
         spark_lake.rows(f"INSERT INTO {table} SELECT id + 10, 'v' FROM range(0, 100)")
         assert before[1] == 0 and counted(spark_lake, asked) == before
-
-
-def counted(spark_lake, query):
-    """The rows and bytes that Spark's metrics say the tasks of a query read."""
-    context, group = spark_lake.spark.sparkContext, uuid4().hex
-    context.setJobGroup(group, "")
-    try:
-        spark_lake.rows(query)
-    finally:
-        context.setJobGroup("", "")
-    context._jsc.sc().listenerBus().waitUntilEmpty()
-    tracker, store = context.statusTracker(), context._jsc.sc().statusStore()
-    stages = {stage for job in tracker.getJobIdsForGroup(group) for stage in tracker.getJobInfo(job).stageIds}
-    # Stages whose output is there already are skipped.
-    done = [each for each in map(store.lastStageAttempt, sorted(stages)) if each.numCompleteTasks()]
-    return sum(each.inputRecords() for each in done), sum(each.inputBytes() for each in done)

@@ -21,6 +21,7 @@ from catalog.tables.views import ViewDefinition
 from tests.support.lake import BOB, CAROL, policy, standard_policies, tables
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_refusals import refusal, refused_as
+from tests.support.spark_tasks import counted
 
 pytestmark = pytest.mark.skipif(
     pyspark.__version__ < "4.3", reason="Spark has views of such catalogs since 4.3"
@@ -169,6 +170,18 @@ def test_a_plan_shows_the_view_and_nothing_below_it(door: Door) -> None:
         assert "DefinerView" in text or "RelationV2" in text
         for hidden in (f"{door.namespace}.t", "hidden", "GuardedScan", "PushedFilters", "text#"):
             assert hidden not in text.replace("`", ""), hidden
+
+
+@pytest.mark.nightly
+def test_tasks_count_no_bytes_of_what_the_text_reads(door: Door) -> None:
+    """Clients of Spark Connect see how many bytes the tasks of their queries read."""
+    door.lake.rows(
+        f"CREATE OR REPLACE VIEW {door.view} {DEFINER} AS SELECT max(id) AS n, text AS word "
+        f"FROM {door.table} WHERE even GROUP BY 2"
+    )
+    assert counted(door.lake, f"SELECT * FROM {door.table}")[1] > 0
+    records, read = counted(door.lake, f"SELECT * FROM {door.view}", BOB)
+    assert records >= 3 and read == 0
 
 
 @pytest.mark.nightly

@@ -35,6 +35,8 @@ private[read] final case class ReadMode(columnar: Boolean, offHeap: Boolean, bat
   *   the metadata columns
   * @param enforced
   *   what the user sees of the rows and columns
+  * @param telling
+  *   whether Spark's metrics can tell of all rows in the files
   * @param filters
   *   by which parts of files are left out; Spark filters again
   */
@@ -46,6 +48,7 @@ private[read] final class GuardedReaderFactory(
     compared: StructType,
     metadata: MetadataColumns,
     enforced: EnforcedReads,
+    telling: Boolean,
     filters: Seq[Filter],
     mode: ReadMode,
     conf: Broadcast[SerializableConfiguration])
@@ -67,7 +70,7 @@ private[read] final class GuardedReaderFactory(
 
   /** The same reader, so that Spark's metrics do not tell of rows that are not shown. */
   private[read] def counted[T](reader: PartitionReader[T]): PartitionReader[T] =
-    if (enforced.isEmpty) reader else new UncountedReader[T](reader)
+    if (telling && enforced.isEmpty) reader else new UncountedReader[T](reader)
 
   /** The files of one task. */
   def files: TaskFiles = new TaskFiles

@@ -141,7 +141,7 @@ private[lakewarden] class GuardedScan(
     val conf = SentConfiguration.of(SparkContext.getOrCreate())
     val rows = new GuardedReaderFactory(
       table.fullName, UUID.randomUUID, gate, wanted, plan.compared, shown(plan), EnforcedReads.of(plan, wanted),
-      rowFilters, mode, conf)
+      telling = table.through.isEmpty, rowFilters, mode, conf)
     aggregates.fold[PartitionReaderFactory](rows)(new AggregateReaderFactory(table.fullName, _, plan.masked, rows))
   }
 
