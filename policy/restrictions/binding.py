@@ -59,6 +59,7 @@ from policy.restrictions.predicate import (
 )
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
+_FLOATING: Final = frozenset({"float", "double"})
 _RANGES: Final = {"int": 31, "long": 63}
 _STARTS: Final = frozenset({Comparison.STARTS_WITH, Comparison.NOT_STARTS_WITH})
 _EQUAL: Final = frozenset({Comparison.EQ, Comparison.NOT_EQ})
@@ -142,7 +143,7 @@ class _Binder:
 
     def _nan(self, column: Column) -> Predicate:
         field = self._field(column)
-        if field.type not in ("float", "double"):
+        if field.type not in _FLOATING:
             raise refused(f"isnan takes floating-point columns, and {column} has the type {field.type}")
         return IsNan(field.field_id)
 
@@ -167,13 +168,20 @@ class _Binder:
     def _constant(self, operand: Operand) -> Any:
         """A constant as a value of Python."""
         match operand:
-            case User():
+            case User(word):
+                self._require_no_column(word)
                 return self._asker.user
-            case Today(steps):
+            case Today(steps, word):
+                self._require_no_column(word)
                 return later(self._asker.today, steps)
             case Text(value) | Number(value) | Day(value) | Truth(value) | Moment(value):
                 return value
         raise AssertionError(operand)
+
+    def _require_no_column(self, word: str | None) -> None:
+        """Refuse a function without parentheses that a column has the name of: in Spark it is the column."""
+        if word is not None and self._columns.find((word,)):
+            raise refused(f"{word} is a column of the table", f"Write {word}(), or `{word}` for the column.")
 
     def _field(self, column: Column) -> SchemaField:
         found = self._columns.find(column.path)
@@ -193,6 +201,11 @@ class _Binder:
 
     def _literal(self, field: SchemaField, comparison: Comparison, operand: Operand) -> Literal:
         value = self._constant(operand)
+        if isinstance(operand, Number) and operand.double and field.type not in _FLOATING:
+            raise refused(
+                f"Spark compares the column {field.name} with {_shown(value)} as doubles",
+                "Write the number without an exponent.",
+            )
         found = _value_of(field.type, value)
         if found is None:
             raise refused(f"{_shown(value)} is not a value of the column {field.name}, type {field.type}")
@@ -230,7 +243,7 @@ def _number_of(kind: str, value: Decimal) -> Value | None:
     if kind in _RANGES:
         bound = 2 ** _RANGES[kind]
         return int(value) if -bound <= value < bound and value == value.to_integral_value() else None
-    if kind in ("float", "double"):
+    if kind in _FLOATING:
         return _float_of(kind, value)
     match = _DECIMAL.fullmatch(kind)
     if match is None:

@@ -33,9 +33,15 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number as it is written."""
+    """A number.
+
+    Attributes:
+        value: the number as it is written.
+        double: whether it is written with an exponent, so that Spark compares with it as doubles.
+    """
 
     value: Decimal
+    double: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +60,26 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """The name of the user."""
+    """The name of the user.
+
+    Attributes:
+        word: what is written, if it has no parentheses: a column of that name comes first.
+    """
+
+    word: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Today:
-    """The date of today, and months and days that are added to it one after the other."""
+    """The date of today.
+
+    Attributes:
+        steps: months and days that are added to it one after the other.
+        word: what is written, if it has no parentheses: a column of that name comes first.
+    """
 
     steps: tuple[tuple[int, int], ...] = ()
+    word: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
