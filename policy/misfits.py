@@ -1,7 +1,8 @@
 """Row filters and masks of policies that do not fit a table's schema: a missing column, another type.
 
 A scan of the current schema finds masks and row filters by the names of today. So no change of a schema may
-give the name of a filter's column to another one, or a masked column a name that the mask is not on.
+give the name of a filter's column to another one, or a masked column a name that the mask is not on, or that
+another mask is on, which can come before it or lift it.
 
 A query on such a table is refused. So policies are checked before they are put in force, and again when a
 table's schema changes.
@@ -83,11 +84,16 @@ def moved(
         before: its current schema, with the names in that schema alone.
         after: the same after a change.
     """
+    masking = []
     for policy in policies.restricting(*table):
         if policy.type is PolicyType.MASK:
-            yield from _unmasked(policy, table, before, after)
+            masking.append(policy)
         elif _is_about(policy, Resource.table(*table)):
             yield from _reading_others(policy, before, after)
+    for field in before.by_id.values():
+        now = after.by_id.get(field.field_id)
+        if now is not None:
+            yield from _masked_otherwise(masking, table, field, now, after)
 
 
 def _reading_others(policy: Policy, before: TableColumns, after: TableColumns) -> Iterator[Misfit]:
@@ -100,17 +106,33 @@ def _reading_others(policy: Policy, before: TableColumns, after: TableColumns) -
                 yield Misfit(policy.name, item.label, "row-filter", problem)
 
 
-def _unmasked(
-    policy: Policy, table: tuple[str, str], before: TableColumns, after: TableColumns
+def _masked_otherwise(
+    masking: Collection[Policy],
+    table: tuple[str, str],
+    field: SchemaField,
+    now: SchemaField,
+    after: TableColumns,
 ) -> Iterator[Misfit]:
-    label = next((each.label for each in policy.masks if each.mask and each.mask.type != MASK_NONE), None)
-    for field in before.by_id.values():
-        now = after.by_id.get(field.field_id)
-        if label is None or now is None or not _is_on(policy, table, field):
-            continue
-        if not any(_is_on(policy, table, after.by_id[each]) for each in (*now.above, now.field_id)):
+    """The masks that a field loses by its new name, and those that come before them or lift them there."""
+    around = [after.by_id[each] for each in (*now.above, now.field_id)]
+    on = [each for each in masking if _is_on(each, table, field)]
+    masks = [each for each in on if _first_mask(each) is not None]
+    for policy in masks:
+        if not any(_is_on(policy, table, each) for each in around):
             problem = f"its mask would not be on the column {field.name!r} under the name {now.name!r}."
-            yield Misfit(policy.name, label, "mask", problem)
+            yield Misfit(policy.name, _first_mask(policy) or "", "mask", problem)
+    for policy in masking:
+        if masks and policy not in on and policy.masks and _is_on(policy, table, now):
+            problem = (
+                f"it would be on the column {field.name!r} under the name {now.name!r}, beside the mask of "
+                f"policy {masks[0].name!r}."
+            )
+            yield Misfit(policy.name, policy.masks[0].label, "mask", problem)
+
+
+def _first_mask(policy: Policy) -> str | None:
+    """The label of the policy's first item that masks; None if it only lifts masks."""
+    return next((each.label for each in policy.masks if each.mask and each.mask.type != MASK_NONE), None)
 
 
 def _ids(columns: TableColumns, path: tuple[str, ...]) -> frozenset[int]:

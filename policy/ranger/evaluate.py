@@ -34,10 +34,11 @@ from policy.privileges.requests import ALL
 from policy.ranger.matching import Match
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.servicedef import MASK_NONE, MASK_NULL
+from policy.restrictions.actions import MaskAction
 from policy.restrictions.conditions import RowFilter
 
 _CONDITIONS: Final = "its conditions are not evaluated"
-_MASK_ORDER: Final = {MASK_NULL: 0, MASK_NONE: 2}
+_MASK_ORDER: Final = {MASK_NULL: 0, MaskAction.REPLACE_WITH_NULL.value: 0, MASK_NONE: 2}
 
 
 class Scope(enum.Enum):
@@ -173,8 +174,8 @@ def decide_access(
 def mask_in_force(applicable: Iterable[Applicable], subject: Subject) -> MaskRule | None:
     """The mask on a column; None if there is none or it is lifted.
 
-    At equal priority ``MASK_NULL`` comes first and ``MASK_NONE`` last, and else the policies' names decide. A
-    mask that is only possibly in force is ``MASK_NULL``, the strictest.
+    At equal priority ``MASK_NULL`` and ``replace-with-null`` come first and ``MASK_NONE`` last, and else the
+    policies' names decide. A mask that is only possibly in force is ``MASK_NULL``, the strictest.
     """
     for _, equals in groupby(applicable, key=lambda entry: entry.policy.priority):
         rules = [rule for entry in equals if (rule := _mask_of(entry, subject)) is not None]

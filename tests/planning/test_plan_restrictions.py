@@ -33,12 +33,13 @@ from pyiceberg.types import (
 from catalog.authorization.restrictions import columns_of
 from catalog.planning.request import READ_RESTRICTIONS, ScanRequest
 from catalog.planning.restricting import pruning
+from catalog.tables.schema_changes import AddColumn, RenameColumn
 from policy.errors import NotAuthorized
 from policy.restrictions.binding import Asker, bind
 from policy.restrictions.model import Restriction
 from policy.restrictions.sql import row_filter
 from tests.support import plans
-from tests.support.column_keys import loaded
+from tests.support.column_keys import alter, loaded
 from tests.support.lake import ALICE, CAROL, Lake, policy
 from tests.support.tables import Engine, make, name_of, records
 from tests.support.vectors import each_row
@@ -363,3 +364,21 @@ def test_filters_of_every_type_prune(lake: Lake, people: Table) -> None:
     for text in texts:
         bound = bind(row_filter(text), Asker("ann", frozenset(), date(2026, 1, 1)), columns)
         assert pruning(Restriction(bound), schema)
+
+
+def test_a_mask_is_on_a_column_under_each_name_that_it_had(lake: Lake, policies: Policies) -> None:
+    table = make(lake, schema=PEOPLE)
+    alter(lake, table, RenameColumn(("ssn",), "code"))
+    alter(lake, table, AddColumn(("ssn",), StringType()))
+    policies(masking("ssn", "MASK_HASH"))
+    masked, added = ({"field-id": each, "action": "sha-256-global"} for each in (2, 11))
+    hashed = {"required-row-filter": None, "required-column-projections": [masked, added]}
+    assert said(plan(lake, table)) == hashed
+    assert said(plan(lake, table, "code")) == {**hashed, "required-column-projections": [masked]}
+    assert refused(lake, table, "code", engine=None).rule == "mask"
+    policies(masking("code", "MASK_HASH"))
+    assert said(plan(lake, table)) == {**hashed, "required-column-projections": [masked]}
+    assert said(plan(lake, table, "ssn")) is None
+    policies(masking("code", "MASK_HASH"), masking("ssn", "mask-alphanum", "more"))
+    nulled = {"field-id": 2, "action": "replace-with-null"}
+    assert said(plan(lake, table, "code"))["required-column-projections"] == [nulled]

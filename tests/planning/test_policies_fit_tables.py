@@ -96,3 +96,22 @@ def test_no_new_name_takes_a_column_from_a_mask(
     alter(lake, table, RenameColumn(("ssn",), "ssn_code"), DropColumn(("ssn_code",)))
     alter(lake, table, RenameColumn(("age",), "years"))
     lake.catalog().drop_table(table.name())
+
+
+@each_row(
+    ("lifting", "name"),
+    [
+        (masking("tags_of", "MASK_NONE", "other", policyPriority=1), "tags_of"),
+        (masking("tags_of", "mask-to-fixed-value", "other", policyPriority=1), "tags_of"),
+        (masking("tags_of", "mask-to-fixed-value", "another"), "TAGS_OF"),
+    ],
+)
+def test_no_new_name_takes_a_masked_column_to_another_mask(
+    lake: Lake, policies: Policies, lifting: dict[str, Any], name: str
+) -> None:
+    table = make(lake, schema=PEOPLE)
+    policies(masking("*s*", "MASK_NULL", "most"), lifting)
+    with pytest.raises(RequestInvalid, match=r"policy '(an)?other'.*beside the mask of policy 'most'"):
+        alter(lake, table, RenameColumn(("ssn",), name))
+    alter(lake, table, RenameColumn(("age",), "tags_of"))
+    lake.catalog().drop_table(table.name())

@@ -235,7 +235,8 @@ def mask_of(policies: list[Json], asker: Asker, asked: dict[str, str]) -> str | 
                 continue
             kind = mask_said(policy, asker)
             if kind is not None:
-                found.append(({"MASK_NULL": 0, "MASK_NONE": 2}.get(kind, 1), policy["name"], kind))
+                order = {"MASK_NULL": 0, "replace-with-null": 0, "MASK_NONE": 2}
+                found.append((order.get(kind, 1), policy["name"], kind))
         if found:
             kind = min(found)[2]
             return None if kind == "MASK_NONE" else kind

@@ -101,7 +101,7 @@ def access_policies(draw: st.DrawFn, kind: str) -> Json:
 def mask_policies(draw: st.DrawFn) -> Json:
     found = []
     for item in draw(items(["select"])):
-        types = ["MASK_NONE", "MASK_NULL", "MASK", "MASK_HASH"]
+        types = ["MASK_NONE", "MASK_NULL", "MASK", "MASK_HASH", "replace-with-null"]
         info: Json = {"dataMaskType": draw(st.sampled_from(types))}
         info["conditionExpr"] = draw(st.sampled_from(["", "", "x > 1"]))
         found.append({**item, "dataMaskInfo": info})

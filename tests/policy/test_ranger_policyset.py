@@ -275,6 +275,20 @@ def test_the_mask_of_higher_priority_counts(above: str, below: str, expected: st
         assert (None if rule is None else rule.type) == expected
 
 
+@each_row(
+    ("first", "second", "expected"),
+    [
+        ("show-last-4", "replace-with-null", "replace-with-null"),
+        ("MASK", "MASK_NULL", "MASK_NULL"),
+        ("MASK_NONE", "replace-with-null", "replace-with-null"),
+        ("show-last-4", "MASK", "show-last-4"),
+    ],
+)
+def test_at_equal_priority_null_comes_first(first: str, second: str, expected: str) -> None:
+    rule = policies(masking("a", first), masking("b", second)).mask_for(ANN, "a", "t", "c", NOW)
+    assert rule is not None and rule.type == expected
+
+
 def test_a_row_filter_of_higher_priority_counts() -> None:
     def filtering(name: str, expression: str, **more: Any) -> dict[str, Any]:
         said = {**item("select"), "rowFilterInfo": {"filterExpr": expression}}
