@@ -28,6 +28,7 @@ from catalog.maintenance.census import Census, EpochFiles, OldSnapshot
 from catalog.reading.loading import LoadedTable
 from catalog.rules import table_changes as change_rules
 from catalog.state import table_state
+from catalog.writes.filters import require_every_row
 from policy.decision import Decision, Reason
 from policy.encryption.epochs import migrated
 from policy.errors import RequestInvalid
@@ -70,19 +71,19 @@ class OldEpochs:
         """Count the files of old epochs.
 
         Raises:
-            NotAuthorized: UPDATE or ALTER on the table is needed.
+            NotAuthorized: UPDATE or ALTER on the table is needed, and no row filter of a policy applies.
             MetadataUnsealed, MetadataTampered, LocationNotAllowed, DecryptionRefused: the table cannot be
                 trusted, so that it is not known what is left.
         """
         self._context.require(caller, "table.epochs", name)
         with self._context.authorizer.recorded(caller, "table.epochs", str(name), show_path=False):
-            return self._report(self._context.loader.load_sealed(name))
+            return self._report(self._loaded(caller, name, "table.epochs"))
 
     def forbid(self, caller: Caller, name: TableName) -> EpochReport:
         """Refuse all old files from now on. Repeating this has no further effect.
 
         Raises:
-            NotAuthorized: ALTER on the table is needed.
+            NotAuthorized: ALTER on the table is needed, and no row filter of a policy applies.
             RequestInvalid: the table is in plaintext, or files of old epochs are left; nothing was changed.
             CommitConflict: commits came first again and again.
             as `report` otherwise.
@@ -90,8 +91,14 @@ class OldEpochs:
         self._context.require(caller, _FORBID, name)
         with self._context.authorizer.recorded(caller, _FORBID, str(name)):
             return made_anew(
-                lambda: self._context.loader.load_sealed(name), lambda table: self._forbidden(caller, table)
+                lambda: self._loaded(caller, name, _FORBID), lambda table: self._forbidden(caller, table)
             )
+
+    def _loaded(self, caller: Caller, name: TableName, action: str) -> LoadedTable:
+        """Load the table for a caller who sees every row: the report counts files and bytes."""
+        table = self._context.loader.load_sealed(name)
+        require_every_row(self._context, table, caller, action)
+        return table
 
     def _forbidden(self, caller: Caller, table: LoadedTable) -> EpochReport:
         report = self._report(table)

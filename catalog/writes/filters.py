@@ -124,7 +124,7 @@ def authorize_filters(
 def require_every_row(
     context: ServiceContext, table: LoadedTable, caller: Caller, action: str, *, overwrites: bool = False
 ) -> None:
-    """Refuse callers for whom a policy filters the table's rows, before rows are removed.
+    """Refuse callers for whom a policy filters the table's rows, before rows are removed or counted.
 
     Args:
         context: the parts that services share.

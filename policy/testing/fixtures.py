@@ -4,7 +4,7 @@ Rules:
 - Properties are governed ones, in any spelling, and are read as those of a new table; others say nothing here
   and are refused.
 - Columns are named by the dotted names of what holds values: ``id``, ``customer.email``. With types, what a
-  name is nested in is a struct.
+  name is nested in is a struct. A column is optional unless ``not null`` is behind its type.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Final
 
 from policy import encryption_rules
 from policy.encryption import governed
@@ -22,6 +23,8 @@ from policy.location.allow_list import AllowList
 from policy.location.location import Location
 from policy.restrictions.columns import SchemaField, TableColumns
 from policy.sql_lint.context import TableFacts
+
+_REQUIRED: Final = " not null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +123,18 @@ def _schema(types: Mapping[str, str]) -> TableColumns:
     for name, column_type in types.items():
         above: tuple[int, ...] = ()
         for path in _paths(name):
-            kind = column_type if path == name else "struct"
+            held, required = typed(column_type)
+            kind = held if path == name else "struct"
             if path not in fields:
-                names = tuple(path.split("."))
-                fields[path] = SchemaField(len(fields) + 1, names, kind, above=above, names=frozenset({path}))
+                names, here = tuple(path.split(".")), required and path == name
+                fields[path] = SchemaField(len(fields) + 1, names, kind, here, above, frozenset({path}))
             above = (*above, fields[path].field_id)
     return TableColumns(fields.values())
+
+
+def typed(text: str) -> tuple[str, bool]:
+    """A column's type, and whether it is required: ``long not null``."""
+    return text.removesuffix(_REQUIRED), text.endswith(_REQUIRED)
 
 
 def _paths(name: str) -> list[str]:

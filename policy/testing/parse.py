@@ -44,7 +44,7 @@ from policy.testing.cases import (
     StatementQuestion,
     TableQuestion,
 )
-from policy.testing.fixtures import FixtureTable
+from policy.testing.fixtures import FixtureTable, typed
 from policy.testing.strict_yaml import parse as parse_yaml
 
 MAX_CASES: Final = 10_000
@@ -141,11 +141,11 @@ def _table(name: TableName, field: Field, catalog: Catalog) -> FixtureTable:
 
 
 def _types(field: Field) -> dict[str, str]:
-    """The types of columns by their names."""
+    """The types of columns by their names, with `not null` behind those of required ones."""
     types = {name: field[name].line_of_text() for name in field.names()}
     for name, column_type in types.items():
         with field[name].located():
-            require_type(column_type)
+            require_type(typed(column_type)[0])
         inside = next((each for each in types if each.startswith(f"{name}.")), None)
         if inside is not None:
             raise field[name].invalid(f"the column {inside!r} is inside of it.", "Omit the column itself.")

@@ -21,6 +21,7 @@ from tests.policy.tested_cases import (
     FILTERED,
     MASKED,
     READ,
+    READERS,
     RULES,
     SALES,
     SELECT,
@@ -239,6 +240,15 @@ def test_a_failure_shows_all_that_decided_and_what_would_change_it() -> None:
     assert any("policy-no-match" in line for line in failure_lines(statement))
     untimed = run(f"{READ}, resource: table:sales.t, expect: deny", sales(validitySchedules=SCHEDULED))
     assert len(list(failure_lines(untimed))) == 2
+
+
+def test_a_mask_that_a_required_column_cannot_have_denies() -> None:
+    item = {**READERS, "dataMaskInfo": {"dataMaskType": "MASK_NULL"}}
+    nulled = {**MASKED, "dataMaskPolicyItems": [item]}
+    for kind, expected in (("string", "masked"), ("string not null", "deny")):
+        top = f"tables: {{sales.t: {{columns: {{email: {kind}}}}}}}"
+        asked = f"{READ}, resource: column:sales.t/email, expect: {expected}"
+        assert run(asked, sales(), nulled, top=top).passed, kind
 
 
 def test_one_case_is_enough_for_what_it_tests_to_be_needed() -> None:
