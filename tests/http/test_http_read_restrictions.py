@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.types import DateType, LongType, NestedField, StringType
 
-from tests.support.http_calls import refused
+from tests.support.http_calls import new_key, refused
 from tests.support.lake import policy, standard_policies, tables
 from tests.support.service import ENGINE, Service, open_service
 
@@ -213,9 +213,10 @@ def test_the_answer_to_a_creation_has_the_restrictions_of_a_load(restricted: Ser
     ]
     schema = {"type": "struct", "schema-id": 0, "fields": columns}
     with restricted.client("sue") as client:
-        made = client.post(
-            f"{restricted.prefix}/namespaces/db/tables", json={"name": "new", "schema": schema}
-        )
+        create, key = {"json": {"name": "new", "schema": schema}}, new_key()
+        made = client.post(f"{restricted.prefix}/namespaces/db/tables", headers=key, **create)
+        repeated = client.post(f"{restricted.prefix}/namespaces/db/tables", headers=key, **create)
+    refused(repeated, 403, "NotAuthorized")
     assert _restrictions(made)["required-column-projections"] == [
         {"field-id": 3, "action": "mask-to-fixed-value"}
     ]
