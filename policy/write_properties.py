@@ -19,6 +19,9 @@ WRITTEN_FORMAT_VERSION: Final = 2
 #: The property that sets it.
 FORMAT_VERSION: Final = "format-version"
 
+#: Who plans the scans of standard clients: the clients, or the catalog.
+SCAN_PLANNING_MODE: Final = "read.scan-planning-mode"
+
 _PARQUET: Final = ("zstd", "snappy", "gzip", "lz4_raw", "uncompressed")
 _ORC: Final = ("zstd", "snappy", "zlib", "lz4", "none")
 _MODES: Final = ("none", "hash", "range")
@@ -42,6 +45,7 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         **{f"write.{each}.mode": ("copy-on-write", "merge-on-read") for each in _OPERATIONS},
         **{f"write.{each}.isolation-level": ("serializable", "snapshot") for each in _OPERATIONS},
         "gc.enabled": ("true", "false"),
+        SCAN_PLANNING_MODE: ("client", "server"),
         # What is always so, and can be said.
         "identifier-fields.rely": ("false",),
         "read.orc.vectorization.enabled": ("true",),

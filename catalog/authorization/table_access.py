@@ -26,6 +26,7 @@ from policy.restrictions.model import Restriction
 _Judged = TypeVar("_Judged")
 
 _LOAD: Final = "table.load"
+_PLAN: Final = "table.plan"
 _EXISTS: Final = "table.exists"
 
 
@@ -60,30 +61,44 @@ class TableAccess:
             NoSuchTable, MetadataTampered, MetadataUnsealed, LocationNotAllowed: see `TableLoader.load`.
             LocationNotAllowed, MetadataInvalid: unsealed metadata names a file that breaks a rule.
         """
-        table, _ = self._loaded(caller, name, self._standard_clients.require)
+        table, _ = self._loaded(caller, name, _LOAD, self._standard_clients.require)
+        note("snapshot", table.metadata.current_snapshot_id)
         return table
 
     def load_restricted(self, caller: Caller, name: TableName) -> tuple[LoadedTable, Restriction]:
         """Load a table's metadata, and what a standard client enforces on its rows; errors as in `load`."""
-        return self._loaded(caller, name, self._standard_clients.restrictions)
+        table, restriction = self._loaded(caller, name, _LOAD, self._standard_clients.restrictions)
+        note("snapshot", table.metadata.current_snapshot_id)
+        return table, restriction
+
+    def load_to_plan(self, caller: Caller, name: TableName) -> tuple[LoadedTable, Restriction]:
+        """Load a table of which a standard client gets a plan: its files have everything that is in it.
+
+        Returns and raises:
+            as `load_restricted`.
+        """
+        return self._loaded(caller, name, _PLAN, self._standard_clients.restrictions)
 
     def _loaded(
-        self, caller: Caller, name: TableName, judge: Callable[[Caller, str, LoadedTable], _Judged]
+        self,
+        caller: Caller,
+        name: TableName,
+        action: str,
+        judge: Callable[[Caller, str, LoadedTable], _Judged],
     ) -> tuple[LoadedTable, _Judged]:
         authorizer = self._authorizer.settled()
         on = caller.on(name, self._loader.owner(name))
         ways = loading(on)
         if not any_of(authorizer, ways) and authorizer.decide(required(_EXISTS, on)).allowed:
-            ways += on.select(self._columns(caller, name))
-        require_any(authorizer, caller, _LOAD, str(name), ways)
+            ways += on.select(self._columns(caller, name, action))
+        require_any(authorizer, caller, action, str(name), ways)
         see_paths = caller.reader is None and sees_paths(authorizer, on)
-        with authorizer.recorded(caller, _LOAD, str(name), show_path=see_paths):
+        with authorizer.recorded(caller, action, str(name), show_path=see_paths):
             table = self._loader.load(name)
-            judged = judge(caller, _LOAD, table)
+            judged = judge(caller, action, table)
             if table.seal is None:
                 self._inspector.whole(table)
         report(authorizer, caller, table)
-        note("snapshot", table.metadata.current_snapshot_id)
         return table, judged
 
     def exists(self, caller: Caller, name: TableName) -> bool:
@@ -101,12 +116,12 @@ class TableAccess:
                 return False
             return True
 
-    def _columns(self, caller: Caller, name: TableName) -> list[str]:
+    def _columns(self, caller: Caller, name: TableName, action: str) -> list[str]:
         """Return a table's columns, for callers with some privilege on the table; empty without such a table.
 
         Whether they can load it is not known yet, so that a broken rule is told without its path.
         """
-        with self._authorizer.recorded(caller, _LOAD, str(name), show_path=False):
+        with self._authorizer.recorded(caller, action, str(name), show_path=False):
             try:
                 return list(self._loader.load(name).metadata.schema().column_names)
             except NoSuchTable:

@@ -23,6 +23,14 @@ class NoSuchView(LakewardenError, iceberg.NoSuchViewError):
     """The view does not exist."""
 
 
+class NoSuchPlan(LakewardenError):
+    """The user has no such scan plan of the table, or it expired."""
+
+
+class NoSuchPlanTask(LakewardenError, iceberg.NoSuchPlanTaskError):
+    """The user has no such part of a scan plan of the table, or the plan expired."""
+
+
 class NamespaceExists(LakewardenError, iceberg.NamespaceAlreadyExistsError):
     """A namespace of that name exists."""
 

@@ -271,6 +271,22 @@ lw_distinct_count = Table(
     Column("counted_ms", BigInteger, nullable=False),
 )
 
+#: A plan of a standard client that is answered in parts (`catalog.state.scan_plans`). `tasks` has the
+#: positions of manifests for each part; `restrictions` is the digest of what the client enforces.
+lw_scan_plan = Table(
+    "lw_scan_plan",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("table_id", String(36), ForeignKey("lw_table.id"), nullable=False),
+    Column("principal", String(255), nullable=False),
+    Column("request", Text, nullable=False),
+    Column("tasks", Text, nullable=False),
+    Column("restrictions", String(64), nullable=True),
+    Column("expires_ms", BigInteger, nullable=False),
+    Index("ix_lw_scan_plan_expires", "expires_ms"),
+    Index("ix_lw_scan_plan_principal", "principal"),
+)
+
 #: A request with an idempotency key: its outcome, or the attempt in progress (`catalog.state.idempotency`).
 #: `status` is null until there is an outcome; `detail` is what the answer is rebuilt from.
 lw_idempotency = Table(

@@ -37,6 +37,7 @@ from catalog.http import (
     engine_views,
     errors,
     iceberg_namespaces,
+    iceberg_plans,
     iceberg_tables,
     kms_routes,
 )
@@ -57,7 +58,7 @@ _NO_TELEMETRY: Final[TelemetryConfig] = {
     "operation_spans": False,
     "auto_configure": False,
 }
-_ICEBERG: Final = (iceberg_namespaces.router, iceberg_tables.router)
+_ICEBERG: Final = (iceberg_namespaces.router, iceberg_tables.router, iceberg_plans.router)
 
 #: Operations without a token.
 open_router: Final = APIRouter(tags=["service"])
@@ -171,4 +172,6 @@ def served_endpoints() -> Iterator[str]:
     for router in _ICEBERG:
         for route in router.routes:
             assert isinstance(route, GuardedRoute)
-            yield from (f"{method} {route.path}" for method in sorted(route.methods or ()))
+            # Clients compare whole paths, and the framework allows no dash in a parameter.
+            path = route.path.replace("{plan_id}", "{plan-id}")
+            yield from (f"{method} {path}" for method in sorted(route.methods or ()))

@@ -14,8 +14,8 @@ from catalog.envelope.parquet_key_tools import StockKey
 from catalog.envelope.transport import KeyLabel, TransportKey
 from catalog.envelope.write_keys import WrittenKey
 from catalog.http.base_models import Answer, Base64, OwnBody
-from catalog.http.expressions import filter_of
 from catalog.http.iceberg_models import LoadedTableAnswer
+from catalog.iceberg.expressions import filter_of
 from catalog.planning.request import ScanRequest
 from catalog.reading.loading import LoadedTable
 from catalog.rules.governance import column_ids

@@ -37,7 +37,6 @@ from catalog.http.engine_models import (
     WriteBegun,
     WriteStagedAnswer,
 )
-from catalog.http.expressions import filter_of
 from catalog.http.iceberg_models import CommittedTableAnswer
 from catalog.http.idempotency import OnceOf
 from catalog.http.inspect_models import InspectBody, arrow_of
@@ -66,6 +65,7 @@ from catalog.http.routing import BootstrapRoute, EngineRoute
 from catalog.http.screening import Bounds, new_table, screened, write
 from catalog.http.screening import table as on_table
 from catalog.http.table_answers import Viewer, committed_table, loaded_table, staged_write
+from catalog.iceberg.expressions import filter_of
 from catalog.tables.alter import first_operation
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthenticated

@@ -123,6 +123,8 @@ SHAPES: Final[Mapping[type[LakewardenError], Shape]] = MappingProxyType(
         catalog_errors.NoSuchNamespace: Shape(404, "NoSuchNamespaceException"),
         catalog_errors.NoSuchTable: Shape(404, "NoSuchTableException"),
         catalog_errors.NoSuchView: Shape(404, "NoSuchViewException"),
+        catalog_errors.NoSuchPlan: Shape(404, "NoSuchPlanIdException"),
+        catalog_errors.NoSuchPlanTask: Shape(404, "NoSuchPlanTaskException"),
         catalog_errors.NamespaceExists: Shape(409, "AlreadyExistsException"),
         catalog_errors.TableExists: Shape(409, "AlreadyExistsException"),
         catalog_errors.ViewExists: Shape(409, "AlreadyExistsException"),

@@ -6,12 +6,18 @@ Parts that pyiceberg has models for (schemas, specs, updates, requirements) are 
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from catalog.http.base_models import Answer, IcebergBody
+from catalog.iceberg.expressions import filter_of
+from catalog.planning.standard_request import StandardScan
+from policy.errors import RequestInvalid
 
+_LONG: Final = 2**63 - 1
+
+Long = Annotated[int, Field(ge=-_LONG, le=_LONG)]
 Levels = Annotated[list[str], Field(min_length=1, max_length=64)]
 Properties = dict[str, str]
 
@@ -72,6 +78,48 @@ class RenameTable(IcebergBody):
     destination: Identifier
 
 
+class PlanTableScan(IcebergBody):
+    """`PlanTableScanRequest`."""
+
+    snapshot_id: Long | None = None
+    select: Annotated[list[str], Field(max_length=100_000)] | None = None
+    filter: Annotated[Any, Field(description="An expression of the Iceberg REST specification.")] = True
+    min_rows_requested: Annotated[int, Field(ge=0, le=_LONG)] | None = None
+    case_sensitive: bool = True
+    use_snapshot_schema: bool = False
+    start_snapshot_id: Long | None = None
+    end_snapshot_id: Long | None = None
+    stats_fields: Annotated[list[str], Field(max_length=100_000)] | None = None
+
+    def to_scan(self) -> StandardScan:
+        """Convert the body to the planner's request.
+
+        Raises:
+            RequestInvalid, NotSupportedYet: the filter cannot be evaluated, or it is null.
+        """
+        if self.filter is None:
+            raise RequestInvalid(
+                "The filter is null.", rule="filter", hint="Leave it out, or send true for all rows."
+            )
+        return StandardScan(
+            snapshot_id=self.snapshot_id,
+            columns=None if self.select is None else tuple(self.select),
+            filter=filter_of(self.filter),
+            case_sensitive=self.case_sensitive,
+            use_snapshot_schema=self.use_snapshot_schema,
+            start_snapshot_id=self.start_snapshot_id,
+            end_snapshot_id=self.end_snapshot_id,
+            stats_fields=tuple(self.stats_fields or ()),
+            min_rows=self.min_rows_requested,
+        )
+
+
+class FetchScanTasks(IcebergBody):
+    """`FetchScanTasksRequest`."""
+
+    plan_task: Annotated[str, Field(max_length=255)]
+
+
 class CatalogConfig(Answer):
     """`CatalogConfig`."""
 
@@ -124,6 +172,21 @@ class LoadedTableAnswer(Answer):
     metadata: dict[str, Any]
     config: Properties
     read_restrictions: dict[str, Any] | None = None
+
+
+class ScanTasksAnswer(Answer):
+    """`FetchScanTasksResult`; `scan_tasks` writes it as text, this class is for the description."""
+
+    delete_files: list[dict[str, Any]] = Field(default_factory=list)
+    file_scan_tasks: list[dict[str, Any]]
+    plan_tasks: list[str] = Field(default_factory=list)
+
+
+class PlannedAnswer(ScanTasksAnswer):
+    """`PlanTableScanResult` and `FetchPlanningResult`, always completed."""
+
+    status: Literal["completed"]
+    plan_id: str | None = None
 
 
 class CommittedTableAnswer(Answer):

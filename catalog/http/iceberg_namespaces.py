@@ -25,6 +25,7 @@ from catalog.http.iceberg_models import (
 from catalog.http.idempotency import OnceOf
 from catalog.http.operations import ERRORS, NO_CONTENT
 from catalog.http.routing import IcebergRoute
+from catalog.http.table_answers import PLANNING_MODE
 from catalog.service.services import Services
 from policy.errors import LocationInvalid
 from policy.location.location import Location
@@ -68,8 +69,10 @@ def config(request: Request, services: ServicesOf, warehouse: str | None = None)
             hint=f"Leave `warehouse` out, or give the name of the catalog: {services.settings.catalog.name}.",
         )
     overrides = {"prefix": quote(services.settings.catalog.name, safe="")}
+    mode = services.settings.planning.mode
     return CatalogConfig(
-        defaults={},
+        # Planning by clients is their own default.
+        defaults={} if mode == "client" else {PLANNING_MODE: mode},
         overrides=overrides,
         endpoints=list(request.app.state.endpoints),
         # ISO 8601, in whole seconds.

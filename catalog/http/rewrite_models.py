@@ -8,7 +8,7 @@ from pydantic import Field
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from catalog.http.base_models import Answer, OwnBody
-from catalog.http.expressions import filter_of
+from catalog.iceberg.expressions import filter_of
 from catalog.maintenance.compaction import Pace
 from catalog.maintenance.delete_rewrites import DeleteRewriteRequest, DeleteRewrites
 from catalog.maintenance.old_epochs import EpochReport

@@ -51,6 +51,8 @@ _READING: Final = frozenset(
         "plan",
         "load_through_view",
         "plan_through_view",
+        "plan_table_scan",
+        "fetch_scan_tasks",
         "rewrites",
         "position_delete_rewrites",
         "code",

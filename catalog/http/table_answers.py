@@ -23,11 +23,15 @@ from catalog.reading.loading import LoadedTable
 from catalog.service.services import Services
 from catalog.writes.sessions import WriteSession
 from policy.errors import PropertyInvalid
+from policy.write_properties import SCAN_PLANNING_MODE
 from policy.write_settings import write_settings
 
 SnapshotMode = Literal["all", "refs"]
 ReadRestrictions: TypeAlias = Mapping[str, Any]
 """`read-restrictions` of the Iceberg REST specification."""
+
+PLANNING_MODE: Final = "scan-planning-mode"
+"""Who plans scans, in the configuration of a catalog and of a table (Iceberg REST specification)."""
 
 _ANY: Final = "*"
 
@@ -56,7 +60,9 @@ class Viewer:
     def config(self, table: LoadedTable) -> dict[str, str]:
         """Return the `config` of a loaded table, which separates users, policies and versions for engines."""
         masks = table.governed.epochs.current.masks
+        mode = table.metadata.properties.get(SCAN_PLANNING_MODE)
         return {
+            **({} if mode is None else {PLANNING_MODE: mode.lower()}),
             "lakewarden.sealed": "true" if table.seal is not None else "false",
             "lakewarden.principal": self.caller.user.name,
             "lakewarden.policy-version": self.policy_version,

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime, time
 from decimal import Context, Decimal
 from typing import Any, Final, cast
@@ -145,41 +146,107 @@ class ShownPartitions:
         """
         fields = self._fields(listed)
         if len(partitions):
-            self._check_order(partitions.type, listed)
+            _check_order(partitions.type, self._specs, listed)
         if not fields or not len(partitions):
             return pa.array(["{}"] * len(partitions), pa.string())
-        try:
+        with _naming(listed):
             kept = _picked(partitions, fields)
             return pa.array(_texts(fields, partition_rows(kept, uuid_as_bytes=True)), pa.string())
-        except (KeyError, TypeError, ValueError, ArithmeticError, NotImplementedError) as problem:
-            raise MetadataInvalid(
-                "The manifest lacks a partition field of its spec, or has a value of another type.",
-                path=listed.manifest_path,
-                rule="partition-spec",
-            ) from problem
-
-    def _check_order(self, kind: pa.StructType, listed: ManifestListEntry) -> None:
-        """Check the order of partition fields: some readers use field ids and others positions."""
-        stored = [int(each.metadata[FIELD_ID.encode()]) for each in kind]
-        if stored != [each.field_id for each in self._specs[listed.partition_spec_id].fields]:
-            raise MetadataInvalid(
-                "The partition fields of the manifest differ from its spec, or are in another order.",
-                path=listed.manifest_path,
-                rule="partition-spec",
-            )
 
     def _fields(self, listed: ManifestListEntry) -> list[NestedField]:
         """Return the partition fields of the manifest's spec whose source columns the user can read."""
-        spec = self._specs.get(listed.partition_spec_id)
-        if spec is None:
-            raise MetadataInvalid(
-                f"The manifest uses the partition spec {listed.partition_spec_id}, which the "
-                "table does not have.",
-                path=listed.manifest_path,
-                rule="partition-spec",
-            )
+        spec = _spec_of(self._specs, listed)
         sources = {each.field_id for each in spec.fields if each.source_id in self._field_ids}
         return [each for each in spec.partition_type(self._schema).fields if each.field_id in sources]
+
+
+class ListedPartitions:
+    """The partition values of files as lists, with all fields in the order of their spec.
+
+    This is the form of standard clients, which place values by position. A field is null if the table's
+    current schema does not have its source column: clients have no type for it.
+
+    Args:
+        specs: the table's partition specs by id.
+        schema: the current schema; clients read partition values by its types.
+    """
+
+    def __init__(self, specs: Mapping[int, PartitionSpec], schema: Schema) -> None:
+        self._specs = specs
+        self._schema = schema
+        #: The values of each tuple, by spec id and text, with None for fields that are not shown.
+        self.values: dict[tuple[int, str], tuple[Any, ...]] = {}
+
+    def texts(self, partitions: pa.StructArray, listed: ManifestListEntry) -> pa.Array:
+        """Return each row's partition as a JSON list; arguments and errors are those of `ShownPartitions`."""
+        spec = _spec_of(self._specs, listed)
+        if len(partitions):
+            _check_order(partitions.type, self._specs, listed)
+        if not spec.fields or not len(partitions):
+            return pa.array(["[]"] * len(partitions), pa.string())
+        fields = spec.partition_type(self._schema).fields
+        known = [place for place, each in enumerate(spec.fields) if each.source_id in self._schema.field_ids]
+        with _naming(listed):
+            kept = _picked(partitions, [fields[place] for place in known])
+            rows = partition_rows(kept, uuid_as_bytes=True) if known else [()] * len(partitions)
+            return pa.array(self._listed(spec.spec_id, fields, known, rows), pa.string())
+
+    def _listed(
+        self,
+        spec_id: int,
+        fields: Sequence[NestedField],
+        known: Sequence[int],
+        rows: Iterable[tuple[Any, ...]],
+    ) -> list[str]:
+        texts: dict[tuple[Any, ...], str] = {}
+        found = []
+        for row in rows:
+            # Different numbers can be equal, such as 0.0 and -0.0.
+            key = tuple(repr(value) for value in row)
+            if key not in texts:
+                values, shown = [None] * len(fields), [None] * len(fields)
+                for place, value in zip(known, row, strict=True):
+                    values[place], shown[place] = value, _json(fields[place].field_type, value)
+                texts[key] = json.dumps(shown, ensure_ascii=False, allow_nan=False)
+                self.values[spec_id, texts[key]] = tuple(values)
+            found.append(texts[key])
+        return found
+
+
+def _spec_of(specs: Mapping[int, PartitionSpec], listed: ManifestListEntry) -> PartitionSpec:
+    spec = specs.get(listed.partition_spec_id)
+    if spec is None:
+        raise MetadataInvalid(
+            f"The manifest uses the partition spec {listed.partition_spec_id}, which the "
+            "table does not have.",
+            path=listed.manifest_path,
+            rule="partition-spec",
+        )
+    return spec
+
+
+def _check_order(kind: pa.StructType, specs: Mapping[int, PartitionSpec], listed: ManifestListEntry) -> None:
+    """Check the order of partition fields: some readers use field ids and others positions."""
+    stored = [int(each.metadata[FIELD_ID.encode()]) for each in kind]
+    if stored != [each.field_id for each in specs[listed.partition_spec_id].fields]:
+        raise MetadataInvalid(
+            "The partition fields of the manifest differ from its spec, or are in another order.",
+            path=listed.manifest_path,
+            rule="partition-spec",
+        )
+
+
+@contextmanager
+def _naming(listed: ManifestListEntry) -> Iterator[None]:
+    """Convert the errors of values that are not of their spec."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, ArithmeticError, NotImplementedError) as problem:
+        raise MetadataInvalid(
+            "The manifest lacks a partition field of its spec, or has a value of another type.",
+            path=listed.manifest_path,
+            rule="partition-spec",
+        ) from problem
 
 
 def _picked(partitions: pa.StructArray, fields: Sequence[NestedField]) -> pa.StructArray:

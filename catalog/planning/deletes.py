@@ -19,9 +19,14 @@ from pyiceberg.typedef import Record
 
 from catalog.iceberg.manifests import DecodedManifest, data_files
 from catalog.iceberg.partition_keys import partition_of
-from catalog.iceberg.partition_values import ShownPartitions
 from catalog.planning.equality_deletes import EqualityColumns, EqualityDeletes
-from catalog.planning.rows import EQUALITY_DELETES, POSITION_DELETES, empty_rows, planned_rows
+from catalog.planning.rows import (
+    EQUALITY_DELETES,
+    POSITION_DELETES,
+    Partitions,
+    empty_rows,
+    planned_rows,
+)
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest
 from catalog.snapshot_checks.entries import DELETED
@@ -44,7 +49,7 @@ class Deletes:
     """
 
     def __init__(
-        self, manifests: Iterable[OpenManifest], table: LoadedTable, schema: Schema, shown: ShownPartitions
+        self, manifests: Iterable[OpenManifest], table: LoadedTable, schema: Schema, shown: Partitions
     ) -> None:
         self._shown = shown
         self._index = DeleteFileIndex()

@@ -37,14 +37,11 @@ from catalog.authorization.table_access import sees_paths
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.envelope.transport import TransportKey
-from catalog.iceberg.manifests import ManifestContent, ManifestListEntry
 from catalog.iceberg.partition_values import ShownPartitions
 from catalog.planning.changes import ChangedFiles
 from catalog.planning.column_statistics import ColumnStatistics
 from catalog.planning.comparing import Comparing
 from catalog.planning.definers import require_plain
-from catalog.planning.deletes import Deletes
-from catalog.planning.gathering import Gathered, data_of, deletes_of, naming_manifest
 from catalog.planning.increments import appends, changed_by, end_of
 from catalog.planning.masks import (
     record_masked,
@@ -67,11 +64,11 @@ from catalog.planning.restricting import (
     restrict,
     without_nulled,
 )
-from catalog.planning.rewriting import require_whole, those_of
-from catalog.planning.rows import empty_rows, planned_rows, require_formats, with_keys
+from catalog.planning.rewriting import require_whole
+from catalog.planning.rows import empty_rows, require_formats, with_keys
+from catalog.planning.scan_files import ScanFiles
 from catalog.planning.sealed import SealedPruner
 from catalog.reading.loading import LoadedTable
-from catalog.snapshot_checks.entries import ADDED, DELETED
 from catalog.state import distinct_counts
 from policy.restrictions.model import UNRESTRICTED, Restriction
 from policy.restrictions.predicate import TRUE
@@ -310,52 +307,10 @@ class Planner:
             return empty_rows(), frozenset()
         else:
             sources = [snapshot]
-        listed = self._listed(table, sources, request)
-        data = [
-            each for each in listed if each.content is ManifestContent.DATA and pruner.keeps_manifest(each)
-        ]
-        deletes = [each for each in listed if each.content is ManifestContent.DELETES]
-        opened = deletes_of(self._context.reader, table, deletes)
-        applied = Deletes(opened, table, schema, shown) if deletes else None
-        whole = request.files is not None
-        appended = pa.array([each.snapshot_id for each in sources], pa.int64())
-
-        def kept(files: Gathered) -> pa.Table:
-            """Return the files that can hold matching rows, or all files if they are chosen by path."""
-            mask = pc.not_equal(files.entries["status"], DELETED)
-            if request.is_incremental:
-                mask = pc.equal(files.entries["status"], ADDED)
-                mask = pc.and_(mask, pc.is_in(files.entries["snapshot_id"], value_set=appended))
-            spec_id, path = files.listed.partition_spec_id, files.listed.manifest_path
-            if not whole:
-                mask = sealed.keeps(files, pc.and_(mask, pruner.keeps(files.decoded, spec_id, path=path)))
-            if statistics is not None:
-                statistics.add(files, mask)
-            rows = planned_rows(files.entries.filter(mask), files.listed, shown)
-            if applied is None:
-                return rows
-            numbers = pc.indices_nonzero(mask).to_pylist()
-            return applied.attach(rows, files.decoded, spec_id, numbers, by_statistics=not whole)
-
-        parts = [naming_manifest(kept, each) for each in data_of(self._context.reader, table, data)]
-        files = pa.concat_tables([empty_rows(), *parts])
-        compared = applied.compared if applied else frozenset()
-        if request.files is not None:
-            files = those_of(files, request.files, table)
-        return applied.append_to(files) if applied else files, compared
-
-    def _listed(
-        self, table: LoadedTable, sources: Sequence[Snapshot], request: ScanRequest
-    ) -> list[ManifestListEntry]:
-        """List the manifests of the snapshots; of appends, the data manifests that they added."""
-        listed = [(each, its) for its in sources for each in self._context.reader.manifests(table, its)]
-        if not request.is_incremental:
-            return [each for each, _ in listed]
-        return [
-            each
-            for each, its in listed
-            if each.content is ManifestContent.DATA and each.added_snapshot_id == its.snapshot_id
-        ]
+        reader = self._context.reader
+        files = ScanFiles(reader, table, schema, request, shown, pruner, sealed, statistics)
+        listed = files.listed(sources)
+        return files.rows(sources, listed, files.data(listed))
 
 
 def _schema_json(schema: Schema | None) -> dict[str, Any] | None:

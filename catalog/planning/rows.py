@@ -14,7 +14,7 @@ in plans of snapshots that still have the column.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 
 from catalog.envelope.key_metadata_columns import Bytes, Form
 from catalog.iceberg.manifests import ManifestListEntry
-from catalog.iceberg.partition_values import ShownPartitions
 from catalog.keyring.keyring import ScanKeys
 from policy.errors import EncryptionPolicyViolation
 from policy.location.spelling import respelled
@@ -55,12 +54,19 @@ _KEY: Final = pa.struct(
 )
 
 
+class Partitions(Protocol):
+    """What a plan shows of partitions."""
+
+    def texts(self, partitions: pa.StructArray, listed: ManifestListEntry) -> pa.Array:
+        """Return each row's partition as JSON."""
+
+
 def empty_rows() -> pa.Table:
     """Return a table without files."""
     return _PLANNED.empty_table()
 
 
-def planned_rows(entries: pa.Table, listed: ManifestListEntry, shown: ShownPartitions) -> pa.Table:
+def planned_rows(entries: pa.Table, listed: ManifestListEntry, shown: Partitions) -> pa.Table:
     """Convert manifest entries to rows of a plan, without keys and deletes.
 
     Args:

@@ -39,6 +39,7 @@ from catalog.maintenance.table_statistics import TableStatistics
 from catalog.metadata_tables.position_deletes import PositionDeletes
 from catalog.metadata_tables.tables import MetadataTables
 from catalog.planning.plan import Planner
+from catalog.planning.standard import StandardPlanner
 from catalog.policy_store.changes import PolicyChanges
 from catalog.policy_store.table_checks import TableChecks
 from catalog.service.context import open_context
@@ -94,6 +95,7 @@ class Services(ServiceContext):
     lifecycle: Lifecycle
     registration: Registration
     planner: Planner
+    standard_planner: StandardPlanner
     metadata_tables: MetadataTables
     position_deletes: PositionDeletes
     rewriter: Rewriter
@@ -162,6 +164,7 @@ class Services(ServiceContext):
             registration=Registration(context),
             encryption_report=EncryptionReporter(context),
             planner=planner,
+            standard_planner=StandardPlanner(context, access),
             metadata_tables=MetadataTables(context),
             position_deletes=PositionDeletes(context),
             rewriter=Rewriter(context),

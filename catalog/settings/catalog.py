@@ -66,6 +66,7 @@ from catalog.settings.sections import (
     LimitSettings,
     LocationText,
     LogSettings,
+    PlanningSettings,
     S3Settings,
 )
 from policy.encryption.specification import StandardClients
@@ -104,6 +105,7 @@ class Settings(BaseSettings):
         kms: the key management service; what it takes depends on its kind.
         s3: access to S3.
         http: the service.
+        planning: plans of scans for standard clients.
         log: the log of the service.
         kms_endpoint: the KMS endpoint for standard Hadoop and ORC clients.
         cache: the cache of decoded manifests.
@@ -131,6 +133,7 @@ class Settings(BaseSettings):
     kms: KmsSettings
     s3: S3Settings = S3Settings()
     http: HttpSettings = HttpSettings()
+    planning: PlanningSettings = PlanningSettings()
     log: LogSettings = LogSettings()
     kms_endpoint: KmsEndpointSettings = KmsEndpointSettings()
     cache: CacheSettings = CacheSettings()

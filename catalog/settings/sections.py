@@ -121,6 +121,20 @@ class HttpSettings(_Section):
     idempotency_lifetime_s: int = Field(default=1800, ge=60, le=24 * 3600)
 
 
+class PlanningSettings(_Section):
+    """Plans of scans for standard clients.
+
+    Attributes:
+        mode: who plans scans by default: ``server``, the catalog, or ``client``. A table can say otherwise.
+        answer_files: the number of data files from which a plan is answered in parts.
+        kept_s: seconds for which a plan that is answered in parts can be fetched.
+    """
+
+    mode: Literal["client", "server"] = "client"
+    answer_files: PositiveInt = 10_000
+    kept_s: int = Field(default=3600, ge=60, le=24 * 3600)
+
+
 class LogSettings(_Section):
     """The log of the service, on standard error.
 

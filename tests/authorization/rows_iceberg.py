@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from uuid import uuid4
 
 import httpx
 
@@ -102,6 +103,25 @@ def _send(attempt: Try) -> httpx.Response:
     table = attempt.table()
     # Who is refused is refused before anything is looked at, so any table will do for the location.
     return attempt.commit(table, sending(attempt, PLAIN if attempt.absent else table))
+
+
+def _plan(attempt: Try, *, encrypted: bool = False) -> httpx.Response:
+    return attempt.http.post(f"{attempt.v1}/tables/{attempt.standing(encrypted=encrypted)}/plan", json={})
+
+
+def _kept_plan(attempt: Try) -> str:
+    """A plan of the role's, from when it had the right to it."""
+    return str(uuid4()) if attempt.absent else attempt.world.plan_of(attempt.role, PLAIN)
+
+
+def _with_plan(attempt: Try, method: str) -> httpx.Response:
+    url = f"{attempt.v1}/tables/{attempt.standing()}/plan/{_kept_plan(attempt)}"
+    return attempt.http.request(method, url)
+
+
+def _tasks(attempt: Try) -> httpx.Response:
+    body = {"plan-task": f"{_kept_plan(attempt)}.0"}
+    return attempt.http.post(f"{attempt.v1}/tables/{attempt.standing()}/tasks", json=body)
 
 
 ROWS: Final = (
@@ -237,6 +257,33 @@ ROWS: Final = (
         lambda attempt: attempt.http.get(f"{attempt.v1}/tables/{attempt.standing(encrypted=True)}"),
         on_table=True,
     ),
+    Row(f"POST {_TABLE}/plan", "plan", (_LOAD, _WHOLE), _READERS, _plan, on_table=True),
+    Row(
+        f"POST {_TABLE}/plan",
+        "plan an encrypted one",
+        (_LOAD, "engine"),
+        "sparked",
+        lambda attempt: _plan(attempt, encrypted=True),
+        on_table=True,
+    ),
+    Row(
+        f"GET {_TABLE}/plan/{{plan_id}}",
+        "look",
+        (_LOAD, _WHOLE),
+        _READERS,
+        lambda attempt: _with_plan(attempt, "GET"),
+        on_table=True,
+    ),
+    Row(
+        f"DELETE {_TABLE}/plan/{{plan_id}}",
+        "cancel",
+        ("any",),
+        "reader writer alterer owner creator dropper keeper mason releaser sparked steward",
+        lambda attempt: _with_plan(attempt, "DELETE"),
+        ok=204,
+        on_table=True,
+    ),
+    Row(f"POST {_TABLE}/tasks", "fetch", (_LOAD, _WHOLE), _READERS, _tasks, on_table=True),
     Row(
         f"HEAD {_TABLE}",
         "look",

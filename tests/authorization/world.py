@@ -28,6 +28,8 @@ from catalog.db import schema
 from catalog.db.engine import write
 from catalog.iceberg.metadata import dump_metadata
 from catalog.kms_server.store import Denial, KeySpec
+from catalog.planning.standard_request import StandardScan
+from catalog.state.scan_plans import KeptPlan, ScanPlans
 from catalog.tables.drafts import NewTable
 from catalog.tables.views import ViewDefinition
 from policy.principal import Principal
@@ -63,6 +65,7 @@ _STATE: Final[tuple[Table, ...]] = (
     schema.lw_seal,
     schema.lw_staged,
     schema.lw_write,
+    schema.lw_scan_plan,
     schema.lw_token,
     schema.lw_engine_key,
     schema.lw_policy_set,
@@ -239,6 +242,14 @@ class World:
             mine = schema.lw_write.c.id == session.id
             connection.execute(update(schema.lw_write).where(mine).values(principal=role))
         return session.id
+
+    def plan_of(self, role: str, table: str) -> str:
+        """A scan plan with one part that a role made while it had the right to; its id."""
+        services, name = self.lake.services, table_name([roles.OWN], table)
+        loaded = services.loader.load(name)
+        request = StandardScan(schema_id=loaded.metadata.current_schema_id).to_json()
+        kept = KeptPlan(loaded.record.id, role, request, ((),), None)
+        return ScanPlans(services.engine, services.now_ms, 3_600_000).keep(kept)
 
     def wrapped_kek(self) -> str:
         """A key of files that standard readers may ask for, as the files carry it."""

@@ -24,11 +24,12 @@ from pyiceberg.table.update import (
 from pyiceberg.types import LongType, NestedField
 
 from catalog.authorization.authorizer import Caller
-from catalog.base.errors import NamespaceNotEmpty, NoSuchTable
+from catalog.base.errors import NamespaceNotEmpty, NoSuchPlan, NoSuchPlanTask, NoSuchTable
 from catalog.base.identifiers import TableName
 from catalog.maintenance.delete_rewrites import DeleteRewriteRequest
 from catalog.maintenance.rewrites import RewriteRequest
 from catalog.planning.request import ScanRequest
+from catalog.planning.standard_request import StandardScan
 from catalog.tables.alter import Change, SetProperty
 from catalog.tables.drafts import NewTable
 from catalog.tables.schema_changes import AddColumn, DropColumn
@@ -204,6 +205,39 @@ TABLE = [
         on_table(lambda lake, who, n: lake.services.access.load_restricted(who, n)),
         READS,
         "table.load",
+    ),
+    Row(
+        "TableAccess.load_to_plan",
+        on_table(lambda lake, who, n: lake.services.access.load_to_plan(who, n)),
+        READS,
+        "table.plan",
+    ),
+    Row(
+        "StandardPlanner.plan",
+        on_table(lambda lake, who, n: lake.services.standard_planner.plan(who, n, StandardScan())),
+        READS,
+        "table.plan",
+    ),
+    Row(
+        "StandardPlanner.result",
+        on_table(lambda lake, who, n: lake.services.standard_planner.result(who, n, "x")),
+        READS,
+        "table.plan",
+        (NoSuchPlan,),
+    ),
+    Row(
+        "StandardPlanner.part",
+        on_table(lambda lake, who, n: lake.services.standard_planner.part(who, n, "x")),
+        READS,
+        "table.plan",
+        (NoSuchPlanTask,),
+    ),
+    Row(
+        "StandardPlanner.cancel",
+        on_table(lambda lake, who, n: lake.services.standard_planner.cancel(who, n, "x")),
+        READS,
+        "table.plan.cancel",
+        (NoSuchPlan,),
     ),
     Row(
         "TableAccess.exists",

@@ -14,6 +14,7 @@ from catalog.maintenance.delete_rewrites import DeleteRewriter
 from catalog.maintenance.old_epochs import OldEpochs
 from catalog.maintenance.rewrites import Rewriter
 from catalog.planning.plan import Planner
+from catalog.planning.standard import StandardPlanner
 from catalog.tables.alter import Alterer
 from catalog.tables.creation import Creator
 from catalog.tables.lifecycle import Lifecycle
@@ -32,6 +33,7 @@ INTERFACE = (
     Lifecycle,
     Namespaces,
     Planner,
+    StandardPlanner,
     Registration,
     Writes,
     Alterer,
@@ -39,7 +41,7 @@ INTERFACE = (
     DeleteRewriter,
     OldEpochs,
 )
-#: What is asked by the service itself, not on behalf of somebody, or of a table that the caller just made.
+#: What is asked by the service itself, not on behalf of somebody.
 OF_THE_SERVICE = {"Writes.clean_up", "Lifecycle.clean_up"}
 CASES = list(itertools.product(TABLE, ("db", "bobs"), USERS))
 

@@ -16,7 +16,14 @@ from sqlalchemy import select
 from catalog.base import crash_points
 from catalog.db.engine import read
 from catalog.db.schema import lw_idempotency
-from catalog.http import engine_routes, engine_snapshots, engine_views, iceberg_namespaces, iceberg_tables
+from catalog.http import (
+    engine_routes,
+    engine_snapshots,
+    engine_views,
+    iceberg_namespaces,
+    iceberg_plans,
+    iceberg_tables,
+)
 from catalog.http.idempotency import answers_repetitions
 from catalog.state.idempotency import IdempotencyKeys, KeyedRequest
 from policy.errors import StateUnavailable
@@ -33,6 +40,9 @@ REPEATABLE_ANYWAY = {
     "plan",
     "load_through_view",
     "plan_through_view",
+    "plan_table_scan",
+    "fetch_scan_tasks",
+    "cancel_planning",
     "whole_files",
     "rewrites",
     "position_delete_rewrites",
@@ -91,6 +101,7 @@ def test_each_operation_that_changes_something_can_be_repeated() -> None:
         for router in (
             iceberg_namespaces.router,
             iceberg_tables.router,
+            iceberg_plans.router,
             engine_routes.router,
             engine_snapshots.router,
             engine_views.router,

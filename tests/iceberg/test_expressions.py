@@ -21,7 +21,7 @@ from pyiceberg.expressions import (
     Or,
 )
 
-from catalog.http.expressions import MAX_NODES, MAX_VALUES, filter_of
+from catalog.iceberg.expressions import MAX_NODES, MAX_VALUES, filter_of
 from policy.errors import NotSupportedYet, RequestInvalid
 from tests.support.vectors import each_row
 

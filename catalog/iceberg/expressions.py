@@ -1,7 +1,8 @@
-"""Parses the filters of a plan: Iceberg's JSON expressions, strictly.
+"""Parses the filters of a plan, Iceberg's JSON expressions, strictly, and writes them.
 
 pyiceberg's own models ignore unknown fields and accept a text as a list of letters, so a filter could get
-another meaning than intended. This module requires exactly the fields of each form.
+another meaning than intended. This module requires exactly the fields of each form. It writes values as they
+were given.
 
 Source: Iceberg REST specification, "Expression"; Iceberg's Java library writes a bare ``true`` or ``false``.
 """
@@ -43,6 +44,7 @@ _LITERAL: Final[Mapping[str, type[Any]]] = MappingProxyType(
 _SET: Final[Mapping[str, type[Any]]] = MappingProxyType({"in": iceberg.In, "not-in": iceberg.NotIn})
 _CONSTANT: Final = MappingProxyType({"true": iceberg.AlwaysTrue(), "false": iceberg.AlwaysFalse()})
 _JOINED: Final[Mapping[str, type[Any]]] = MappingProxyType({"and": iceberg.And, "or": iceberg.Or})
+_NAMES: Final = {kind: name for each in (_UNARY, _LITERAL, _SET, _JOINED) for name, kind in each.items()}
 
 
 def filter_of(document: object) -> BooleanExpression:
@@ -58,6 +60,25 @@ def filter_of(document: object) -> BooleanExpression:
     if document is None:
         return iceberg.AlwaysTrue()
     return _Reader().read(document)
+
+
+def filter_json(expression: BooleanExpression) -> Any:
+    """Return the JSON of a filter that `filter_of` parsed."""
+    if isinstance(expression, iceberg.AlwaysTrue | iceberg.AlwaysFalse):
+        return isinstance(expression, iceberg.AlwaysTrue)
+    if isinstance(expression, iceberg.And | iceberg.Or):
+        left, right = filter_json(expression.left), filter_json(expression.right)
+        return {"type": _NAMES[type(expression)], "left": left, "right": right}
+    if isinstance(expression, iceberg.Not):
+        return {"type": "not", "child": filter_json(expression.child)}
+    assert isinstance(expression, iceberg.UnboundPredicate)
+    assert isinstance(expression.term, iceberg.Reference)
+    found: dict[str, Any] = {"type": _NAMES[type(expression)], "term": expression.term.name}
+    if isinstance(expression, iceberg.LiteralPredicate):
+        found["value"] = expression.literal.value
+    elif isinstance(expression, iceberg.SetPredicate):
+        found["values"] = [each.value for each in expression.literals]
+    return found
 
 
 class _Reader:

@@ -1,0 +1,416 @@
+"""Plans for standard clients under `/v1`: who gets one, what it has, and plans that are answered in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.conversions import to_bytes
+from pyiceberg.exceptions import ForbiddenError
+from pyiceberg.expressions import And, EqualTo, GreaterThan
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+from sqlalchemy import func, select, update
+
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_scan_plan
+from catalog.http.iceberg_models import PlanTableScan
+from catalog.state import scan_plans
+from tests.support.delete_commits import POSITIONS, DeleteCommit
+from tests.support.http_calls import ENCRYPTED, refused
+from tests.support.lake import ALICE, BOB, policy, standard_policies, tables
+from tests.support.service import ENGINE, Service, open_service
+from tests.support.tables import Engine, append_files, make, named
+
+SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
+BY_NAME = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"))
+#: Who gets no plan of `db`, and by which rule.
+PARTIAL = {"granted": "policy-no-match", "denied": "policy-deny", "masked": "mask", "filtered": "row-filter"}
+SELECT = [{"type": "select", "isAllowed": True}]
+
+
+def _policies() -> list[dict[str, Any]]:
+    name, every = (
+        {"database": ["db"], "table": ["*"], "column": ["name"]},
+        {"database": ["db"], "table": ["*"]},
+    )
+    masks = {"accesses": SELECT, "dataMaskInfo": {"dataMaskType": "MASK_SHOW_LAST_4"}}
+    filters = {"accesses": SELECT, "rowFilterInfo": {"filterExpr": "id < 2"}}
+    readers = ("denied", "masked", "filtered", "trusted", "shown")
+    return [
+        *standard_policies(),
+        policy("read", tables("db"), {each: ["select"] for each in readers}),
+        policy("id", name | {"column": ["id"]}, {"granted": ["select"]}),
+        policy("no", name, {}, denyPolicyItems=[{"users": ["denied"], "accesses": SELECT}]),
+        policy(
+            "mask", name, {}, policyType=1, dataMaskPolicyItems=[{"users": ["masked", "trusted"], **masks}]
+        ),
+        policy(
+            "rows",
+            every,
+            {},
+            policyType=2,
+            rowFilterPolicyItems=[{"users": ["filtered", "shown"], **filters}],
+        ),
+        policy("enforce", {"service": ["*"]}, {"trusted": ["enforce"], "shown": ["enforce"]}),
+    ]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service that answers plans of more than three files in parts."""
+    settings = {"PLANNING__MODE": "server", "PLANNING__ANSWER_FILES": "3"}
+    with open_service(tmp_path_factory.mktemp("lake"), policies=_policies(), **settings) as running:
+        running.lake.catalog().create_namespace("db")
+        make(running.lake, named("small"), SCHEMA)
+        for first in (0, 10):
+            _append(running, "small", first)
+        make(running.lake, named("large"), SCHEMA)
+        for first in range(0, 80, 10):
+            _append(running, "large", first)
+        make(running.lake, named("vault"), SCHEMA, properties=ENCRYPTED)
+        yield running
+
+
+def _append(served: Service, table: str, first: int, **given: Any) -> list[str]:
+    """Append a file with the ids from `first` to `first` + 9."""
+    ends = {name: {1: to_bytes(LongType(), end)} for name, end in _ends(first)}
+    counts: dict[str, Any] = {"value_counts": {1: 10}, "null_value_counts": {1: 0}}
+    return append_files(served.lake, named(table), **ends, **counts, **given)
+
+
+def _ends(first: int) -> tuple[tuple[str, int], ...]:
+    return ("lower_bounds", first), ("upper_bounds", first + 9)
+
+
+def _url(served: Service, table: str, what: str = "plan", namespace: str = "db") -> str:
+    return f"{served.prefix}/namespaces/{namespace}/tables/{table}/{what}"
+
+
+def _plan(
+    served: Service,
+    table: str,
+    user: str = ALICE,
+    engine: str | None = None,
+    namespace: str = "db",
+    **body: Any,
+) -> httpx.Response:
+    with served.client(user, engine) as client:
+        return client.post(_url(served, table, namespace=namespace), json=body)
+
+
+def _tasks(served: Service, table: str, task: str, user: str = ALICE) -> httpx.Response:
+    with served.client(user) as client:
+        return client.post(_url(served, table, "tasks"), json={"plan-task": task})
+
+
+def _paths(answer: httpx.Response) -> set[str]:
+    assert answer.status_code == 200, answer.text
+    return {each["data-file"]["file-path"] for each in answer.json()["file-scan-tasks"]}
+
+
+def _kept(served: Service) -> int:
+    with read(served.lake.services.engine) as connection:
+        return connection.scalar(select(func.count()).select_from(lw_scan_plan)) or 0
+
+
+def test_a_small_plan_is_answered_at_once(served: Service) -> None:
+    kept = _kept(served)
+    answer = _plan(served, "small").json()
+    assert answer.keys() == {"status", "file-scan-tasks"} and answer["status"] == "completed"
+    (first, second) = answer["file-scan-tasks"]
+    assert first.keys() == {"data-file", "residual-filter"} and first["residual-filter"] is True
+    file = first["data-file"]
+    assert file["file-path"] != second["data-file"]["file-path"]
+    assert file == {
+        "content": "data",
+        "spec-id": 0,
+        "partition": [],
+        "file-path": file["file-path"],
+        "file-format": "parquet",
+        "file-size-in-bytes": 1000,
+        "record-count": 10,
+    }
+    assert _kept(served) == kept
+
+
+def test_a_plan_has_what_the_filter_needs(served: Service) -> None:
+    some = {"type": "gt", "term": "id", "value": 12}
+    (task,) = _plan(served, "small", filter=some).json()["file-scan-tasks"]
+    assert task["residual-filter"] == some
+    assert _plan(served, "small", filter=False).json()["file-scan-tasks"] == []
+    shouted = {"type": "gt", "term": "ID", "value": 12}
+    (task,) = _plan(served, "small", filter=shouted, **{"case-sensitive": False}).json()["file-scan-tasks"]
+    assert task["residual-filter"] == shouted
+    refused(_plan(served, "small", filter=shouted), 400, "RequestInvalid", "column")
+
+
+def test_statistics_are_given_to_those_who_ask(served: Service) -> None:
+    (first, *_) = _plan(served, "small", **{"stats-fields": ["id", "name"]}).json()["file-scan-tasks"]
+    file = first["data-file"]
+    assert file["value-counts"] == {"keys": [1], "values": [10]}
+    (lower,) = file["lower-bounds"]["values"]
+    assert bytes.fromhex(lower) in {to_bytes(LongType(), 0), to_bytes(LongType(), 10)}
+    refused(_plan(served, "small", **{"stats-fields": ["nothing"]}), 400, "RequestInvalid", "column")
+
+
+def test_enough_rows_are_enough(served: Service) -> None:
+    assert len(_paths(_plan(served, "small", **{"min-rows-requested": 1}))) == 1
+    assert len(_paths(_plan(served, "small", **{"min-rows-requested": 11}))) == 2
+    some = {"type": "gt-eq", "term": "id", "value": 0}
+    assert len(_paths(_plan(served, "small", filter=some, **{"min-rows-requested": 1}))) == 2
+
+
+def test_each_kind_of_scan(served: Service) -> None:
+    snapshots = served.lake.catalog().load_table("db.small").metadata.snapshots
+    first, last = (each.snapshot_id for each in snapshots)
+    before = _paths(_plan(served, "small", **{"snapshot-id": first, "use-snapshot-schema": True}))
+    appended = _paths(_plan(served, "small", **{"start-snapshot-id": first, "end-snapshot-id": last}))
+    assert len(before) == len(appended) == 1
+    assert before | appended == _paths(_plan(served, "small"))
+    for wrong, rule in (
+        ({"snapshot-id": 7}, "snapshot"),
+        ({"start-snapshot-id": first}, "increment"),
+        ({"end-snapshot-id": last}, "increment"),
+        ({"snapshot-id": last, "start-snapshot-id": first, "end-snapshot-id": last}, "increment"),
+        ({"start-snapshot-id": last, "end-snapshot-id": first}, "start-snapshot"),
+        ({"filter": None}, "filter"),
+        ({"select": ["nothing"]}, "column"),
+        ({"min-rows-requested": -1}, "request"),
+    ):
+        refused(_plan(served, "small", **wrong), 400, "RequestInvalid", rule)
+
+
+def test_names_are_of_the_schema_that_is_asked_for(served: Service) -> None:
+    # Policies of `db` name the column.
+    served.lake.catalog().create_namespace("other")
+    table = make(served.lake, named("renamed", "other"), SCHEMA)
+    append_files(served.lake, named("renamed", "other"))
+    table = served.lake.catalog().load_table(table.name())
+    past = {"snapshot-id": table.metadata.current_snapshot_id, "namespace": "other"}
+    with table.update_schema() as change:
+        change.rename_column("id", "number")
+    assert _paths(_plan(served, "renamed", select=["number", "_file", "_pos", "_deleted"], **past))
+    refused(_plan(served, "renamed", select=["id"], **past), 400, "RequestInvalid", "column")
+    assert _paths(_plan(served, "renamed", select=["id"], **past, **{"use-snapshot-schema": True}))
+
+
+def test_partitions_are_lists_and_answer_conditions(served: Service) -> None:
+    make(served.lake, named("parted"), SCHEMA, partition_spec=BY_NAME)
+    for name in ("a", None):
+        _append(served, "parted", 0, partition={"name": name})
+    tasks = _plan(served, "parted").json()["file-scan-tasks"]
+    assert sorted((each["data-file"]["partition"] for each in tasks), key=str) == [["a"], [None]]
+    both = {
+        "type": "and",
+        "left": {"type": "eq", "term": "name", "value": "a"},
+        "right": {"type": "gt", "term": "id", "value": 3},
+    }
+    (task,) = _plan(served, "parted", filter=both).json()["file-scan-tasks"]
+    assert task["data-file"]["partition"] == ["a"] and task["residual-filter"] == both["right"]
+
+
+def test_delete_files_are_referred_to(served: Service) -> None:
+    make(served.lake, named("deleted"), SCHEMA)
+    (path,) = _append(served, "deleted", 0)
+    _append(served, "deleted", 10)
+    engine = Engine.begin(served.lake, named("deleted"))
+    commit = DeleteCommit(served.lake.services, served.lake.caller(ALICE), engine.session)
+    commit.add(engine.file(content=1, referenced_data_files=(path,)), POSITIONS)
+    commit.commit()
+    answer = _plan(served, "deleted").json()
+    (delete,) = answer["delete-files"]
+    assert delete["content"] == "position-deletes"
+    refers = {
+        each["data-file"]["file-path"]: each.get("delete-file-references")
+        for each in answer["file-scan-tasks"]
+    }
+    assert refers.pop(path) == [0] and list(refers.values()) == [None]
+    only = _plan(served, "deleted", filter={"type": "gt", "term": "id", "value": 12}).json()
+    assert "delete-files" not in only and len(only["file-scan-tasks"]) == 1
+
+
+@pytest.mark.parametrize(("user", "rule"), PARTIAL.items())
+def test_who_does_not_see_everything_gets_no_plan(served: Service, user: str, rule: str) -> None:
+    error = refused(_plan(served, "small", user), 403, "NotAuthorized", rule)
+    assert error["type"] == "ForbiddenException" and "file:" not in error["message"]
+    plan = _plan(served, "large").json()
+    refused(_tasks(served, "large", plan["plan-tasks"][0], user), 403, "NotAuthorized", rule)
+    with served.client(user) as client:
+        refused(client.get(_url(served, "large", f"plan/{plan['plan-id']}")), 403, "NotAuthorized", rule)
+
+
+def test_an_encrypted_table_is_planned_for_engines_alone(served: Service) -> None:
+    refused(_plan(served, "vault"), 403, "NotAuthorized", "standard-client")
+    append_files(served.lake, named("vault"))
+    (task,) = _plan(served, "vault", engine=ENGINE).json()["file-scan-tasks"]
+    assert "key-metadata" not in task["data-file"]
+
+
+def test_a_client_that_enforces_masks_filters_by_masked_values(served: Service) -> None:
+    masked = {"type": "eq", "term": "name", "value": "zzz"}
+    both = {"type": "and", "left": masked, "right": {"type": "gt", "term": "id", "value": 12}}
+    (task,) = _plan(served, "small", "trusted", filter=both).json()["file-scan-tasks"]
+    assert task["residual-filter"] == both["right"]
+    for user, fields in (("trusted", ["name"]), ("shown", ["id"])):
+        answer = _plan(served, "small", user, **{"stats-fields": fields})
+        refused(answer, 403, "NotAuthorized", "statistics")
+    assert len(_paths(_plan(served, "small", "shown", **{"min-rows-requested": 1}))) == 2
+    assert _paths(_plan(served, "small", "trusted", **{"stats-fields": ["id"]}))
+
+
+def test_a_large_plan_is_answered_in_parts(served: Service) -> None:
+    plan = _plan(served, "large").json()
+    assert plan["status"] == "completed" and plan["file-scan-tasks"] == []
+    parts = [_paths(_tasks(served, "large", task)) for task in plan["plan-tasks"]]
+    assert [len(each) for each in parts] == [3, 3, 2]
+    assert len(set().union(*parts)) == 8
+    with served.client() as client:
+        assert client.get(_url(served, "large", f"plan/{plan['plan-id']}")).json() == plan
+    assert _paths(_plan(served, "large", filter={"type": "lt", "term": "id", "value": 0})) == set()
+
+
+def test_parts_are_of_the_snapshot_that_was_planned(served: Service) -> None:
+    make(served.lake, named("growing"), SCHEMA)
+    paths = [path for first in range(0, 50, 10) for path in _append(served, "growing", first)]
+    some = {"type": "gt", "term": "id", "value": 25}
+    plan = _plan(served, "growing", filter=some).json()
+    _append(served, "growing", 50)
+    found = [_tasks(served, "growing", task).json()["file-scan-tasks"] for task in plan["plan-tasks"]]
+    tasks = [each for part in found for each in part]
+    assert {each["data-file"]["file-path"] for each in tasks} == set(paths[2:])
+    assert all(each["residual-filter"] == some for each in tasks)
+
+
+def test_a_plan_is_its_users_and_its_tables(served: Service) -> None:
+    """Another one's plan is answered as one that does not exist; so is one that was cancelled or expired."""
+    policies = [*_policies(), policy("bob", tables("db"), {BOB: ["select"]})]
+    served.lake.set_policies(policies)
+    plan = _plan(served, "large").json()
+    (task, *_), plan_id = plan["plan-tasks"], plan["plan-id"]
+    unknown = refused(_tasks(served, "large", f"{uuid4()}.0"), 404, "NoSuchPlanTask", "scan-plan")
+    assert unknown["type"] == "NoSuchPlanTaskException"
+    others = (
+        _tasks(served, "large", task, BOB),
+        _tasks(served, "small", task),
+        _tasks(served, "large", f"{plan_id}.3"),
+        _tasks(served, "large", "x"),
+    )
+    for answer in others:
+        error = refused(answer, 404, "NoSuchPlanTask", "scan-plan")
+        assert error["message"].partition(" [")[0] == unknown["message"].partition(" [")[0]
+    for user, table in ((BOB, "large"), (ALICE, "small")):
+        with served.client(user) as client:
+            for method in ("GET", "DELETE"):
+                answer = client.request(method, _url(served, table, f"plan/{plan_id}"))
+                assert refused(answer, 404, "NoSuchPlan", "scan-plan")["type"] == "NoSuchPlanIdException"
+    assert _tasks(served, "large", task).status_code == 200
+    with served.client() as client:
+        assert client.delete(_url(served, "large", f"plan/{plan_id}")).status_code == 204
+        refused(client.delete(_url(served, "large", f"plan/{plan_id}")), 404, "NoSuchPlan", "scan-plan")
+    refused(_tasks(served, "large", task), 404, "NoSuchPlanTask", "scan-plan")
+
+
+def test_a_part_is_decided_by_the_policies_in_force_when_it_is_fetched(served: Service) -> None:
+    policies = [*_policies(), policy("bob", tables("db"), {BOB: ["select"]})]
+    served.lake.set_policies(policies)
+    (task, *_) = _plan(served, "large", BOB).json()["plan-tasks"]
+    assert _tasks(served, "large", task, BOB).status_code == 200
+    served.lake.set_policies(_policies())
+    refused(_tasks(served, "large", task, BOB), 403, "NotAuthorized", "policy-no-match")
+    masks = {"users": [BOB], "accesses": SELECT, "dataMaskInfo": {"dataMaskType": "MASK_SHOW_LAST_4"}}
+    column = {"database": ["db"], "table": ["*"], "column": ["name"]}
+    masked = policy("bobs", column, {}, policyType=1, dataMaskPolicyItems=[masks])
+    trusts = policy("trusts", {"service": ["*"]}, {BOB: ["enforce"]})
+    served.lake.set_policies([*policies, masked, trusts])
+    refused(_tasks(served, "large", task, BOB), 403, "NotAuthorized", "policy-changed")
+    served.lake.set_policies(_policies())
+
+
+def test_parts_of_an_expired_snapshot_or_plan_do_not_exist(served: Service) -> None:
+    make(served.lake, named("expiring"), SCHEMA)
+    for first in range(0, 50, 10):
+        _append(served, "expiring", first)
+    (task, *_) = _plan(served, "expiring").json()["plan-tasks"]
+    with write(served.lake.services.engine) as connection:
+        connection.execute(update(lw_scan_plan).values(expires_ms=1))
+    refused(_tasks(served, "expiring", task), 404, "NoSuchPlanTask", "scan-plan")
+    (task, *_) = _plan(served, "expiring").json()["plan-tasks"]
+    assert _kept(served) == 1, "plans that expired are removed when another one is kept"
+    table = served.lake.catalog().load_table("db.expiring")
+    planned = table.metadata.current_snapshot_id
+    _append(served, "expiring", 50)
+    assert planned is not None
+    served.lake.catalog().load_table("db.expiring").maintenance.expire_snapshots().by_id(planned).commit()
+    refused(_tasks(served, "expiring", task), 404, "NoSuchPlanTask", "scan-plan")
+
+
+def test_a_user_keeps_a_bounded_number_of_plans(served: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_plans, "MAX_PLANS", _kept(served) + 1)
+    plan = _plan(served, "large").json()
+    refused(_plan(served, "large"), 503, "StateUnavailable", "scan-plans")
+    with served.client() as client:
+        client.delete(_url(served, "large", f"plan/{plan['plan-id']}"))
+    assert _plan(served, "large").status_code == 200
+
+
+def test_the_catalog_and_a_table_say_who_plans(served: Service) -> None:
+    with served.client() as client:
+        config = client.get("/v1/config").json()
+        table = f"{served.prefix}/namespaces/db/tables/small"
+        assert config["defaults"] == {"scan-planning-mode": "server"}
+        path = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
+        wanted = {f"POST {path}/plan", f"GET {path}/plan/{{plan-id}}", f"DELETE {path}/plan/{{plan-id}}"}
+        assert {*wanted, f"POST {path}/tasks"} <= set(config["endpoints"])
+        assert "scan-planning-mode" not in client.get(table).json()["config"]
+        for mode, status in (("client", 200), ("catalog", 400)):
+            update = {"action": "set-properties", "updates": {"read.scan-planning-mode": mode}}
+            assert client.post(table, json={"requirements": [], "updates": [update]}).status_code == status
+        assert client.get(table).json()["config"]["scan-planning-mode"] == "client"
+
+
+def test_pyiceberg_reads_what_the_catalog_plans(served: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client as it is: it takes the mode and the prefix from the configuration."""
+    stock = served.iceberg()
+    planned: list[str] = []
+    real = RestCatalog.plan_scan
+
+    def plan_scan(self: RestCatalog, identifier: Any, request: Any) -> Any:
+        planned.append(str(identifier))
+        return real(self, identifier, request)
+
+    monkeypatch.setattr(RestCatalog, "plan_scan", plan_scan)
+    table = stock.create_table("db.real", pa.schema([("id", pa.int64()), ("name", pa.string())]))
+    with table.update_spec() as change:
+        change.add_identity("name")
+    for first in range(5):
+        table.append(pa.table({"id": [first, first + 100], "name": ["a", "b"]}))
+    assert table.scan().to_arrow().num_rows == 10
+    found = table.scan(And(EqualTo("name", "b"), GreaterThan("id", 102)), selected_fields=("id",)).to_arrow()
+    assert sorted(found["id"].to_pylist()) == [103, 104]
+    assert table.scan(EqualTo("name", "a"), limit=1).to_arrow().num_rows == 1
+    assert len(planned) == 3
+    with pytest.raises(ForbiddenError):
+        served.iceberg("filtered").load_table("db.real")
+
+
+def test_the_body_is_that_of_the_specification() -> None:
+    names = {each.alias for each in PlanTableScan.model_fields.values()}
+    assert names == {
+        "snapshot-id",
+        "select",
+        "filter",
+        "min-rows-requested",
+        "case-sensitive",
+        "use-snapshot-schema",
+        "start-snapshot-id",
+        "end-snapshot-id",
+        "stats-fields",
+    }
