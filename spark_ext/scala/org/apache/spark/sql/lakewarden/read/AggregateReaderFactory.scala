@@ -20,11 +20,11 @@ private[read] final class AggregateReaderFactory(
     // Once a task, so that nothing counts files without a row for the user.
     val none = aggregates.ofNone.iterator
     if (splits.isEmpty) new Answer(aggregates.ofNone)
-    else rows.counted(new GuardedReader[InternalRow](table, splits.iterator, (split, errors) =>
+    else new GuardedReader[InternalRow](table, splits.iterator, (split, errors) =>
       files.answer(split, errors)(ofFooter(_, split.file)) match {
         case Left(answer) => new Answer(answer)
         case Right(rows)  => new RowByRow(rows, aggregates, none)
-      }))
+      })
   }
 
   private def ofFooter(footer: FooterSummary, file: PlannedFile): Option[Option[InternalRow]] =

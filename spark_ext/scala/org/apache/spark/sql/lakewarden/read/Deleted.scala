@@ -26,6 +26,7 @@ private[read] final case class DeletedKeys(columns: Seq[Int], sets: Seq[util.Set
   *   the row filter for the user; none: all rows are
   */
 private[read] final class KeptRows(deleted: Option[Deleted], only: Option[Deleted], filter: Option[RowTest]) {
+  private var all = Array.emptyIntArray
 
   /** Finds the rows of a batch that are read.
     *
@@ -38,7 +39,8 @@ private[read] final class KeptRows(deleted: Option[Deleted], only: Option[Delete
     */
   def select(batch: ColumnarBatch, numbers: => ColumnVector, left: Array[Int]): Int = {
     val count = batch.numRows
-    (0 until count).foreach(row => left(row) = row)
+    if (all.length < count) all = Array.range(0, count)
+    System.arraycopy(all, 0, left, 0, count)
     val allowed = filter.fold(count)(_.keep(batch, left, count))
     if (deleted.isEmpty && only.isEmpty) allowed else undeleted(batch, numbers, left, allowed)
   }

@@ -65,12 +65,8 @@ private[read] final class GuardedReaderFactory(
   private def reader[T](partition: InputPartition, batches: Boolean): PartitionReader[T] = {
     val files = new TaskFiles
     val splits = partition.asInstanceOf[GuardedPartition].splits.iterator
-    counted(new GuardedReader[T](table, splits, files.open(_, batches, _)))
+    new GuardedReader[T](table, splits, files.open(_, batches, _))
   }
-
-  /** The same reader, so that Spark's metrics do not tell of rows that are not shown. */
-  private[read] def counted[T](reader: PartitionReader[T]): PartitionReader[T] =
-    if (telling && enforced.isEmpty) reader else new UncountedReader[T](reader)
 
   /** The files of one task. */
   def files: TaskFiles = new TaskFiles
@@ -84,7 +80,7 @@ private[read] final class GuardedReaderFactory(
     private val masks = enforced.masks
 
     /** The rows of a split, one by one or in batches. */
-    def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader = {
+    def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader = quietly {
       val columns = read(split.file)
       // First, so that nothing is open if these are refused.
       val kept = deletes.of(split.file, columns, enforced.test(columns))
@@ -97,11 +93,19 @@ private[read] final class GuardedReaderFactory(
       */
     def answer[T](split: FileSplit, errors: ReadErrors)(asked: FooterSummary => Option[T]): Either[T, FileReader] =
       if (split.file.allDeletes.nonEmpty || !enforced.isEmpty) Right(open(split, batches = false, errors))
-      else reading(wanted, split.file.format).answer(split, errors)(asked)
-        .map(shown(split, _, None, batches = false))
+      else quietly {
+        reading(wanted, split.file.format).answer(split, errors)(asked).map(shown(split, _, None, batches = false))
+      }
 
-    private def shown(split: FileSplit, source: BatchReader, kept: Option[KeptRows], batches: Boolean): FileReader =
-      new ShownRows(source, kept, columns, metadata.of(split.file, mode.batchRows), batches)
+    private def shown(split: FileSplit, source: BatchReader, kept: Option[KeptRows], batches: Boolean): FileReader = {
+      val reader = if (isTold) source else new UncountedBatches(source)
+      new ShownRows(reader, kept, columns, metadata.of(split.file, mode.batchRows), batches)
+    }
+
+    /** Whether Spark's metrics can tell how many bytes are read. */
+    private def isTold: Boolean = telling && enforced.isEmpty
+
+    private def quietly[R](part: => R): R = if (isTold) part else UncountedBatches.uncounted(part)
 
     /** The wanted columns as the query sees them. */
     private def columns(batch: ColumnarBatch): Seq[ColumnVector] = wanted.fields.toSeq.zipWithIndex.map {
