@@ -39,8 +39,8 @@ _CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]
 #: What can stand between tokens: spaces, and comments to the end of the line.
 _BETWEEN: Final = re.compile(r"(?:[ \t\r\n]|--[^\r\n]*+)*+")
 _SIGNS: Final = frozenset({*"(),.=<>+-!", "==", "<>", "!=", "<=", ">=", "<=>"})
-#: A name, a keyword or a number.
-_WORD: Final = re.compile(r"\w+|\d*\.?\d*(?:[eE][+-]?\d+)?")
+#: A name, a keyword or a number. Of other letters, sqlglot takes some for those of keywords: a dotless i.
+_WORD: Final = re.compile(r"\w+|\d*\.?\d*(?:[eE][+-]?\d+)?", re.ASCII)
 _QUOTED: Final = frozenset({TokenType.STRING, TokenType.IDENTIFIER})
 #: A count, with its unit or without. sqlglot passes over what it does not know in it, such as a sign.
 _INTERVAL: Final = re.compile(r"-?\d+( [A-Za-z]+)?", re.ASCII)
@@ -120,7 +120,10 @@ def _check_interval(text: str) -> None:
 
 def _check_word(written: str) -> None:
     if not _WORD.fullmatch(written):
-        raise refused(f"{written[:SHOWN]!a} is not supported")
+        raise refused(
+            f"{written[:SHOWN]!a} is not supported",
+            "Write `columns` whose names have letters other than a to z.",
+        )
 
 
 def _check_size(tree: exp.Expr) -> None:

@@ -65,6 +65,7 @@ COLUMNS = TableColumns(
         SchemaField(31, ("twice",), "int"),
         SchemaField(32, ("a.b",), "int"),
         SchemaField(33, ("session_user",), "string"),
+        SchemaField(34, ("größe",), "int"),
         SchemaField(40, ("deep", "b", "c", "d", "e"), "int"),
     ]
 )
@@ -103,7 +104,7 @@ def shown(text: str, asker: Asker = ANN) -> str:
         ("name not like 'ab%' and n = 1", "NOT (startswith(name, 'ab')) AND n = 1"),
         ("startswith(name, current_user)", "startswith(name, 'ann')"),
         ("home.town = 'a /* b */ \" -- c; [d]'", "home.town = 'a /* b */ \" -- c; [d]'"),
-        ("`Session_User` = 'x'", "session_user = 'x'"),
+        ("`Session_User` = 'x' or `größe` = 1", "session_user = 'x' OR größe = 1"),
         ("`a.b` = 1", "a.b = 1"),
         ("price = 1.5", "price = 1.50"),
         (
@@ -169,6 +170,8 @@ def test_a_filter_is_decided_for_a_user_and_a_schema(text: str, meaning: str) ->
         ("name = '\ud83d'", "the character U+D83D"),
         ("\"name\" <> 'x'", "is a string or a column"),
         ('name = "x"', "is a string or a column"),
+        ("current_u\u017fer = 'ann'", "'current_u\\u017fer' is not supported"),
+        ("n \u0131s null", "not supported"),
         ("name ~~ 'a%'", "not supported"),
         ("n in [1]", "not supported"),
         ("day > current_date - interval '- 30 days'", "not an interval"),
