@@ -229,6 +229,34 @@ def test_nobody_gets_the_rights_of_another_by_editing_a_view(door: Door) -> None
 
 
 @pytest.mark.nightly
+def test_nobody_becomes_the_definer_of_a_text_that_they_did_not_write(door: Door) -> None:
+    """Else a user could have what Alice reads, once Alice sets a property of the user's view."""
+    services, name = door.lake.lake.services, TableName((door.namespace.removeprefix(f"{CATALOG}."),), "v")
+    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "word", StringType()))
+    text, summary = f"SELECT id AS n, text AS word FROM {door.table}", {CATALOG_NAME: CATALOG}
+    door.let(policy("bob-alters", tables(name.database) | {"table": ["v"]}, {BOB: ["select", "alter"]}))
+    definition = ViewDefinition(name, schema, text, None, (), summary, {"security": "definer"})
+    services.views.replace(door.lake.lake.caller(BOB), definition)
+    stored = services.views._find(name)
+    alice = door.lake.new_session()
+    alice.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    alice.sql(f"ALTER VIEW {door.view} SET TBLPROPERTIES ('team' = 'b')")
+    assert services.views._find(name).metadata.properties["team"] == "b"
+    alice.sql(f"ALTER VIEW {door.view} UNSET TBLPROPERTIES ('team')")
+    assert "definer-view" in refused_as(
+        "NOT_AUTHORIZED", alice, f"ALTER VIEW {door.view} WITH SCHEMA BINDING"
+    )
+    changed = services.views._find(name)
+    assert (changed.definer.name, changed.metadata) == (BOB, stored.metadata)
+    refused_as("NOT_AUTHORIZED", door.bob, f"SELECT * FROM {door.view}")
+    # Who writes the same text becomes its definer.
+    alice.sql(f"ALTER VIEW {door.view} AS {text}")
+    assert services.views._find(name).definer.name == "alice"
+    alice.sql(f"ALTER VIEW {door.view} WITH SCHEMA BINDING")
+    assert len(door.rows(f"SELECT * FROM {door.view}")) == 6
+
+
+@pytest.mark.nightly
 def test_what_a_session_defines_does_not_reach_the_text(door: Door) -> None:
     alice = door.lake.new_session()
     alice.sql(f"USE {door.namespace}")

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.lakewarden.catalog
 
+import java.util
+
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
@@ -45,6 +47,9 @@ object DefinerViews {
 
   /** Settings of a view that are its own, and stored with it. */
   def stored(settings: Map[String, String]): Map[String, String] = settings - Setting
+
+  /** Whether a view was loaded as a definer view: a statement that writes a text has only settings of the session. */
+  def isLoaded(settings: util.Map[String, String]): Boolean = settings.containsKey(Setting)
 
   /** What stands for the text that is to be read now; none: the text itself. */
   def relation(session: SparkSession): Option[LogicalPlan] =

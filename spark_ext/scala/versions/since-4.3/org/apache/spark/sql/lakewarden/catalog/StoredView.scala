@@ -29,6 +29,8 @@ final class StoredView(
   private val metadata = Answers.field(answer, "metadata")
   private val current = PartitionTransforms.current(metadata, "versions", "version-id", "current-version-id")
   private val summary = Answers.texts(current.required("summary"))
+  private def schema: JsonNode =
+    metadata.required("schemas").elements.asScala.find(_.required("schema-id") == current.required("schema-id")).get
 
   /** Counts the changes of the view. */
   val version: Int = answer.required("version").intValue
@@ -36,11 +38,10 @@ final class StoredView(
   /** The view in this state, as one that tables are read through. */
   def through: ThroughView = ThroughView(ident, metadata.required("view-uuid").textValue, version)
 
-  def view: View = {
-    val schema = metadata.required("schemas").elements.asScala.find(
-      _.required("schema-id") == current.required("schema-id"))
+  /** As a statement loads it. */
+  lazy val view: View = {
     val builder = new View.Builder()
-    val columns = IcebergSchema.toSpark(schema.get)
+    val columns = IcebergSchema.toSpark(schema)
     builder.withSchema(FieldIds.strip(columns))
     builder.withProperties(Answers.texts(metadata.required("properties")).asJava)
     builder.withOwner(Answers.text(answer, "owner"))
@@ -65,6 +66,40 @@ final class StoredView(
     if (!summary.get(CatalogName).contains(catalogName)) throw LakewardenException.notSupportedYet(
       s"The view $ident is a definer view, and was made where its catalog has another name than $catalogName.",
       "view-text", "Read it in an engine where the catalog has the same name.")
+
+  /** The request for a change that a statement made of this view, if it wrote no text. What decides how the text is read
+    * stays as it is stored, whatever the settings of this session: users who set a property do not become the definer.
+    */
+  def changed(after: View): Option[ObjectNode] =
+    if (reading(after) == reading(view)) Some(withProperties(after.properties.asScala.toMap))
+    else {
+      requireDefiner(after)
+      None
+    }
+
+  /** What decides how a view is read. */
+  private def reading(each: View): Seq[Any] = Seq(
+    each.queryText, each.currentCatalog, each.currentNamespace.toSeq, each.sqlConfigs, each.schemaMode,
+    each.queryColumnNames.toSeq, each.schema)
+
+  private def withProperties(properties: Map[String, String]): ObjectNode = {
+    requirePlain(properties)
+    val version = json.objectNode
+    Seq("representations", "default-catalog", "default-namespace").foreach { key =>
+      Option(current.get(key)).filterNot(_.isNull).foreach(version.set[JsonNode](key, _))
+    }
+    version.set[ObjectNode]("summary", TableRequests.texts(named(catalogName, properties) ++ summary - "operation"))
+    body(schema, version, properties)
+  }
+
+  /** A user who changes how a text is read becomes its definer. One who only loaded the text did not write it. */
+  private def requireDefiner(after: View): Unit = {
+    val definer = Answers.text(answer, "definer")
+    if (DefinerViews.isLoaded(after.sqlConfigs) && Answers.text(answer, "principal") != definer)
+      throw new LakewardenException(
+        "NotAuthorized", s"The view $ident reads its tables with the permissions of $definer.", Some("definer-view"),
+        Some("Only its definer can change its schema mode. To become the definer, use ALTER VIEW … AS."))
+  }
 
   private def schemaMode: Option[String] = summary.get(SchemaMode).map { mode =>
     if (SchemaModes(mode)) mode else throw invalid(SchemaMode)
@@ -110,14 +145,21 @@ object StoredView {
     version.putArray("representations").addObject.put("type", "sql").put("dialect", "spark").put("sql", view.queryText)
     Option(view.currentCatalog).filter(_ != catalogName).foreach(version.put("default-catalog", _))
     version.set[ObjectNode]("default-namespace", array(view.currentNamespace))
-    val named = if (properties.get(Security).contains(Definer)) Map(CatalogName -> catalogName) else Map.empty
-    version.set[ObjectNode]("summary", TableRequests.texts(summary(view) ++ named))
+    version.set[ObjectNode]("summary", TableRequests.texts(summary(view) ++ named(catalogName, properties)))
+    body(IcebergSchema.toIceberg(view.schema), version, properties)
+  }
+
+  private def body(schema: JsonNode, version: ObjectNode, properties: Map[String, String]): ObjectNode = {
     val body = json.objectNode
-    body.set[ObjectNode]("schema", IcebergSchema.toIceberg(view.schema))
+    body.set[ObjectNode]("schema", schema)
     body.set[ObjectNode]("view-version", version)
     body.set[ObjectNode]("properties", TableRequests.texts(properties - TableCatalog.PROP_OWNER - TableCatalog.PROP_TABLE_TYPE))
     body
   }
+
+  /** The catalog reads the text of a definer view, too. */
+  private def named(catalogName: String, properties: Map[String, String]): Map[String, String] =
+    if (properties.get(Security).contains(Definer)) Map(CatalogName -> catalogName) else Map.empty
 
   private def summary(view: View): Map[String, String] = Map(
     ColumnNames -> array(view.queryColumnNames).toString,

@@ -15,14 +15,14 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   */
 final class Views(catalogName: String, requests: ViewRequests, settings: Map[String, String] => Map[String, String]) {
 
-  /** The states of views that statements of the session have loaded, which they change. */
-  private val loaded = new ConcurrentHashMap[Identifier, Integer]
+  /** The views that statements of the session have loaded, which they change. */
+  private val loaded = new ConcurrentHashMap[Identifier, StoredView]
 
   def find(ident: Identifier): Option[View] =
     if (ident.namespace.isEmpty) None
     else requests.load(ident).map { answer =>
       val stored = new StoredView(catalogName, ident, answer, settings, marked = true)
-      loaded.put(ident, stored.version)
+      loaded.put(ident, stored)
       stored.view
     }
 
@@ -59,8 +59,9 @@ final class Views(catalogName: String, requests: ViewRequests, settings: Map[Str
 
   /** Of the state that the statement has loaded before. */
   def replace(ident: Identifier, view: View): View = {
-    val expected = Option(loaded.remove(ident)).map(_.intValue)
-    refusals(ident, ident)(requests.replace(ident, StoredView.toRequest(catalogName, view), expected))
+    val before = Option(loaded.remove(ident))
+    val body = before.flatMap(_.changed(view)).getOrElse(StoredView.toRequest(catalogName, view))
+    refusals(ident, ident)(requests.replace(ident, body, before.map(_.version)))
     view
   }
 
