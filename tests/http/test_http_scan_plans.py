@@ -65,15 +65,15 @@ def _policies() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service that answers plans of more than three files in parts."""
-    settings = {"PLANNING__MODE": "server", "PLANNING__ANSWER_FILES": "3"}
+    """A service that answers plans of more than two files in parts."""
+    settings = {"PLANNING__MODE": "server", "PLANNING__ANSWER_FILES": "2"}
     with open_service(tmp_path_factory.mktemp("lake"), policies=_policies(), **settings) as running:
         running.lake.catalog().create_namespace("db")
         make(running.lake, named("small"), SCHEMA)
         for first in (0, 10):
             _append(running, "small", first)
         make(running.lake, named("large"), SCHEMA)
-        for first in range(0, 80, 10):
+        for first in range(0, 50, 10):
             _append(running, "large", first)
         make(running.lake, named("vault"), SCHEMA, properties=ENCRYPTED)
         yield running
@@ -270,8 +270,8 @@ def test_a_large_plan_is_answered_in_parts(served: Service) -> None:
     plan = _plan(served, "large").json()
     assert plan["status"] == "completed" and plan["file-scan-tasks"] == []
     parts = [_paths(_tasks(served, "large", task)) for task in plan["plan-tasks"]]
-    assert [len(each) for each in parts] == [3, 3, 2]
-    assert len(set().union(*parts)) == 8
+    assert [len(each) for each in parts] == [2, 2, 1]
+    assert len(set().union(*parts)) == 5
     with served.client() as client:
         assert client.get(_url(served, "large", f"plan/{plan['plan-id']}")).json() == plan
     assert _paths(_plan(served, "large", filter={"type": "lt", "term": "id", "value": 0})) == set()
@@ -279,13 +279,13 @@ def test_a_large_plan_is_answered_in_parts(served: Service) -> None:
 
 def test_parts_are_of_the_snapshot_that_was_planned(served: Service) -> None:
     make(served.lake, named("growing"), SCHEMA)
-    paths = [path for first in range(0, 50, 10) for path in _append(served, "growing", first)]
-    some = {"type": "gt", "term": "id", "value": 25}
+    paths = [path for first in range(0, 40, 10) for path in _append(served, "growing", first)]
+    some = {"type": "gt", "term": "id", "value": 12}
     plan = _plan(served, "growing", filter=some).json()
-    _append(served, "growing", 50)
+    _append(served, "growing", 40)
     found = [_tasks(served, "growing", task).json()["file-scan-tasks"] for task in plan["plan-tasks"]]
     tasks = [each for part in found for each in part]
-    assert {each["data-file"]["file-path"] for each in tasks} == set(paths[2:])
+    assert {each["data-file"]["file-path"] for each in tasks} == set(paths[1:])
     assert all(each["residual-filter"] == some for each in tasks)
 
 
@@ -336,7 +336,7 @@ def test_a_part_is_decided_by_the_policies_in_force_when_it_is_fetched(served: S
 
 def test_parts_of_an_expired_snapshot_or_plan_do_not_exist(served: Service) -> None:
     make(served.lake, named("expiring"), SCHEMA)
-    for first in range(0, 50, 10):
+    for first in range(0, 30, 10):
         _append(served, "expiring", first)
     (task, *_) = _plan(served, "expiring").json()["plan-tasks"]
     with write(served.lake.services.engine) as connection:
@@ -346,7 +346,7 @@ def test_parts_of_an_expired_snapshot_or_plan_do_not_exist(served: Service) -> N
     assert _kept(served) == 1, "plans that expired are removed when another one is kept"
     table = served.lake.catalog().load_table("db.expiring")
     planned = table.metadata.current_snapshot_id
-    _append(served, "expiring", 50)
+    _append(served, "expiring", 30)
     assert planned is not None
     served.lake.catalog().load_table("db.expiring").maintenance.expire_snapshots().by_id(planned).commit()
     refused(_tasks(served, "expiring", task), 404, "NoSuchPlanTask", "scan-plan")
@@ -390,11 +390,11 @@ def test_pyiceberg_reads_what_the_catalog_plans(served: Service, monkeypatch: py
     table = stock.create_table("db.real", pa.schema([("id", pa.int64()), ("name", pa.string())]))
     with table.update_spec() as change:
         change.add_identity("name")
-    for first in range(5):
+    for first in range(3):
         table.append(pa.table({"id": [first, first + 100], "name": ["a", "b"]}))
-    assert table.scan().to_arrow().num_rows == 10
-    found = table.scan(And(EqualTo("name", "b"), GreaterThan("id", 102)), selected_fields=("id",)).to_arrow()
-    assert sorted(found["id"].to_pylist()) == [103, 104]
+    assert table.scan().to_arrow().num_rows == 6
+    found = table.scan(And(EqualTo("name", "b"), GreaterThan("id", 100)), selected_fields=("id",)).to_arrow()
+    assert sorted(found["id"].to_pylist()) == [101, 102]
     assert table.scan(EqualTo("name", "a"), limit=1).to_arrow().num_rows == 1
     assert len(planned) == 3
     with pytest.raises(ForbiddenError):

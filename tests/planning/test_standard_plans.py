@@ -231,6 +231,18 @@ def test_masks_that_come_while_a_scan_is_planned_refuse_it(
     assert refused.value.rule == "policy-changed"
 
 
+def test_whole_files_are_refused_whatever_way_they_are_asked_for(
+    lake: Lake, policies: Callable[..., None]
+) -> None:
+    table = make(lake)
+    rows = {"users": [CAROL], "accesses": SELECT, "rowFilterInfo": {"filterExpr": "id < 2"}}
+    where = {"database": ["db"], "table": [table.name()[-1]]}
+    policies(policy("rows", where, {}, policyType=2, rowFilterPolicyItems=[rows]))
+    with pytest.raises(NotAuthorized) as refused:
+        lake.services.standard_planner.plan(lake.caller(CAROL), name_of(table), StandardScan())
+    assert refused.value.rule == "row-filter"
+
+
 def test_scans_are_kept_as_they_were_asked_for() -> None:
     scan = StandardScan(
         snapshot_id=1,
