@@ -68,7 +68,7 @@ def misfits(
             continue
         if policy.type is PolicyType.ROW_FILTER:
             if _is_about(policy, Resource.table(*table)):
-                yield from _filters(policy, columns)
+                yield from _filters(policy, table, columns)
         else:
             yield from _masks(policy, table, columns)
 
@@ -139,12 +139,12 @@ def _ids(columns: TableColumns, path: tuple[str, ...]) -> frozenset[int]:
     return frozenset(each.field_id for each in columns.find(path))
 
 
-def _filters(policy: Policy, columns: TableColumns) -> Iterator[Misfit]:
+def _filters(policy: Policy, table: tuple[str, str], columns: TableColumns) -> Iterator[Misfit]:
     for item in policy.row_filters:
         if item.row_filter is None:
             continue
         try:
-            bind(item.row_filter, _NOBODY, columns)
+            bind(item.row_filter, _NOBODY, columns, table=table)
         except PolicyInvalid as problem:
             yield Misfit(policy.name, item.label, problem.rule or "", problem.message, problem.hint)
 

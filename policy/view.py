@@ -200,10 +200,14 @@ class View:
 
     def _filtered(self, columns: TableColumns, read: TableColumns) -> tuple[Predicate, list[Reason]]:
         asker = Asker(self.principal.name, self.principal.groups, self.now.astimezone(UTC).date())
-        parts, why = [], []
+        parts: list[Predicate] = []
+        why: list[Reason] = []
         for rule in self.row_filters:
             with _named(rule.policy):
-                parts.append(FALSE if rule.filter is None else bind(rule.filter, asker, columns, read))
+                if rule.filter is None:
+                    parts.append(FALSE)
+                else:
+                    parts.append(bind(rule.filter, asker, columns, read, table=self.table))
             why.append(self._filter_reason(rule))
         return all_of(*parts), why
 

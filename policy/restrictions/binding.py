@@ -90,7 +90,12 @@ class Asker:
 
 
 def bind(
-    row_filter: RowFilter, asker: Asker, columns: TableColumns, read: TableColumns | None = None
+    row_filter: RowFilter,
+    asker: Asker,
+    columns: TableColumns,
+    read: TableColumns | None = None,
+    *,
+    table: tuple[str, ...] = (),
 ) -> Predicate:
     """The filter for one user of one table.
 
@@ -99,18 +104,22 @@ def bind(
         asker: the user.
         columns: the table's current schema.
         read: the schema that is read with; by default the current one.
+        table: the table's database and name; before a name, Spark takes them for the table's.
 
     Raises:
         PolicyInvalid: the table has no such column, or one of another type.
     """
-    return _Binder(asker, columns, read or columns).bind(row_filter.condition)
+    return _Binder(asker, columns, read or columns, table).bind(row_filter.condition)
 
 
 class _Binder:
-    def __init__(self, asker: Asker, columns: TableColumns, read: TableColumns) -> None:
+    def __init__(
+        self, asker: Asker, columns: TableColumns, read: TableColumns, table: tuple[str, ...]
+    ) -> None:
         self._asker = asker
         self._columns = columns
         self._read = read
+        self._qualifiers = {tuple(map(str.lower, each)) for each in (table, table[-1:]) if each}
 
     def bind(self, condition: Condition) -> Predicate:
         match condition:
@@ -183,8 +192,16 @@ class _Binder:
         if word is not None and self._columns.find((word,)):
             raise refused(f"{word} is a column of the table", f"Write {word}(), or `{word}` for the column.")
 
+    def _require_unqualified(self, column: Column) -> None:
+        """Refuse a field of a struct that for Spark is a column behind the table's name."""
+        for length in (1, 2):
+            qualifier, rest = tuple(map(str.lower, column.path[:length])), column.path[length:]
+            if qualifier in self._qualifiers and self._columns.find(rest):
+                raise refused(f"{column} is the column {'.'.join(rest)} of the table, too")
+
     def _field(self, column: Column) -> SchemaField:
         found = self._columns.find(column.path)
+        self._require_unqualified(column)
         if not found:
             raise refused(f"the column {column} does not exist", "Use the names in the table's schema.")
         if len(found) > 1:

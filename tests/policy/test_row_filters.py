@@ -306,6 +306,31 @@ def test_a_function_without_parentheses_is_no_column(word: str, kind: str) -> No
     assert columns_of(bind(row_filter(f"`{word}` = {compared}"), ANN, TableColumns([today, named]))) == {2}
 
 
+@each_row(
+    ("text", "problem"),
+    [
+        ("home.town = 'x'", "home.town is the column town of the table, too"),
+        ("Home.Town is null", "Home.Town is the column Town of the table, too"),
+        ("db.home.town = 'x'", "db.home.town is the column town of the table, too"),
+        ("home.n = 1", None),
+        ("`home.town` = 'x'", "does not exist"),
+        ("db.n = 1", "does not exist"),
+        ("town = 'x'", None),
+    ],
+)
+def test_a_name_behind_the_tables_name_is_read_in_one_way(text: str, problem: str | None) -> None:
+    home = [SchemaField(1, ("home",), "struct"), SchemaField(2, ("home", "town"), "string", above=(1,))]
+    more = [SchemaField(3, ("home", "n"), "int", above=(1,)), SchemaField(4, ("town",), "string")]
+    columns = TableColumns([*home, *more])
+    if problem is None:
+        assert bind(row_filter(text), ANN, columns, table=("db", "home"))
+        return
+    with pytest.raises(PolicyInvalid, match=problem):
+        bind(row_filter(text), ANN, columns, table=("db", "home"))
+    if "too" in problem and "db" not in text:
+        assert columns_of(bind(row_filter(text), ANN, columns, table=("db", "t"))) == {2}
+
+
 def test_a_filter_is_typed_by_the_schema_that_is_read() -> None:
     earlier = TableColumns([SchemaField(2, ("n",), "long")])
     assert bind(row_filter("n = 3000000000"), ANN, COLUMNS, earlier) == Compare(
