@@ -15,7 +15,7 @@ from pyiceberg.types import IcebergType, ListType, LongType, MapType, NestedFiel
 
 import lakewarden
 from catalog.client.columns import arrow_schema, arrow_type
-from catalog.client.errors import DataFileDamaged
+from catalog.client.errors import DataFileDamaged, TableChanged
 from catalog.client.masks import masked
 from catalog.client.restricted import Restricted, require_applicable, types_of
 from catalog.client.row_filters import kept
@@ -396,6 +396,26 @@ ENTRIES = Schema(
     ),
     NestedField(9, "cards", ListType(10, StructType(NestedField(11, "number", StringType())), False)),
 )
+
+
+def test_a_reader_that_waited_too_long_shows_nothing_by_former_restrictions(
+    make: Make,
+    alice: lakewarden.Connection,
+    engine: lakewarden.Connection,
+    served: Service,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = persons(make, alice, {})
+    readers = []
+    for each in ([], [rule("ssn", "ssn", "MASK_SHOW_LAST_4")], [row_rule("eu-only", "team = 'eu'")]):
+        served.lake.set_policies([*standard_policies(), *each])
+        readers.append(engine.table(name).scan().to_reader())
+    served.lake.set_policies([*standard_policies(), rule("ssn", "ssn", "MASK_NULL")])
+    monkeypatch.setattr("catalog.client.scan.monotonic", lambda: float("inf"))
+    for each in readers:
+        with pytest.raises(TableChanged):
+            each.read_all()
+    assert engine.table(name).scan().to_reader().read_all()["ssn"].null_count == PEOPLE.num_rows
 
 
 @pytest.mark.parametrize(
