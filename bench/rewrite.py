@@ -97,8 +97,8 @@ def measure(console: Console, root: Path, scale: float, runs: int) -> tuple[list
         # As many tasks on both sides, and so as many files.
         spark.conf.set("spark.sql.files.minPartitionNum", spark_lineitem.FILES)
         size = sum(file.stat().st_size for file in plain.files("lineitem"))
-        # So large that about as many files come as go: by default one would, at the hands of one task.
-        files = {"write.target-file-size-bytes": str(5 * size // (4 * spark_lineitem.FILES))}
+        # So large that as many files come, at the hands of as many tasks: by default one would.
+        files = {"write.target-file-size-bytes": str(51 * size // (50 * spark_lineitem.FILES))}
 
         tables = partial(_rewrites, spark, lake / "warehouse", files)
         migrations = _measure(
