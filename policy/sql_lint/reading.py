@@ -18,6 +18,8 @@ from policy.sql_lint.statements import Query, Reference
 
 #: The clause TRANSFORM … USING; there is a function of that name, too.
 SCRIPT: Final = "TRANSFORM with a script"
+#: sqlglot takes it for a table, and the table's name for its alias.
+_STREAM: Final = "STREAM"
 
 
 class Reader:
@@ -54,6 +56,18 @@ class Reader:
             return  # a hint names a table of the query by its alias
         if not node.args.get("db") and _is_of_with(node):
             return
+        if (
+            node.alias
+            and len(node.parts) == 1
+            and not node.this.args.get("quoted")
+            and node.name.upper() == _STREAM
+        ):
+            raise Problem(
+                self._start,
+                "query",
+                "STREAM before a name reads the table of that name as a stream.",
+                "Leave it out. To read a table of the name STREAM, quote the name.",
+            )
         select = node.find_ancestor(exp.Select)
         self._of_select.setdefault(id(select), []).append(len(self._tables))
         self._tables.append(node)

@@ -294,6 +294,8 @@ def test_only_the_definer_renames_a_view_with_definer_rights(door: Door) -> None
         "SELECT * FROM text.`/etc/passwd`",
         "SELECT * FROM IDENTIFIER('lake.' || 'a.b')",
         "SELECT * FROM lake.{table}.branch_x",
+        "SELECT id, name FROM STREAM t",
+        "SELECT id, name FROM lake.{table} JOIN stream t",
         "SELECT 1 AS id; SELECT 2 AS id",
         "DROP TABLE lake.{table}",
     ],
@@ -321,6 +323,14 @@ def test_names_without_the_catalog_are_those_of_the_view_s_own(door: Door) -> No
     ):
         with pytest.raises(RequestInvalid):
             views.replace(carol, wrong)
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT id FROM `stream` s", "SELECT id FROM stream", "SELECT id FROM x.stream s"]
+)
+def test_a_table_can_have_the_name_of_a_keyword(text: str) -> None:
+    (table,) = tables_of(text, "lake", ("x",), default_elsewhere=False)
+    assert table == TableName(("x",), "stream")
 
 
 def test_hints_name_no_tables() -> None:
