@@ -81,7 +81,7 @@ def moved(
     Args:
         policies: those in force.
         table: its database and name.
-        before: its current schema, with the names in that schema alone.
+        before: its current schema, with the names in that schema alone, or in all of its schemas.
         after: the same after a change.
     """
     masking = []
@@ -120,6 +120,8 @@ def _masked_otherwise(
     for policy in masks:
         if not any(_is_on(policy, table, each) for each in around):
             problem = f"its mask would not be on the column {field.name!r} under the name {now.name!r}."
+            if field.name == now.name:
+                problem = f"no schema would have the name by which its mask is on the column {field.name!r}."
             yield Misfit(policy.name, _first_mask(policy) or "", "mask", problem)
     for policy in masking:
         if masks and policy not in on and policy.masks and _is_on(policy, table, now):

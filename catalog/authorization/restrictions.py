@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from pyiceberg.schema import Schema, index_by_name
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from catalog.authorization.authorizer import Authorizer, Caller
@@ -83,26 +84,32 @@ def masked_sources(authorizer: Authorizer, caller: Caller, table: LoadedTable) -
     return sorted(each for each, named in names.items() if view.first_masked(named) is not None)
 
 
-def require_fitting(policies: PolicySet, table: LoadedTable, after: Schema) -> None:
+def require_fitting(policies: PolicySet, table: LoadedTable, after: TableMetadata) -> None:
     """Refuse a change of a table's schema that takes a column from the row filters and masks on it.
 
-    It takes one by its type or by its absence, or if the name that policies find it by goes to another one.
+    It takes one by its type or by its absence, or if the name that policies find it by goes to another one,
+    or with the last schema that has the name.
 
     Args:
         policies: those in force.
         table: the table before the change.
-        after: its schema after it.
+        after: its metadata after it.
 
     Raises:
         RequestInvalid: a row filter or mask of a policy fits the schema no more, or a row filter would read
             another column.
     """
-    before = table.metadata.schema()
-    if after == before:
+    before, schema = table.metadata.schema(), after.schema()
+    kept = {each.schema_id for each in after.schemas}
+    forgets = any(each.schema_id not in kept for each in table.metadata.schemas)
+    if schema == before and not forgets:
         return
     name = (table.record.name.database, table.record.name.name)
-    after_all, known = columns_of(table, after), set(misfits(policies, name, columns_of(table)))
-    lost = moved(policies, name, _named(before, [before]), _named(after, [after]))
+    before_all, after_all = columns_of(table), _named(schema, after.schemas)
+    known = set(misfits(policies, name, before_all))
+    lost = list(moved(policies, name, _named(before, [before]), _named(schema, [schema])))
+    if forgets:
+        lost += moved(policies, name, before_all, after_all)
     for each in (*misfits(policies, name, after_all), *lost):
         if each not in known:
             raise RequestInvalid(

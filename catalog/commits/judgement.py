@@ -104,7 +104,7 @@ class Judge:
         )
         if former.columns:
             refuse_masks(self._context.authorizer, caller, table, former, action="table.commit")
-        require_fitting(self._context.authorizer.policies(), table, metadata.schema())
+        require_fitting(self._context.authorizer.policies(), table, metadata)
         return Judged(frozenset(other.id for other in others), verdict)
 
     def _drops_protection(self, caller: Caller, table: LoadedTable, taken_back: list[Rollback]) -> bool:

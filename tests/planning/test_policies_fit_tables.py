@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyiceberg.table.update import RemoveSchemasUpdate
 from pyiceberg.types import LongType, StringType
 
 from catalog.policy_store.changes import Prepared
@@ -15,9 +16,9 @@ from catalog.policy_store.kinds import Kind
 from catalog.tables.schema_changes import AddColumn, DropColumn, RenameColumn
 from policy.errors import PolicyInvalid, RequestInvalid
 from tests.planning.test_plan_restrictions import PEOPLE, filtering, masking
-from tests.support.column_keys import alter
+from tests.support.column_keys import alter, loaded
 from tests.support.lake import ALICE, Lake
-from tests.support.tables import make
+from tests.support.tables import make, name_of
 from tests.support.vectors import each_row
 
 Policies = Callable[..., None]
@@ -114,4 +115,26 @@ def test_no_new_name_takes_a_masked_column_to_another_mask(
     with pytest.raises(RequestInvalid, match=r"policy '(an)?other'.*beside the mask of policy 'most'"):
         alter(lake, table, RenameColumn(("ssn",), name))
     alter(lake, table, RenameColumn(("age",), "tags_of"))
+    lake.catalog().drop_table(table.name())
+
+
+def test_the_last_schema_with_the_name_of_a_mask_is_not_removed(lake: Lake, policies: Policies) -> None:
+    table = make(lake, schema=PEOPLE)
+    alter(lake, table, RenameColumn(("ssn",), "code"))
+
+    def forget() -> None:
+        updates = [RemoveSchemasUpdate(schema_ids=[0])]
+        lake.services.committer.commit(lake.caller(ALICE), name_of(table), (), updates)
+
+    policies(masking("ssn", "MASK_HASH", "former"))
+    with pytest.raises(RequestInvalid, match=r"policy 'former'.*no schema would have the name"):
+        forget()
+    policies(
+        masking("*s*", "MASK_HASH", "former"), masking("code", "MASK_HASH"), masking("ssn", "MASK_NONE", "n")
+    )
+    with pytest.raises(RequestInvalid, match=r"policy 'former'.*on the column 'code'"):
+        forget()
+    policies(masking("code", "MASK_HASH"), masking("ssn", "MASK_NONE", "none"))
+    forget()
+    assert len(loaded(lake, table).metadata.schemas) == 1
     lake.catalog().drop_table(table.name())
