@@ -411,14 +411,14 @@ def test_branches_snapshots_and_views_show_what_the_table_does(
     snapshots = [each.snapshot_id for each in stock_table(spark_lake, name).snapshots()]
     spark_lake.rows(f"ALTER TABLE {name} CREATE OR REPLACE BRANCH b AS OF VERSION {snapshots[0]}")
     spark_lake.rows(f"ALTER TABLE {name} CREATE OR REPLACE TAG v AS OF VERSION {snapshots[0]}")
-    spark_lake.rows(f"CREATE OR REPLACE VIEW lake.db.held_view AS SELECT * FROM {name} WHERE n >= 0")
+    spark_lake.rows(f"CREATE OR REPLACE TEMP VIEW held AS SELECT * FROM {name} WHERE n >= 0", CAROL)
     shown = [(1, "aaaa-xxx"), (2, "bbbb-xxx"), (3, None)]
     for source in (
         f"{name} VERSION AS OF {snapshots[0]}",
         f"{name} VERSION AS OF 'v'",
         f"{name}.branch_b",
         f"{name}.tag_v",
-        "lake.db.held_view",
+        "held",
         f"(SELECT * FROM {name} UNION SELECT * FROM {name}.branch_b)",
         f"(SELECT a.* FROM {name} a JOIN {name}.branch_b b USING (id))",
     ):
