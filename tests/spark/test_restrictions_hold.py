@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from policy.restrictions.predicate import Compare, Comparison, Literal
 from tests.planning.test_plan_restrictions import filtering, masking
 from tests.support.lake import ALICE, CAROL, policy, standard_policies
-from tests.support.reads import refused
+from tests.support.reads import data_files, refused
 from tests.support.restrictions import restricted
 from tests.support.spark import SparkLake
 from tests.support.spark_plans import explained, is_cached
@@ -185,13 +185,12 @@ def test_hashes_of_a_query_have_one_salt_that_no_setting_chooses(
     frame = spark_lake.session(CAROL).sql(joined)
     hashes = [frame.collect(), spark_lake.rows(joined, CAROL), spark_lake.rows(joined, CAROL)]
     assert [len(each) for each in hashes] == [1, 1, 1] and len(set(map(str, hashes))) == 3
-    for key in ("spark.sql.execution.root.id", "spark.sql.execution.id", "sql.streaming.queryId"):
-        refused_as("NOT_AUTHORIZED", spark_lake.session(CAROL), f"SET {key}=7")
-        with restricted(masks={2: "sha-256-query-local"}):
-            spark_lake.rows(f"SET {key}=7")
-            refused(spark_lake, f"SELECT s FROM {name}", "REQUEST_INVALID", "query-salt")
-            spark_lake.rows(f"RESET {key}")
-            assert spark_lake.rows(f"SELECT s FROM {name} WHERE id = 1")
+    key = "spark.sql.execution.root.id"
+    refused_as("NOT_AUTHORIZED", spark_lake.session(CAROL), f"SET {key}=7")
+    with restricted(masks={2: "sha-256-query-local"}):
+        spark_lake.rows(f"SET {key}=7")
+        refused(spark_lake, f"SELECT s FROM {name}", "REQUEST_INVALID", "query-salt")
+        spark_lake.rows(f"RESET {key}")
 
 
 @pytest.mark.nightly
@@ -426,3 +425,20 @@ def test_branches_snapshots_and_views_show_what_the_table_does(
         assert spark_lake.rows(asked, CAROL) == shown, source
     increment = f"SELECT count(*) FROM {name} WITH ('start-snapshot-id' = '{snapshots[0]}')"
     assert (spark_lake.rows(increment, CAROL), spark_lake.rows(increment)) == ([(0,)], [(1,)])
+
+
+def test_errors_show_no_partition_of_a_file(spark_lake: SparkLake) -> None:
+    """Paths of files have partition values."""
+    name = "lake.db.broken"
+    spark_lake.rows("CREATE NAMESPACE IF NOT EXISTS lake.db")
+    spark_lake.rows(f"CREATE TABLE {name} (id INT, region STRING) PARTITIONED BY (region)")
+    spark_lake.rows(f"INSERT INTO {name} VALUES (1, 'secret-region')")
+    (path,) = data_files(spark_lake, name)
+    path.unlink()
+    assert "secret-region" in refused(spark_lake, f"SELECT id FROM {name}", "DATA_FILE_MISSING", "data-file")
+    for rule in (masking("region", "MASK_HASH"), filtering("id < 10")):
+        spark_lake.lake.set_policies([*standard_policies(), rule])
+        for asked in ("id", "id, region"):
+            statement = f"SELECT {asked} FROM {name}"
+            message = refused(spark_lake, statement, "DATA_FILE_MISSING", "data-file", CAROL)
+            assert path.name in message and "secret-region" not in message

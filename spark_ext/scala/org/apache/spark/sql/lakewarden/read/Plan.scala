@@ -10,7 +10,7 @@ import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.{AsOf, FileGroup, TableHandle}
 import org.apache.spark.sql.lakewarden.crypto.{Footer, FooterDigest, TransportKey, WrappedKey}
 import org.apache.spark.sql.lakewarden.restrictions.ReadRestrictions
-import org.apache.spark.sql.lakewarden.schema.{FieldIds, IcebergSchema}
+import org.apache.spark.sql.lakewarden.schema.{FieldIds, IcebergSchema, PartitionTransforms}
 import org.apache.spark.sql.lakewarden.write.DataFormat
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types._
@@ -53,13 +53,19 @@ import org.apache.spark.sql.types._
   *   delete files of which one deletes each row that is read; none: all rows are read that no delete file deletes
   * @param sortOrderId
   *   of the sort order that its rows have; 0 for none
+  * @param isPlaced
+  *   whether errors name its directories, in which standard clients and Spark write partition values
   */
 private[read] final case class PlannedFile(
     path: String, location: String, format: DataFormat, size: Long, records: Long, algorithm: Option[String],
     footer: Option[Footer], columnKeys: Boolean, keys: Seq[WrappedKey], digest: Option[FileDigest],
     footerDigest: Option[FooterDigest], withoutLike: Set[Int], specId: Int, partition: String,
     equalityIds: Seq[Int] = Nil, deletes: Seq[PlannedFile] = Nil, sequence: Long = 0,
-    sortOrderId: Int = 0, change: Option[RowChange] = None, deletedBy: Seq[PlannedFile] = Nil) {
+    sortOrderId: Int = 0, change: Option[RowChange] = None, deletedBy: Seq[PlannedFile] = Nil,
+    isPlaced: Boolean = true) {
+
+  /** As errors name it. */
+  def shownPath: String = if (isPlaced) path else path.drop(path.lastIndexOf('/') + 1)
 
   /** The delete files that decide which of its rows are read. */
   def allDeletes: Seq[PlannedFile] = deletes ++ deletedBy
@@ -176,11 +182,15 @@ private[read] final class PlanRequest(
   }
 
   private def ask(asOf: Option[AsOf]): Plan = {
-    val plan = handle.client.stream(table.engineSegments("plan"), body(asOf))(new PlanStream(table.fullName).read(_, content))
+    val plan = handle.client.stream(table.engineSegments("plan"), body(asOf))(
+      new PlanStream(table.fullName, showsPartitions).read(_, content))
     judge(plan)
     plan.allFiles.foreach(each => plan.allowed.check(each.location, table.fullName))
     plan
   }
+
+  private def showsPartitions: Boolean =
+    !PartitionTransforms.sources(table.metadata, "partition-specs").exists(table.viewer.masked)
 
   private def body(asOf: Option[AsOf]): JsonNode = {
     val node = PlanRequest.json.createObjectNode

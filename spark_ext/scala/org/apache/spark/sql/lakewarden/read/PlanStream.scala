@@ -25,8 +25,10 @@ import org.apache.spark.sql.util.ArrowUtils
   *
   * @param table
   *   its name, for messages
+  * @param showsPartitions
+  *   whether the user sees the columns that it is or was partitioned by
   */
-private[read] final class PlanStream(table: String) {
+private[read] final class PlanStream(table: String, showsPartitions: Boolean) {
   import PlanStream._
 
   /** The whole plan. Throws `NotSupportedYet` for a plan that asks for what this plugin cannot do, and
@@ -53,7 +55,7 @@ private[read] final class PlanStream(table: String) {
     val batch = reader.getVectorSchemaRoot
     val said = batch.getSchema.getCustomMetadata
     val header = json.readTree(said.get("lakewarden.plan"))
-    val files = new PlannedFiles(FieldIds.all(Plan.compared(header)), header.required("absent-with-values"), content)
+    val files = new PlannedFiles(FieldIds.all(Plan.compared(header)), header, content)
     while (reader.loadNextBatch()) rows(batch, known(content)).foreach(files.add)
     val allowed = AllowedPaths.of(header.required("allowed-paths").elements.asScala.map(_.asText).toSeq)
     val transport = Option(said.get("lakewarden.transport-key")).map(json.readTree).map(TransportKey.parse(_, "scan"))
@@ -73,10 +75,10 @@ private[read] final class PlanStream(table: String) {
     *
     * @param comparable
     *   ids of the columns that equality deletes can compare
-    * @param absences
-    *   by partition spec, ids of columns whose absence does not mean NULL
+    * @param header
+    *   the plan's
     */
-  private final class PlannedFiles(comparable: Set[Int], absences: JsonNode, content: PlanContent) {
+  private final class PlannedFiles(comparable: Set[Int], header: JsonNode, content: PlanContent) {
     private val data = new ArrayBuffer[(PlannedFile, Seq[Int], Seq[Int])]
     private val (ofDeletes, ofChanges) = (content == PlanContent.PositionDeletes, content == PlanContent.Changes)
     private val deletes = mutable.Map.empty[Int, PlannedFile]
@@ -85,19 +87,19 @@ private[read] final class PlanStream(table: String) {
       val number = data.size + deletes.size
       value("content") match {
         case Content(0) if ofChanges =>
-          val changed = file(value, absences).copy(change = Some(change(value)))
+          val changed = file(value, header).copy(change = Some(change(value)))
           data += ((changed, numbers(value("deletes")), numbers(value("deleted_by"))))
-        case Content(0) if !ofDeletes => data += ((file(value, absences), numbers(value("deletes")), Nil))
-        case Content(1) if ofDeletes => data += ((file(value, absences).copy(withoutLike = Set.empty), Nil, Nil))
+        case Content(0) if !ofDeletes => data += ((file(value, header), numbers(value("deletes")), Nil))
+        case Content(1) if ofDeletes => data += ((file(value, header).copy(withoutLike = Set.empty), Nil, Nil))
         case other if ofDeletes      => throw unknown(s"a file with content $other", "deletes")
         case Content(1) =>
           require(numbers(value("equality_ids")).isEmpty, "a position delete that compares columns")
-          deletes(number) = file(value, absences).copy(withoutLike = Set.empty)
+          deletes(number) = file(value, header).copy(withoutLike = Set.empty)
         case Content(2) =>
           val compared = numbers(value("equality_ids"))
           require(compared.nonEmpty && compared.forall(comparable), "the columns of an equality delete")
           // A delete file without a column that it compares would delete rows without a value.
-          deletes(number) = file(value, absences).copy(equalityIds = compared, withoutLike = compared.toSet)
+          deletes(number) = file(value, header).copy(equalityIds = compared, withoutLike = compared.toSet)
         case other => throw unknown(s"a file with content $other", "deletes")
       }
     }
@@ -114,7 +116,8 @@ private[read] final class PlanStream(table: String) {
       Option(list).toSeq.flatMap(_.asInstanceOf[JList[Integer]].asScala.map(_.intValue))
   }
 
-  private def file(value: String => AnyRef, absences: JsonNode): PlannedFile = {
+  private def file(value: String => AnyRef, header: JsonNode): PlannedFile = {
+    val absences = header.required("absent-with-values")
     def valueOf[T](name: String): Option[T] = Option(value(name)).map(_.asInstanceOf[T])
     def text(name: String): Option[String] = Option(value(name)).map(_.toString)
     val algorithm = text("algorithm")
@@ -135,7 +138,8 @@ private[read] final class PlanStream(table: String) {
       valueOf[Int]("spec_id").get,
       text("partition").get,
       sequence = valueOf[Long]("file_sequence_number").getOrElse(0L),
-      sortOrderId = valueOf[Int]("sort_order_id").getOrElse(0))
+      sortOrderId = valueOf[Int]("sort_order_id").getOrElse(0),
+      isPlaced = showsPartitions && header.required("read-restrictions").isNull)
   }
 
   private def change(value: String => AnyRef): RowChange = {

@@ -23,7 +23,7 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   * @param table
   *   its full name
   * @param path
-  *   the file's
+  *   the file's, as it is shown
   */
 private[read] final class ReadErrors(table: String, path: String, encrypted: Boolean) extends Logging {
 
@@ -115,7 +115,7 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
 private[read] object ReadErrors {
   val DeletesTooLarge = "DeletesTooLarge"
 
-  def of(table: String, file: PlannedFile): ReadErrors = new ReadErrors(table, file.path, file.algorithm.nonEmpty)
+  def of(table: String, file: PlannedFile): ReadErrors = new ReadErrors(table, file.shownPath, file.algorithm.nonEmpty)
 
   private val Depth = 20
   private val Restore = "Restore the original file, and find out who changed it."
