@@ -66,7 +66,7 @@ def make_snapshot(
     """
     check_form(files, table)
     if files.removes_rows:
-        overwrites = files.operation == "overwrite"
+        overwrites = files.operation in ("overwrite", "replace")
         require_every_row(context, table, caller, "table.commit", overwrites=overwrites)
     given = [each for each in (files.delete_filter, files.conflict_filter) if each is not None]
     authorize_filters(

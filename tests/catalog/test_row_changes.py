@@ -404,3 +404,24 @@ def test_partitions_are_not_replaced_by_values_that_the_user_does_not_see(
         engine.commit(overwrite, CAROL)
     lake.set_policies([*standard_policies(), writes])
     engine.commit(overwrite, CAROL)
+
+
+def test_a_user_under_a_mask_rewrites_no_files(lake: Lake, request: pytest.FixtureRequest) -> None:
+    """The catalog counts the rows of a rewrite, and does not read their values."""
+    request.addfinalizer(lambda: lake.set_policies(standard_policies()))
+    ledger = Ledger.of(lake)
+    path = ledger.append(0, 9, "a")
+    resources = {"database": ["db"], "table": ["*"]}
+    item = {"users": [CAROL], "accesses": [{"type": "select"}], "dataMaskInfo": {"dataMaskType": "MASK"}}
+    mask = policy("masks", {**resources, "column": ["id"]}, {}, policyType=1, dataMaskPolicyItems=[item])
+    unmasked = [*standard_policies(), policy("writes", resources, {CAROL: ["update"]})]
+    lake.set_policies([*unmasked, mask])
+    engine = Engine.begin(lake, name_of(ledger.table), CAROL)
+    base = load(lake, name_of(ledger.table)).metadata.current_snapshot_id
+    rewrite = FileCommit("replace", (ledger.file(engine, 0, 9),), (path,), base_snapshot_id=base)
+    with pytest.raises(NotAuthorized) as refusal:
+        engine.commit(rewrite, CAROL)
+    assert refusal.value.rule == "mask" and ledger.paths() == {path}
+    lake.set_policies(unmasked)
+    engine.commit(rewrite, CAROL)
+    assert path not in ledger.paths()
