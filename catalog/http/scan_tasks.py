@@ -19,7 +19,7 @@ from typing import Any, Final
 from fastapi import Response
 
 from catalog.iceberg.expressions import filter_json
-from catalog.planning.standard import StandardPlan
+from catalog.planning.standard_scan import StandardPlan
 from policy.errors import RequestInvalid
 
 #: The most characters of an answer: a filter and statistics can be long, and each file has them.

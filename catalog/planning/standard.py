@@ -19,16 +19,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.schema import Schema
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.expressions import AlwaysTrue
 
 from catalog.audit.outcomes import note
 from catalog.authorization.authorizer import Caller
@@ -37,17 +33,18 @@ from catalog.authorization.table_access import TableAccess, sees_paths
 from catalog.base.errors import NoSuchPlan, NoSuchPlanTask
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
-from catalog.iceberg.manifests import ManifestListEntry
-from catalog.iceberg.partition_values import ListedPartitions
 from catalog.planning.file_statistics import FileStatistics
-from catalog.planning.increments import appends, end_of
-from catalog.planning.masks import weakened
-from catalog.planning.opening import snapshot_of
-from catalog.planning.prune import Pruner
-from catalog.planning.residuals import Residuals
 from catalog.planning.rows import empty_rows
-from catalog.planning.scan_files import ScanFiles
 from catalog.planning.standard_request import StandardScan
+from catalog.planning.standard_scan import (
+    ReadyScan,
+    StandardPlan,
+    columns_among,
+    is_there,
+    parts_of,
+    pinned,
+    schema_of,
+)
 from catalog.reading.loading import LoadedTable
 from catalog.state.scan_plans import KeptPlan, ScanPlans
 from policy.decision import Decision, Reason
@@ -57,62 +54,8 @@ from policy.restrictions.model import Restriction
 from policy.restrictions.predicate import TRUE
 from policy.restrictions.standard import standard_json
 
-#: Metadata columns of Iceberg, which clients select like columns of the table.
-_METADATA_COLUMNS: Final = frozenset(
-    {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"}
-)
 _TASK: Final = re.compile(r"([0-9a-f-]{36})\.(0|[1-9][0-9]{0,8})")
-_ALL: Final = AlwaysTrue()
 _CANCEL: Final = "table.plan.cancel"
-_DATA: Final = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StandardPlan:
-    """A plan, or a part of one.
-
-    Attributes:
-        plan_tasks: the parts to fetch.
-        files: data files, then the delete files that apply to them; see `catalog.planning.rows`.
-        data_files: the number of data files that the client gets.
-        left: what is left of the filter in their partitions; None without files.
-        statistics: JSON members of each data file; None if nobody asked for them.
-        plan_id: of a plan that is answered in parts; else None.
-    """
-
-    plan_tasks: tuple[str, ...]
-    files: pa.Table
-    data_files: int = 0
-    left: Left | None = None
-    statistics: Sequence[Mapping[str, object]] | None = None
-    plan_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """A scan that is ready to be planned.
-
-    Attributes:
-        table: the table.
-        scan: what is asked for, with its snapshots and schema.
-        schema: the schema that its names are of.
-        sources: the snapshots that are read.
-        filter: the filter, without conditions on masked columns.
-        counts: whether the rows that files have are those that the client shows.
-        files: finds the files.
-        partitions: their partitions.
-        statistics: their statistics; None if nobody asked for them.
-    """
-
-    table: LoadedTable
-    scan: StandardScan
-    schema: Schema
-    sources: Sequence[Snapshot]
-    filter: BooleanExpression
-    counts: bool
-    files: ScanFiles
-    partitions: ListedPartitions
-    statistics: FileStatistics | None
 
 
 class StandardPlanner:
@@ -141,22 +84,17 @@ class StandardPlanner:
         """
         with self._judged(caller, name) as (table, restriction):
             scan.require_valid(table.name)
-            ready = self._ready(caller, table, restriction, _pinned(table, scan))
-            listed = ready.files.listed(ready.sources)
-            parts = _parts(listed, ready.files.data(listed), self._answer_files)
+            ready = self._ready(caller, table, restriction, pinned(table, scan))
+            listed = ready.listed()
+            parts = parts_of(listed, ready.files.data(listed), self._answer_files)
             if len(parts) <= 1:
-                data = [listed[place] for part in parts for place in part]
-                return _planned(ready, listed, data)
-            kept = KeptPlan(
-                table.record.id,
-                caller.principal.name,
-                ready.scan.to_json(),
-                tuple(parts),
-                _digest(restriction),
-            )
-            plan_id = self._plans.keep(kept)
-            note("parts", len(parts))
-            return _in_parts(plan_id, kept)
+                return ready.planned(listed, [place for part in parts for place in part])
+            request, enforced = ready.scan.to_json(), _digest(restriction)
+            kept = KeptPlan(table.record.id, caller.principal.name, request, tuple(parts), enforced)
+        # Nothing is kept of a plan that is refused in the end.
+        plan_id = self._plans.keep(kept)
+        note("parts", len(parts))
+        return _in_parts(plan_id, kept)
 
     def result(self, caller: Caller, name: TableName, plan_id: str) -> StandardPlan:
         """Return the parts of a plan.
@@ -184,11 +122,10 @@ class StandardPlanner:
             if kept.restrictions != _digest(restriction):
                 raise self._changed(caller, table)
             scan = StandardScan.from_json(kept.request)
-            if not _is_there(table, scan):
+            if not is_there(table, scan):
                 raise _no_task(table.name)
             ready = self._ready(caller, table, restriction, scan)
-            listed = ready.files.listed(ready.sources)
-            return _planned(ready, listed, [listed[place] for place in places])
+            return ready.planned(ready.listed(), places)
 
     def cancel(self, caller: Caller, name: TableName, plan_id: str) -> None:
         """Forget a plan that was answered in parts.
@@ -237,38 +174,15 @@ class StandardPlanner:
 
     def _ready(
         self, caller: Caller, table: LoadedTable, restriction: Restriction, scan: StandardScan
-    ) -> _Scan:
-        request, metadata = scan.to_request(), table.metadata
-        schema = metadata.schema_by_id(scan.schema_id or 0) or metadata.schema()
-        if scan.is_incremental:
-            sources = appends(table, request, end_of(table, request))
-        else:
-            current = snapshot_of(table, request)
-            sources = [current] if current else []
-        columns = None if scan.columns is None else _columns(schema, scan.columns)
-        read = resolve(table, schema, columns, scan.filter, case_sensitive=scan.case_sensitive)
-        masked = frozenset(restriction.masks)
-        row_filter = weakened(scan.filter, schema, masked, case_sensitive=scan.case_sensitive)
-        statistics = self._statistics(caller, table, restriction, schema, scan)
-        partitions = ListedPartitions(metadata.specs(), metadata.schema())
-        pruner = Pruner(schema, metadata.specs(), row_filter, case_sensitive=scan.case_sensitive)
-        files = ScanFiles(
-            self._context.reader, table, schema, request, partitions, pruner, statistics=statistics
-        )
-        names = (schema.find_column_name(each) or "" for each in read.top_level)
-        note("columns", ", ".join(names))
-        note("snapshot", scan.end_snapshot_id or scan.snapshot_id)
-        if scan.is_incremental:
-            note("start", scan.start_snapshot_id)
-        counts = restriction.row_filter == TRUE
-        return _Scan(table, scan, schema, sources, row_filter, counts, files, partitions, statistics)
+    ) -> ReadyScan:
+        statistics = self._statistics(caller, table, restriction, scan)
+        return ReadyScan.of(self._context.reader, table, restriction, scan, statistics)
 
     def _statistics(
         self,
         caller: Caller,
         table: LoadedTable,
         restriction: Restriction,
-        schema: Schema,
         scan: StandardScan,
     ) -> FileStatistics | None:
         """Return what takes the statistics of the columns that the client asks for.
@@ -279,8 +193,9 @@ class StandardPlanner:
         """
         if not scan.stats_fields:
             return None
-        names = _columns(schema, scan.stats_fields)
-        asked = resolve(table, schema, names, _ALL, case_sensitive=scan.case_sensitive).field_ids
+        schema = schema_of(table, scan)
+        names = columns_among(schema, scan.stats_fields)
+        asked = resolve(table, schema, names, AlwaysTrue(), case_sensitive=scan.case_sensitive).field_ids
         hidden = frozenset().union(*(nested_in(schema, each) for each in restriction.masks))
         if restriction.row_filter != TRUE or not asked.isdisjoint(hidden):
             reason = Reason(
@@ -291,117 +206,6 @@ class StandardPlanner:
                 reason.detail, table=table.name, rule=reason.rule, hint="Leave stats-fields out."
             )
         return FileStatistics(asked)
-
-
-def _pinned(table: LoadedTable, scan: StandardScan) -> StandardScan:
-    """Return the scan with the snapshot that it reads, and the schema that its names are of."""
-    request, metadata = scan.to_request(), table.metadata
-    snapshot = end_of(table, request) if scan.is_incremental else snapshot_of(table, request)
-    schema_id = metadata.current_schema_id
-    if scan.use_snapshot_schema and snapshot is not None and snapshot.schema_id is not None:
-        schema_id = snapshot.schema_id
-    if not scan.is_incremental and snapshot is not None:
-        scan = replace(scan, snapshot_id=snapshot.snapshot_id)
-    return replace(scan, schema_id=schema_id)
-
-
-def _is_there(table: LoadedTable, scan: StandardScan) -> bool:
-    """Return whether the table still has the snapshots and the schema of a scan."""
-    snapshots = (scan.snapshot_id, scan.start_snapshot_id, scan.end_snapshot_id)
-    metadata = table.metadata
-    return metadata.schema_by_id(scan.schema_id or 0) is not None and all(
-        metadata.snapshot_by_id(each) is not None for each in snapshots if each is not None
-    )
-
-
-def _columns(schema: Schema, names: Sequence[str]) -> list[str]:
-    """Return the names that are not metadata columns; a column of the table stands for itself."""
-    own = {each.name for each in schema.fields}
-    return [
-        each for each in names if (first := each.partition(".")[0]) in own or first not in _METADATA_COLUMNS
-    ]
-
-
-def _parts(
-    listed: Sequence[ManifestListEntry], data: Sequence[ManifestListEntry], limit: int
-) -> list[tuple[int, ...]]:
-    """Group manifests, so that each group has at most `limit` files, or is one manifest.
-
-    Returns:
-        their positions in the list.
-    """
-    places = {id(each): place for place, each in enumerate(listed)}
-    parts: list[list[int]] = []
-    room = 0
-    for each in data:
-        files = _files_of(each, limit)
-        if files > room:
-            parts.append([])
-            room = limit
-        parts[-1].append(places[id(each)])
-        room -= files
-    return [tuple(each) for each in parts]
-
-
-def _files_of(listed: ManifestListEntry, limit: int) -> int:
-    """Return how many live files a manifest has; `limit` if the list does not say."""
-    added, existing = listed.added_files_count, listed.existing_files_count
-    return limit if added is None or existing is None else added + existing
-
-
-def _planned(
-    ready: _Scan, listed: Sequence[ManifestListEntry], data: Sequence[ManifestListEntry]
-) -> StandardPlan:
-    """Return the files of some manifests of a scan."""
-    files, _ = ready.files.rows(ready.sources, listed, data) if ready.sources else (empty_rows(), None)
-    left = Left(ready)
-    count = _enough(ready, files, left)
-    note("files", count)
-    note("rows", pc.sum(files["record_count"].slice(0, count)).as_py() or 0)
-    members = None if ready.statistics is None else ready.statistics.members
-    return StandardPlan((), files, count, left, members)
-
-
-class Left:
-    """What is left of a scan's filter in the partitions of its files."""
-
-    def __init__(self, ready: _Scan) -> None:
-        metadata = ready.table.metadata
-        self._values = ready.partitions.values
-        self._residuals = Residuals(
-            ready.schema,
-            metadata.specs(),
-            ready.filter,
-            frozenset(metadata.schema().field_ids),
-            case_sensitive=ready.scan.case_sensitive,
-        )
-        self._found: dict[tuple[int, str], BooleanExpression] = {}
-
-    def of(self, spec_id: int, partition: str) -> BooleanExpression:
-        """Return what is left of the filter in a partition, by its spec and its text in a plan."""
-        key = (spec_id, partition)
-        if key not in self._found:
-            self._found[key] = self._residuals.of(spec_id, self._values.get(key, ()))
-        return self._found[key]
-
-
-def _enough(ready: _Scan, files: pa.Table, left: Left) -> int:
-    """Return how many of the data files have enough rows for the client.
-
-    Only files count whose rows the client keeps all: no condition is left, and no delete file applies.
-    """
-    data: int = pc.sum(pc.equal(files["content"], _DATA)).as_py() or 0
-    wanted = ready.scan.min_rows
-    if not wanted or not ready.counts:
-        return data
-    columns = (files[name].to_pylist() for name in ("spec_id", "partition", "deletes", "record_count"))
-    rows = 0
-    for place, (spec_id, partition, deletes, records) in enumerate(zip(*columns, strict=True)):
-        if place == data or rows >= wanted:
-            return place
-        if deletes is None and left.of(spec_id, partition) == _ALL:
-            rows += records
-    return data
 
 
 def _digest(restriction: Restriction) -> str | None:

@@ -15,8 +15,9 @@ from pyiceberg.types import DateType, DoubleType, PrimitiveType, StringType
 from catalog.base.errors import NoSuchPlanTask, NoSuchTable
 from catalog.http import scan_tasks
 from catalog.http.scan_tasks import planned_answer
-from catalog.planning.standard import StandardPlan, StandardPlanner
+from catalog.planning.standard import StandardPlanner
 from catalog.planning.standard_request import StandardScan
+from catalog.planning.standard_scan import StandardPlan
 from catalog.reading.snapshots import SnapshotReader
 from catalog.state import scan_plans
 from policy.errors import (
@@ -28,7 +29,7 @@ from policy.errors import (
 )
 from tests.planning.test_plan_hostile import partitioned, plant
 from tests.support.lake import ALICE, CAROL, Lake, policy
-from tests.support.tables import append_files, make, name_of, named
+from tests.support.tables import append_files, make, name_of, named, rows
 
 SELECT = [{"type": "select", "isAllowed": True}]
 
@@ -97,6 +98,18 @@ def test_a_file_outside_of_the_allowed_locations_is_not_planned(
     with pytest.raises(LocationNotAllowed) as refused:
         plan(lake, table, CAROL)
     assert refused.value.path is None and path not in str(refused.value), "Carol does not maintain the table"
+
+
+def test_manifests_without_live_files_are_parts_of_a_plan(lake: Lake, small_parts: None) -> None:
+    """Such a manifest comes first in the list here."""
+    table = make(lake)
+    for first in (0, 10):
+        lake.catalog().load_table(table.name()).append(rows(first))
+    lake.catalog().load_table(table.name()).delete(EqualTo("id", 0))
+    lake.catalog().load_table(table.name()).delete(EqualTo("id", 1))
+    planned = plan(lake, table)
+    found = [part(lake, table, task) for task in planned.plan_tasks] or [planned]
+    assert sum(each.data_files for each in found) == 1
 
 
 def test_every_replica_answers_a_part(lake: Lake, small_parts: None) -> None:
