@@ -255,3 +255,32 @@ def mask_said(policy: Json, asker: Asker) -> str | None:
         if not unsure:
             return None if doubtful(policy, asker) else kind
     return None
+
+
+def filters_of(policies: list[Json], asker: Asker, asked: dict[str, str]) -> list[tuple[str, str | None]]:
+    """The row filters in force, by policy; None for one that may be in force, which shows no row."""
+    for priority in (1, 0):
+        found: list[tuple[str, str | None]] = []
+        decided = False
+        for policy in ranked(policies, 2, priority):
+            if closest(policy, asked, asker) == "self":
+                said = filter_said(policy, asker)
+                decided = decided or said is not None
+                found += [(policy["name"], each) for each in said or []]
+        if decided:
+            return found
+    return []
+
+
+def filter_said(policy: Json, asker: Asker) -> list[str | None] | None:
+    """The first item for the asker, empty if it filters nothing; one that does must certainly hold."""
+    for item in policy["rowFilterPolicyItems"]:
+        if not concerns(item, asker, "select"):
+            continue
+        text = item["rowFilterInfo"].get("filterExpr")
+        unsure = bool(item.get("conditions")) or doubtful(policy, asker)
+        if text:
+            return [None if unsure else text]
+        if not item.get("conditions"):
+            return None if unsure else []
+    return None

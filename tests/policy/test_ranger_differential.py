@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from policy.principal import Principal
 from policy.privileges.requests import ACCESS_TYPES, AccessRequest, Resource
 from policy.ranger import PolicySet
-from tests.policy.naive_ranger import Asker, allows, mask_of
+from tests.policy.naive_ranger import Asker, allows, filters_of, mask_of
 
 Json = dict[str, Any]
 
@@ -116,6 +116,19 @@ def mask_policies(draw: st.DrawFn) -> Json:
 
 
 @st.composite
+def filter_policies(draw: st.DrawFn) -> Json:
+    texts = st.sampled_from([{}, {"filterExpr": ""}, {"filterExpr": "a = 1"}, {"filterExpr": "b = 2"}])
+    return {
+        "policyType": 2,
+        "resources": draw(named("database", "table")),
+        "policyPriority": draw(st.integers(0, 1)),
+        "isEnabled": draw(st.sampled_from([True, True, True, False])),
+        "zoneName": draw(st.sampled_from(["", "", "z"])),
+        "rowFilterPolicyItems": [{**each, "rowFilterInfo": draw(texts)} for each in draw(items(["select"]))],
+    }
+
+
+@st.composite
 def requests(draw: st.DrawFn, kind: str) -> tuple[Resource, str]:
     if kind == "tables":
         depth = draw(st.integers(1, 3))
@@ -173,3 +186,19 @@ def test_masks_are_those_of_a_plain_reading_of_ranger(data: st.DataObject) -> No
             Principal(asker.name, asker.groups), names[0], names[1], names[2], NOW, owner=asker.owner
         )
         assert (None if rule is None else rule.type) == mask_of(policies, asker, asked)
+
+
+@EXAMPLES
+@given(st.data())
+def test_row_filters_are_those_of_a_plain_reading_of_ranger(data: st.DataObject) -> None:
+    policies = data.draw(st.lists(filter_policies(), min_size=1, max_size=4), label="policies")
+    for number, policy in enumerate(policies):
+        policy["name"] = f"p{number}"
+    found = parsed(policies)
+    for _ in range(6):
+        asker = data.draw(askers(), label="asker")
+        names = [data.draw(LITERALS) for _ in range(2)]
+        asked = dict(zip(("database", "table"), names, strict=True))
+        rules = found.row_filters_for(Principal(asker.name, asker.groups), *names, NOW, owner=asker.owner)
+        told = [(rule.policy, None if rule.filter is None else rule.filter.text) for rule in rules]
+        assert told == filters_of(policies, asker, asked)
