@@ -34,7 +34,7 @@ from pyiceberg.types import NestedField
 
 from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.iceberg.filter_values import filtered_columns, require_exact
-from catalog.iceberg.selection import all_ids, inner_fields, maps, with_entries
+from catalog.iceberg.selection import inner_fields, maps, with_entries
 from catalog.reading.loading import LoadedTable
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthorized, RequestInvalid
@@ -303,9 +303,14 @@ class FieldNames:
         for chain in _chains(self._schema):
             for each in chain:
                 inside[each].add(chain[-1])
-        entries = {each for kind in maps(self._schema.fields) for each in all_ids(inner_fields(kind))}
-        beside = {each: with_entries(self._schema, [each]) for each in entries}
-        return inside | {each: set().union(*map(inside.__getitem__, ids)) for each, ids in beside.items()}
+        read = {each: set(below) for each, below in inside.items()}
+        for kind in maps(self._schema.fields):
+            key, value = inside[kind.key_id], inside[kind.value_id]
+            for each in value:
+                read[each] |= key
+            for each in key:
+                read[each] |= key | value
+        return read
 
     @cached_property
     def _names(self) -> dict[int, ColumnNames]:
