@@ -173,7 +173,8 @@ class _Change:
     def _since(self) -> Since:
         files = self._files
         named = bool(files.deleted_paths) or bool(self._referenced)
-        if named or (files.operation != "append" and self._level is not Isolation.NONE):
+        based = files.delete_filter is not None and files.base_snapshot_id is not None
+        if named or based or (files.operation != "append" and self._level is not Isolation.NONE):
             return since(self._reader, self._table, files.base_snapshot_id, self._parent)
         if files.base_snapshot_id is not None:
             ancestor(self._table, files.base_snapshot_id, self._parent)

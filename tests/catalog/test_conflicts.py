@@ -337,6 +337,18 @@ def test_a_filter_means_the_columns_that_were_read(lake: Lake) -> None:
     assert partial.value.rule == "partial-file"
 
 
+def test_a_file_that_came_since_and_matches_in_part_is_a_conflict(lake: Lake) -> None:
+    """Also where the filter is evaluated at the head: the statement succeeds when it is run again."""
+    schema = Schema(NestedField(1, "id", LongType()))
+    ledger = Ledger.of(lake, schema=schema, partition_spec=PartitionSpec())
+    ledger.append(0, 9)
+    base = ledger.head().snapshot_id
+    ledger.append(5, 14)
+    with pytest.raises(ConcurrentModification) as refused:
+        ledger.commit("delete", base_snapshot_id=base, delete_filter=LOW)
+    assert refused.value.rule == "new-data"
+
+
 def test_a_file_of_which_rows_are_deleted_is_not_removed_as_well(lake: Lake) -> None:
     """Iceberg: testValidateFileDeleteAndRowDeleteSameFile."""
     made = race(lake)
