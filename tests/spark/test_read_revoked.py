@@ -10,9 +10,11 @@ from pyspark.sql import DataFrame
 
 from catalog.settings.catalog import Settings
 from policy.principal import Principal
+from policy.restrictions.predicate import Compare, Comparison, Literal
 from spark_ext.configuration import token_setting
 from tests.support.lake import CAROL, standard_policies
 from tests.support.reads import denied
+from tests.support.restrictions import restricted
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_connect import ConnectLake
 
@@ -98,6 +100,22 @@ def test_a_column_that_is_shown_through_a_mask_now(spark_lake: SparkLake, run_be
         assert others.collect() == ROWS
         assert carol.table("lake.db.masked_later").select("n").collect() == [(None,)] * len(ROWS)
     assert rows.collect() == ROWS
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("masks", [{}, {1: "mask-to-fixed-value"}], ids=["filter", "mask"])
+def test_another_row_filter_or_mask(
+    spark_lake: SparkLake, run_before: DataFrame, masks: dict[int, str]
+) -> None:
+    hidden = Compare(Comparison.LT, 1, Literal("long", 3 if masks else 1))
+    with restricted(hidden, masks):
+        until_the_plan_is_old()
+        if isinstance(spark_lake, ConnectLake):
+            assert run_before.collect() == ([(0,)] * 3 if masks else [(0,)])
+        else:
+            said = refusal(run_before)
+            assert "TableChanged" in said and "for you" in said
+    assert run_before.collect() == ROWS
 
 
 def test_files_that_are_checked_against_their_digests_by_now(
