@@ -5,13 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, insert, text
 
 from catalog.audit import reading as audit_reading
 from catalog.audit.trail import AuditRecord, AuditTrail, read, verify
 from catalog.authorization.tokens import TokenStore
 from catalog.db.engine import open_database, write
 from catalog.db.migrate import upgrade
+from catalog.db.schema import lw_table
+from catalog.state import scan_plans
+from catalog.state.scan_plans import KeptPlan, ScanPlans
 from policy.decision import Reason
 from policy.errors import NotAuthenticated, StateUnavailable
 from policy.principal import Principal
@@ -62,3 +65,25 @@ def test_a_server_that_went_away_fails_appends_and_the_chain_goes_on(postgres: P
     assert [found.sequence for found in read(engine)] == [2, 1]
     assert verify(engine) == []
     engine.dispose()
+
+
+def test_scan_plans_are_kept_found_and_removed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = dict.fromkeys(("catalog", "table_uuid", "namespace", "name", "owner", "location"), "x")
+    with write(engine) as connection:
+        given = {"id": "t", "default_location": True, "state": "active", "created_ms": 1, **columns}
+        connection.execute(insert(lw_table).values(given))
+    now = [1_000]
+    plans = ScanPlans(engine, lambda: now[0], 60_000)
+    kept = KeptPlan("t", "ann", {"filter": True}, ((0, 2), (3,)), None)
+    plan_id = plans.keep(kept)
+    assert plans.find(plan_id, "t", "ann") == kept
+    for other in ((plan_id, "t", "bob"), (plan_id, "u", "ann"), ("p", "t", "ann")):
+        assert plans.find(*other) is None and not plans.remove(*other)
+    monkeypatch.setattr(scan_plans, "MAX_PLANS", 1)
+    with pytest.raises(StateUnavailable):
+        plans.keep(kept)
+    assert plans.remove(plan_id, "t", "ann") and not plans.remove(plan_id, "t", "ann")
+    again = plans.keep(kept)
+    now[0] += 60_000
+    assert plans.find(again, "t", "ann") is None
+    assert plans.keep(kept) != again, "the plan that expired is no longer counted"
