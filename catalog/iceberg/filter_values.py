@@ -7,6 +7,7 @@ columns are compared with the nearest representable number.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -15,11 +16,20 @@ from pyiceberg import expressions as iceberg
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions import literals as values
 from pyiceberg.schema import Schema
-from pyiceberg.types import DateType, DecimalType, IcebergType, IntegerType, LongType, NestedField
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    TimestamptzType,
+)
 
 from policy.errors import RequestInvalid
 
 _DAY_MICROS: Final = 24 * 3600 * 1_000_000
+_WITHOUT_ZONE: Final = re.compile(r"[+-]?\d{4,}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?", re.ASCII)
 
 
 def require_exact(
@@ -41,6 +51,47 @@ def require_exact(
         column = schema.find_field(name, case_sensitive)
         if not _holds(column.field_type, literal):
             raise _inexact(column, literal, table)
+
+
+def in_utc(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> BooleanExpression:
+    """Return a filter in which timestamps have a time zone where their column has one.
+
+    PyIceberg 0.12 writes such timestamps in UTC and leaves the zone out. The specification requires it
+    (Iceberg table specification, "Appendix D: JSON single-value serialization").
+
+    Args:
+        expression: the filter, not bound to a schema.
+        schema: the columns; conditions on others stay as they are.
+        case_sensitive: whether column names are case-sensitive.
+    """
+    if isinstance(expression, iceberg.And | iceberg.Or):
+        parts = (in_utc(each, schema, case_sensitive=case_sensitive) for each in _children(expression))
+        return type(expression)(*parts)
+    if isinstance(expression, iceberg.Not):
+        return iceberg.Not(in_utc(expression.child, schema, case_sensitive=case_sensitive))
+    names = {name for name, _ in _compared(expression) if _has_zone(schema, name, case_sensitive)}
+    if not names or not isinstance(expression, iceberg.LiteralPredicate | iceberg.SetPredicate):
+        return expression
+    if isinstance(expression, iceberg.LiteralPredicate):
+        return type(expression)(expression.term, _zoned(expression.literal))
+    return type(expression)(expression.term, {_zoned(each) for each in expression.literals})
+
+
+def _children(expression: iceberg.And | iceberg.Or) -> tuple[BooleanExpression, BooleanExpression]:
+    return expression.left, expression.right
+
+
+def _has_zone(schema: Schema, name: str, case_sensitive: bool) -> bool:
+    try:
+        return isinstance(schema.find_field(name, case_sensitive).field_type, TimestamptzType)
+    except ValueError:
+        return False
+
+
+def _zoned(literal: values.Literal[Any]) -> values.Literal[Any]:
+    if isinstance(literal, values.StringLiteral) and _WITHOUT_ZONE.fullmatch(literal.value):
+        return values.StringLiteral(f"{literal.value}+00:00")
+    return literal
 
 
 def filtered_columns(expression: BooleanExpression) -> list[str]:

@@ -17,6 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from catalog.audit.outcomes import note
 from catalog.authorization.columns import resolve
+from catalog.iceberg.filter_values import in_utc
 from catalog.iceberg.manifests import ManifestListEntry
 from catalog.iceberg.partition_values import ListedPartitions
 from catalog.planning.file_statistics import FileStatistics
@@ -132,7 +133,9 @@ class ReadyScan:
         Raises:
             RequestInvalid: a column or snapshot that the table does not have.
         """
-        request, specs, schema = scan.to_request(), table.metadata.specs(), schema_of(table, scan)
+        specs, schema = table.metadata.specs(), schema_of(table, scan)
+        scan = replace(scan, filter=in_utc(scan.filter, schema, case_sensitive=scan.case_sensitive))
+        request = scan.to_request()
         if scan.is_incremental:
             sources = appends(table, request, end_of(table, request))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +13,7 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.conversions import to_bytes
 from pyiceberg.exceptions import ForbiddenError
-from pyiceberg.expressions import And, EqualTo, GreaterThan
+from pyiceberg.expressions import And, EqualTo, GreaterThan, In, NotNull
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -399,6 +400,15 @@ def test_pyiceberg_reads_what_the_catalog_plans(served: Service, monkeypatch: py
     assert len(planned) == 3
     with pytest.raises(ForbiddenError):
         served.iceberg("filtered").load_table("db.real")
+
+
+def test_pyiceberg_filters_by_timestamps_with_zones(served: Service) -> None:
+    """It leaves the zone out of the request, and needs it in the residual filter."""
+    table = served.iceberg().create_table("db.zoned", pa.schema([("at", pa.timestamp("us", "UTC"))]))
+    times = [datetime(2020, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
+    table.append(pa.table({"at": pa.array(times, pa.timestamp("us", "UTC"))}))
+    for condition, count in ((EqualTo("at", times[1]), 1), (In("at", times[1:]), 2)):  # type: ignore[call-arg]
+        assert table.scan(And(condition, NotNull("at"))).to_arrow().num_rows == count  # type: ignore[call-arg]
 
 
 def test_the_body_is_that_of_the_specification() -> None:
