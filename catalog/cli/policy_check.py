@@ -118,7 +118,7 @@ def check(
     principal = Principal(as_user, frozenset(groups or ()), frozenset(roles or ()))
     book = Book(parse_documents(policies_in_force(ctx).stored.contents(Kind.RANGER)))
     with lookup(ctx, live=live) as known:
-        facts = _facts(resource, known)
+        facts = _facts(resource, known, live=live)
     request = AccessRequest(principal, resource, access, facts.owner if owner is None else owner)
     table = replace(facts.known, service=settings_of(ctx).catalog.name)
     considered = book.consider(request, at or datetime.now(UTC), table, through, engine)
@@ -135,14 +135,26 @@ def _is_of_table(resource: Resource) -> bool:
     return resource.levels[:2] == ("database", "table")
 
 
-def _facts(resource: Resource, known: Known) -> TableFacts:
-    """Return what is known of a resource's table."""
+def _facts(resource: Resource, known: Known, *, live: bool) -> TableFacts:
+    """Return what is known of a resource's table.
+
+    Raises:
+        NoSuchTable: it was looked up, and does not exist.
+    """
+    from catalog.base.errors import NoSuchTable
     from policy.sql_lint.context import TableFacts
 
     if not _is_of_table(resource):
         return TableFacts(None)
     name = TableName(tuple(resource.values[0].split(".")), resource.values[1])
-    return known(name) or TableFacts(None)
+    found = known(name)
+    if found is None and live:
+        raise NoSuchTable(
+            f"The table {name} does not exist.",
+            table=str(name),
+            hint="Leave --live out to ask by the policies alone.",
+        )
+    return found or TableFacts(None)
 
 
 def _document(considered: Considered, explanation: Explanation) -> dict[str, Any]:

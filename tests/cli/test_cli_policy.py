@@ -63,6 +63,12 @@ def test_only_a_table_or_a_column_is_looked_up(host: Host, resource: str) -> Non
     assert "--live needs a table or a column" in refused.stderr
 
 
+def test_looking_up_a_table_that_does_not_exist_is_an_error(host: Host) -> None:
+    asked = ("policy", "check", "--as", ADMIN, "table:sales.nowhere", "select")
+    assert "The table sales.nowhere does not exist" in host.run(*asked, "--live", code=1).stderr
+    assert host.run(*asked).stdout.startswith("allowed")
+
+
 def test_an_access_type_that_the_resource_does_not_have_is_refused(host: Host) -> None:
     assert "access type" in host.run("policy", "check", "--as", ADMIN, "key:k", "select", code=1).stderr
 
