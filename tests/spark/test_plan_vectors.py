@@ -26,7 +26,7 @@ class Plugin:
         """What is made of each file of a plan, its path checked and its keys opened."""
         read = self._own.read
         stream = self._jvm.java.io.ByteArrayInputStream(stream_of(vector))
-        plan = read.PlanStream("lake.db.t").read(stream)
+        plan = read.PlanStream("lake.db.t", True).read(stream)
         uuid = self._jvm.java.util.UUID.fromString(vector["header"]["table-uuid"])
         gate = read.FileGate("lake.db.t", uuid, plan.allowed(), plan.transport(), None)
         return [self._file(gate, each) for each in self._list(plan.files())]
