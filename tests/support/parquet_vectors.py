@@ -169,6 +169,7 @@ class Hooks:
             keys,
             vector.prefix,
             self._schema(ids),
+            self._map(vector, {}).keySet(),
             errors,
         )
 
