@@ -24,6 +24,8 @@ from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.ranger import PolicySet
 from policy.ranger.parse import parse_documents
+from policy.restrictions.model import Restriction
+from policy.restrictions.standard import standard_action
 from policy.sql_lint import LintContext, lint
 from policy.testing import Suite, UnderTest, parse_cases
 from tests.support import plans
@@ -418,3 +420,52 @@ def test_check_shows_the_actions_that_a_standard_client_gets(lake: Lake, tables:
     assert (shown.row_filter, shown.masks) == (served.row_filter, served.masks)
     assert word(book.consider(request, NOW, known, Through.STANDARD_CLIENT).decision) == "refused"
     assert check(lake, table, documents, resource, Through.STANDARD_CLIENT) == "masked"
+
+
+def enforced_by_engine(lake: Lake, table: Table, *columns: str) -> Restriction | None:
+    try:
+        asked = {"user": DAN, "engine": "spark", "enforces": ENFORCED}
+        return plans.plan(lake, table, *columns, **asked).header.restriction
+    except NotAuthorized:
+        return None
+
+
+@st.composite
+def masks_of_dan(draw: st.DrawFn) -> list[Json]:
+    """Masks on columns, and on names that they had."""
+    kinds = st.sampled_from(["MASK", "MASK_NULL", "MASK_HASH", "MASK_SHOW_LAST_4", "mask-to-fixed-value"])
+    names = draw(st.lists(st.sampled_from(["ssn", "tag", "salary", "home.town"]), unique=True, max_size=2))
+    return [
+        {**masking(each, draw(kinds)), "name": f"more {each}", "policyPriority": draw(st.integers(0, 1))}
+        for each in names
+    ]
+
+
+@given(had=st.booleans(), policies=policies_of_dan(), masks=masks_of_dan())
+@example(True, [ALL], [masking("ssn", "MASK_HASH")])
+@example(True, [ALL], [masking("ssn", "MASK_HASH"), masking("salary")])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_each_plan_and_each_load_restrict_a_column_alike(
+    lake: Lake,
+    tables: dict[str, Table],
+    renamed: dict[str, Table],
+    had: bool,
+    policies: list[Json],
+    masks: list[Json],
+) -> None:
+    table = (renamed if had else tables)["plaintext"]
+    enforce = policy("enforce", {"service": ["*"]}, {DAN: ["enforce"]})
+    put(lake, [*(each for each in policies if each is not CODE), enforce, *masks])
+    whole = enforced_by_engine(lake, table)
+    try:
+        caller = replace(lake.caller(DAN), standard=True)
+        _, served = lake.services.access.load_restricted(caller, name_of(table))
+    except NotAuthorized:
+        served = None
+    if served is not None:
+        assert whole is not None and served.row_filter == whole.row_filter
+        shown = {key: standard_action(mask.action, required=False) for key, mask in whole.masks.items()}
+        assert {key: mask.action for key, mask in served.masks.items()} == shown
+    for column in lake.catalog().load_table(table.name()).schema().fields if whole else ():
+        one = enforced_by_engine(lake, table, column.name)
+        assert one is not None and one.masks.get(column.field_id) == whole.masks.get(column.field_id)
