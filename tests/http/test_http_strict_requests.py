@@ -129,6 +129,7 @@ SMALL_BODIES = [
 SCREENED = [
     ("POST", "{prefix}/namespaces/db/tables"),
     ("POST", "{prefix}/namespaces/db/tables/t"),
+    ("POST", "{prefix}/namespaces/db/tables/t/plan"),
     ("POST", "/engine/v1/namespaces/db/tables"),
     ("POST", "/engine/v1/namespaces/db/staged-writes"),
     ("POST", "/engine/v1/tables/db/t/plan"),
