@@ -189,7 +189,8 @@ def seen(
     read = [path for path in paths if columns[path] not in hidden]
     nothing = _enforces_nothing(view, table, shown)
     enforcing = through is Through.ENGINE and (nothing or not runs_code(view, engine))
-    closed = through is Through.PROCESS and (nothing or _closed(view, table, shown.names))
+    plain = nothing and not _nulls(view, table)
+    closed = through is Through.PROCESS and (plain or _closed(view, table, shown.names))
     enforced = not unaltered and (enforcing or closed)
     reading = replace(shown.reading, altered=None) if enforced else shown.reading
     whole = _unseen(view) if reading.granted.allowed else None
@@ -277,10 +278,15 @@ def _closed(view: View, table: KnownTable, names: ColumnNames) -> bool:
     keyed = {column for group in spec.columns for column in group.columns}
     if spec.plaintext_columns is not None:
         keyed |= columns.difference(spec.plaintext_columns)
-    nulls = {name for name in columns.union(table.nested) if _is_null(view, table, name)}
+    nulls = _nulls(view, table, columns)
     return all(table.column(name) in nulls for name in masked) and all(
         not keyed.isdisjoint((name, table.column(name))) for name in nulls
     )
+
+
+def _nulls(view: View, table: KnownTable, columns: Collection[str] = ()) -> set[str]:
+    """The columns and fields of the table, and of `columns`, that are NULL for the user."""
+    return {name for name in {*columns, *(table.columns or ()), *table.nested} if _is_null(view, table, name)}
 
 
 def _misfit(view: View, table: KnownTable, names: ColumnNames, hidden: Set[str]) -> Reason | None:
