@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.spark.test_read_optimizer import KEPT, settings
-from tests.support.row_differential import LITERALS
+from tests.support.row_differential import LITERALS, as_shown
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, master_keys
 
@@ -113,6 +113,6 @@ def test_rows_of_an_order_that_is_told_have_it(
         query = f"SELECT _file, _pos, v FROM {table}"
         with settings(spark_lake, ORDERED):
             assert sorts(spark_lake, f"{query} SORT BY {order}") == 0
-        spark_rows = [row.v for row in spark_lake.rows(f"{query} ORDER BY _file, {order}, _pos")]
-        stored = [row.v for row in spark_lake.rows(f"{query} ORDER BY _file, _pos")]
-        assert stored == spark_rows
+        shown = f"SELECT {as_shown('v', kind)} AS shown FROM {table}"
+        stored = spark_lake.rows(f"{shown} ORDER BY _file, _pos")
+        assert stored == spark_lake.rows(f"{shown} ORDER BY _file, {order}, _pos")

@@ -246,7 +246,7 @@ class Table:
     def shown(self, source: str, columns: Mapping[str, str] | None = None) -> Rows:
         """The rows of a source, so that all that differs is seen: zeros, NaN, times."""
         known = self.columns if columns is None else columns
-        shown = (_shown(f"`{name}`", kind) for name, kind in known.items())
+        shown = (as_shown(f"`{name}`", kind) for name, kind in known.items())
         return Counter(map(tuple, self.spark.sql(f"SELECT {', '.join(shown)} FROM {source}").collect()))
 
     # --- statements
@@ -587,7 +587,8 @@ def _clauses(when: str, clauses: Sequence[tuple[str | None, dict[str, str] | Non
     return found
 
 
-def _shown(name: str, kind: str) -> str:
+def as_shown(name: str, kind: str) -> str:
+    """An expression that tells each value of a column from others. Python has too few dates and times."""
     if kind == "BINARY":
         return f"hex({name})"
     if kind == "TIMESTAMP":
