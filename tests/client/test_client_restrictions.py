@@ -262,7 +262,7 @@ def seen(row: Mapping[int, Any], masks: Mapping[int, str], salt: bytes) -> dict[
     return view
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples * 2 // 5)
 @given(rows_of_table(), conditions(), masks_of_table())
 def test_a_restricted_table_shows_what_a_naive_evaluation_shows(
     rows: list[dict[int, Any]], condition: Predicate, masks: dict[int, str]

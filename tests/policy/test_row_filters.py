@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.errors import PolicyInvalid
@@ -453,7 +453,6 @@ PREDICATES = st.recursive(
 VALUES = (None, -1.0, -0.0, 0.0, 1.0, math.nan)
 
 
-@settings(max_examples=60, deadline=None)
 @given(PREDICATES)
 def test_readers_that_compare_null_nan_and_zero_in_their_own_way_keep_the_same_rows(
     predicate: Predicate,

@@ -78,7 +78,7 @@ def test_masks_show_four_code_points_of_texts_that_are_not_utf_8(
     assert (first, last) == ("EFBFBD" * 4 + "78" * 3, "78" * 5 + "64656667")
 
 
-@pytest.mark.parametrize("using", ["parquet", "orc"])
+@pytest.mark.parametrize("using", [pytest.param("parquet", marks=pytest.mark.nightly), "orc"])
 def test_a_row_filter_is_applied_before_masks_and_both_before_the_query(
     spark_lake: SparkLake, namespace: str, using: str
 ) -> None:

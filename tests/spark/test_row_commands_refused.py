@@ -151,7 +151,7 @@ def test_column_that_hides_the_metadata_column_is_refused(spark_lake: SparkLake,
     assert "_file" in refused_as("NOT_SUPPORTED_YET", spark_lake.spark, UPDATES.format(table))
 
 
-@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("mode", [pytest.param("copy-on-write", marks=pytest.mark.nightly), "merge-on-read"])
 def test_metadata_columns_that_a_command_cannot_use_are_named(
     spark_lake: SparkLake, namespace: str, mode: str
 ) -> None:
