@@ -280,6 +280,70 @@ def test_a_restricted_table_shows_what_a_naive_evaluation_shows(
     check()
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("using", ["parquet", "orc"])
+def test_masks_inside_of_lists_and_maps_hold_beside_deletes_in_batches_of_any_size(
+    spark_lake: SparkLake, namespace: str, using: str
+) -> None:
+    name = f"{namespace}.t"
+    spark_lake.rows(
+        f"CREATE TABLE {name} (id INT, st STRUCT<a: INT, b: STRING>, "
+        f"l ARRAY<STRUCT<x: STRING, y: ARRAY<INT>>>, m MAP<STRING, STRUCT<v: STRING>>) USING {using} "
+        "TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')"
+    )
+    spark_lake.rows(
+        f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, "
+        "IF(id % 5 = 0, NULL, named_struct('a', IF(id % 3 = 0, NULL, id), 'b', concat('b', id % 11))), "
+        "IF(id % 6 = 0, NULL, transform(sequence(0, id % 4), i -> "
+        "IF(i = 2, NULL, named_struct('x', concat('y', id, i), 'y', array(i, NULL, id))))), "
+        "IF(id % 8 = 0, NULL, map('k', named_struct('v', concat('v', id)), 'n', NULL)) "
+        "FROM (SELECT CAST(id AS INT) id FROM range(2000))"
+    )
+    spark_lake.rows(f"DELETE FROM {name} WHERE id % 13 = 5")
+    ids, asked = field_ids(spark_lake, name), f"SELECT * FROM {name} WITH ('batch-size' = '{{}}')"
+    masks = {
+        ids["st.a"]: "hive-mask",
+        ids["l.element.x"]: "mask-alphanum",
+        ids["l.element.y.element"]: "hive-show-first-4",
+        ids["m.value.v"]: "sha-256-global",
+    }
+    hidden = Compare(Comparison.LT, ids["st.b"], Literal("string", "b3"))
+    every = [row.asDict(recursive=True) for row in spark_lake.rows(asked.format(4096))]
+    kept = sorted(str(_seen(row)) for row in every if row["st"] and row["st"]["b"] < "b3")
+    assert len(every) == 1846 and 100 < len(kept) < 1000
+    conf = spark_lake.session().conf
+    for size, compiled in ((7, True), (7, False), (4096, True)):
+        conf.set("spark.sql.codegen.wholeStage", compiled)
+        try:
+            with restricted(hidden, masks):
+                shown = spark_lake.rows(asked.format(size))
+        finally:
+            conf.unset("spark.sql.codegen.wholeStage")
+        assert sorted(str(row.asDict(recursive=True)) for row in shown) == kept
+
+
+def _seen(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as the masks show it."""
+
+    def shown(action: str, kind: str, value: Any) -> Any:
+        return naive.masked(action, kind, value)
+
+    listed, items = row["l"], row["m"]
+    elements = listed and [
+        each
+        and {
+            "x": shown("mask-alphanum", "string", each["x"]),
+            "y": [shown("hive-show-first-4", "int", one) for one in each["y"]],
+        }
+        for each in listed
+    ]
+    values = items and {
+        key: each and {"v": shown("sha-256-global", "string", each["v"])} for key, each in items.items()
+    }
+    struct = row["st"] | {"a": shown("hive-mask", "int", row["st"]["a"])}
+    return {"id": row["id"], "st": struct, "l": elements, "m": values}
+
+
 def texts(shown: pa.Table) -> list[str]:
     """The rows as sorted texts."""
     columns = [each.cast(NUMBERS.get(each.type, each.type)).to_pylist() for each in shown.columns]
