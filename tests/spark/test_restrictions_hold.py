@@ -136,6 +136,7 @@ def test_each_statement_answers_as_for_a_table_of_what_is_shown(
             spark_lake.session(user).conf.unset("spark.sql.codegen.wholeStage")
 
 
+@pytest.mark.nightly
 def test_the_task_of_a_row_does_not_depend_on_hidden_rows(spark_lake: SparkLake, namespace: str) -> None:
     """However small tasks are asked to be: where the middle of a row group lies would tell of its size."""
     name = f"{namespace}.t"
@@ -173,6 +174,7 @@ def test_a_null_field_of_a_struct_is_read_without_its_key(spark_lake: SparkLake)
     assert "Ask for a mask of the whole column" in message
 
 
+@pytest.mark.nightly
 def test_hashes_of_a_query_have_one_salt_that_no_setting_chooses(
     spark_lake: SparkLake, tables: tuple[str, str]
 ) -> None:
@@ -427,6 +429,7 @@ def test_branches_snapshots_and_views_show_what_the_table_does(
     assert (spark_lake.rows(increment, CAROL), spark_lake.rows(increment)) == ([(0,)], [(1,)])
 
 
+@pytest.mark.nightly
 def test_errors_show_no_partition_of_a_file(spark_lake: SparkLake) -> None:
     """Paths of files have partition values."""
     name = "lake.db.broken"
