@@ -202,5 +202,8 @@ def test_an_ended_session_forgets_its_token(spark_lake: SparkLake, tmp_path: Pat
     refused_as("NOT_AUTHENTICATED", next_one, f"SHOW NAMESPACES IN {CATALOG}")
     next_one.stop()
     again = remote_session(f"{spark_lake.address}/;session_id={ended}", ALICE)
-    assert _condition(again.range(1).collect) == "INVALID_HANDLE.SESSION_CLOSED"
+    for action in (again.range(1).collect, lambda: again.conf.set("spark.sql.warehouse.dir", "x")):
+        error = refusal(action)
+        assert error.getCondition() == "INVALID_HANDLE.SESSION_CLOSED"
+        assert error.getSqlState() is not None
     assert issued.encode() not in spark_lake.heap(tmp_path)

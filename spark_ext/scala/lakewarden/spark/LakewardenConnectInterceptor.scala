@@ -1,10 +1,10 @@
 package lakewarden.spark
 
-import org.sparkproject.connect.grpc.{Metadata, ServerCall, ServerCallHandler, ServerInterceptor}
+import org.sparkproject.connect.grpc.{Metadata, ServerCall, ServerCallHandler, ServerInterceptor, StatusRuntimeException}
 import org.sparkproject.connect.grpc.ForwardingServerCallListener.SimpleForwardingServerCallListener
 import org.sparkproject.connect.protobuf.Message
 
-import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.SparkThrowable
 import org.apache.spark.sql.lakewarden.code.{CodeGrants, ConnectGuard, ConnectRefusal, TypedCall}
 
 /** `spark.connect.grpc.interceptor.classes=lakewarden.spark.LakewardenConnectInterceptor`.
@@ -26,9 +26,8 @@ final class LakewardenConnectInterceptor extends ServerInterceptor {
         case None =>
           typed.told(message)
           super.onMessage(message)
-        case Some(refusal) =>
+        case Some(status) =>
           refused = true
-          val status = ConnectRefusal.status(refusal)
           call.close(status.getStatus, status.getTrailers)
       }
 
@@ -36,12 +35,15 @@ final class LakewardenConnectInterceptor extends ServerInterceptor {
     }
   }
 
-  private def refusal(request: Any): Option[LakewardenException] =
+  /** What refuses the request: the guard, or Spark, whose session it names. */
+  private def refusal(request: Any): Option[StatusRuntimeException] =
     try {
       request match {
         case message: Message => guard.check(message)
         case _                => throw CodeGrants.refused("A request that is not of Spark Connect", "", null)
       }
       None
-    } catch { case refusal: LakewardenException => Some(refusal) }
+    } catch {
+      case refusal: Throwable with SparkThrowable if refusal.getCondition != null => Some(ConnectRefusal.status(refusal))
+    }
 }

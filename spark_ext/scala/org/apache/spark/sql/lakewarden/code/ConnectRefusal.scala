@@ -20,10 +20,16 @@ object ConnectRefusal {
   /** Texts can hold what the client sent, and clients take headers of 8 KiB in all. */
   private val Longest = 1000
 
-  def status(refusal: LakewardenException): StatusRuntimeException =
+  /** @param refusal one with a condition */
+  def status(refusal: Throwable with SparkThrowable): StatusRuntimeException =
     StatusProto.toStatusRuntimeException(
-      Status.newBuilder.setCode(Code.PERMISSION_DENIED_VALUE).setMessage(short(refusal.getMessage))
+      Status.newBuilder.setCode(code(refusal).getNumber).setMessage(short(refusal.getMessage))
         .addDetails(Any.pack(info(refusal).build)).build)
+
+  private def code(refusal: Throwable): Code = refusal match {
+    case _: LakewardenException => Code.PERMISSION_DENIED
+    case _                      => Code.INTERNAL
+  }
 
   /** @param error one with a condition */
   def info(error: Throwable with SparkThrowable): ErrorInfo.Builder =
