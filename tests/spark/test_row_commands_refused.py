@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.expressions import AlwaysFalse
 
 from tests.support.lake import ALICE, CAROL, policy, standard_policies
+from tests.support.leftovers import known_writes
 from tests.support.spark import SparkLake
 from tests.support.spark_refusals import refusal, refused_as
 from tests.support.spark_tables import create_table, master_keys, stock_table
@@ -142,6 +143,19 @@ def test_settings_of_delete_files_without_effect_are_refused(
     spark_lake.rows(f"INSERT INTO {table} VALUES (1, 'a')")
     message = refused_as("NOT_SUPPORTED_YET", spark_lake.spark, UPDATES.format(table))
     assert "write.delete.parquet.compression-codec" in message
+
+
+def test_a_write_whose_delete_files_spark_does_not_write_is_given_up(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    table = f"{namespace}.t"
+    settings = {"write.update.mode": "merge-on-read", "write.delete.format.default": "avro"}
+    create_table(spark_lake, table, "id INT, v STRING", settings)
+    spark_lake.rows(f"INSERT INTO {table} VALUES (1, 'a')")
+    known = known_writes(spark_lake.lake)
+    assert "avro" in refused_as("NOT_SUPPORTED_YET", spark_lake.spark, UPDATES.format(table))
+    new = [each for name, each in known_writes(spark_lake.lake).items() if name not in known]
+    assert [each.state for each in new] == ["aborted"]
 
 
 def test_column_that_hides_the_metadata_column_is_refused(spark_lake: SparkLake, namespace: str) -> None:

@@ -47,8 +47,7 @@ private final class GuardedDeltaBatchWrite(
     partitions: () => Map[String, (Int, String)])
     extends GuardedBatchWrite(table, layout, settings, target) with DeltaBatchWrite {
 
-  override def createBatchWriterFactory(info: PhysicalWriteInfo): DeltaWriterFactory = {
-    val write = target.begin()
+  override def createBatchWriterFactory(info: PhysicalWriteInfo): DeltaWriterFactory = begun { write =>
     new GuardedDeltaWriterFactory(template(write), DeleteTemplate.of(write, settings, partitions()), rowId)
   }
 }

@@ -26,7 +26,15 @@ class GuardedBatchWrite(
     extends BatchWrite with Logging {
 
   override def createBatchWriterFactory(info: PhysicalWriteInfo): DataWriterFactory =
-    new GuardedWriterFactory(template(target.begin()))
+    begun(write => new GuardedWriterFactory(template(write)))
+
+  /** Begins the write, and gives it up if its writers cannot be made: Spark aborts it for what fails later. */
+  protected def begun[F](writers: BegunWrite => F): F =
+    try writers(target.begin())
+    catch { case problem: Throwable =>
+      abort(Array.empty)
+      throw problem
+    }
 
   protected def template(write: BegunWrite): FileTemplate = {
     val conf = WriterConfiguration.of(table.schema, settings)
