@@ -92,7 +92,7 @@ def test_cached_table_answers_for_nobody_else(spark_lake: SparkLake) -> None:
 
 
 def test_cached_table_does_not_outlive_the_policies_it_was_read_by(spark_lake: SparkLake) -> None:
-    table = _carols_table(spark_lake, "revoked")
+    table = _carols_table(spark_lake, "outlived")
     spark_lake.rows(f"CACHE TABLE {table}", CAROL)
     assert _is_cached(spark_lake.session(CAROL), table)
     try:

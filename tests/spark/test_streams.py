@@ -212,7 +212,7 @@ def test_plans_of_a_stream_hold_no_table_of_another_user(
     no: Any = getattr(getattr(jvm.scala, "None$"), "MODULE$")
     begun = jvm.org.apache.spark.sql.catalyst.streaming.WriteToStream(
         "q",
-        no,
+        *(() if spark_lake.spark.version.startswith("4.1") else (no,)),
         str(tmp_path),
         execution.sink(),
         execution.outputMode(),

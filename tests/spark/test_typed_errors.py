@@ -24,7 +24,7 @@ pytestmark = pytest.mark.core
 
 _PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 #: Classes of the tree that no answer has: those above others, and those of other interfaces.
-_ABOVE = {"LakewardenError", "InvalidInput", "Refused", "Unavailable"}
+_ABOVE = {"LakewardenError", "InvalidInput", "Refused", "Unavailable", "NoSuchPlan", "NoSuchPlanTask"}
 
 
 def test_each_error_has_a_sql_state_that_the_page_shows() -> None:
