@@ -19,11 +19,11 @@ from datetime import datetime
 from itertools import product
 from typing import Final
 
+from policy.known_table import KnownTable
 from policy.principal import Principal
 from policy.ranger import PolicySet
 from policy.ranger.equivalence import Equivalence, PrincipalClass
 from policy.view import View
-from policy.visible import KnownTable
 
 _MOST_COLUMNS: Final = 1_000
 _MOST_PEOPLE: Final = 1_000

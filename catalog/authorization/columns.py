@@ -264,7 +264,7 @@ def names_by_field(table: LoadedTable, field_ids: frozenset[int] | None = None) 
 
 
 class FieldNames:
-    """Finds the names of a table's fields in its schemas, for `policy.visible`.
+    """Finds the names of a table's fields in its schemas, for `policy.known_table`.
 
     Args:
         table: the table.
@@ -275,19 +275,19 @@ class FieldNames:
         self._schema = table.metadata.schema()
 
     def today(self, path: str) -> ColumnNames | None:
-        """See `policy.visible.FieldNames`."""
+        """See `policy.known_table.FieldNames`."""
         field_id = self._id(path)
         return None if field_id is None else self._names[field_id]
 
     def ever(self, paths: Iterable[str] | None) -> ColumnNames:
-        """See `policy.visible.FieldNames`."""
+        """See `policy.known_table.FieldNames`."""
         if paths is None:
             return every_name(self._table)
         found = (self._id(each) for each in paths)
         return every_name(self._table, frozenset().union(*(self._inside[each] for each in found if each)))
 
     def former(self) -> ColumnNames:
-        """See `policy.visible.FieldNames`."""
+        """See `policy.known_table.FieldNames`."""
         return former_fields(self._table)
 
     def _id(self, path: str) -> int | None:

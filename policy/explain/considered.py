@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Final
 
 from policy.decision import Decision
+from policy.known_table import KnownTable
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.ranger.evaluate import FilterRule, MaskRule
@@ -29,7 +30,7 @@ from policy.restrictions.model import UNRESTRICTED, Restriction
 from policy.restrictions.text import predicate_text
 from policy.standard_clients import enforced
 from policy.view import ColumnNames, View
-from policy.visible import KnownTable, Seen, enforces_filters, seen
+from policy.visible import Seen, enforces_filters, seen
 
 _READING: Final = ("select", "all")
 UNKNOWN_TABLE: Final = KnownTable()

@@ -15,12 +15,12 @@ from policy.encryption.file_formats import FileFormat
 from policy.encryption.specification import EncryptionSpec
 from policy.encryption_rules import Column, EncryptionRules
 from policy.identifiers import TableName
+from policy.known_table import FieldNames, KnownTable
 from policy.location.allow_list import AllowList
 from policy.location.location import Location
 from policy.principal import Principal
 from policy.ranger import PolicySet
 from policy.restrictions.columns import TableColumns
-from policy.visible import FieldNames, KnownTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from policy.identifiers import TableName
+from policy.known_table import KnownTable
 from policy.privileges.operations import On, loading, required
 from policy.privileges.requests import AccessRequest
 from policy.sql_lint.context import LintContext, TableFacts
@@ -21,7 +22,6 @@ from policy.sql_lint.functions import BUILT_IN
 from policy.sql_lint.names import Names, table_of_state
 from policy.sql_lint.statements import DescribeTable, Query
 from policy.view import ColumnNames
-from policy.visible import KnownTable
 
 #: Owner in requests on a table whose owner is not known; no user has this name.
 UNKNOWN_OWNER: Final = ""

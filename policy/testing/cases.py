@@ -14,11 +14,11 @@ from typing import Final, Literal, TypeAlias
 from policy.decision import Reason
 from policy.explain.considered import UNKNOWN_TABLE
 from policy.identifiers import TableName
+from policy.known_table import KnownTable
 from policy.principal import Principal
 from policy.privileges.requests import Resource, Through
 from policy.sql_lint.lint import Dialect
 from policy.testing.fixtures import FixtureTable
-from policy.visible import KnownTable
 
 Answer = Literal["allow", "deny", "masked"]
 """What a case can expect."""

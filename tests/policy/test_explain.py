@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from policy.encryption.specification import EncryptionSpec
 from policy.explain import Book, Explanation, explain
 from policy.explain.considered import labels_of, without
+from policy.known_table import KnownTable
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.ranger import PolicySet
 from policy.ranger.model import PolicyType
 from policy.ranger.parse import parse_documents
-from policy.visible import KnownTable
 from tests.policy.naive_ranger import Asker, allows
 from tests.policy.test_ranger_differential import ROLES, access_policies, askers, mask_policies, requests
 from tests.support.vectors import each_row

@@ -6,12 +6,13 @@ import json
 from datetime import UTC, datetime
 
 from policy.encryption.specification import EncryptionSpec
+from policy.known_table import KnownTable
 from policy.principal import Principal
 from policy.privileges.requests import Through
 from policy.ranger import PolicySet
 from policy.restrictions.columns import SchemaField, TableColumns
 from policy.view import View
-from policy.visible import KnownTable, Seen, seen
+from policy.visible import Seen, seen
 from tests.support.vectors import each_row
 
 KEYED = EncryptionSpec.parse(
