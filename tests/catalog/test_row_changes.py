@@ -38,7 +38,7 @@ from tests.support.table_keys import load, rewrap
 from tests.support.tables import ENCRYPTED, Engine, make, name_of
 
 
-@pytest.fixture(params=["plaintext", "encrypted", "partly"])
+@pytest.fixture(params=["plaintext", "encrypted", pytest.param("partly", marks=pytest.mark.nightly)])
 def protection(request: pytest.FixtureRequest, lake: Lake) -> dict[str, Any]:
     """Options of a table: every encrypted one keeps its bounds sealed."""
     if request.param == "partly":

@@ -59,6 +59,7 @@ def test_a_join_opens_no_file_of_a_partition_without_a_match(spark_lake, parted)
     refused(spark_lake, JOINED.format(t=table, d=names, name="three"), "DATA_FILE_MISSING", "data-file")
 
 
+@pytest.mark.nightly
 def test_columns_that_swap_their_names_during_a_query_lose_no_rows(spark_lake, namespace):
     table, names = f"{namespace}.t", f"{namespace}.d"
     spark_lake.rows(
@@ -111,6 +112,7 @@ KEPT = {
 }
 
 
+@pytest.mark.nightly
 def test_tables_that_are_partitioned_alike_are_joined_without_a_shuffle(spark_lake, namespace):
     a, b = tables = [f"{namespace}.a", f"{namespace}.b"]
     for number, table in enumerate(tables):

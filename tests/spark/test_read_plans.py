@@ -134,7 +134,7 @@ def test_a_task_checks_a_path_once_more(spark_lake):
     gate = read.FileGate("lake.db.t", None, read.AllowedPaths.of(entries), java.scala.Option.empty(), None)
 
     def location(path: str) -> str:
-        of_deletes_and_changes = None, None, 0, 0, None, None
+        of_deletes_and_changes = None, None, 0, 0, None, None, True
         file = read.PlannedFile(
             "", path, None, 1, 1, None, None, False, None, None, None, None, 0, "{}", *of_deletes_and_changes
         )

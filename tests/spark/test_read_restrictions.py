@@ -111,6 +111,7 @@ def test_a_row_filter_is_applied_before_masks_and_both_before_the_query(
         assert first != second and 7 not in (first, second)
 
 
+@pytest.mark.nightly
 def test_a_stream_shows_what_the_user_sees_and_its_offsets_tell_of_no_file(
     spark_lake: SparkLake, namespace: str, tmp_path: Path
 ) -> None:

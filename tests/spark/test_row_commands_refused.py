@@ -190,6 +190,7 @@ def test_metadata_columns_that_a_command_cannot_use_are_named(
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == [(1, "file"), (2, "b")]
 
 
+@pytest.mark.nightly
 def test_a_column_of_the_table_with_the_name_of_a_metadata_column_is_assigned(
     spark_lake: SparkLake, namespace: str
 ) -> None:

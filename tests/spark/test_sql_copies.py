@@ -126,6 +126,7 @@ def test_files_that_do_not_fit_are_refused_and_change_nothing(
     assert stock_table(spark_lake, table).snapshots() == []
 
 
+@pytest.mark.nightly
 def test_rows_of_orc_files_are_added(spark_lake: SparkLake, namespace: str, tmp_path: Path) -> None:
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id BIGINT, name STRING", {"encryption.mechanism": "envelope"})
@@ -166,6 +167,7 @@ def test_a_table_of_spark_is_copied_whole_or_not_at_all(
     refused(spark_lake, "NOT_SUPPORTED_YET", "snapshot", f"'{old}.v', '{namespace}.v'")
 
 
+@pytest.mark.nightly
 @pytest.mark.core
 def test_a_table_of_spark_is_moved(spark_lake: SparkLake, old: str) -> None:
     source, table = f"spark_catalog.{old}.t", f"{CATALOG}.{old}.t"

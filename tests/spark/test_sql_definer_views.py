@@ -199,6 +199,7 @@ def test_a_permission_that_is_taken_away_ends_the_view(door: Door) -> None:
     assert "bob is not authorized" in refused_as("NOT_AUTHORIZED", door.bob, f"SELECT * FROM {door.view}")
 
 
+@pytest.mark.nightly
 def test_nobody_gets_the_rights_of_another_by_editing_a_view(door: Door) -> None:
     """Bob can change Alice's view, and reads what Bob can read."""
     database = door.namespace.removeprefix(f"{CATALOG}.")

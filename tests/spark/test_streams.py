@@ -113,6 +113,7 @@ def test_complete_mode_replaces_all_rows_by_each_epoch(
     assert rows(spark_lake, target) == sorted([*counts, ("later", 0)])
 
 
+@pytest.mark.nightly
 def test_snapshots_that_are_no_appends_are_refused_or_skipped(
     spark_lake: SparkLake, source: str, tmp_path: Path
 ) -> None:
@@ -138,6 +139,7 @@ def test_snapshots_that_are_no_appends_are_refused_or_skipped(
     assert rows(spark_lake, target) == [(3, "c"), (4, "d")]
 
 
+@pytest.mark.nightly
 def test_refused_start_leaves_nothing_that_breaks_a_later_one(
     spark_lake: SparkLake, source: str, tmp_path: Path
 ) -> None:

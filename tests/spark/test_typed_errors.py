@@ -59,6 +59,7 @@ def _own(error: PySparkException) -> tuple[str, str | None]:
     return name.removeprefix(PREFIX), error.getSqlState()
 
 
+@pytest.mark.nightly
 def test_damaged_file_is_refused_the_same_wherever_it_is_read(spark_lake: SparkLake, namespace: str) -> None:
     spark, rows = spark_lake.spark, "SELECT id, concat('n', id) AS name FROM range(0, 50, 1, 1)"
     for name in ("t", "sound"):
