@@ -169,9 +169,8 @@ def test_aggregates_out_of_orc_are_those_of_the_rows(
     assert agree(spark_lake, table, "count(id), max(id), max(old)")[:2] == [0, None]
 
 
-@pytest.mark.parametrize(
-    "properties", [pytest.param({}, marks=pytest.mark.nightly), {"encryption.mechanism": "envelope"}]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("properties", [{}, {"encryption.mechanism": "envelope"}])
 def test_stripes_are_counted_once_by_whichever_task_they_belong_to(
     spark_lake: SparkLake, namespace: str, properties: dict[str, str]
 ) -> None:

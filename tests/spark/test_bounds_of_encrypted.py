@@ -142,7 +142,8 @@ FILTERS = [
 ]
 
 
-@pytest.mark.parametrize("properties", [pytest.param({}, marks=pytest.mark.nightly), ENCRYPTED])
+@pytest.mark.nightly
+@pytest.mark.parametrize("properties", [{}, ENCRYPTED])
 def test_bounds_of_every_type_spare_files(
     spark_lake: SparkLake, namespace: str, properties: dict[str, str]
 ) -> None:

@@ -95,6 +95,7 @@ def test_queries_on_metadata_tables(spark_lake: SparkLake, table: str) -> None:
     assert not spark_lake.spark.catalog.tableExists(f"{table}.nothing")
 
 
+@pytest.mark.nightly
 def test_states_of_metadata_tables_by_options(spark_lake: SparkLake, table: str) -> None:
     """Those that Iceberg's have of one snapshot: the same as by VERSION AS OF."""
     first = spark_lake.lake.services.loader.load(table_name(table.split(".")[1:-1], "t")).metadata.snapshots[

@@ -163,6 +163,7 @@ def maskable(spark_lake: SparkLake) -> dict[str, tuple[str, str]]:
     return {using: (f"{namespace}.{using}", columns) for using in ("orc", "parquet")}
 
 
+@pytest.mark.nightly
 @each_row(
     "using, mask, rule, hint",
     [

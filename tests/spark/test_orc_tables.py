@@ -127,6 +127,7 @@ def test_made_from_a_query_partitioned_and_from_a_data_frame(spark_lake: SparkLa
     ]
 
 
+@pytest.mark.nightly
 def test_rows_of_many_stripes_are_read_by_many_tasks_once_each(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     properties = "'write.orc.stripe-size-bytes' = '1000', 'encryption.mechanism' = 'envelope'"

@@ -57,6 +57,7 @@ def test_no_file_is_so_large_that_its_keys_could_have_been_used_too_often(spark_
     assert size <= USES * LEAST_PART // 2
 
 
+@pytest.mark.nightly
 def test_a_row_group_ends_before_its_pages_cannot_be_numbered(spark_lake: SparkLake, namespace: str) -> None:
     """Parquet's writer alone fails here: one page for each 100 rows are more than it can number."""
     table = f"{namespace}.t"

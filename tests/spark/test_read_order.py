@@ -49,9 +49,8 @@ def pair(spark_lake: SparkLake, namespace: str, properties: dict[str, str]) -> t
     return tables
 
 
-@pytest.mark.parametrize(
-    "mode", [each if each == "uniform" else pytest.param(each, marks=pytest.mark.nightly) for each in MODES]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("mode", MODES)
 def test_sorted_partitions_are_joined_without_a_sort(
     spark_lake: SparkLake, namespace: str, mode: str
 ) -> None:

@@ -12,6 +12,7 @@ from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path, migrating
 
 
+@pytest.mark.nightly
 def test_a_namespace_is_rewritten_table_by_table(
     spark_lake: SparkLake, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,6 +44,7 @@ def described_jobs(spark_lake: SparkLake) -> set[str]:
     return {each.removeprefix("Some(").removesuffix(")") for each in found}
 
 
+@pytest.mark.nightly
 def test_small_and_dangling_delete_files_become_few(spark_lake: SparkLake, namespace: str) -> None:
     """In an encrypted table that is partitioned, with positions of a file that was rewritten since."""
     table = f"{namespace}.t"
