@@ -9,9 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from policy.errors import RequestInvalid
 from policy.location.segments import forbidden_character
+
+PUBLIC: Final = "public"
+"""The group of everyone.
+
+Source: Apache Ranger, `RangerPolicyEngine.GROUP_PUBLIC`.
+"""
 
 MAX_NAME_CHARACTERS = 255
 """Longest name of a principal, group or role."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Final
 
 from policy.fields import Field
+from policy.principal import PUBLIC
 from policy.ranger.model import Item, Mask, PolicyType
-from policy.ranger.roles import PUBLIC
 from policy.ranger.servicedef import MASK_CUSTOM, MASK_TYPES, Level, access_types_of
 from policy.restrictions.conditions import RowFilter
 from policy.restrictions.sql import row_filter

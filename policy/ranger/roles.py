@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import Final
 
-PUBLIC: Final = "public"
+from policy.principal import PUBLIC
 
 
 @dataclass(frozen=True, slots=True)

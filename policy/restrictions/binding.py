@@ -20,6 +20,7 @@ from decimal import Decimal
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final
 
+from policy.principal import PUBLIC
 from policy.restrictions.columns import NESTED, SchemaField, TableColumns
 from policy.restrictions.conditions import (
     Column,
@@ -126,7 +127,7 @@ class _Binder:
             case Truth(value):
                 return Constant(value)
             case Member(group):
-                return Constant(group in self._asker.groups)
+                return Constant(group == PUBLIC or group in self._asker.groups)
             case Column():
                 return self._flag(condition)
             case Null(column):

@@ -135,6 +135,7 @@ def shown(text: str, asker: Asker = ANN) -> str:
         ("name = current_user() and is_member('eu')", "name = 'ann'"),
         ("is_member('us') or name = 'x'", "name = 'x'"),
         ("is_member('us')", "FALSE"),
+        ("not is_member('public')", "FALSE"),
         ("current_user in ('ann', 'bob') or n = 1", "TRUE"),
         ("session_user() = user() and 1 < 2 and true", "TRUE"),
         ("session_user() = 'ann'", "TRUE"),
