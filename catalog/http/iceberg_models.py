@@ -137,10 +137,10 @@ class NamespaceAnswer(Answer):
 
 
 class NamespaceList(Answer):
-    """`ListNamespacesResponse`; always the whole list."""
+    """`ListNamespacesResponse`."""
 
     namespaces: list[list[str]]
-    next_page_token: None = None
+    next_page_token: str | None = None
 
 
 class NamespaceChange(Answer):
@@ -159,10 +159,10 @@ class TableIdentifier(Answer):
 
 
 class TableList(Answer):
-    """`ListTablesResponse`; always the whole list."""
+    """`ListTablesResponse`."""
 
     identifiers: list[TableIdentifier]
-    next_page_token: None = None
+    next_page_token: str | None = None
 
 
 class LoadedTableAnswer(Answer):

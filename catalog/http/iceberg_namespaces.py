@@ -24,6 +24,7 @@ from catalog.http.iceberg_models import (
 )
 from catalog.http.idempotency import OnceOf
 from catalog.http.operations import ERRORS, NO_CONTENT
+from catalog.http.paging import PagingOf
 from catalog.http.routing import IcebergRoute
 from catalog.http.table_answers import PLANNING_MODE
 from catalog.service.services import Services
@@ -84,16 +85,18 @@ def config(request: Request, services: ServicesOf, warehouse: str | None = None)
 def list_namespaces(
     caller: CallerOf,
     services: ServicesOf,
+    paging: PagingOf,
     parent: str | None = None,
-    pageToken: str | None = None,
-    pageSize: int | None = None,
 ) -> NamespaceList:
     """List the namespaces directly below `parent` in which the caller has any permission.
 
-    The answer is always the whole list; `pageToken` and `pageSize` have no effect.
+    With `pageToken`, the answer is one page.
     """
     below = namespace_of(parent.split(LEVEL_SEPARATOR)) if parent else ()
-    return NamespaceList(namespaces=[list(each) for each in services.namespaces.children(caller, below)])
+    page = services.namespaces.children_page(caller, below, paging.wanted)
+    return NamespaceList(
+        namespaces=[list(each) for each in page.entries], next_page_token=paging.next_token(page.following)
+    )
 
 
 @router.post("/namespaces")

@@ -34,6 +34,7 @@ from catalog.http.iceberg_namespaces import check_prefix
 from catalog.http.idempotency import OnceOf
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
+from catalog.http.paging import PagingOf
 from catalog.http.routing import IcebergRoute
 from catalog.http.screening import new_table, screened
 from catalog.http.screening import table as on_table
@@ -64,16 +65,18 @@ def list_tables(
     namespace: str,
     caller: CallerOf,
     services: ServicesOf,
-    pageToken: str | None = None,
-    pageSize: int | None = None,
+    paging: PagingOf,
 ) -> TableList:
     """List the governed tables of a namespace that the caller has any permission on.
 
-    The answer is always the whole list; `pageToken` and `pageSize` have no effect.
+    With `pageToken`, the answer is one page.
     """
-    found = services.namespaces.tables(caller, namespace_from_path(namespace))
+    page = services.namespaces.tables_page(caller, namespace_from_path(namespace), paging.wanted)
     return TableList(
-        identifiers=[TableIdentifier(namespace=list(each.namespace), name=each.name) for each in found]
+        identifiers=[
+            TableIdentifier(namespace=list(each.namespace), name=each.name) for each in page.entries
+        ],
+        next_page_token=paging.next_token(page.following),
     )
 
 

@@ -47,6 +47,7 @@ from catalog.service.repeats import Repeats
 from catalog.service.replicas import Replicas, digests_of
 from catalog.settings.catalog import Settings
 from catalog.state.idempotency import IdempotencyKeys
+from catalog.state.page_tokens import PageTokens
 from catalog.tables.alter import Alterer
 from catalog.tables.creation import Creator
 from catalog.tables.definer_views import DefinerViews
@@ -109,6 +110,7 @@ class Services(ServiceContext):
     garbage: GarbageCollector
     expiry: SnapshotExpiry
     idempotency: IdempotencyKeys
+    page_tokens: PageTokens
     repeats: Repeats
 
     @classmethod
@@ -186,6 +188,7 @@ class Services(ServiceContext):
             idempotency=IdempotencyKeys(
                 context.engine, context.now_ms, settings.http.idempotency_lifetime_s * 1000
             ),
+            page_tokens=PageTokens(context.engine),
             repeats=Repeats(context),
         )
 

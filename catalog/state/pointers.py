@@ -17,7 +17,7 @@ be adopted and other tools can still read it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -27,9 +27,11 @@ from sqlalchemy import (
     Table,
     bindparam,
     delete,
+    func,
     insert,
     or_,
     select,
+    union,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -45,6 +47,8 @@ from policy.errors import RequestInvalid
 from policy.privileges.namespaces import PROTECTING
 
 MAX_LOCATION_LENGTH: Final = 1000
+
+_Rows = TypeVar("_Rows", bound=Select[Any])
 
 #: A namespace without properties still has a row, as in pyiceberg; a changed namespace keeps this row.
 _EXISTS: Final = {"exists": "true"}
@@ -78,8 +82,21 @@ class PointerStore(Protocol):
         Raises NoSuchTable if it does not, and TableExists or NoSuchNamespace for the target.
         """
 
-    def tables(self, namespace: Namespace) -> list[TableName]:
-        """Return the tables directly in a namespace, sorted."""
+    def tables(
+        self, namespace: Namespace, after: str | None = None, limit: int | None = None
+    ) -> list[TableName]:
+        """Return the tables directly in a namespace, in the database's order of names.
+
+        Args:
+            namespace: the namespace.
+            after: only names after this one.
+            limit: at most this many.
+        """
+
+    def children(
+        self, parent: Namespace, after: str | None = None, limit: int | None = None
+    ) -> list[Namespace]:
+        """Return the namespaces directly below another one, or at the top; like `tables`."""
 
     def namespaces(self) -> list[Namespace]:
         """Return every namespace, including parents of nested ones, sorted."""
@@ -202,14 +219,39 @@ class SqlPointerStore:
         if not moved:
             raise NoSuchTable(f"The table {source} does not exist.", table=str(source))
 
-    def tables(self, namespace: Namespace) -> list[TableName]:
-        statement = select(iceberg_tables.c.table_name).where(
+    def tables(
+        self, namespace: Namespace, after: str | None = None, limit: int | None = None
+    ) -> list[TableName]:
+        name = iceberg_tables.c.table_name
+        statement = select(name).where(
             iceberg_tables.c.catalog_name == self._catalog,
             iceberg_tables.c.table_namespace == ".".join(namespace),
             _is_table(),
         )
         with read(self._engine) as connection:
-            return sorted(TableName(namespace, name) for name in connection.scalars(statement))
+            found = connection.scalars(in_order(statement, name, after, limit))
+            return [TableName(namespace, each) for each in found]
+
+    def children(
+        self, parent: Namespace, after: str | None = None, limit: int | None = None
+    ) -> list[Namespace]:
+        above = "".join(f"{level}." for level in parent)
+        names = union(
+            *(self._levels_below(above, each) for each in (self._declared(), self._implied()))
+        ).subquery()
+        level = names.c.level
+        with read(self._engine) as connection:
+            found = connection.scalars(in_order(select(level), level, after, limit))
+            return [(*parent, each) for each in found]
+
+    def _levels_below(self, above: str, stored: Select[tuple[str]]) -> Select[Any]:
+        """Return the next levels of stored namespaces that begin with the levels `above`."""
+        name = stored.subquery().c[0]
+        rest = func.substr(name, len(above) + 1)
+        dotted = rest.concat(".")
+        position = func.strpos if self._engine.dialect.name == "postgresql" else func.instr
+        level: ColumnElement[str] = func.substr(rest, 1, position(dotted, ".") - 1)
+        return select(level.label("level")).where(func.substr(name, 1, len(above)) == above, rest != "")
 
     def namespaces(self) -> list[Namespace]:
         with read(self._engine) as connection:
@@ -365,6 +407,12 @@ class SqlPointerStore:
         return [
             key | {"property_key": name, "property_value": properties[name]} for name in sorted(properties)
         ]
+
+
+def in_order(statement: _Rows, name: ColumnElement[str], after: str | None, limit: int | None) -> _Rows:
+    """Order rows by a name, and restrict them to at most `limit` after the name `after`."""
+    later = statement if after is None else statement.where(name > after)
+    return later.order_by(name).limit(limit)
 
 
 def _by_table(properties: Mapping[str, str]) -> list[tuple[Table, dict[str, str]]]:

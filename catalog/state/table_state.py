@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, o
 from sqlalchemy.exc import IntegrityError
 
 from catalog.base.errors import CommitConflict, TableExists
-from catalog.base.identifiers import TableName
+from catalog.base.identifiers import Namespace, TableName
 from catalog.db.schema import lw_binding, lw_governed, lw_pek, lw_seal, lw_table
 from catalog.state.seals import SealState
 from policy.encryption.encrypted_columns import KeyedFields
@@ -119,6 +119,18 @@ def require_unbound(connection: Connection, catalog: str, name: TableName) -> No
     """
     if bound(connection, catalog, name) is not None:
         raise TableExists(f"The table {name} already exists.", table=str(name))
+
+
+def owners_in(
+    connection: Connection, catalog: str, namespace: Namespace, names: Sequence[str] | None = None
+) -> dict[TableName, str]:
+    """Return the owners of the active tables directly in a namespace; with `names`, of these only."""
+    columns = lw_binding.c
+    statement = select(columns.name, lw_table.c.owner).join(lw_table, columns.table_id == lw_table.c.id)
+    statement = statement.where(columns.catalog == catalog, columns.namespace == ".".join(namespace))
+    if names is not None:
+        statement = statement.where(columns.name.in_(names))
+    return {TableName(namespace, row.name): row.owner for row in connection.execute(statement)}
 
 
 def bound_tables(connection: Connection, catalog: str) -> list[TableRecord]:

@@ -18,6 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from catalog.base.errors import CommitConflict, ViewExists
 from catalog.base.identifiers import Namespace, TableName
 from catalog.db.schema import iceberg_tables, lw_binding, lw_view
+from catalog.state.pointers import in_order
 from policy.principal import Principal
 
 _VIEW: Final = "VIEW"
@@ -65,11 +66,26 @@ def view(connection: Connection, catalog: str, name: TableName) -> ViewRecord | 
     return None if row is None else _record(row)
 
 
-def views(connection: Connection, catalog: str, namespace: Namespace) -> list[tuple[TableName, str]]:
-    """Return name and owner of the views directly in a namespace, sorted by name."""
+def views(
+    connection: Connection,
+    catalog: str,
+    namespace: Namespace,
+    after: str | None = None,
+    limit: int | None = None,
+) -> list[tuple[TableName, str]]:
+    """Return name and owner of the views directly in a namespace, in the database's order of names.
+
+    Args:
+        connection: to the catalog's database.
+        catalog: the catalog's name.
+        namespace: the namespace.
+        after: only names after this one.
+        limit: at most this many.
+    """
     columns = lw_view.c
     mine = (columns.catalog == catalog, columns.namespace == ".".join(namespace))
-    rows = connection.execute(select(columns.name, columns.owner).where(*mine).order_by(columns.name))
+    statement = select(columns.name, columns.owner).where(*mine)
+    rows = connection.execute(in_order(statement, columns.name, after, limit))
     return [(TableName(namespace, row.name), row.owner) for row in rows]
 
 

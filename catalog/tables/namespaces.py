@@ -7,6 +7,7 @@ path. It is never a default location for tables: only the configured warehouse i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from catalog.authorization.authorizer import Caller
@@ -15,6 +16,7 @@ from catalog.base.identifiers import Namespace, TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read
 from catalog.state import table_state, views
+from catalog.tables.paging import ListPage, PageRequest, visible_page
 from policy.decision import Decision, Reason
 from policy.errors import RequestInvalid
 from policy.privileges.namespaces import PROTECTING, check_namespace_properties, namespace_requests
@@ -65,7 +67,18 @@ class Namespaces:
         return self._context.pointers.namespace_properties(namespace) is not None
 
     def children(self, caller: Caller, parent: Namespace) -> list[Namespace]:
+        """List all that `children_page` lists."""
+        return self.children_page(caller, parent, None).entries
+
+    def children_page(
+        self, caller: Caller, parent: Namespace, wanted: PageRequest | None
+    ) -> ListPage[Namespace]:
         """List the namespaces directly below `parent` in which the caller has a privilege.
+
+        Args:
+            caller: who asks.
+            parent: the namespace above; empty for the top.
+            wanted: the page; None for the whole list.
 
         Raises:
             NoSuchNamespace: there is no such parent.
@@ -73,19 +86,32 @@ class Namespaces:
         if parent:
             self._require(caller, "namespace.list", parent)
             self._existing(parent)
-        depth = len(parent) + 1
-        below = [
-            each for each in self._context.pointers.namespaces() if each[:-1] == parent and len(each) == depth
-        ]
-        principal = caller.principal
-        visible = [
-            each for each in below if self._visible(required("namespace.load", On.namespace(principal, each)))
-        ]
+        page = visible_page(
+            partial(self._context.pointers.children, parent),
+            lambda each: each[-1],
+            lambda some: [
+                each
+                for each in some
+                if self._visible(required("namespace.load", On.namespace(caller.principal, each)))
+            ],
+            wanted,
+        )
         self._context.authorizer.record(caller, "namespace.list", ".".join(parent), _LISTED)
-        return visible
+        return page
 
     def tables(self, caller: Caller, namespace: Namespace) -> list[TableName]:
+        """List all that `tables_page` lists."""
+        return self.tables_page(caller, namespace, None).entries
+
+    def tables_page(
+        self, caller: Caller, namespace: Namespace, wanted: PageRequest | None
+    ) -> ListPage[TableName]:
         """List the governed tables of a namespace on which the caller has a privilege.
+
+        Args:
+            caller: who asks.
+            namespace: the namespace.
+            wanted: the page; None for the whole list.
 
         Raises:
             NotAuthorized: the caller has no right in the namespace.
@@ -93,16 +119,19 @@ class Namespaces:
         """
         self._require(caller, "table.list", namespace)
         self._existing(namespace)
-        with read(self._context.engine) as connection:
-            owners = {
-                record.name: record.owner
-                for record in table_state.bound_tables(connection, self._context.catalog)
-            }
-        return [
-            name
-            for name in self._context.pointers.tables(namespace)
-            if name in owners and self._visible(required("table.exists", caller.on(name, owners[name])))
-        ]
+
+        def seen(names: Sequence[TableName]) -> list[TableName]:
+            some = None if wanted is None else [each.name for each in names]
+            with read(self._context.engine) as connection:
+                owners = table_state.owners_in(connection, self._context.catalog, namespace, some)
+            return [
+                name
+                for name in names
+                if name in owners and self._visible(required("table.exists", caller.on(name, owners[name])))
+            ]
+
+        read_names = partial(self._context.pointers.tables, namespace)
+        return visible_page(read_names, lambda each: each.name, seen, wanted)
 
     def update(
         self, caller: Caller, namespace: Namespace, removals: Iterable[str], updates: dict[str, str]
@@ -146,10 +175,10 @@ class Namespaces:
         protecting = [name for name, (_, safe) in PROTECTING.items() if properties.get(name) == safe]
         if protecting:
             self._require(caller, "namespace.drop", namespace, {}, protecting)
-        nested = [each for each in self._context.pointers.namespaces() if each[:-1] == namespace]
+        nested = self._context.pointers.children(namespace, limit=1)
         with read(self._context.engine) as connection:
             viewed = views.has_views(connection, self._context.catalog, namespace)
-        if nested or viewed or self._context.pointers.tables(namespace):
+        if nested or viewed or self._context.pointers.tables(namespace, limit=1):
             raise NamespaceNotEmpty(
                 f"The namespace {'.'.join(namespace)} is not empty.",
                 hint="Drop its tables, views and namespaces first.",

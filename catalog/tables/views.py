@@ -35,6 +35,7 @@ from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.state import idempotency, table_state, views
 from catalog.state.views import ViewRecord
+from catalog.tables.paging import ListPage, PageRequest, visible_page
 from policy.decision import Reason
 from policy.errors import RequestInvalid
 from policy.location.location import Location
@@ -156,7 +157,18 @@ class Views:
         return self._require(caller, "view.exists", name) is not None
 
     def list(self, caller: Caller, namespace: Namespace) -> list[TableName]:
+        """List all that `list_page` lists."""
+        return self.list_page(caller, namespace, None).entries
+
+    def list_page(
+        self, caller: Caller, namespace: Namespace, wanted: PageRequest | None
+    ) -> ListPage[TableName]:
         """List the views of a namespace on which the caller has a permission.
+
+        Args:
+            caller: who asks.
+            namespace: the namespace.
+            wanted: the page; None for the whole list.
 
         Raises:
             NotAuthorized: the caller has no permission in the namespace.
@@ -167,9 +179,18 @@ class Views:
         require_any(authorizer, caller, "view.list", dotted, required("view.list", on))
         if self._context.pointers.namespace_properties(namespace) is None:
             raise _no_namespace(dotted)
-        with read(self._context.engine) as connection:
-            found = views.views(connection, self._context.catalog, namespace)
-        return [name for name, owner in found if self._sees(caller, name, owner)]
+
+        def rows(after: str | None, limit: int | None) -> list[tuple[TableName, str]]:
+            with read(self._context.engine) as connection:
+                return views.views(connection, self._context.catalog, namespace, after, limit)
+
+        page = visible_page(
+            rows,
+            lambda row: row[0].name,
+            lambda some: [row for row in some if self._sees(caller, *row)],
+            wanted,
+        )
+        return ListPage([name for name, _ in page.entries], page.following)
 
     def replace(self, caller: Caller, new: ViewDefinition, expected: int | None = None) -> ViewRecord:
         """Replace a view; with another text or `security`, the caller becomes its definer.

@@ -61,15 +61,6 @@ def test_namespaces_from_creation_to_drop(served: Service, alice: httpx.Client, 
     refused(alice.get(nested), 404, "NoSuchNamespace")
 
 
-def test_list_is_whole_whatever_page_is_asked(served: Service, alice: httpx.Client, namespace: str) -> None:
-    for name in ("b", "a", "c"):
-        assert new_table(alice, served.prefix, namespace, name).status_code == 200
-    url = f"{served.prefix}/namespaces/{namespace}/tables"
-    answer = alice.get(url, params={"pageSize": 1, "pageToken": ""}).json()
-    assert [each["name"] for each in answer["identifiers"]] == ["a", "b", "c"]
-    assert answer["next-page-token"] is None
-
-
 @pytest.mark.parametrize("levels", [[], [""], ["a.b"], ["a/b"], [" a"], ["a\u202eb"], ["x"] * 9, ["x" * 200]])
 def test_names_that_could_be_read_in_two_ways(
     served: Service, alice: httpx.Client, levels: list[str]
