@@ -8,10 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Final
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import AssertRefSnapshotId, TableRequirement, TableUpdate
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
+    AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    TableRequirement,
+    TableUpdate,
+)
 
 from catalog.authorization import key_groups
 from catalog.authorization.authorizer import Caller
@@ -181,7 +192,32 @@ def check_requirements(
         try:
             requirement.validate(metadata)
         except CommitFailedException as failed:
-            raise CommitConflict(str(failed), table=table, rule=requirement.type) from failed
+            raise CommitConflict(
+                _text_of(requirement, failed),
+                table=table,
+                rule=requirement.type,
+                hint="Load the table, and make the change again.",
+            ) from failed
+
+
+#: What the reference implementation says first, where pyiceberg says it in other words.
+#: Source: Apache Iceberg, `UpdateRequirement`.
+_CHANGED: Final[Mapping[type[Any], str]] = {
+    AssertTableUUID: "UUID does not match",
+    AssertLastAssignedFieldId: "last assigned field id changed",
+    AssertCurrentSchemaId: "current schema changed",
+    AssertLastAssignedPartitionId: "last assigned partition id changed",
+    AssertDefaultSpecId: "default partition spec changed",
+    AssertDefaultSortOrderId: "default sort order changed",
+}
+
+
+def _text_of(requirement: TableRequirement, failed: CommitFailedException) -> str:
+    """Return the text of a requirement that is not met; clients know it by its beginning."""
+    changed = _CHANGED.get(type(requirement))
+    if changed is None:
+        return str(failed)
+    return f"Requirement failed: {changed}: {str(failed).removeprefix('Requirement failed: ')}"
 
 
 def _asks_for_no_ref(requirement: TableRequirement, metadata: TableMetadata | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response, Security
 from fastapi.responses import StreamingResponse
 
-from catalog.base.errors import NoSuchView
+from catalog.base.existence import no_view
 from catalog.base.identifiers import table_name
 from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.bodies import namespace_from_path, table_from_path
@@ -74,7 +74,7 @@ def view_exists(namespace: str, view: str, caller: CallerOf, services: ServicesO
     """Check that a view exists; any permission on it."""
     name = table_from_path(namespace, view)
     if not services.views.exists(caller, name):
-        raise NoSuchView(f"The view {name} does not exist.", table=str(name))
+        raise no_view(name)
     return Response(status_code=NO_CONTENT)
 
 

@@ -16,6 +16,7 @@ Errors of HTTP itself extend the tree of `policy.errors`:
         ├── MethodRefused            405
         ├── RequestTimedOut          408
         ├── HeadTooLarge             431
+        ├── PropertySetAndRemoved    422 (`catalog.tables.namespaces`)
         ├── IdempotencyKeyReused     422 (`catalog.state.idempotency`)
         ├── NoSuchWarehouse          404
         └── NoSuchDocument           404
@@ -42,6 +43,8 @@ from catalog.base import errors as catalog_errors
 from catalog.http import kms_errors
 from catalog.http.metrics import Metrics
 from catalog.state.idempotency import IdempotencyKeyReused
+from catalog.storage.errors import MetadataMissing
+from catalog.tables.namespaces import PropertySetAndRemoved
 from policy import errors as policy_errors
 from policy.errors import LakewardenError, RequestInvalid, Unavailable
 
@@ -130,6 +133,7 @@ SHAPES: Final[Mapping[type[LakewardenError], Shape]] = MappingProxyType(
         catalog_errors.ViewExists: Shape(409, "AlreadyExistsException"),
         catalog_errors.NamespaceNotEmpty: Shape(409, "NamespaceNotEmptyException"),
         catalog_errors.CommitConflict: Shape(409, "CommitFailedException"),
+        MetadataMissing: Shape(404, "NotFoundException"),
         BodyTooLarge: Shape(413, _BAD_REQUEST),
         ContentTypeRefused: Shape(415, _BAD_REQUEST),
         RequestTimedOut: Shape(408, _BAD_REQUEST),
@@ -137,6 +141,7 @@ SHAPES: Final[Mapping[type[LakewardenError], Shape]] = MappingProxyType(
         NoSuchEndpoint: Shape(404, "NotFoundException"),
         MethodRefused: Shape(405, "UnsupportedOperationException"),
         IdempotencyKeyReused: Shape(422),
+        PropertySetAndRemoved: Shape(422, "UnprocessableEntityException"),
         NoSuchWarehouse: Shape(404, "NoSuchWarehouseException"),
         NoSuchDocument: Shape(404, "NotFoundException"),
     }

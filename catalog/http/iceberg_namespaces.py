@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request, Response, Security
 
-from catalog.base.errors import NoSuchNamespace
+from catalog.base.existence import no_namespace
 from catalog.base.identifiers import namespace_of
 from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.bodies import LEVEL_SEPARATOR, namespace_from_path
@@ -124,7 +124,7 @@ def namespace_exists(namespace: str, caller: CallerOf, services: ServicesOf) -> 
     """Check that a namespace exists; needs any permission in it."""
     name = namespace_from_path(namespace)
     if not services.namespaces.exists(caller, name):
-        raise NoSuchNamespace(f"The namespace {'.'.join(name)} does not exist.")
+        raise no_namespace(name)
     return Response(status_code=NO_CONTENT)
 
 

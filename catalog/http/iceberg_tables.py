@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Response, Security
 from pyiceberg.table.update import AssertCreate
 
-from catalog.base.errors import NoSuchTable
+from catalog.base.existence import no_table
 from catalog.base.identifiers import TableName, table_name
 from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.bodies import (
@@ -138,7 +138,7 @@ def table_exists(namespace: str, table: str, caller: CallerOf, services: Service
     """Check that a table exists; permissions as for loading it."""
     name = table_from_path(namespace, table)
     if not services.access.exists(caller, name):
-        raise NoSuchTable(f"The table {name} does not exist.", table=str(name))
+        raise no_table(name)
     return Response(status_code=NO_CONTENT)
 
 

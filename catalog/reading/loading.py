@@ -23,6 +23,7 @@ from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy import Connection, Engine
 
 from catalog.base.errors import NoSuchTable
+from catalog.base.existence import no_table
 from catalog.base.identifiers import TableName
 from catalog.db.engine import read, write
 from catalog.iceberg.metadata import parse_metadata
@@ -32,6 +33,7 @@ from catalog.state.pointers import PointerStore
 from catalog.state.seals import Seal, SealState
 from catalog.state.table_state import Governed, TableRecord, TableState
 from catalog.storage.base import Storage
+from catalog.storage.errors import MetadataMissing, ObjectMissing
 from catalog.storage.volumes import stored_before
 from policy.encryption import governed as governed_names
 from policy.encryption.specification import EncryptionSpec, StandardClients
@@ -163,13 +165,22 @@ class TableLoader:
             MetadataTampered: the metadata is not what was sealed, or belongs to another table.
             MetadataUnsealed: the metadata is unsealed and the namespace forbids that.
             LocationNotAllowed: the pointer leads out of the allowed locations.
-            ObjectMissing: the metadata was deleted.
+            MetadataMissing: the metadata was deleted.
             StorageUnavailable: the storage does not answer, or the warehouse or bucket is gone.
         """
         pointer, record, governed, seal = self._standing(name)
         if seal is None:
             self._check_unsealed(record, governed, pointer)
-        data = self._read(Location.parse(pointer))
+        try:
+            data = self._read(Location.parse(pointer))
+        except ObjectMissing as gone:
+            # Iceberg's compatibility kit looks for this text.
+            raise MetadataMissing(
+                f"Failed to open input stream for file: {pointer}",
+                table=str(name),
+                rule=gone.rule,
+                hint="The table's metadata.json was deleted. Restore the file from a copy.",
+            ) from gone
         if seal is not None:
             seals.check_digest(data, seal.digest, what="table metadata", path=pointer, table=str(name))
         metadata = parse_metadata(data, path=pointer, table=str(name), max_bytes=self._max_metadata_bytes)
@@ -403,7 +414,7 @@ def _check_uuid(metadata: TableMetadata, record: TableRecord, pointer: str) -> N
 
 def _missing(name: TableName, record: TableRecord | None) -> NoSuchTable:
     if record is None:
-        return NoSuchTable(f"The table {name} does not exist.", table=str(name))
+        return no_table(name)
     return NoSuchTable(
         f"The table {name} is governed, but its metadata pointer does not exist.",
         table=str(name),

@@ -37,7 +37,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
-from catalog.base.errors import CommitConflict, NamespaceExists, NoSuchNamespace, NoSuchTable, TableExists
+from catalog.base.errors import CommitConflict
+from catalog.base.existence import namespace_exists, no_namespace, no_table, table_exists, table_rename_taken
 from catalog.base.identifiers import Namespace, TableName
 from catalog.db.engine import read, write
 from catalog.db.schema import iceberg_namespace_properties, iceberg_tables, lw_namespace_property
@@ -69,6 +70,9 @@ class PointerStore(Protocol):
 
         Raises TableExists if there is one, and NoSuchNamespace without its namespace.
         """
+
+    def require_free(self, name: TableName) -> None:
+        """Raise TableExists if a table, or a view, has the name."""
 
     def swap(self, name: TableName, expected: str, location: str) -> bool:
         """Move the pointer from `expected` to `location`; return False, unchanged, if it is elsewhere."""
@@ -180,7 +184,7 @@ class SqlPointerStore:
                 connection.execute(insert(iceberg_tables).values(**row))
                 settle(connection, location)
         except IntegrityError as error:
-            raise TableExists(f"The table {name} already exists.", table=str(name)) from error
+            raise table_exists(name, is_view=self._is_view(name)) from error
 
     def swap(self, name: TableName, expected: str, location: str) -> bool:
         statement = (
@@ -195,6 +199,21 @@ class SqlPointerStore:
                 commit_records.settle(connection)
                 settle(connection, location)
         return moved
+
+    def require_free(self, name: TableName) -> None:
+        kind = self._kind(name)
+        if kind is not None:
+            raise table_exists(name, is_view=kind != _TABLE)
+
+    def _is_view(self, name: TableName) -> bool:
+        return self._kind(name) not in (None, _TABLE)
+
+    def _kind(self, name: TableName) -> str | None:
+        """Return what has the name: a table or something else; None if nothing has it."""
+        row = [iceberg_tables.c[column] == value for column, value in self._key(name).items()]
+        with read(self._engine) as connection:
+            found = connection.execute(select(iceberg_tables.c.iceberg_type).where(*row)).first()
+        return None if found is None else found.iceberg_type or _TABLE
 
     def delete(self, name: TableName, expected: str) -> bool:
         stands = iceberg_tables.c.metadata_location == expected
@@ -215,9 +234,9 @@ class SqlPointerStore:
                 if moved:
                     settle(connection, expected)
         except IntegrityError as error:
-            raise TableExists(f"The table {target} already exists.", table=str(target)) from error
+            raise table_rename_taken(source, target, is_view=self._is_view(target)) from error
         if not moved:
-            raise NoSuchTable(f"The table {source} does not exist.", table=str(source))
+            raise no_table(source)
 
     def tables(
         self, namespace: Namespace, after: str | None = None, limit: int | None = None
@@ -277,7 +296,7 @@ class SqlPointerStore:
 
     def create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> None:
         if self.namespace_properties(namespace) is not None:
-            raise NamespaceExists(f"The namespace {'.'.join(namespace)} already exists.")
+            raise namespace_exists(namespace)
         try:
             with write(self._engine) as connection:
                 ordinary = {name: value for name, value in properties.items() if name not in PROTECTING}
@@ -291,7 +310,7 @@ class SqlPointerStore:
                     self._put(connection, lw_namespace_property, namespace, protecting, replace=True)
                 settle(connection)
         except IntegrityError as error:
-            raise NamespaceExists(f"The namespace {'.'.join(namespace)} already exists.") from error
+            raise namespace_exists(namespace) from error
 
     def change_namespace_properties(
         self, namespace: Namespace, removals: Sequence[str], updates: Mapping[str, str]
@@ -318,7 +337,7 @@ class SqlPointerStore:
         # Read again: rows that this transaction waited for, and others, can have changed.
         found = self._stored(connection, namespace, iceberg_namespace_properties)
         if not found and namespace not in self._namespaces(connection):
-            raise _no_namespace(namespace)
+            raise no_namespace(namespace)
         return _shown(found) | self._stored(connection, namespace, lw_namespace_property)
 
     def _put(
@@ -363,7 +382,7 @@ class SqlPointerStore:
 
     def _require_namespace(self, namespace: Namespace) -> None:
         if self.namespace_properties(namespace) is None:
-            raise _no_namespace(namespace)
+            raise no_namespace(namespace)
 
     def _key(self, name: TableName) -> dict[str, str]:
         return {"catalog_name": self._catalog, "table_namespace": name.database, "table_name": name.name}
@@ -430,12 +449,6 @@ def _shown(stored: Mapping[str, str]) -> dict[str, str]:
         for key, value in stored.items()
         if (key, value) not in _EXISTS.items() and key not in PROTECTING
     }
-
-
-def _no_namespace(namespace: Namespace) -> NoSuchNamespace:
-    return NoSuchNamespace(
-        f"The namespace {'.'.join(namespace)} does not exist.", hint="Create the namespace first."
-    )
 
 
 def _bounded(location: str) -> str:

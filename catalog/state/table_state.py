@@ -17,7 +17,8 @@ from uuid import UUID
 from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from catalog.base.errors import CommitConflict, TableExists
+from catalog.base.errors import CommitConflict
+from catalog.base.existence import table_exists, table_rename_taken
 from catalog.base.identifiers import Namespace, TableName
 from catalog.db.schema import lw_binding, lw_governed, lw_pek, lw_seal, lw_table
 from catalog.state.seals import SealState
@@ -118,7 +119,7 @@ def require_unbound(connection: Connection, catalog: str, name: TableName) -> No
         TableExists: the name is bound to a table.
     """
     if bound(connection, catalog, name) is not None:
-        raise TableExists(f"The table {name} already exists.", table=str(name))
+        raise table_exists(name)
 
 
 def owners_in(
@@ -195,7 +196,7 @@ def bind(connection: Connection, catalog: str, record: TableRecord) -> None:
     try:
         connection.execute(insert(lw_binding).values(**values))
     except IntegrityError as error:
-        raise TableExists(f"The table {name} already exists.", table=str(name)) from error
+        raise table_exists(name) from error
     statement = update(lw_table).where(lw_table.c.id == record.id)
     connection.execute(
         statement.values(
@@ -221,7 +222,7 @@ def rebind(connection: Connection, catalog: str, record: TableRecord, target: Ta
     try:
         connection.execute(update(lw_binding).where(lw_binding.c.table_id == record.id).values(**values))
     except IntegrityError as error:
-        raise TableExists(f"The table {target} already exists.", table=str(target)) from error
+        raise table_rename_taken(record.name, target) from error
     values |= {"pending_namespace": None, "pending_name": None}
     connection.execute(update(lw_table).where(lw_table.c.id == record.id).values(**values))
 

@@ -15,7 +15,8 @@ from pyiceberg.view.metadata import ViewMetadata, ViewVersion
 from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from catalog.base.errors import CommitConflict, ViewExists
+from catalog.base.errors import CommitConflict
+from catalog.base.existence import view_exists, view_rename_taken
 from catalog.base.identifiers import Namespace, TableName
 from catalog.db.schema import iceberg_tables, lw_binding, lw_view
 from catalog.state.pointers import in_order
@@ -103,13 +104,14 @@ def add(connection: Connection, catalog: str, record: ViewRecord) -> None:
     """
     name = record.name
     names = {"catalog_name": catalog, "table_namespace": name.database, "table_name": name.name}
-    _require_no_table(connection, catalog, name)
+    if _is_table(connection, catalog, name):
+        raise view_exists(name, is_table=True)
     values = {"id": record.id, "catalog": catalog, "namespace": name.database, "name": name.name}
     try:
         connection.execute(insert(iceberg_tables).values(**names, iceberg_type=_VIEW))
         connection.execute(insert(lw_view).values(**values, owner=record.owner, **_content(record)))
     except IntegrityError as error:
-        raise taken(name) from error
+        raise view_exists(name) from error
 
 
 def replace(connection: Connection, record: ViewRecord, expected: int) -> None:
@@ -128,14 +130,15 @@ def rename(connection: Connection, catalog: str, record: ViewRecord, target: Tab
         ViewExists: the name is taken, by a view or a table.
         CommitConflict: the view is not in this version any more.
     """
-    _require_no_table(connection, catalog, target)
+    if _is_table(connection, catalog, target):
+        raise view_rename_taken(record.name, target, is_table=True)
     names = {"table_namespace": target.database, "table_name": target.name}
     new = {"namespace": target.database, "name": target.name, "version": record.version + 1}
     try:
         _changed(connection, record, record.version, **new)
         connection.execute(update(iceberg_tables).where(*_pointer(catalog, record.name)).values(**names))
     except IntegrityError as error:
-        raise taken(target) from error
+        raise view_rename_taken(record.name, target) from error
 
 
 def remove(connection: Connection, catalog: str, record: ViewRecord) -> None:
@@ -148,11 +151,6 @@ def remove(connection: Connection, catalog: str, record: ViewRecord) -> None:
     if connection.execute(delete(lw_view).where(*mine)).rowcount != 1:
         raise _conflict(record.name)
     connection.execute(delete(iceberg_tables).where(*_pointer(catalog, record.name)))
-
-
-def taken(name: TableName) -> ViewExists:
-    """Return the error for a name that a view or a table has."""
-    return ViewExists(f"A table or view {name} already exists.", table=str(name))
 
 
 def _changed(connection: Connection, record: ViewRecord, expected: int, **values: object) -> None:
@@ -169,10 +167,10 @@ def _conflict(name: TableName) -> CommitConflict:
     )
 
 
-def _require_no_table(connection: Connection, catalog: str, name: TableName) -> None:
-    """Refuse the name of a governed table, whatever the pointer store says."""
-    if connection.execute(select(lw_binding.c.table_id).where(*_named(catalog, name, lw_binding))).first():
-        raise taken(name)
+def _is_table(connection: Connection, catalog: str, name: TableName) -> bool:
+    """Return whether a governed table has the name, whatever the pointer store says."""
+    found = connection.execute(select(lw_binding.c.table_id).where(*_named(catalog, name, lw_binding)))
+    return found.first() is not None
 
 
 def _named(catalog: str, name: TableName, table: Table = lw_view) -> list[ColumnElement[bool]]:

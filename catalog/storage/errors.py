@@ -39,6 +39,10 @@ class ObjectMissing(MetadataInvalid):
     """The object does not exist."""
 
 
+class MetadataMissing(ObjectMissing):
+    """The metadata.json of a table does not exist."""
+
+
 class ObjectTooLarge(MetadataInvalid):
     """The object is larger than the limit."""
 

@@ -18,7 +18,7 @@ from sqlalchemy import delete, insert, select
 from catalog.authorization import key_groups
 from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
-from catalog.base.errors import TableExists
+from catalog.base.existence import table_exists
 from catalog.base.identifiers import TableName
 from catalog.commits.committer import check_requirements
 from catalog.commits.publish import Publication, Publisher
@@ -112,7 +112,7 @@ class Creator:
             draft = self._staged_draft(caller, name, updates)
             overlaps = self._drafter.authorize(caller, "table.create", draft)
             self._context.standard_clients.require_staged(caller, "table.create", name, draft.wanted.spec)
-            self._drafter.require_free(name)
+            self._drafter.require_free(name, is_staged=True)
             return self._publish(caller, draft, overlaps)
 
     def _staged_draft(self, caller: Caller, name: TableName, updates: Sequence[TableUpdate]) -> Draft:
@@ -159,7 +159,7 @@ class Creator:
             row = connection.execute(statement).first()
             known = table_state.table_by_uuid(connection, uuids[0])
         if row is None and known and (known.name, known.owner) == (name, caller.principal.name):
-            raise TableExists(f"The table {name} already exists.", table=str(name))  # the answer was lost
+            raise table_exists(name)  # the answer was lost
         if row is None:
             raise _not_staged(name)
         location = Location.parse(row.location)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.definers import acting
 from catalog.authorization.table_access import TableAccess, require_any
-from catalog.base.errors import NoSuchView
+from catalog.base.existence import no_view
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read
@@ -94,7 +94,7 @@ class DefinerViews:
             require_any(
                 context.authorizer, caller, "view.load", str(name), required("view.load", caller.on(name))
             )
-            raise NoSuchView(f"The view {name} does not exist.", table=str(name))
+            raise no_view(name)
         with context.authorizer.recorded(caller, action, str(through.table)):
             seen = (through.view_id, through.version)
             return acting(context.authorizer, context.tokens, caller, record, seen, through.table, action)

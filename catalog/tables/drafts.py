@@ -19,7 +19,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.table_access import overlap_requests
-from catalog.base.errors import NoSuchNamespace, TableExists
+from catalog.base.existence import no_namespace, staged_table_exists, table_exists
 from catalog.base.identifiers import TableName, slug
 from catalog.context import ServiceContext
 from catalog.iceberg import layout
@@ -154,19 +154,22 @@ class Drafter:
         """
         self._context.encryption.of_new(name, metadata, spec).enforce(str(name))
 
-    def require_free(self, name: TableName) -> None:
+    def require_free(self, name: TableName, *, is_staged: bool = False) -> None:
         """Check that the namespace exists and the name is free, after the caller's privileges.
+
+        Args:
+            name: the name.
+            is_staged: whether the creation of a staged table is completed.
 
         Raises:
             NoSuchNamespace, TableExists: as it says.
         """
         if self._context.pointers.namespace_properties(name.namespace) is None:
-            raise NoSuchNamespace(
-                f"The namespace {name.database} does not exist.", hint="Create the namespace first."
-            )
+            raise no_namespace(name.namespace)
         bound = loading.settle(self._context.engine, self._context.catalog, self._context.pointers, name)
-        if bound is not None or self._context.pointers.load(name) is not None:
-            raise TableExists(f"The table {name} already exists.", table=str(name))
+        if bound is not None:
+            raise staged_table_exists(name) if is_staged else table_exists(name)
+        self._context.pointers.require_free(name)
 
     def _default_location(self, name: TableName, table_uuid: UUID) -> Location:
         levels = [slug(level) for level in name.namespace]

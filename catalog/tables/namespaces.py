@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from catalog.authorization.authorizer import Caller
-from catalog.base.errors import NamespaceNotEmpty, NoSuchNamespace
+from catalog.base.existence import namespace_not_empty, no_namespace
 from catalog.base.identifiers import Namespace, TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read
@@ -26,6 +26,10 @@ from policy.privileges.requests import AccessRequest
 _LISTED: Final = Decision.allow(
     Reason("filtered-list", "The list holds what the caller has a permission on.")
 )
+
+
+class PropertySetAndRemoved(RequestInvalid):
+    """A request both sets and removes a property."""
 
 
 class Namespaces:
@@ -144,12 +148,13 @@ class Namespaces:
         Raises:
             NotAuthorized: ALTER on the database is needed, and RWStorage on a new location, and UNPROTECT
                 where unsealed metadata is not forbidden any more.
-            NoSuchNamespace, PropertyInvalid, RequestInvalid: as it says.
+            PropertySetAndRemoved: a property is in both.
+            NoSuchNamespace, PropertyInvalid: as it says.
         """
         wanted = list(dict.fromkeys(removals))
         both = set(wanted) & updates.keys()
         if both:
-            raise RequestInvalid(
+            raise PropertySetAndRemoved(
                 f"The request both sets and removes the property {min(both)!r}.", rule="namespace"
             )
         check_namespace_properties(updates)
@@ -179,10 +184,7 @@ class Namespaces:
         with read(self._context.engine) as connection:
             viewed = views.has_views(connection, self._context.catalog, namespace)
         if nested or viewed or self._context.pointers.tables(namespace, limit=1):
-            raise NamespaceNotEmpty(
-                f"The namespace {'.'.join(namespace)} is not empty.",
-                hint="Drop its tables, views and namespaces first.",
-            )
+            raise namespace_not_empty(namespace)
         self._context.pointers.drop_namespace(namespace, protecting)
 
     def _require(
@@ -200,7 +202,7 @@ class Namespaces:
     def _existing(self, namespace: Namespace) -> dict[str, str]:
         properties = self._context.pointers.namespace_properties(namespace)
         if properties is None:
-            raise NoSuchNamespace(f"The namespace {'.'.join(namespace)} does not exist.")
+            raise no_namespace(namespace)
         return properties
 
     def _visible(self, requests: Sequence[AccessRequest]) -> bool:

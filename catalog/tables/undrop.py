@@ -14,6 +14,7 @@ from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import every_name, refuse_masks, selects
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, NoSuchNamespace, TableExists
+from catalog.base.existence import table_exists
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read, write
@@ -128,7 +129,7 @@ class Undrop:
 
 def _require_dropped(known: TableRecord, name: TableName) -> None:
     if known.state is TableState.ACTIVE and known.name == name:
-        raise TableExists(f"The table {name} already exists.", table=str(name))
+        raise table_exists(name)
     if known.state is not TableState.DROPPED:
         raise MetadataTampered(
             f"The metadata has the UUID {known.table_uuid}, which belongs to another table.",

@@ -29,7 +29,8 @@ from catalog.authorization.authorizer import Caller
 from catalog.authorization.definers import refused, text_tables
 from catalog.authorization.table_access import any_of, require_any
 from catalog.authorization.view_access import require_selectable
-from catalog.base.errors import CommitConflict, NoSuchNamespace, NoSuchView
+from catalog.base.errors import CommitConflict, NoSuchView
+from catalog.base.existence import no_namespace, no_view, view_exists, view_rename_taken
 from catalog.base.identifiers import Namespace, TableName, slug
 from catalog.context import ServiceContext
 from catalog.db.engine import read, write
@@ -178,7 +179,7 @@ class Views:
         on = On.namespace(caller.principal, namespace)
         require_any(authorizer, caller, "view.list", dotted, required("view.list", on))
         if self._context.pointers.namespace_properties(namespace) is None:
-            raise _no_namespace(dotted)
+            raise no_namespace(namespace)
 
         def rows(after: str | None, limit: int | None) -> list[tuple[TableName, str]]:
             with read(self._context.engine) as connection:
@@ -244,7 +245,7 @@ class Views:
         require_selectable(self._context.authorizer, caller, record, "view.rename")
         with self._context.authorizer.recorded(caller, "view.rename", f"{source} -> {target}"):
             self._require_definer(caller, record)
-            self._require_free(target)
+            self._require_free(target, source)
             with write(self._context.engine) as connection:
                 views.rename(connection, self._context.catalog, record, target)
                 idempotency.settle(connection, record.owner)
@@ -294,14 +295,19 @@ class Views:
         ways = required("view.exists", caller.on(name, owner))
         return any_of(self._context.authorizer, ways) is not None
 
-    def _require_free(self, name: TableName) -> None:
+    def _require_free(self, name: TableName, renamed: TableName | None = None) -> None:
         if self._context.pointers.namespace_properties(name.namespace) is None:
-            raise _no_namespace(name.database)
+            raise no_namespace(name.namespace)
         self._context.loader.settle(name)
         with read(self._context.engine) as connection:
             bound = table_state.bound(connection, self._context.catalog, name)
         if bound is not None or self._find(name) is not None:
-            raise views.taken(name)
+            is_table = bound is not None
+            raise (
+                view_exists(name, is_table=is_table)
+                if renamed is None
+                else view_rename_taken(renamed, name, is_table=is_table)
+            )
 
     def _first(self, view_id: str, new: ViewDefinition) -> ViewMetadata:
         levels = [slug(level) for level in new.name.namespace]
@@ -402,8 +408,4 @@ def _definer(record: ViewRecord, user: Principal, *, is_changed: bool) -> Princi
 
 
 def _missing(name: TableName) -> NoSuchView:
-    return NoSuchView(f"The view {name} does not exist.", table=str(name))
-
-
-def _no_namespace(dotted: str) -> NoSuchNamespace:
-    return NoSuchNamespace(f"The namespace {dotted} does not exist.", hint="Create the namespace first.")
+    return no_view(name)
