@@ -52,7 +52,7 @@ class Withheld:
 def view_of_everything(
     view: View, names: ColumnNames, former: ColumnNames, columns: TableColumns
 ) -> Restriction | Withheld:
-    """What applies to a whole table, whoever enforces it.
+    """What applies to a whole table, whichever client enforces it.
 
     Args:
         view: the user, the table and the policies.

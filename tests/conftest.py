@@ -110,5 +110,5 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 @pytest.fixture
 def every_refusal_has_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that share a catalog: they are refused more often in a minute than anybody is."""
+    """For tests that share a catalog: they are refused more often in a minute than any user is."""
     monkeypatch.setattr("catalog.audit.tallies.DISTINCT", 1_000_000)

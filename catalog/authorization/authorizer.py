@@ -248,9 +248,9 @@ class Authorizer:
         """Record that a request without a valid credential was refused.
 
         Args:
-            address: the network address that he called from.
+            address: the network address of the call.
             request_id: what ties the records of one request together.
-            refusal: what he is answered.
+            refusal: the answer.
 
         Raises:
             StateUnavailable: it could not be recorded.

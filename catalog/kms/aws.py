@@ -7,7 +7,7 @@ Rules:
   that AWS says it used is compared: a blob does not choose its key.
 - An ARN is used only if it is of the client's region and its account is listed in the settings. Ids and
   aliases are looked up by AWS in the caller's own account. So neither a table's property nor a stored blob
-  can send the catalog to a key of somebody else.
+  can send the catalog to a key of another account.
 - A wrapped key names the KMS key behind an alias: when the alias points to a new key, new keys are wrapped by
   it, what the old one wrapped still opens, and `rewrap_keys` moves to the new one.
 - Without TLS, which is for this machine alone, no proxy of the environment is used: answers hold keys.

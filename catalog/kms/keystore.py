@@ -2,9 +2,9 @@
 
 Rules:
 - Every member is known and of its type, or the file is refused.
-- An HMAC-SHA256 under a key derived from the root key covers the whole document: whoever can write the file
-  but does not have the root key can neither enable a disabled master key nor exchange one for another. (An
-  older version of the whole file can be put back; keep its directory private.)
+- An HMAC-SHA256 under a key derived from the root key covers the whole document: a user who can write the
+  file but does not have the root key can neither enable a disabled master key nor exchange one for another.
+  (An older version of the whole file can be put back; keep its directory private.)
 - Each version of a master key is wrapped by AES-256-GCM, bound to its id and version.
 - A master key that was rotated has the member ``older``: its earlier versions from version 1 on. One that
   never was has no such member, as in the keystores of the first release.

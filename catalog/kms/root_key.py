@@ -2,7 +2,7 @@
 
 Rules:
 - The keystore says where its root key comes from, never the key itself. The parameters of scrypt are bounded,
-  since whoever can write the keystore could otherwise make them ruinous or weak.
+  since a user who can write the keystore could otherwise make them ruinous or weak.
 - A key file holds 64 hexadecimal digits and is private (see `private_files`).
 
 Source: RFC 7914 (scrypt).

@@ -48,7 +48,7 @@ class ParquetKeyEndpoint:
         """Unwrap the KEK in a file's key material.
 
         Args:
-            caller: who reads, for himself.
+            caller: who reads, without an engine.
             master_key_id: the master key that the file names beside it.
             wrapped: the wrapped KEK, in base64.
 

@@ -97,7 +97,7 @@ class PlanHeader:
         masked: ids of the top-level columns that are shown through masks.
         compared: the columns that the plan's equality deletes compare, or None if it has no equality deletes.
         statistics: of the columns, in JSON; None if nobody asked for them.
-        restriction: what the reader has to apply before anybody sees rows.
+        restriction: what the reader has to apply before a user sees rows.
     """
 
     table: LoadedTable

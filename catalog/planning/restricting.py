@@ -130,7 +130,7 @@ def decided(
     schema: Schema,
     field_ids: frozenset[int] | None = None,
 ) -> Restriction:
-    """Return the restriction of some fields, whoever enforces it.
+    """Return the restriction of some fields, whichever client enforces it.
 
     Args:
         authorizer: decides and records.

@@ -144,7 +144,7 @@ class StandardPlanner:
     @contextmanager
     def _judged(self, caller: Caller, name: TableName) -> Iterator[tuple[LoadedTable, Restriction]]:
         """Load a table whose files the caller's client can have; judge again if policies change meanwhile."""
-        # A plan names whole files to whoever gets it, by whatever way it is asked for.
+        # A plan names whole files to every user who gets it, in each way to ask for it.
         caller = replace(caller, standard=True)
         policies = self._context.authorizer.policies()
         table, restriction = self._access.load_to_plan(caller, name)

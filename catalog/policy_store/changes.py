@@ -5,7 +5,7 @@
 - Row filters and masks that are new have to fit the tables that they are about (`table_checks`).
 - Documents that make no set any more (this release reads them more strictly) can be mended: what counts is
   the set after the change.
-- Who replaces or removes a document says which revision of it he has seen; what is to be new must not exist.
+- A change of a document names the revision that its user has seen; a new document must not exist.
 - A change that takes the right to administer the catalog away from the one who makes it, or from everybody
   who holds a token, is refused unless it is forced. The command line needs no policy: a way back is left.
 - The record comes first: what is changed is in the audit trail before it is in the database.
@@ -78,7 +78,7 @@ class Prepared:
         changed: the documents that become different.
         after: the set that would be in force.
         effect: the difference.
-        lockout: why nobody, or not the caller, could administer the catalog afterwards; None if he could.
+        lockout: why nobody, or not the caller, could administer the catalog afterwards; None if they could.
     """
 
     base: StoredSet

@@ -1,9 +1,9 @@
 """Decides which documents a delegated administrator can read and change.
 
-- Whoever may administer every policy in a document, as one to whom its resources are delegated
+- A user who can administer every policy in a document, as one to whom its resources are delegated
   (`policy.ranger.administer`), may read it; and may change it if that also holds of what it is to say.
 - Documents with roles, and rules for encryption, are for administrators of the catalog alone.
-- Of a document that is not his, he learns nothing but that its name is taken, when he tries to use it.
+- Of a document of others, a user learns only that its name is taken, by trying to use it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from policy.ranger.policy_set import PolicySet, relation
 T = TypeVar("T")
 
 #: Stands for a user who is in a group, has a role, or is named by no policy; no user has this name.
-_ANONYMOUS: Final = "(somebody)"
+_ANONYMOUS: Final = "(anonymous)"
 
 
 @dataclass(frozen=True, slots=True)

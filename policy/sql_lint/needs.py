@@ -170,7 +170,7 @@ class Needs:
         return True
 
     def _stored(self, name: TableName) -> None:
-        """Whoever reads a permanent view needs SELECT on all of it, and what its text reads."""
+        """A user who reads a permanent view needs SELECT on all of it, and what its text reads."""
         found = self.stored.get(name)
         if found is None:
             return

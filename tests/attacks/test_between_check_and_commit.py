@@ -1,4 +1,4 @@
-"""Files edited between check and commit: whoever wins the race, no edited byte is taken for a sealed one."""
+"""Files edited between check and commit: whatever wins the race, no edited byte is taken for a sealed one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways around the encryption rules, for somebody who may do everything to his tables but `unprotect` them."""
+"""Ways around the encryption rules, for a user who can do everything to their tables but `unprotect` them."""
 
 from __future__ import annotations
 
@@ -362,7 +362,7 @@ def _point(lake: Lake, name: TableName, location: str) -> None:
 
 @pytest.mark.parametrize("base", ["there", "gone"])
 def test_a_column_that_came_by_unsealed_metadata(lake: Lake, base: str) -> None:
-    """Whoever reseals it answers for it as for a commit, whether what was sealed can be read or not."""
+    """A user who reseals it answers for it as for a commit, whether what was sealed can be read or not."""
     table = make(lake)
     loaded = lake.services.loader.load(name_of(table))
     schema = Schema(*HARMLESS.fields, NestedField(3, "ssn", StringType()), schema_id=1)

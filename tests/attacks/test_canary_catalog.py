@@ -161,7 +161,7 @@ def _overrides(root: Path) -> dict[str, str]:
         "KMS__OPTIONS__PASSPHRASE": PASSPHRASE,
         "AUDIT__STREAM_FILE": str(root / "stream.jsonl"),
         "AUDIT__CHECKPOINT_FILE": str(root / "checkpoints.jsonl"),
-        "S3__ACCESS_KEY_ID": "somebody",
+        "S3__ACCESS_KEY_ID": "dave",
         "S3__SECRET_ACCESS_KEY": PASSWORD,
     }
 
@@ -200,7 +200,7 @@ def _transplanted(lake: Lake, seen: Haystack) -> None:
 
 
 def _ask_everything(service: Service, seen: Haystack) -> None:
-    """Every operation that reads, by whoever may, and by somebody with a wrong token."""
+    """Every operation that reads, by a user who can, and by a caller with a wrong token."""
     with service.client(ALICE) as client:
         pek = client.get("/admin/v1/tables/db/secret/keys").json()["keys"][0]["id"]
         given = {

@@ -140,7 +140,7 @@ def _beside_a_column(attacker: Attacker, properties: dict[str, str]) -> None:
 def test_protection_weakened_without_unprotect(
     vault: Attacker, way: str, door: Callable[[Attacker, dict[str, str]], None]
 ) -> None:
-    """Whoever may alter the table, and use every key, does not make its new files promise less."""
+    """A user who can alter the table, and use every key, does not make its new files promise less."""
     grant(vault.lake, _dave_alters(), policy("dave-keys", {"key": ["*"]}, {DAVE: ["use", "release"]}))
     before = governed(vault)
     with pytest.raises(NotAuthorized, match="unprotect"):

@@ -105,7 +105,7 @@ def test_foreign_path_committed_through_catalog(siege: Siege, watch: OpenWatch, 
 
 @pytest.mark.parametrize("plant", ALL_PLANTS)
 def test_foreign_path_committed_to_pointer_store(siege: Siege, watch: OpenWatch, plant: Plant) -> None:
-    """Not even for somebody who may read both tables, or with unsealed metadata allowed."""
+    """Not even for a user who can read both tables, or with unsealed metadata allowed."""
     siege.attacker.commit_behind(*plant(siege))
     watch.opened()
     with pytest.raises(LocationNotAllowed):

@@ -93,7 +93,7 @@ def test_dropped_uuid_registered_without_rights_on_the_old_table(siege: Siege) -
 
 
 def test_dropped_uuid_registered_with_other_metadata(siege: Siege) -> None:
-    """Not even its own older metadata, and not by somebody with every right."""
+    """Not even its own older metadata, and not by a user with every right."""
     victim, table_uuid = siege.victim, siege.victim.metadata.table_uuid
     older = victim.metadata.metadata_log[-1].metadata_file
     copied = victim.write_metadata(victim.metadata)

@@ -1,4 +1,4 @@
-"""Earlier versions of a table's keys, brought back by whoever writes the table."""
+"""Earlier versions of a table's keys, brought back by a user who writes the table."""
 
 from __future__ import annotations
 

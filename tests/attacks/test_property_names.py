@@ -314,7 +314,7 @@ def _shown(served: Service, alice: httpx.Client, table: str) -> dict[str, str]:
 
 
 def test_allowing_unsealed_metadata_is_dropping_protection(served: Service) -> None:
-    """Whoever may alter a namespace may forbid it; allowing it again takes `unprotect`."""
+    """A user who can alter a namespace can forbid it; allowing it again takes `unprotect`."""
     rights = policy("dave", tables("db"), {"dave": ["alter"]})
     lake, url = served.lake, f"{served.prefix}/namespaces/db/properties"
     lake.set_policies([*standard_policies(), rights])

@@ -114,7 +114,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def s3_requests() -> Iterator[list[str]]:
-    """The request lines that moto's server answers meanwhile, whoever asks."""
+    """The request lines that moto's server answers meanwhile, to every client."""
     lines: list[str] = []
     logger, handler = logging.getLogger("werkzeug"), _Lines(lines)
     level = logger.level

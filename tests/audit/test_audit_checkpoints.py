@@ -108,7 +108,7 @@ def test_a_chain_computed_again(engine: Engine) -> None:
         rows = [
             dict(row) for row in connection.execute(select(lw_audit).order_by(lw_audit.c.sequence)).mappings()
         ]
-        rows[4]["principal"] = "somebody else"
+        rows[4]["principal"] = "another user"
         forged = chained(rows, writer, 0, "0" * 64)
         connection.execute(delete(lw_audit))
         connection.execute(insert(lw_audit), forged)

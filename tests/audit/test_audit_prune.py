@@ -201,13 +201,13 @@ def test_others_do_not_prune_and_that_is_on_record(lake: Lake) -> None:
 
 @pytest.mark.parametrize("before_ms", [DAY_MS, 0, -100 * DAY_MS])
 def test_young_records_stay_whoever_asks(lake: Lake, before_ms: int) -> None:
-    """Attack: an administrator removes the traces of what he just did."""
+    """Attack: an administrator removes the traces of their last change."""
     with pytest.raises(RequestInvalid, match="last 7 days"):
         prune_as(lake.services, lake.caller(ALICE), _now_ms() - before_ms, force=True)
 
 
 def test_a_trail_that_does_not_hold_is_pruned_by_force_alone(lake: Lake) -> None:
-    """Attack: edit a record, and have it removed and signed away before anybody looks."""
+    """Attack: edit a record, and have it removed and signed away before an auditor looks."""
     _old(lake)
     with write(lake.services.engine) as connection:
         connection.execute(update(lw_audit).where(lw_audit.c.at_ms == 5).values(principal="x"))

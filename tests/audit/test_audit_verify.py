@@ -45,7 +45,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 @pytest.fixture
 def chain(engine: Engine) -> str:
-    """Ten records of one writer; his id."""
+    """Ten records of one writer; its id."""
     trail = AuditTrail(engine)
     trail.append([_record(at_ms=number) for number in range(10)])
     trail.close()

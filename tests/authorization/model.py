@@ -4,7 +4,7 @@ A need is one right or several of which one is enough: ``select|update|alter``. 
 the matrix that exist, ``new:create`` on the name of a table that is to be made, and otherwise say on what:
 ``db:alter`` a namespace of the matrix, ``far:create`` a name in a namespace where nobody has rights,
 ``storage`` the directory that was granted, ``far:storage`` one that was not, ``taken:alter`` the table whose
-location is overlapped, ``token`` that somebody asks at all, ``engine`` that an engine asks,
+location is overlapped, ``token`` that a user asks at all, ``engine`` that an engine asks,
 ``own-process`` that none does.
 """
 

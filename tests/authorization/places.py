@@ -1,6 +1,6 @@
 """The states of a location in the authorization matrix, and what each of them needs.
 
-`STATES` is part of the table: whoever may make the change at all, may he make it with a location like this?
+`STATES` is part of the table: can a user who can make the change at all make it with a location like this?
 """
 
 from __future__ import annotations

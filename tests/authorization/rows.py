@@ -100,7 +100,7 @@ class Row:
         bare: whether it can be asked for without a location.
         via: the ways in which a location comes in.
         states: the states of a location that are tried.
-        refusal: status and error where it is refused to somebody with a token.
+        refusal: status and error where it is refused to a user with a token.
         on_table: whether it is about a table, whose existence must not be told.
         known_to: the rights of which one is enough to be told, though it is refused.
     """

@@ -134,7 +134,7 @@ def _register(attempt: Try) -> httpx.Response:
 
 
 def _token(attempt: Try) -> httpx.Response:
-    body = {"principal": "somebody", "kind": "user", "ttl-s": 60}
+    body = {"principal": "dave", "kind": "user", "ttl-s": 60}
     return attempt.http.post("/admin/v1/tokens", json=body)
 
 
@@ -330,7 +330,7 @@ ENGINE_ROWS: Final = (
     ),
     Row(
         "POST /engine/v1/writes/{write_id}/commit",
-        "a write of somebody else's",
+        "a write of another user",
         (NEVER,),
         "",
         lambda attempt: _commit_write(attempt, mine=False),
@@ -346,7 +346,7 @@ ENGINE_ROWS: Final = (
     ),
     Row(
         "DELETE /engine/v1/writes/{write_id}",
-        "a write of somebody else's",
+        "a write of another user",
         (NEVER,),
         "",
         lambda attempt: _abort_write(attempt, mine=False),

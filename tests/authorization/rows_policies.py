@@ -18,7 +18,7 @@ _DELEGATES: Final = "admin delegate steward"
 
 def _about(key: str, attempt: Try) -> dict[str, Any]:
     """A document with one policy, on a master key."""
-    return {"policies": [policy(attempt.world.new("p"), {"key": [key]}, {"somebody": ["use"]})]}
+    return {"policies": [policy(attempt.world.new("p"), {"key": [key]}, {"dave": ["use"]})]}
 
 
 def _url(name: str, kind: str = "ranger") -> str:

@@ -138,7 +138,7 @@ METHODS: Final[Mapping[str, Case]] = MappingProxyType(
         ),
     }
 )
-#: Views: none is made, whoever asks.
+#: Views: none is made for any user.
 UNSUPPORTED: Final = ("create_view", "drop_view", "load_view", "register_view")
 #: What asks the catalog nothing.
 SILENT: Final = frozenset(
@@ -235,7 +235,7 @@ COMMANDS: Final[Mapping[str, Case]] = MappingProxyType(
         "policy report": Case(("admin",), "admin steward", _admin("policy", "report", "--json")),
     }
 )
-#: What whoever holds the host may do, with policies or without; every change of it is audited. What these
+#: What the user of the host can do, with policies or without; every change of it is audited. What these
 #: commands do is tested with them (tests/cli).
 OPERATORS: Final = frozenset(
     {
@@ -270,7 +270,7 @@ OPERATORS: Final = frozenset(
         "token revoke",
     }
 )
-#: Without any right, and with different ones; each command is allowed to somebody of them or to the steward.
+#: Without any right, and with different ones; each command is allowed to one of them or to the steward.
 _TRIED: Final = ("nobody", "owner", "keeper")
 _FINDINGS: Final = 3
 

@@ -113,8 +113,8 @@ def test_service_agrees_on_locations(world: World, row: Row, via: str) -> None:
 def test_who_is_refused_is_not_told_whether_there_is_a_table(world: World, row: Row) -> None:
     """The answer for a table that is not there is that for one that is, but for the name.
 
-    Who may load tables may know; everybody else may not, whatever else he may do. Only plans are told apart
-    by anybody with a right on the table, since rights on single columns let one plan.
+    Users who can load tables can know; all others cannot, whatever else they can do. Only plans are told
+    apart by every user with a right on the table, since rights on single columns let one plan.
     """
     via, state = (row.via[0], "outside, granted") if row.via else ("", None)
     for role in _WITHOUT_TABLES:

@@ -270,8 +270,8 @@ class World:
         return str(metadata.table_uuid), metadata.location
 
     def new_token(self) -> str:
-        """The id of a token of somebody's."""
-        return str(self.lake.services.tokens.issue(Principal("somebody"), "user", None).id)
+        """The id of a token of a user."""
+        return str(self.lake.services.tokens.issue(Principal("dave"), "user", None).id)
 
     def new_document(self, document: dict[str, Any]) -> str:
         """A policy document that is there; its name."""

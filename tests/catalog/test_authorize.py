@@ -41,14 +41,14 @@ INTERFACE = (
     DeleteRewriter,
     OldEpochs,
 )
-#: What is asked by the service itself, not on behalf of somebody.
+#: What is asked by the service itself, not on behalf of a user.
 OF_THE_SERVICE = {"Writes.clean_up", "Lifecycle.clean_up"}
 CASES = list(itertools.product(TABLE, ("db", "bobs"), USERS))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def kept_namespaces(lake: Lake) -> None:
-    """So that no namespace is empty when somebody tries to drop it."""
+    """So that no namespace is empty when a user tries to drop it."""
     make(lake, named("kept", "db"))
     make(lake, named("kept", "bobs"))
 

@@ -33,7 +33,7 @@ PATHS = "read.allowed.data.paths"
 
 @pytest.fixture(scope="module", autouse=True)
 def kept_namespaces(lake: Lake) -> None:
-    """So that no namespace is empty when somebody tries to drop it."""
+    """So that no namespace is empty when a user tries to drop it."""
     make(lake, named("kept", "db"))
     make(lake, named("kept", "bobs"))
 

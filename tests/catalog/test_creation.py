@@ -233,7 +233,7 @@ def test_a_location_may_not_overlap_another_tables_without_rights_on_it(lake: La
 
 
 def test_a_denial_of_what_is_its_owners_stops_tables_there(lake: Lake) -> None:
-    """The owner of a new table is whoever creates it; of another one, whose it is, whoever changes it."""
+    """The owner of a new table is the user who creates it. A change by another user keeps the owner."""
     before = json.loads((lake.root / "policies" / "lake.json").read_text())["policies"]
     denied = policy("homes", {"storage-type": ["*"], "storage-url": ["file:///homes/{OWNER}*"]}, {})
     denied["denyPolicyItems"] = [{"groups": ["public"], "accesses": [{"type": "rwstorage"}]}]

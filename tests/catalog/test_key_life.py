@@ -350,7 +350,7 @@ def test_a_key_that_is_enabled_in_the_last_moment_is_not_on_record_as_destroyed(
 
 
 def test_a_purge_takes_the_keys_with_the_files(lake: Lake) -> None:
-    """Whoever may drop the table may; copies of its files are worth nothing from then on."""
+    """A user who can drop the table can purge it. Copies of its files are worth nothing from then on."""
     name = encrypted(lake, files=1)
     record = load(lake, name).record
     lake.services.lifecycle.purge(lake.caller(ALICE), name)

@@ -226,7 +226,7 @@ def written(lake: Lake, name: TableName) -> dict[str, bytes]:
     "what", ["garbage", "truncated", "of another table", "with another key", "a link", "a directory"]
 )
 def test_what_somebody_else_left_there_is_not(lake: Lake, what: str) -> None:
-    """Whoever writes the directory knows the names; what he puts there is looked at, and left alone."""
+    """A user who writes the directory knows the names. What they put there is looked at, and left alone."""
     name = encrypted(lake, files=1)
     rotate(lake, name)
     keys = released(lake, name)

@@ -106,7 +106,7 @@ def strict(lake: Lake) -> Iterator[str]:
 def test_a_rename_out_of_where_unsealed_metadata_is_forbidden_needs_unprotect(
     lake: Lake, strict: str
 ) -> None:
-    """As allowing it there would: whoever writes to the pointer store could not yet harm the table."""
+    """As allowing it there would: a user who writes to the pointer store could not yet harm the table."""
     table, within, out = make(lake, named("t", strict)), named("u", strict), fresh()
     lake.services.lifecycle.rename(lake.caller("dave"), name_of(table), within)
     with pytest.raises(NotAuthorized, match="unprotect"):

@@ -1,4 +1,4 @@
-"""Namespaces: what is changed is what was named, whoever else changes something at the same time."""
+"""Namespaces: what is changed is what was named, whatever another user changes at the same time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_answer_says_what_was_set_removed_and_missing(lake: Lake, bobs: Name
 
 def test_a_refused_change_changes_nothing(lake: Lake, bobs: Namespace) -> None:
     with pytest.raises(NotAuthorized):
-        lake.services.namespaces.update(lake.caller(CAROL), bobs, ["kept"], {"comment": "hers"})
+        lake.services.namespaces.update(lake.caller(CAROL), bobs, ["kept"], {"comment": "of carol"})
     assert _properties(lake, bobs) == {"kept": "1"}
 
 

@@ -103,15 +103,15 @@ def test_owners_are_shown_what_they_own(lake: Lake, namespaces: Namespaces, name
     owning = policy("owning", here, {"{OWNER}": ["select"]})
     other = policy("other", here | {"table": ["other"]}, {"dave": ["select"]})
     namespaces.create(lake.caller(ALICE), name, {})
-    lake.catalog().create_table((*name, "hers"), SCHEMA)
+    lake.catalog().create_table((*name, "of_alice"), SCHEMA)
     lake.set_policies([*standard_policies(), creating])
     try:
-        lake.catalog("dave").create_table((*name, "his"), SCHEMA)
+        lake.catalog("dave").create_table((*name, "of_dave"), SCHEMA)
         lake.set_policies([*standard_policies(), owning, other])
         shown = namespaces.tables(lake.caller("dave"), name)
     finally:
         lake.set_policies(standard_policies())
-    assert [each.name for each in shown] == ["his"]
+    assert [each.name for each in shown] == ["of_dave"]
 
 
 def test_what_is_not_governed_is_not_listed(

@@ -193,7 +193,7 @@ def _denying(*users: str) -> bytes:
 
 
 def test_the_last_who_can_administer_is_not_shut_out_by_others(tmp_path: Path) -> None:
-    """Somebody without the right, or the command line, changes policies."""
+    """A user without the permission, or the command line, changes policies."""
     with open_lake(tmp_path) as lake:
         changes = lake.services.policy_changes
 
@@ -201,7 +201,7 @@ def test_the_last_who_can_administer_is_not_shut_out_by_others(tmp_path: Path) -
             edit = Edit(MAIN, _denying(ALICE), None)
             return changes.prepare([edit], _caller(user), by_policy=by_policy).lockout
 
-        # Nobody holds a token yet, so nobody loses anything by it but Alice, if it is she who asks.
+        # Nobody holds a token yet, so nobody loses anything by it but Alice, if she asks.
         assert lockout(BOB, by_policy=True) is None
         assert lockout(ALICE, by_policy=True) is not None
         assert lockout(ALICE, by_policy=False) is None

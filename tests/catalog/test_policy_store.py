@@ -374,7 +374,7 @@ def test_many_requests_at_once_read_a_change_once(
 
 
 class _Lock:
-    """The store's lock, telling when somebody waits for it."""
+    """The store's lock, telling when a caller waits for it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

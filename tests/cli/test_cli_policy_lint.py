@@ -42,7 +42,7 @@ def test_a_script_that_may_run(host: Host, script: Path) -> None:
 def test_a_script_that_may_not_run_ends_with_3(host: Host, script: Path) -> None:
     shown = _lint(host, script, user="bob", code=3)
     assert f"{script}:3:1: CREATE TABLE: denied" in shown
-    assert "current-unknown" in shown  # his USE is denied
+    assert "current-unknown" in shown  # the USE is denied
     script.write_text("DROP TABLE sales.t;\nDROP TABLE 'x'")
     assert f"{script}:2:12: DROP TABLE: denied" in _lint(host, script, code=3)
 

@@ -25,7 +25,7 @@ _PATIENCE = 60.0  # seconds for a start; a loaded machine may need many
 
 
 def _environment() -> dict[str, str]:
-    """Without anybody's settings; any free port will do."""
+    """Without the settings of a user; any free port will do."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LAKEWARDEN_")}
     return kept | {"LAKEWARDEN_HTTP__PORT": "0"}
 

@@ -80,7 +80,7 @@ def test_rows_are_taken_in_every_form_of_arrow(make: Make, alice: lakewarden.Con
 
 
 class Stream:
-    """Somebody else's rows, with Arrow's interface and no other."""
+    """Rows of another library, with Arrow's interface and no other."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows

@@ -1,7 +1,7 @@
-"""Files that somebody put into a table: a client without Spark refuses what Spark refuses.
+"""Files that an attacker put into a table: a client without Spark refuses what Spark refuses.
 
-Whoever can write the directory of a table has no keys; he swaps, cuts, edits and plants files. The catalog's
-own checks stand before these; here the client is handed plans as if nobody had checked.
+An attacker who can write the directory of a table has no keys. They swap, cut, edit and plant files. The
+catalog's own checks stand before these; here the client is handed plans as if nobody had checked.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def append_in_groups(table: lakewarden.Table, rows: list[dict[str, Any]]) -> Non
 
 @pytest.fixture(scope="module", params=MODES)
 def carols(request: pytest.FixtureRequest, served: Service) -> Iterator[lakewarden.Table]:
-    """A table with a file of many row groups, later altered, for somebody without the key of `ssn`."""
+    """A table with a file of many row groups, later altered, for a user without the key of `ssn`."""
     name = f"db.pruned_{request.param.replace('-', '_')}"
     stock = served.lake.catalog().create_table(name, SCHEMA, properties=MODES[request.param])
     append_in_groups(lakewarden.connect(served.url, served.token(ALICE)).table(name), ROWS)

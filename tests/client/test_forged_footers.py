@@ -1,7 +1,7 @@
-"""Footers that somebody wrote who has the footer's key of a file, and not that of a column.
+"""Footers by a user who has the footer's key of a file, and not that of a column.
 
-He gives what is in plaintext the field id of the column whose key he lacks, in each way in which another
-reader of the footer could be brought to see another schema than the one that was judged. Nobody may read his
+They give what is in plaintext the field id of the column whose key they lack, in each way in which another
+reader of the footer could be brought to see another schema than the one that was judged. Nobody can read its
 values.
 
 The files here are as if they had been written before key metadata kept digests of footers; others are in

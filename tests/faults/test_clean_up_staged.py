@@ -39,7 +39,7 @@ def _name(engine: Engine) -> TableName:
 
 
 def _assert_gone(lake: Lake, engine: Engine, path: Path) -> None:
-    """No file, no key, no claim: name and location are free for anybody who may have them."""
+    """No file, no key, no claim: name and location are free for every user with permission."""
     table_id = engine.session.table.record.id
     with read(lake.services.engine) as connection:
         assert connection.scalar(select(lw_table.c.state).where(lw_table.c.id == table_id)) == "purged"
@@ -92,7 +92,7 @@ def test_a_created_table_is_never_cleaned_up(shared: Shared) -> None:
 
 @pytest.mark.parametrize("point", WRITE)
 def test_the_files_of_a_commit_that_was_cut_short(on_sqlite: Shared, point: str) -> None:
-    """Cleaned up if the table was not created, kept if it was, whoever looks first."""
+    """Cleaned up if the table was not created, kept if it was, whichever caller looks first."""
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
     die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)

@@ -171,7 +171,7 @@ def test_a_removal_that_is_killed_is_finished_by_the_next(shared: Shared, point:
 
 
 def collect_beside_a_commit(lake: Lake, name: TableName) -> None:
-    """A removal in two batches, with a commit of somebody else's in between."""
+    """A removal in two batches, with a commit of another user in between."""
 
     def progress(what: str, done: int, total: int | None) -> None:
         if total is not None and done < total:

@@ -80,7 +80,7 @@ def test_a_writer_that_is_killed_loses_no_acknowledged_commit(on_sqlite: Shared,
 
 @pytest.mark.parametrize("follow", ["create", "drop", "rename"])
 def test_the_old_name_of_a_rename_that_was_cut_short_is_free(on_sqlite: Shared, follow: str) -> None:
-    """Whoever comes by the old name finishes the rename, and cannot harm the table under the new one."""
+    """A caller by the old name finishes the rename, and cannot harm the table under the new one."""
     lake, scenario = on_sqlite.lake, SCENARIOS["rename"]
     subject = scenario.before(lake)
     assert subject.target is not None

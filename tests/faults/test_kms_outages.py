@@ -1,4 +1,4 @@
-"""A KMS elsewhere that fails on purpose: whoever has a key goes on, everyone else is told in time.
+"""A KMS elsewhere that fails on purpose: a user whose key is cached goes on, all others are told in time.
 
 The catalog's service, a back end, the way to the KMS and the KMS talk HTTP to each other over real sockets.
 """
@@ -106,7 +106,7 @@ class Remote:
             caller.start()
         for caller in callers:
             caller.join(PROMISED_S)
-        assert len(answers) == len(callers), "somebody was not told in time"
+        assert len(answers) == len(callers), "a caller was not told in time"
         return answers
 
     def recovered(self, name: TableName) -> bool:

@@ -163,7 +163,7 @@ def test_tokens_are_never_logged(served: Service, caplog: pytest.LogCaptureFixtu
 def test_engine_header_counts_for_nothing_in_administration(
     served: Service, alice: httpx.Client, namespace: str
 ) -> None:
-    """Administration is the user's own, whoever else signs the request."""
+    """Administration is the user's own, whichever engine signs the request."""
     headers = {"Signature": "lakewarden=:AAAA:", "X-Request-Id": "elsewhere-1"}
     new_table(alice, served.prefix, namespace)
     assert alice.get(f"/admin/v1/tables/{namespace}/t", headers=headers).status_code == 200

@@ -226,7 +226,7 @@ def test_key_of_another_user_is_another_key(served: Service, alice: httpx.Client
     assert alice.post(url, json=body, headers=headers).status_code == 200
     with served.client(BOB) as bob:
         refused(bob.post(url, json=body, headers=headers), 403, "NotAuthorized")
-        body = {"namespace": [f"{name}x"]}  # nor does a key tell that somebody else used it
+        body = {"namespace": [f"{name}x"]}  # nor does a key tell that another user used it
         refused(bob.post(url, json=body, headers=headers), 403, "NotAuthorized")
 
 

@@ -26,7 +26,7 @@ TIMEOUT = {"request_timeout_s": 0.3}
 
 @dataclass
 class Endless:
-    """A server of answers that go on as long as somebody listens.
+    """A server of answers that go on as long as a client listens.
 
     Attributes:
         piece: what is sent again and again.

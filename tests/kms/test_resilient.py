@@ -145,7 +145,7 @@ def test_a_turn_that_comes_at_the_very_deadline_is_not_taken(far: Scripted, cloc
 
 
 def test_who_waited_while_the_circuit_opened_takes_no_place(far: Scripted, clock: Clock) -> None:
-    """He is refused; if he was quick, he was let in just before, and had his answer."""
+    """The caller is refused, or was quick: let in just before, with an answer."""
     gate, entered = threading.Event(), threading.Event()
 
     def waits() -> None:

@@ -13,7 +13,7 @@ from tests.support.service import Service, open_service
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The service that the tests of a module share; whoever names himself is believed."""
+    """The service that the tests of a module share; each client is believed by its own name."""
     root = tmp_path_factory.mktemp("lake")
     settings = {"KMS_ENDPOINT__ENABLED": "true", "KMS_ENDPOINT__PSEUDO": "true"}
     with open_service(root, policies=endpoint_policies(), **settings) as running:

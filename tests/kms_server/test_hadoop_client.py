@@ -28,7 +28,7 @@ def jvm() -> Iterator[Any]:
 def provider(
     jvm: Any, served: Service, user: str, credentials: bytes | None = None, at: Path | None = None
 ) -> Any:
-    """A client as `user`: who names himself, or who has a file of credentials."""
+    """A client as `user`, by name or by a file of credentials."""
     security = jvm.org.apache.hadoop.security
     ugi = security.UserGroupInformation.createRemoteUser(user)
     conf = jvm.org.apache.hadoop.conf.Configuration()
@@ -113,8 +113,8 @@ def test_client_with_a_file_of_credentials_needs_no_name(
     tokens = served.lake.services.tokens
     issued = tokens.issue(served.lake.caller(ALICE).principal, "kms", None)
     given = credentials_file(issued.text, ALICE, uri(served), now, None)
-    # Whoever the process says it is, the token says who comes.
-    client = provider(jvm, served, "somebody", given, tmp_path)
+    # Whatever user the process names, the token says who calls.
+    client = provider(jvm, served, "dave", given, tmp_path)
     made = client.generateEncryptedKey(name)
     assert len(client.decryptEncryptedKey(made).getMaterial()) == 32
     tokens.revoke(issued.id)

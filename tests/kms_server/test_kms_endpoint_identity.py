@@ -28,7 +28,7 @@ NAMES: Final = "/kms/v1/keys/names"
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A door at which nobody is believed who names himself."""
+    """An endpoint that believes no client's own name."""
     root = tmp_path_factory.mktemp("strict")
     with open_service(root, policies=endpoint_policies(), KMS_ENDPOINT__ENABLED="true") as running:
         yield running

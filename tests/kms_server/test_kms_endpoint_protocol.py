@@ -203,7 +203,7 @@ def test_version_that_there_is_not_and_key_that_was_changed_are_loud(
 def test_sealed_versions_do_not_open_in_another_place(
     served: Service, alice: httpx.Client, name: str
 ) -> None:
-    """Whoever writes the database can exchange rows, and wins nothing by it."""
+    """A user who writes the database can exchange rows, and wins nothing by it."""
     make_key(served.lake, name, versions=2)
     make_key(served.lake, f"{name}-2")
     with read(served.lake.services.engine) as connection:

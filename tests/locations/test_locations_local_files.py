@@ -138,5 +138,5 @@ def test_a_pipe_put_in_place_between_look_and_open_holds_no_task(engine: LocalFi
             contents |= harvest(engine, name, swapper, patience=0.05)[0]
     assert contents == {OWN}
     pipe = next(each for each in swapper.places() if each.is_fifo())
-    while engine.waiting():  # whoever opens the other end lets go of all that wait
+    while engine.waiting():  # who opens the other end lets go of all that wait
         os.close(os.open(pipe, os.O_RDWR | os.O_NONBLOCK))

@@ -1,4 +1,4 @@
-"""Bounds of encrypted columns: they spare files as plaintext ones would, and tell nothing to anybody else."""
+"""Bounds of encrypted columns: they spare files as plaintext ones would, and tell nothing to other users."""
 
 from __future__ import annotations
 

@@ -473,7 +473,7 @@ def test_columns_of_snapshots_are_told_to_be_expired() -> None:
 
 
 def test_what_is_told_of_a_column_is_bounded() -> None:
-    """Names come from whoever made the table."""
+    """Names come from the user who made the table."""
     names = tuple(ColumnName(f"ssn.{number}{'x' * 400}", "x") for number in range(9))
     found = TableFacts("finance", "pay", (Column(3, names),), PLAIN)
     (violation,) = rules_of(rule("r", columns=["ssn"])).violations(found)

@@ -39,7 +39,7 @@ def test_orc_has_an_algorithm_digests_and_a_footer_of_its_own() -> None:
     assert spec.algorithm is Algorithm.ORC_AES_CTR and spec.file_format is FileFormat.ORC
     assert spec.verify_digest is VerifyDigest.ALWAYS and spec.keeps_digests
     assert "encryption.footer" not in spec.to_properties()
-    assert orc(verify_digest="never").keeps_digests  # whoever asks later finds them
+    assert orc(verify_digest="never").keeps_digests  # a later reader finds them
     assert EncryptionSpec.parse(spec.to_properties(), catalog_master_key_id=None) == spec
 
 

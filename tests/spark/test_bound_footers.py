@@ -1,7 +1,7 @@
 """The keys of columns are bound to the digest of their file's footer, which its own key cannot change.
 
-Who has the footer's key may read the columns in plaintext. Without the digest he could, if he may write the
-table's directory, describe a column that he has no key of as another one.
+A user with the footer's key can read the columns in plaintext. Without the digest, a user who can write the
+table's directory could describe a column without its key as another one.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def test_a_footer_is_checked_against_its_digest_in_every_mode(spark_lake: SparkL
 
 @contextmanager
 def overwritten_once_read(path: Path, data: bytes) -> Iterator[None]:
-    """Other bytes are written into a file as soon as somebody reads of it; it is restored afterwards."""
+    """Other bytes are written into a file as soon as a reader reads of it; it is restored afterwards."""
     libc, on_read = ctypes.CDLL(None, use_errno=True), 0x1
     watch, file = libc.inotify_init1(os.O_CLOEXEC), os.open(path, os.O_WRONLY)
 

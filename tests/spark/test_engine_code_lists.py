@@ -1,7 +1,7 @@
 """What Spark brings along is classified: harmless, or taking the permission `engine:code`.
 
 A new version of Spark that brings a function, an expression, an operation or a message that stands in neither
-list fails here. It is refused to users until somebody has read it and put it into one.
+list fails here. It is refused to users until a maintainer has read it and put it into one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Files from before there were digests of footers, rewritten by somebody who has the footer's key.
+"""Files from before there were digests of footers, rewritten by a user who has the footer's key.
 
-He has not that of a column. He may read the columns in plaintext, and write the table's directory. What he
-writes under a file's name is refused where it would be read for a column that he has no key of, or have other
+The user has no column's key, can read the columns in plaintext, and can write the table's directory. What
+they write under a file's name is refused where it would be read for a column without its key, or have other
 rows than the table's.
 """
 

@@ -75,7 +75,7 @@ answer(at)
 
 def connected(user):
     properties = java.java.util.Properties()
-    properties.setProperty("user", "anybody")
+    properties.setProperty("user", "dave")
     if user is not None:
         properties.setProperty("hiveconf:" + given["token_setting"], given["tokens"][user])
     url = f"jdbc:hive2://127.0.0.1:{at}/default;auth=noSasl"
@@ -156,7 +156,7 @@ def test_thrift_clients_give_their_tokens_when_they_connect(spark_lake: SparkLak
 def _assert_beeline_shows(spark_lake: SparkLake, port: int, sql: str, shown: str) -> None:
     given = [
         "-n",
-        "anybody",
+        "dave",
         "-u",
         f"jdbc:hive2://127.0.0.1:{port}/default;auth=noSasl",
         "--outputformat=tsv2",

@@ -126,7 +126,7 @@ DOCUMENTED = {
 
 
 def footer_in_plaintext(spark_lake: SparkLake, data: bytes) -> dict[str, Any]:
-    """What a footer says of the columns of the first row group to whoever has no key, by Parquet's reader."""
+    """What a footer says of the columns of the first row group without a key, by Parquet's reader."""
     jvm = spark_lake.spark.sparkContext._jvm
     footer = data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
     read = jvm.org.apache.parquet.format.Util.readFileMetaData(jvm.java.io.ByteArrayInputStream(footer))

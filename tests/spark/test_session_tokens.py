@@ -73,13 +73,15 @@ def test_a_session_that_has_done_anything_does_not_show_its_token(
 
 
 def test_other_sessions_see_nothing_of_it(spark_lake: SparkLake) -> None:
-    hers, his = spark_lake.new_session(ALICE), spark_lake.new_session(BOB)
-    hers.sql(f"CREATE GLOBAL TEMPORARY VIEW shown AS SELECT '${{{TOKEN}}}' AS value")
+    one, other = spark_lake.new_session(ALICE), spark_lake.new_session(BOB)
+    one.sql(f"CREATE GLOBAL TEMPORARY VIEW shown AS SELECT '${{{TOKEN}}}' AS value")
     try:
-        seen = [_first_statement(his, each) for each in ("SELECT * FROM global_temp.shown", "SET", "SET -v")]
+        seen = [
+            _first_statement(other, each) for each in ("SELECT * FROM global_temp.shown", "SET", "SET -v")
+        ]
         assert spark_lake.service.token(ALICE) not in str(seen)
     finally:
-        hers.sql("DROP VIEW global_temp.shown")
+        one.sql("DROP VIEW global_temp.shown")
 
 
 def test_what_stands_in_its_place_is_no_token(spark_lake: SparkLake) -> None:

@@ -34,7 +34,7 @@ DEFINER = "TBLPROPERTIES ('security' = 'definer')"
 
 @dataclass
 class Door:
-    """Alice's view of a table of hers; Bob reads the view, and has a table of his own."""
+    """Alice has a table and a view of it. Bob reads the view, and has a table."""
 
     lake: SparkLake
     namespace: str
@@ -366,7 +366,7 @@ def test_a_text_that_does_not_fit_its_tables_tells_nothing_of_them(door: Door) -
 
 
 def test_the_current_user_of_the_text_is_the_reader(door: Door) -> None:
-    """Spark's own would be the account that the engine runs as, whoever reads."""
+    """Spark's own would be the account that the engine runs as, for every reader."""
     door.lake.rows(
         f"CREATE OR REPLACE VIEW {door.view} {DEFINER} AS SELECT id AS n, session_user() AS word "
         f"FROM {door.table} WHERE id < 2 AND current_user = 'bob' AND id IN "

@@ -104,7 +104,7 @@ def test_a_view_in_sql_is_read_with_the_rights_of_whoever_reads(
 def test_what_one_user_cached_is_in_nobodys_way(
     spark_lake: SparkLake, own_table: str, change: str, ids: list[int]
 ) -> None:
-    """Spark would build it anew as whoever made the change, and fail when the change is there already."""
+    """Spark would build it again as the user of the change, and fail when the change is there already."""
     alice, carol = spark_lake.session(ALICE), spark_lake.session(CAROL)
     carol.sql(f"CACHE TABLE {own_table}")
     carol.sql(f"SELECT sum(value) FROM {own_table} JOIN {own_table} USING (id, value)").cache().collect()

@@ -39,7 +39,7 @@ def made(spark_lake: SparkLake, table: str, form: str, codec: str, verify: str) 
 
 
 def wrong_rows(spark_lake: SparkLake, table: str, path: Path, seen: Path) -> int:
-    """Read a table whose file is overwritten, in place, by whoever takes the first rows; how many are wrong.
+    """Read a table whose file is overwritten, in place, by the reader of the first rows; how many are wrong.
 
     Args:
         spark_lake: where.

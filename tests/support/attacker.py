@@ -1,7 +1,7 @@
 """An attacker with standard tools: pyiceberg's writers, sqlite3 and an editor.
 
-He may write his own table's directory and, where a test says so, the pointer store. Nothing here goes through
-the catalog unless it says so.
+They can write their own table's directory and, where a test says so, the pointer store. Nothing here goes
+through the catalog unless it says so.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ _LISTED = (
 
 @dataclass
 class Attacker:
-    """Somebody who may write the directory of one table.
+    """A user who can write the directory of one table.
 
     Attributes:
         lake: the catalog under attack.
-        table: the dotted name of his table.
-        user: who he is to the catalog.
+        table: the dotted name of the attacker's table.
+        user: the attacker's name in the catalog.
     """
 
     lake: Lake
@@ -107,11 +107,11 @@ class Attacker:
 
     @property
     def catalog(self) -> GuardedCatalog:
-        """The catalog as it shows itself to him."""
+        """The catalog as it shows itself to the attacker."""
         return self.lake.catalog(self.user)
 
     def loaded(self) -> LoadedTable:
-        """His table as the catalog vouches for it."""
+        """The attacker's table as the catalog vouches for it."""
         return self.lake.services.loader.load(self.catalog._name(self.table))
 
     def plan(
@@ -121,7 +121,7 @@ class Attacker:
         engine: str | None = None,
         row_filter: BooleanExpression | None = None,
     ) -> Plan:
-        """A plan of his table, for him or for another user."""
+        """A plan of the attacker's table, for the attacker or for another user."""
         caller = self.lake.caller(user or self.user, engine)
         request = ScanRequest(filter=row_filter or AlwaysTrue())
         return self.lake.services.planner.plan(caller, self.catalog._name(self.table), request)
@@ -150,7 +150,7 @@ class Attacker:
     # The pointer store, by plain SQL.
 
     def pointer(self) -> str:
-        """Where the pointer of his table stands."""
+        """Where the pointer of the attacker's table stands."""
         namespace, _, name = self.table.rpartition(".")
         [[location]] = sql(
             self.lake,
@@ -161,7 +161,7 @@ class Attacker:
         return str(location)
 
     def point(self, location: str) -> None:
-        """Move the pointer of his table."""
+        """Move the pointer of the attacker's table."""
         namespace, _, name = self.table.rpartition(".")
         sql(
             self.lake,
@@ -177,7 +177,7 @@ class Attacker:
         self.point(location)
         return location
 
-    # His files, by pyiceberg's own readers and writers.
+    # The attacker's files, by pyiceberg's own readers and writers.
 
     @property
     def metadata(self) -> TableMetadata:
@@ -186,7 +186,7 @@ class Attacker:
 
     @property
     def location(self) -> str:
-        """Where his table lies."""
+        """Where the attacker's table lies."""
         return self.metadata.location
 
     def data_paths(self) -> list[str]:
@@ -212,7 +212,7 @@ class Attacker:
         )
 
     def write_metadata(self, metadata: TableMetadata, name: str | None = None) -> str:
-        """Write a metadata.json into his directory."""
+        """Write a metadata.json into the attacker's directory."""
         name = name or f"{len(metadata.metadata_log):05d}-{uuid4()}.metadata.json"
         location = f"{self.location}/metadata/{name}"
         ToOutputFile.table_metadata(metadata, PyArrowFileIO().new_output(location), overwrite=True)
@@ -226,7 +226,7 @@ class Attacker:
         deletes: bool = False,
         at: str | None = None,
     ) -> ManifestFile:
-        """Write a manifest into his directory, or over an existing file; and files that it adds there."""
+        """Write a manifest into the attacker's directory, or over an existing file, with files to add."""
         entries = list(entries)
         for each in entries:
             self._lay_down(each)
@@ -239,7 +239,7 @@ class Attacker:
         )
 
     def _lay_down(self, added: ManifestEntry) -> None:
-        """A commit adds files that are there; those outside of his directory are not his to write."""
+        """A commit adds files that are there; the attacker cannot write outside of their directory."""
         path = added.data_file.file_path
         if added.status == ADDED and path.startswith(f"{self.location}/") and not local(path).exists():
             local(path).parent.mkdir(parents=True, exist_ok=True)
@@ -300,14 +300,14 @@ class Attacker:
 
 @dataclass
 class Siege:
-    """A victim's table and an attacker with a table of his own."""
+    """A victim's table and an attacker with another table."""
 
     lake: Lake
     attacker: Attacker
     victim: Attacker
 
     def secret_file(self, **changes: Any) -> DataFile:
-        """The victim's data file, as an entry of somebody's manifest."""
+        """The victim's data file, as an entry of a manifest."""
         return data_file(self.victim.data_paths()[0], **changes)
 
 

@@ -5,7 +5,7 @@
 - Forms: the bytes themselves (as Java's serialization has them, too), hexadecimal digits (either case, with
   any separators or none), base64 (both alphabets, wherever it begins in what was encoded, padded or not),
   lists of numbers (signed as Java and Scala print bytes, or unsigned; any separators), Python's escapes.
-- What is compressed is not looked into: whoever fills the haystack turns compression off.
+- What is compressed is not looked into: the tests that fill the haystack turn compression off.
 """
 
 from __future__ import annotations

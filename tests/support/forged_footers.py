@@ -1,4 +1,4 @@
-"""Footers of Parquet files, rewritten by somebody who has the footer's key."""
+"""Footers of Parquet files, rewritten by a user who has the footer's key."""
 
 from __future__ import annotations
 

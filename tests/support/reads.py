@@ -107,7 +107,7 @@ def publish(
     content: bytes | None = None,
     **given: Any,
 ) -> Path:
-    """Commit a file that a writer made by himself, as an engine would commit it.
+    """Commit a file that a writer made without Spark, as an engine would commit it.
 
     Args:
         spark_lake: where.

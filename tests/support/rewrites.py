@@ -16,7 +16,7 @@ _LARGE = 2**40
 
 
 def ask(lake: Lake, table: Table, user: str = ALICE, **options: Any) -> Rewrites:
-    """What is to be rewritten, for an engine that acts for somebody."""
+    """What is to be rewritten, for an engine that acts for a user."""
     given = {name: str(value) for name, value in options.pop("options", {}).items()}
     given = {"max-file-group-size-bytes": str(options.pop("max_bytes", _LARGE))} | given
     request = RewriteRequest(**{"max_groups": 100} | options, options=given)

@@ -67,7 +67,7 @@ class Writer:
         return Manifest(path, length, spec, content, entries)
 
     def read(self, path: str, spec: int, content: int) -> Manifest:
-        """Read a manifest that somebody else wrote."""
+        """Read a manifest that another writer wrote."""
         names = [each.name for each in self._specs[spec].fields]
         file = local(path)
         with file.open("rb") as opened:
@@ -83,7 +83,7 @@ def write_list(snapshot: Snap) -> None:
 
 
 def read_list(path: str) -> tuple[Listed, ...]:
-    """Read a manifest list that somebody else wrote; what it says of partitions is left as bytes."""
+    """Read a manifest list that another writer wrote; what it says of partitions is left as bytes."""
     with local(path).open("rb") as opened:
         return tuple(_told(each) for each in fastavro.reader(opened))
 

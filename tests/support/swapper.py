@@ -1,4 +1,4 @@
-"""An attacker who exchanges what a name stands for while somebody uses it."""
+"""An attacker who exchanges what a name stands for while a reader uses it."""
 
 from __future__ import annotations
 

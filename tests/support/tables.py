@@ -165,7 +165,7 @@ class Engine:
 
 
 def expire_open_writes(lake: Lake) -> None:
-    """Let the time of every open write be over, whoever began it."""
+    """Let the time of every open write be over, of all users."""
     with write(lake.services.engine) as connection:
         connection.execute(update(lw_write).where(lw_write.c.state == "open").values(expires_ms=LONG_AGO_MS))
 

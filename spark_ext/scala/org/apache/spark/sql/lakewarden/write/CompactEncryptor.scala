@@ -12,7 +12,7 @@ import shaded.parquet.org.apache.thrift.transport.TIOStreamTransport
 /** Encrypts the parts of a file as Parquet's own encryptor does, and no bytes behind them.
   *
   * parquet-java writes a structure (the header of a page, an index, the footer) into a buffer of 100 bytes, which
-  * doubles as often as it is too small, and hands over all of the buffer. A header has some 25 bytes. Whoever reads a
+  * doubles as often as it is too small, and hands over all of the buffer. A header has some 25 bytes. A reader of a
   * structure stops where it ends, so that what stands behind it is cut off before it is encrypted.
   *
   * Parquet makes the encryptors of a column in one place, with a constructor that is its own; `CompactEncryptor`

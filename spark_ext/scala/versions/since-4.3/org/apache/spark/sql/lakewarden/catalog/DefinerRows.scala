@@ -29,7 +29,7 @@ private[catalog] final class DefinerExecution(session: SparkSession, plan: Logic
 /** The rows of a query of a view.
   *
   * Stages before the last one run at once (Spark's adaptive execution), when the reader's settings were looked at. The
-  * last one runs with the reader's statement, or much later: Spark computes cached rows when somebody needs them.
+  * last one runs with the reader's statement, or much later: Spark computes cached rows when a query needs them.
   */
 final class DefinerRows(name: String, session: SparkSession, execution: QueryExecution) {
 
@@ -76,7 +76,7 @@ private object DefinerRows {
   def isOfFunctions(setting: String): Boolean = Prefixes.exists(setting.startsWith(_))
 }
 
-/** Rows whose tasks go by settings of their own, whoever runs the job and when. */
+/** Rows whose tasks go by settings of their own, whichever user runs the job, and when. */
 private final class DefinerRdd(rows: RDD[InternalRow], failures: DefinerFailures, settings: Map[String, String])
     extends RDD[InternalRow](rows) {
   override protected def getPartitions: Array[Partition] = firstParent[InternalRow].partitions

@@ -130,7 +130,7 @@ object StoredView {
   private val Security = "security"
   private val Definer = "definer"
 
-  /** For others, Spark changes the columns of what has the view's name in its own catalog, whoever reads the view. */
+  /** For others, Spark changes the columns of what has the view's name in its own catalog, for every user who reads the view. */
   private val SchemaModes = Set("BINDING", "COMPENSATION")
 
   private val json = JsonNodeFactory.instance
