@@ -40,8 +40,8 @@ nightly: java lint $(SPARK_CLASSES)
 	$(MAKE) test-older-sparks
 
 # The same rules against the programs of others: bao or vault, where they are on the PATH; Hadoop's KMS server,
-# its S3 client and Iceberg's Spark runtime, where Maven is installed.
-interop: java $(INSTALLED) $(VENV)/hadoop-kms $(VENV)/hadoop-aws $(VENV)/iceberg-runtime $(VENV)/spark-$(OLDEST)/.installed
+# its S3 client, Iceberg's Spark runtime and its compatibility kit, where Maven is installed.
+interop: java $(INSTALLED) $(VENV)/hadoop-kms $(VENV)/hadoop-aws $(VENV)/iceberg-runtime $(VENV)/iceberg-kit $(VENV)/spark-$(OLDEST)/.installed
 	$(PYTEST) --interop -m interop
 
 $(VENV)/hadoop-kms: | $(INSTALLED)
@@ -52,6 +52,9 @@ $(VENV)/hadoop-aws: | $(INSTALLED)
 
 $(VENV)/iceberg-runtime: | $(INSTALLED)
 	tools/iceberg-runtime-jars $@
+
+$(VENV)/iceberg-kit: | $(INSTALLED)
+	tools/iceberg-kit-jars $@
 
 # The core of the tests again on each older Spark that is supported, laid over the newest one.
 test-older-sparks: $(ON_OLDER_SPARKS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +64,26 @@ def heads_in(jar: Path) -> Iterator[ClassHead]:
     """All classes of a jar."""
     for file in _files(jar):
         yield file.head
+
+
+def with_texts(data: bytes, replaced: Callable[[str], str]) -> bytes:
+    """A class file with other texts among its constants.
+
+    Args:
+        data: the class file.
+        replaced: the text to write for a text.
+    """
+    places, end = _places(data)
+    starts = [place for place in places if place]
+    parts = [data[: starts[0]]]
+    for start, after in zip(starts, [*starts[1:], end], strict=True):
+        constant = data[start:after]
+        if constant[0] == _TEXT:
+            text = replaced(constant[3:].decode("utf-8", "surrogateescape"))
+            written = text.encode("utf-8", "surrogateescape")
+            constant = struct.pack(">BH", _TEXT, len(written)) + written
+        parts.append(constant)
+    return b"".join([*parts, data[end:]])
 
 
 class _ClassFile:
