@@ -62,7 +62,7 @@ def test_a_denial_or_a_mask_splits_it_for_whom_it_names(kind: str) -> None:
 def test_a_grant_that_leaves_columns_out_splits_it() -> None:
     rest = ("email", "home", "home.street")
     assert found(rule("some", ["ssn"], roles=["clerk"])) == [("role 'clerk'", "pii", rest)]
-    assert found(rule("some", ["ssn"], users=["{USER}"])) == [("all others", "pii", rest)]
+    assert found(rule("some", ["ssn"], users=["{USER}"])) == [("everybody else", "pii", rest)]
 
 
 def test_a_nested_field_splits_it_only_if_a_policy_speaks_against_it() -> None:
@@ -158,7 +158,7 @@ def test_a_macro_in_a_resource_tells_everybody_apart_by_name() -> None:
     [("_MOST_COLUMNS", 4), ("_MOST_PEOPLE", 6), ("_MOST_MATCHES", 6 * (6 * 2 + 6 * 4)), ("_MOST_SPLITS", 5)],
 )
 def test_what_was_not_looked_at_is_said(monkeypatch: pytest.MonkeyPatch, bound: str, enough: int) -> None:
-    """Five people and all others; two columns, and two nested ones, each asked about twice."""
+    """Five people and everybody else; two columns, and two nested ones, each asked about twice."""
     groups = {"a": ["c0", "c1"], "b": ["s.c0", "s.c1"]}
     policies = of(
         *(rule(f"p{n}", ["c0"], users=[f"u{n}"]) for n in range(5)), rule("b", ["s.c0"], users=["u0"])
