@@ -27,6 +27,7 @@ _Judged = TypeVar("_Judged")
 
 _LOAD: Final = "table.load"
 _PLAN: Final = "table.plan"
+_REPORT: Final = "table.report"
 _EXISTS: Final = "table.exists"
 
 
@@ -78,6 +79,10 @@ class TableAccess:
             as `load_restricted`.
         """
         return self._loaded(caller, name, _PLAN, self._standard_clients.restrictions)
+
+    def report(self, caller: Caller, name: TableName) -> None:
+        """Check that a caller can load a table whose metrics they report; errors as in `load_restricted`."""
+        self._loaded(caller, name, _REPORT, self._standard_clients.restrictions)
 
     def _loaded(
         self,

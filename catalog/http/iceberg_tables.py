@@ -11,9 +11,12 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Response, Security
 from pyiceberg.table.update import AssertCreate
 
+from catalog.authorization.authorizer import Caller
+from catalog.base.errors import TableExists
 from catalog.base.existence import no_table
 from catalog.base.identifiers import TableName, table_name
-from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, ServicesOf
+from catalog.http import metrics_reports
+from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, MetricsOf, ServicesOf
 from catalog.http.bodies import (
     namespace_from_path,
     requirements_of,
@@ -32,6 +35,7 @@ from catalog.http.iceberg_models import (
 )
 from catalog.http.iceberg_namespaces import check_prefix
 from catalog.http.idempotency import OnceOf
+from catalog.http.metrics_reports import ReportMetrics
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.paging import PagingOf
@@ -48,6 +52,8 @@ from catalog.http.table_answers import (
     not_modified,
     staged_table,
 )
+from catalog.reading.loading import LoadedTable
+from catalog.service.services import Services
 from policy.errors import NotSupportedYet, RequestInvalid
 from policy.restrictions.standard import standard_json
 
@@ -192,6 +198,41 @@ def drop_table(
 
 
 @router.post(
+    "/namespaces/{namespace}/tables/{table}/unregister",
+    responses=answers(CommittedTableAnswer, "The last metadata of the table."),
+)
+def unregister_table(
+    namespace: str, table: str, caller: CallerOf, services: ServicesOf, once: OnceOf
+) -> Response:
+    """Drop a table without its files, and return its last metadata: DROP, and what loading it needs."""
+    name, viewer = table_from_path(namespace, table), Viewer.of(caller, services)
+    unregistered = once(
+        lambda: services.unregistration.unregister(caller, name),
+        lambda kept: services.repeats.unregistered(caller, name, kept),
+    )
+    return committed_table(unregistered, viewer)
+
+
+@router.post("/namespaces/{namespace}/tables/{table}/metrics", status_code=NO_CONTENT)
+def report_metrics(
+    namespace: str,
+    table: str,
+    body: ReportMetrics,
+    caller: CallerOf,
+    services: ServicesOf,
+    metrics: MetricsOf,
+) -> Response:
+    """Record what a client measured of a scan or commit: everything that loading the table needs.
+
+    The report is counted and logged, without its filter and its metadata.
+    """
+    name = table_from_path(namespace, table)
+    services.access.report(caller, name)
+    metrics_reports.record(body, caller, name, metrics)
+    return Response(status_code=NO_CONTENT)
+
+
+@router.post(
     "/namespaces/{namespace}/register", responses=answers(LoadedTableAnswer, "The table that was registered.")
 )
 def register_table(
@@ -201,17 +242,14 @@ def register_table(
     services: ServicesOf,
     once: OnceOf,
 ) -> Response:
-    """Register a table from its metadata.json: CREATE on the name, RWStorage on its location."""
-    if body.overwrite:
-        raise NotSupportedYet(
-            "Registering over an existing table is not supported.",
-            rule="register-overwrite",
-            hint="Drop the existing table first.",
-        )
+    """Register a table from its metadata.json: CREATE on the name, RWStorage on its location.
+
+    `overwrite` is refused if there is a table of that name.
+    """
     name = table_name(namespace_from_path(namespace), body.name)
     viewer = Viewer.of(caller, services)
     registered = once(
-        lambda: services.registration.register(caller, name, body.metadata_location),
+        lambda: _registered(services, caller, name, body),
         lambda kept: services.repeats.table(caller, "table.register", name, kept),
         "create",
     )
@@ -228,6 +266,21 @@ def rename_table(body: RenameTable, caller: CallerOf, services: ServicesOf, once
         lambda kept: services.repeats.renamed(caller, source, target, kept),
     )
     return Response(status_code=NO_CONTENT)
+
+
+def _registered(services: Services, caller: Caller, name: TableName, body: RegisterTable) -> LoadedTable:
+    try:
+        return services.registration.register(caller, name, body.metadata_location)
+    except TableExists as taken:
+        if not body.overwrite:
+            raise
+        raise NotSupportedYet(
+            "The name is taken, and registering over a table is not supported. Its permissions and keys "
+            "would pass to metadata that was not committed through the catalog.",
+            table=str(name),
+            rule="register-overwrite",
+            hint="Drop or unregister the existing table first.",
+        ) from taken
 
 
 def _check_identifier(name: TableName, body: CommitTable) -> None:

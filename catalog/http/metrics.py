@@ -31,6 +31,7 @@ _HELP: Final = {
     "lakewarden_request_seconds_total": "Time spent on requests, by route.",
     "lakewarden_refusals_total": "Requests refused, by rule.",
     "lakewarden_commits_total": "Commits that took effect, by kind.",
+    "lakewarden_metrics_reports_total": "Metrics reports of clients, by kind.",
     "lakewarden_connections_refused_total": "Connections and requests that a limit ended, by rule.",
 }
 
@@ -89,6 +90,10 @@ class Metrics:
     def committed(self, kind: str) -> None:
         """Count a commit that took effect: ``create``, ``commit`` or ``engine``."""
         self._add("lakewarden_commits_total", (("kind", kind),), 1)
+
+    def reported(self, kind: str) -> None:
+        """Count a metrics report of a client: ``scan`` or ``commit``."""
+        self._add("lakewarden_metrics_reports_total", (("kind", kind),), 1)
 
     def render(self) -> str:
         """Render all counters as text."""

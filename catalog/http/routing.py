@@ -53,6 +53,7 @@ _READING: Final = frozenset(
         "plan_through_view",
         "plan_table_scan",
         "fetch_scan_tasks",
+        "report_metrics",
         "rewrites",
         "position_delete_rewrites",
         "code",

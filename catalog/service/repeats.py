@@ -16,12 +16,14 @@ from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import Namespace, TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read
+from catalog.iceberg.metadata import parse_metadata
 from catalog.key_management.rotation import Rotated
 from catalog.reading.loading import LoadedTable
 from catalog.state import seals, table_state
 from catalog.state.idempotency import Kept
 from catalog.state.table_state import TableRecord, TableState
 from policy.errors import LakewardenError, RequestInvalid
+from policy.location.location import Location
 from policy.privileges.namespaces import namespace_requests
 from policy.privileges.operations import On, loading, renaming, required
 
@@ -83,6 +85,25 @@ class Repeats:
     def dropped(self, caller: Caller, action: str, name: TableName, kept: Kept) -> None:
         """Authorize a repeated drop or abort of a write; nothing is to rebuild. Errors as in `table`."""
         self._of_table(caller, action, name, kept, action)
+
+    def unregistered(self, caller: Caller, name: TableName, kept: Kept) -> LoadedTable:
+        """Read the metadata that a table had when a request unregistered it; errors as in `table`."""
+        action = "table.unregister"
+        record = self._of_table(caller, action, name, kept, action)
+        with read(self._context.engine) as connection:
+            seal = seals.find(connection, kept.detail) if record and kept.detail else None
+            governed = table_state.current_governed(connection, record.id) if record else None
+        if record is None or seal is None or governed is None:
+            raise _gone(name)
+        limit, path = self._context.settings.limits.metadata_bytes, seal.metadata_location
+        data = self._context.storage.read(Location.parse(path), limit=limit)
+        seals.check_digest(data, seal.digest, what="table metadata", path=path, table=str(name))
+        metadata = parse_metadata(data, path=path, table=str(name), max_bytes=limit)
+        table = LoadedTable(record, governed, metadata, path, seal)
+        self._context.standard_clients.require(caller, action, table)
+        ways = loading(caller.on(record.name, record.owner), metadata.schema().column_names)
+        require_any(self._context.authorizer, caller, action, str(record.name), ways)
+        return table
 
     def renamed(self, caller: Caller, source: TableName, target: TableName, kept: Kept) -> None:
         """Authorize a repeated rename; there is nothing to rebuild. Errors as in `table`."""
@@ -175,12 +196,16 @@ class Repeats:
 
 def _still_there(record: TableRecord | None, name: TableName) -> TableRecord:
     if record is None or record.state is not TableState.ACTIVE:
-        raise NoSuchTable(
-            f"The first request succeeded, but the table {name} no longer exists.",
-            table=str(name),
-            rule="idempotency-key",
-        )
+        raise _gone(name)
     return record
+
+
+def _gone(name: TableName) -> NoSuchTable:
+    return NoSuchTable(
+        f"The first request succeeded, but the table {name} no longer exists.",
+        table=str(name),
+        rule="idempotency-key",
+    )
 
 
 def raise_refusal(kept: Kept) -> None:

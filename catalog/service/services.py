@@ -55,6 +55,7 @@ from catalog.tables.drafts import Drafter
 from catalog.tables.lifecycle import Lifecycle
 from catalog.tables.namespaces import Namespaces
 from catalog.tables.registration import Registration
+from catalog.tables.unregistration import Unregistration
 from catalog.tables.views import Views
 from catalog.writes.filters import WholeFiles
 from catalog.writes.orphans import Orphans
@@ -94,6 +95,7 @@ class Services(ServiceContext):
     alterer: Alterer
     snapshot_procedures: SnapshotProcedures
     lifecycle: Lifecycle
+    unregistration: Unregistration
     registration: Registration
     planner: Planner
     standard_planner: StandardPlanner
@@ -139,7 +141,7 @@ class Services(ServiceContext):
         committer, drafter, endpoint_keys = Committer(context), Drafter(context), EndpointKeyStore(context)
         ends, garbage = KeyEnds(context, log), GarbageCollector(context)
         access = TableAccess(context.loader, context.inspector, context.authorizer, context.standard_clients)
-        planner = Planner(context)
+        planner, lifecycle = Planner(context), Lifecycle(context)
         return cls(
             **vars(context),
             policy_changes=_policy_changes(context),
@@ -162,7 +164,8 @@ class Services(ServiceContext):
             committer=committer,
             alterer=Alterer(context, committer),
             snapshot_procedures=SnapshotProcedures(context, committer),
-            lifecycle=Lifecycle(context),
+            lifecycle=lifecycle,
+            unregistration=Unregistration(context, lifecycle, access),
             registration=Registration(context),
             encryption_report=EncryptionReporter(context),
             planner=planner,

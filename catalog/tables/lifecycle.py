@@ -102,6 +102,14 @@ class Lifecycle:
         self._context.require(caller, "table.drop", name)
         self._bury(self._context.loader.record(name), purge=False)
 
+    def drop_at(self, table: LoadedTable) -> None:
+        """Drop a table whose caller was authorized, if its current metadata is what was loaded.
+
+        Raises:
+            CommitConflict: another commit came first, or another request dropped it; it was not dropped.
+        """
+        self._bury(table.record, purge=False, pointer=table.metadata_location)
+
     def purge(self, caller: Caller, name: TableName) -> int:
         """Drop a table, destroy its keys, and delete the files that its sealed metadata names inside of its
         own location.
@@ -165,11 +173,11 @@ class Lifecycle:
         with read(self._context.engine) as connection:
             return not claims.is_shared(connection, self._context.catalog, record, self._context.now_ms())
 
-    def _bury(self, record: TableRecord, *, purge: bool) -> None:
+    def _bury(self, record: TableRecord, *, purge: bool, pointer: str | None = None) -> None:
         with write(self._context.engine) as connection:
             table_state.intend_drop(connection, record, self._context.now_ms(), purge=purge)
         crash_points.point("drop:intended")
-        if not self._unpointed(record):
+        if not self._unpointed(record, pointer):
             with write(self._context.engine) as connection:
                 table_state.take_back_drop(connection, record)
             raise _overtaken(record)
@@ -180,10 +188,17 @@ class Lifecycle:
                 raise _overtaken(record)
         crash_points.point("drop:buried")
 
-    def _unpointed(self, record: TableRecord) -> bool:
-        """Remove the table's pointer, never that of another table that has the name now."""
+    def _unpointed(self, record: TableRecord, expected: str | None) -> bool:
+        """Remove the table's pointer, never that of another table that has the name now.
+
+        Args:
+            record: the table.
+            expected: what the pointer must be; None for whatever it is.
+        """
         for _ in range(_ATTEMPTS):
             pointer = self._context.pointers.load(record.name)
+            if expected is not None and pointer != expected:
+                return False
             with read(self._context.engine) as connection:
                 bound = table_state.bound(connection, self._context.catalog, record.name)
             if bound is None or bound.id != record.id or not bound.dropping:

@@ -85,6 +85,7 @@ OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
         "table.unprotect": _all("unprotect"),
         "table.drop": _all("drop"),
         "table.purge": _all("drop"),
+        "table.unregister": _all("drop"),
         "table.undrop": _all("alter"),
         "table.reseal": _all("alter", "update"),
         "table.restore": _all("alter"),

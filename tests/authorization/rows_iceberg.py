@@ -105,6 +105,16 @@ def _send(attempt: Try) -> httpx.Response:
     return attempt.commit(table, sending(attempt, PLAIN if attempt.absent else table))
 
 
+_COMMIT_REPORT: Final = {
+    "report-type": "commit-report",
+    "table-name": "t",
+    "snapshot-id": 1,
+    "sequence-number": 1,
+    "operation": "append",
+    "metrics": {},
+}
+
+
 def _plan(attempt: Try, *, encrypted: bool = False) -> httpx.Response:
     return attempt.http.post(f"{attempt.v1}/tables/{attempt.standing(encrypted=encrypted)}/plan", json={})
 
@@ -386,6 +396,25 @@ ROWS: Final = (
         ("drop",),
         _DROPPERS,
         lambda attempt: _drop(attempt, "?purgeRequested=true"),
+        ok=204,
+        on_table=True,
+    ),
+    Row(
+        f"POST {_TABLE}/unregister",
+        "unregister",
+        ("drop", _LOAD, _WHOLE),
+        f"{OWNER} {STEWARD}",
+        lambda attempt: attempt.http.post(f"{attempt.v1}/tables/{attempt.table()}/unregister"),
+        on_table=True,
+    ),
+    Row(
+        f"POST {_TABLE}/metrics",
+        "report",
+        (_LOAD, _WHOLE),
+        _READERS,
+        lambda attempt: attempt.http.post(
+            f"{attempt.v1}/tables/{attempt.standing()}/metrics", json=_COMMIT_REPORT
+        ),
         ok=204,
         on_table=True,
     ),

@@ -32,6 +32,7 @@ from catalog.planning.request import ScanRequest
 from catalog.planning.standard_request import StandardScan
 from catalog.tables.alter import Change, SetProperty
 from catalog.tables.drafts import NewTable
+from catalog.tables.paging import PageRequest
 from catalog.tables.schema_changes import AddColumn, DropColumn
 from catalog.writes.new_files import FileCommit
 from policy.errors import (
@@ -213,6 +214,12 @@ TABLE = [
         "table.plan",
     ),
     Row(
+        "TableAccess.report",
+        on_table(lambda lake, who, n: lake.services.access.report(who, n)),
+        READS,
+        "table.report",
+    ),
+    Row(
         "StandardPlanner.plan",
         on_table(lambda lake, who, n: lake.services.standard_planner.plan(who, n, StandardScan())),
         READS,
@@ -342,6 +349,12 @@ TABLE = [
         "table.drop",
     ),
     Row(
+        "Unregistration.unregister",
+        on_table(lambda lake, who, n: lake.services.unregistration.unregister(who, n)),
+        WRITES,
+        "table.unregister",
+    ),
+    Row(
         "Lifecycle.purge",
         on_table(lambda lake, who, n: lake.services.lifecycle.purge(who, n)),
         WRITES,
@@ -402,6 +415,18 @@ TABLE = [
     Row(
         "Namespaces.tables",
         in_namespace(lambda lake, who, n: lake.services.namespaces.tables(who, n)),
+        READS,
+        "table.list",
+    ),
+    Row(
+        "Namespaces.children_page",
+        in_namespace(lambda lake, who, n: lake.services.namespaces.children_page(who, n, PageRequest())),
+        READS,
+        "namespace.list",
+    ),
+    Row(
+        "Namespaces.tables_page",
+        in_namespace(lambda lake, who, n: lake.services.namespaces.tables_page(who, n, PageRequest())),
         READS,
         "table.list",
     ),

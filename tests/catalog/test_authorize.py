@@ -20,6 +20,7 @@ from catalog.tables.creation import Creator
 from catalog.tables.lifecycle import Lifecycle
 from catalog.tables.namespaces import Namespaces
 from catalog.tables.registration import Registration
+from catalog.tables.unregistration import Unregistration
 from catalog.writes.steps import Writes
 from policy.errors import NotAuthorized
 from tests.catalog.operations import TABLE, USERS, Row
@@ -35,6 +36,7 @@ INTERFACE = (
     Planner,
     StandardPlanner,
     Registration,
+    Unregistration,
     Writes,
     Alterer,
     Rewriter,
@@ -42,7 +44,7 @@ INTERFACE = (
     OldEpochs,
 )
 #: What is asked by the service itself, not on behalf of a user.
-OF_THE_SERVICE = {"Writes.clean_up", "Lifecycle.clean_up"}
+OF_THE_SERVICE = {"Writes.clean_up", "Lifecycle.clean_up", "Lifecycle.drop_at"}
 CASES = list(itertools.product(TABLE, ("db", "bobs"), USERS))
 
 

@@ -302,7 +302,6 @@ def test_rename_and_register(served: Service, alice: httpx.Client, namespace: st
     location = alice.get(f"{url}/tables/u").json()["metadata-location"]
     assert alice.delete(f"{url}/tables/u").status_code == 204
     register = {"name": "v", "metadata-location": location}
-    refused(alice.post(f"{url}/register", json={**register, "overwrite": True}), 400, "NotSupportedYet")
     answer = alice.post(f"{url}/register", json=register)
     assert answer.json()["config"]["lakewarden.sealed"] == "true"
     assert tables_of(alice, served.prefix, namespace) == ["v"]
