@@ -72,13 +72,15 @@ class TableAccess:
         note("snapshot", table.metadata.current_snapshot_id)
         return table, restriction
 
-    def load_to_plan(self, caller: Caller, name: TableName) -> tuple[LoadedTable, Restriction]:
-        """Load a table of which a standard client gets a plan: its files have everything that is in it.
+    def load_to_plan(
+        self, caller: Caller, name: TableName, action: str = _PLAN
+    ) -> tuple[LoadedTable, Restriction]:
+        """Load a table of which a standard client gets a plan or files, which have everything that is in it.
 
         Returns and raises:
             as `load_restricted`.
         """
-        return self._loaded(caller, name, _PLAN, self._standard_clients.restrictions)
+        return self._loaded(caller, name, action, self._standard_clients.restrictions)
 
     def report(self, caller: Caller, name: TableName) -> None:
         """Check that a caller can load a table whose metrics they report; errors as in `load_restricted`."""

@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from pyiceberg.expressions import AlwaysTrue
@@ -32,6 +33,7 @@ from catalog.authorization.columns import ACTION, nested_in, resolve
 from catalog.authorization.table_access import TableAccess, sees_paths
 from catalog.base.errors import NoSuchPlan, NoSuchPlanTask
 from catalog.base.identifiers import TableName
+from catalog.base.recent import Recent
 from catalog.context import ServiceContext
 from catalog.planning.file_statistics import FileStatistics
 from catalog.planning.rows import empty_rows
@@ -49,13 +51,17 @@ from catalog.reading.loading import LoadedTable
 from catalog.state.scan_plans import KeptPlan, ScanPlans
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthorized
+from policy.location.location import Location
 from policy.privileges.operations import required
 from policy.restrictions.model import Restriction
 from policy.restrictions.predicate import TRUE
 from policy.restrictions.standard import standard_json
+from policy.write_properties import SCAN_PLANNING_MODE
 
 _TASK: Final = re.compile(r"([0-9a-f-]{36})\.(0|[1-9][0-9]{0,8})")
 _CANCEL: Final = "table.plan.cancel"
+#: The maximum number of files of kept plans that are remembered.
+_MAX_PLANNED: Final = 1_000_000
 
 
 class StandardPlanner:
@@ -70,6 +76,8 @@ class StandardPlanner:
         self._context = context
         self._access = access
         self._answer_files = context.settings.planning.answer_files
+        #: The files of kept plans, which follow from the plan and from sealed manifests.
+        self._planned: Recent[frozenset[str]] = Recent(_MAX_PLANNED, len)
         self._plans = ScanPlans(context.engine, context.now_ms, context.settings.planning.kept_s * 1000)
 
     def plan(self, caller: Caller, name: TableName, scan: StandardScan) -> StandardPlan:
@@ -87,10 +95,13 @@ class StandardPlanner:
             ready = self._ready(caller, table, restriction, pinned(table, scan))
             listed = ready.listed()
             parts = parts_of(listed, ready.files.data(listed), self._answer_files)
-            if len(parts) <= 1:
-                return ready.planned(listed, [place for part in parts for place in part])
+            answered = ready.planned(listed, *parts or [()]) if len(parts) <= 1 else None
             request, enforced = ready.scan.to_json(), _digest(restriction)
             kept = KeptPlan(table.record.id, caller.principal.name, request, tuple(parts), enforced)
+        if answered is not None:
+            if self._context.settings.s3.signing and self.is_required(table):
+                self._plans.keep_answered(kept)
+            return answered
         # Nothing is kept of a plan that is refused in the end.
         plan_id = self._plans.keep(kept)
         note("parts", len(parts))
@@ -140,6 +151,40 @@ class StandardPlanner:
         record = self._context.loader.record(name)
         if not self._plans.remove(plan_id, record.id, caller.principal.name):
             raise _no_plan(str(name))
+
+    def is_required(self, table: LoadedTable) -> bool:
+        """Return whether clients have to let the catalog plan scans of a table."""
+        mode = table.metadata.properties.get(SCAN_PLANNING_MODE, self._context.settings.planning.mode)
+        return mode.lower() == "server"
+
+    def has_planned(self, caller: Caller, table: LoadedTable, restriction: Restriction, file: str) -> bool:
+        """Return whether a kept plan of the user names a file.
+
+        Args:
+            caller: the user, judged as for a plan.
+            table: the table.
+            restriction: what the client enforces now; plans under another one do not count.
+            file: a data or delete file, in canonical form.
+
+        Raises:
+            LocationNotAllowed, MetadataTampered, MetadataInvalid: as `plan`.
+        """
+        for plan_id, kept in self._plans.of(table.record.id, caller.principal.name).items():
+            scan = StandardScan.from_json(kept.request)
+            if kept.restrictions != _digest(restriction) or not is_there(table, scan):
+                continue
+            if file in self._planned.get(plan_id, partial(self._names, table, restriction, scan, kept)):
+                return True
+        return False
+
+    def _names(
+        self, table: LoadedTable, restriction: Restriction, scan: StandardScan, kept: KeptPlan
+    ) -> frozenset[str]:
+        """Return the files of a kept plan, in canonical form."""
+        ready = ReadyScan.of(self._context.reader, table, restriction, scan, None)
+        listed = ready.listed()
+        parts = [ready.planned(listed, part) for part in kept.tasks]
+        return frozenset(Location.parse(path).canonical for part in parts for path in part.paths())
 
     @contextmanager
     def _judged(self, caller: Caller, name: TableName) -> Iterator[tuple[LoadedTable, Restriction]]:

@@ -62,6 +62,12 @@ class StandardPlan:
     statistics: Sequence[Mapping[str, object]] | None = None
     plan_id: str | None = None
 
+    def paths(self) -> list[str]:
+        """Return the files that the client gets: data files, and the delete files that apply to them."""
+        rest = pc.not_equal(self.files["content"], _DATA)
+        deletes: list[str] = self.files["file_path"].filter(rest).to_pylist()
+        return [*self.files["file_path"].slice(0, self.data_files).to_pylist(), *deletes]
+
 
 class Left:
     """What is left of a scan's filter in the partitions of its files."""

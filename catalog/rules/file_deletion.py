@@ -25,10 +25,15 @@ def require_deletable(metadata: TableMetadata, table: str) -> None:
     Raises:
         RequestInvalid: `gc.enabled` is not true.
     """
-    if metadata.properties.get(GC_ENABLED, "true").lower() != "true":
+    if not is_deletable(metadata):
         raise RequestInvalid(
             "The table sets gc.enabled=false, so its files are not deleted.",
             table=table,
             rule="gc-enabled",
             hint="Set gc.enabled=true if no other table has the same files.",
         )
+
+
+def is_deletable(metadata: TableMetadata) -> bool:
+    """Return whether a table's properties let its files be deleted."""
+    return metadata.properties.get(GC_ENABLED, "true").lower() == "true"

@@ -77,6 +77,8 @@ class S3Settings(_Section):
     secret_access_key: SecretStr | None = None
     connect_timeout_s: PositiveFloat = 5.0
     request_timeout_s: PositiveFloat = 30.0
+    #: Whether standard clients get single requests signed.
+    signing: bool = False
 
     @model_validator(mode="after")
     def _whole_key(self) -> Self:

@@ -1,0 +1,202 @@
+"""Decides which objects of the object store a caller's client can touch for a table.
+
+Signed requests and vended credentials both build on this decision.
+
+- The caller is judged as one who plans a scan: the client gets whole files (`StandardClients.restrictions`).
+  So users under a row filter, mask or column denial get nothing, unless an administrator trusts their client,
+  and encrypted tables go to standard clients by their own rule.
+- A client can read what the retained snapshots name and the allowed locations contain: metadata.json,
+  manifest lists, manifests, statistics files, data and delete files.
+- Where the catalog has to plan (`read.scan-planning-mode`, else `planning.mode`), data and delete files can
+  be read only if a plan named them that the same user made and that is still kept.
+- Users with UPDATE write below the table's write locations: its own location, and those of its properties
+  `write.*.path`, as far as the allowed locations contain them. Not in an unsealed table, and not with a
+  client that would write plaintext into an encrypted table.
+- No file is overwritten that a retained snapshot or the metadata log names. None is deleted that is part of
+  a retained snapshot, and none where another table lies or can be read from.
+
+Everything is decided for each request. Only the files that sealed metadata names are remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from catalog.authorization.authorizer import Caller
+from catalog.authorization.table_access import TableAccess
+from catalog.base.identifiers import TableName
+from catalog.context import ServiceContext
+from catalog.db.engine import read
+from catalog.planning.standard import StandardPlanner
+from catalog.reading.loading import LoadedTable
+from catalog.rules.file_deletion import is_deletable
+from catalog.state import table_state
+from catalog.storage_access.named_files import NamedFiles, NamedFilesReader
+from policy.decision import Decision, Reason
+from policy.location.location import Location
+from policy.privileges.operations import required
+from policy.privileges.tables import write_paths
+from policy.restrictions.model import Restriction
+
+_NOT_NAMED: Final = Decision.deny(Reason("named-files", "No retained snapshot names the file."))
+_NOT_PLANNED: Final = Decision.deny(
+    Reason(
+        "planned-files", "The catalog plans scans of the table, and no kept plan of the user names the file."
+    )
+)
+_NO_WRITES: Final = Decision.deny(
+    Reason("write-locations", "The location is not below one that the user can write for the table.")
+)
+_NAMED: Final = Decision.deny(Reason("retained-file", "The metadata or a retained snapshot names the file."))
+_SHARED: Final = Decision.deny(
+    Reason("shared-location", "Another table lies in the table's location, or can be read from there.")
+)
+_KEPT: Final = Decision.deny(Reason("gc-enabled", "The table sets gc.enabled=false."))
+_READ: Final = Decision.allow(Reason("named-files", "A retained snapshot names the file."))
+_WRITTEN: Final = Decision.allow(Reason("write-locations", "The user can write below the location."))
+
+
+@dataclass(frozen=True)
+class StorageAccess:
+    """What a caller's client can do in the object store for one table.
+
+    Attributes:
+        table: the table; the caller's client can have all of it.
+        plans_itself: whether the client can plan scans; else it reads only the data files of kept plans.
+        write_locations: below which it creates files; empty if it only reads.
+    """
+
+    table: LoadedTable
+    plans_itself: bool
+    write_locations: tuple[Location, ...]
+    _named: Callable[[], NamedFiles]
+    _planned: Callable[[str], bool]
+    _shared: Callable[[], bool]
+
+    @property
+    def read_locations(self) -> tuple[Location, ...]:
+        """Every location below which there can be files to read; not all files there can be read."""
+        return self.table.governed.allowed.entries
+
+    @cached_property
+    def named(self) -> NamedFiles:
+        """The files that metadata and retained snapshots name."""
+        return self._named()
+
+    def decide_read(self, file: Location) -> Decision:
+        """Decide whether the content of a file can be read."""
+        inside = self.table.governed.allowed.decide(file)
+        if not inside.allowed:
+            return inside
+        # A data file that the metadata also names as something else is a data file.
+        if self.named.is_live(file.canonical):
+            return _READ if self.plans_itself or self._planned(file.canonical) else _NOT_PLANNED
+        return _READ if file.canonical in self.named.metadata else _NOT_NAMED
+
+    def decide_look(self, file: Location) -> Decision:
+        """Decide whether it can be asked if there is a file, and how large it is.
+
+        Writers ask before they create a file. That a file is there, its creation would tell them too.
+        """
+        return _WRITTEN if self._is_written(file) else self.decide_read(file)
+
+    def decide_create(self, file: Location) -> Decision:
+        """Decide whether a file can be created; it is for the request to say that it overwrites none."""
+        if not self._is_written(file):
+            return _NO_WRITES
+        return _NAMED if self._is_live(file) or self.named.is_removed(file.canonical) else _WRITTEN
+
+    def decide_delete(self, file: Location) -> Decision:
+        """Decide whether a file can be deleted."""
+        if not self._is_written(file):
+            return _NO_WRITES
+        if self._is_live(file):
+            return _NAMED
+        if not is_deletable(self.table.metadata):
+            return _KEPT
+        return _SHARED if self._shared() else _WRITTEN
+
+    def decide_list(self, directory: Location) -> Decision:
+        """Decide whether names below a directory can be listed: by writers, in their write locations."""
+        return _WRITTEN if any(each.contains(directory) for each in self.write_locations) else _NO_WRITES
+
+    def _is_written(self, file: Location) -> bool:
+        below = any(each.contains(file) and each != file for each in self.write_locations)
+        return below and self.table.governed.allowed.decide(file).allowed
+
+    def _is_live(self, file: Location) -> bool:
+        named, path = self.named, file.canonical
+        return path in named.metadata or path in named.log or named.is_live(path)
+
+
+class StorageDecisions:
+    """Decides storage access.
+
+    Args:
+        context: the parts that services share.
+        access: judges who gets a table.
+        planner: knows the plans that users made.
+    """
+
+    def __init__(self, context: ServiceContext, access: TableAccess, planner: StandardPlanner) -> None:
+        self._context = context
+        self._access = access
+        self._planner = planner
+        self._files = NamedFilesReader(context.reader)
+
+    def load(self, caller: Caller, name: TableName, action: str) -> StorageAccess:
+        """Load a table, judge the caller, and return what the client can touch.
+
+        Args:
+            caller: who asks, by whatever interface.
+            name: the table.
+            action: what for, as the audit log names it.
+
+        Raises:
+            NotAuthorized: the caller's client cannot have the whole table, for what reason ever.
+            NoSuchTable: there is none.
+            LocationNotAllowed, MetadataTampered, MetadataUnsealed, MetadataInvalid: the table breaks a rule.
+        """
+        table, restriction = self._access.load_to_plan(replace(caller, standard=True), name, action)
+        return self.of(caller, table, restriction)
+
+    def of(self, caller: Caller, table: LoadedTable, restriction: Restriction) -> StorageAccess:
+        """Return what a caller's client can touch of a table.
+
+        Args:
+            caller: who asks.
+            table: the table.
+            restriction: what the client enforces, as `StandardClients.restrictions` judged the caller.
+        """
+        writes = self._write_locations(caller, table)
+        return StorageAccess(
+            table,
+            not self._planner.is_required(table),
+            writes,
+            _named=lambda: self._files.of(table),
+            _planned=lambda file: self._planner.has_planned(caller, table, restriction, file),
+            _shared=lambda: self._is_shared(table, writes),
+        )
+
+    def _write_locations(self, caller: Caller, table: LoadedTable) -> tuple[Location, ...]:
+        plaintext = table.governed.spec.encrypts and caller.engine is None
+        requests = required("table.write", caller.on(table.record.name, table.record.owner))
+        if table.seal is None or plaintext or not self._context.authorizer.decide(requests).allowed:
+            return ()
+        metadata, allowed = table.metadata, table.governed.allowed
+        places = (Location.parse(metadata.location), *write_paths(metadata.properties))
+        return tuple(each for each in dict.fromkeys(places) if allowed.covers(each))
+
+    def _is_shared(self, table: LoadedTable, locations: tuple[Location, ...]) -> bool:
+        """Return whether another table lies in one of the locations, or can be read from there."""
+        context, record = self._context, table.record
+        if context.overlapping(record, locations):
+            return True
+        with read(context.engine) as connection:
+            lists = table_state.allowed_of_others(connection, context.catalog, record.id)
+            return any(
+                entry.overlaps(each) for allowed in lists for entry in allowed.entries for each in locations
+            )
