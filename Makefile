@@ -40,8 +40,9 @@ nightly: java lint $(SPARK_CLASSES)
 	$(MAKE) test-older-sparks
 
 # The same rules against the programs of others: bao or vault, where they are on the PATH; Hadoop's KMS server,
-# its S3 client, Iceberg's Spark runtime and its compatibility kit, where Maven is installed.
-interop: java $(INSTALLED) $(VENV)/hadoop-kms $(VENV)/hadoop-aws $(VENV)/iceberg-runtime $(VENV)/iceberg-kit $(VENV)/spark-$(OLDEST)/.installed
+# its S3 client, Iceberg's Spark runtime and its compatibility kit, where Maven is installed; Daft and DuckDB.
+interop: java $(INSTALLED) $(VENV)/.interop $(VENV)/hadoop-kms $(VENV)/hadoop-aws $(VENV)/iceberg-runtime \
+		$(VENV)/iceberg-kit $(VENV)/spark-$(OLDEST)/.installed
 	$(PYTEST) --interop -m interop
 
 $(VENV)/hadoop-kms: | $(INSTALLED)
@@ -132,6 +133,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(venv)
 	$(PIP) -c constraints.txt -e '.[demo]'
+	@touch $@
+
+$(VENV)/.interop: pyproject.toml constraints.txt | $(INSTALLED)
+	$(PIP) -c constraints.txt -e '.[interop]'
 	@touch $@
 
 $(VENV)/.mutation: pyproject.toml constraints.txt | $(INSTALLED)

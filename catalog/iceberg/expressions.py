@@ -63,7 +63,7 @@ def filter_of(document: object) -> BooleanExpression:
 
 
 def filter_json(expression: BooleanExpression) -> Any:
-    """Return the JSON of a filter that `filter_of` parsed."""
+    """Return the JSON of a filter that `filter_of` parsed; values of binary columns can be bytes."""
     if isinstance(expression, iceberg.AlwaysTrue | iceberg.AlwaysFalse):
         return isinstance(expression, iceberg.AlwaysTrue)
     if isinstance(expression, iceberg.And | iceberg.Or):
@@ -75,10 +75,14 @@ def filter_json(expression: BooleanExpression) -> Any:
     assert isinstance(expression.term, iceberg.Reference)
     found: dict[str, Any] = {"type": _NAMES[type(expression)], "term": expression.term.name}
     if isinstance(expression, iceberg.LiteralPredicate):
-        found["value"] = expression.literal.value
+        found["value"] = _written(expression.literal.value)
     elif isinstance(expression, iceberg.SetPredicate):
-        found["values"] = [each.value for each in expression.literals]
+        found["values"] = [_written(each.value) for each in expression.literals]
     return found
+
+
+def _written(value: Any) -> Any:
+    return value.hex().upper() if isinstance(value, bytes) else value
 
 
 class _Reader:

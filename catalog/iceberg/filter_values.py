@@ -17,8 +17,10 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions import literals as values
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
+    BinaryType,
     DateType,
     DecimalType,
+    FixedType,
     IcebergType,
     IntegerType,
     LongType,
@@ -29,6 +31,7 @@ from pyiceberg.types import (
 from policy.errors import RequestInvalid
 
 _DAY_MICROS: Final = 24 * 3600 * 1_000_000
+_HEXADECIMAL: Final = re.compile("(?:[0-9A-Fa-f]{2})*", re.ASCII)
 _WITHOUT_ZONE: Final = re.compile(r"[+-]?\d{4,}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?", re.ASCII)
 
 
@@ -53,11 +56,13 @@ def require_exact(
             raise _inexact(column, literal, table)
 
 
-def in_utc(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> BooleanExpression:
-    """Return a filter in which timestamps have a time zone where their column has one.
+def typed(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> BooleanExpression:
+    """Return a filter whose texts are values of their columns, where PyIceberg does not read them so.
 
-    PyIceberg 0.12 writes such timestamps in UTC and leaves the zone out. The specification requires it
-    (Iceberg table specification, "Appendix D: JSON single-value serialization").
+    - Values of binary and fixed columns are in hexadecimal.
+    - PyIceberg 0.12 writes timestamps with a time zone in UTC and leaves the zone out.
+
+    Source: Iceberg table specification, "Appendix D: JSON single-value serialization".
 
     Args:
         expression: the filter, not bound to a schema.
@@ -65,31 +70,37 @@ def in_utc(expression: BooleanExpression, schema: Schema, *, case_sensitive: boo
         case_sensitive: whether column names are case-sensitive.
     """
     if isinstance(expression, iceberg.And | iceberg.Or):
-        parts = (in_utc(each, schema, case_sensitive=case_sensitive) for each in _children(expression))
+        parts = (typed(each, schema, case_sensitive=case_sensitive) for each in _children(expression))
         return type(expression)(*parts)
     if isinstance(expression, iceberg.Not):
-        return iceberg.Not(in_utc(expression.child, schema, case_sensitive=case_sensitive))
-    names = {name for name, _ in _compared(expression) if _has_zone(schema, name, case_sensitive)}
-    if not names or not isinstance(expression, iceberg.LiteralPredicate | iceberg.SetPredicate):
+        return iceberg.Not(typed(expression.child, schema, case_sensitive=case_sensitive))
+    if not isinstance(expression, iceberg.LiteralPredicate | iceberg.SetPredicate):
         return expression
+    kind = _type_of(expression, schema, case_sensitive)
     if isinstance(expression, iceberg.LiteralPredicate):
-        return type(expression)(expression.term, _zoned(expression.literal))
-    return type(expression)(expression.term, {_zoned(each) for each in expression.literals})
+        return type(expression)(expression.term, _typed(expression.literal, kind))
+    return type(expression)(expression.term, {_typed(each, kind) for each in expression.literals})
 
 
 def _children(expression: iceberg.And | iceberg.Or) -> tuple[BooleanExpression, BooleanExpression]:
     return expression.left, expression.right
 
 
-def _has_zone(schema: Schema, name: str, case_sensitive: bool) -> bool:
+def _type_of(predicate: iceberg.UnboundPredicate, schema: Schema, case_sensitive: bool) -> IcebergType | None:
+    """Return the type of the column that is compared; None if there is no such column."""
+    assert isinstance(predicate.term, iceberg.Reference)
     try:
-        return isinstance(schema.find_field(name, case_sensitive).field_type, TimestamptzType)
+        return schema.find_field(predicate.term.name, case_sensitive).field_type
     except ValueError:
-        return False
+        return None
 
 
-def _zoned(literal: values.Literal[Any]) -> values.Literal[Any]:
-    if isinstance(literal, values.StringLiteral) and _WITHOUT_ZONE.fullmatch(literal.value):
+def _typed(literal: values.Literal[Any], kind: IcebergType | None) -> values.Literal[Any]:
+    if not isinstance(literal, values.StringLiteral):
+        return literal
+    if isinstance(kind, BinaryType | FixedType) and _HEXADECIMAL.fullmatch(literal.value):
+        return values.BinaryLiteral(bytes.fromhex(literal.value))
+    if isinstance(kind, TimestamptzType) and _WITHOUT_ZONE.fullmatch(literal.value):
         return values.StringLiteral(f"{literal.value}+00:00")
     return literal
 

@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from catalog.audit.outcomes import note
 from catalog.authorization.columns import resolve
-from catalog.iceberg.filter_values import in_utc
+from catalog.iceberg.filter_values import filtered_columns, typed
 from catalog.iceberg.manifests import ManifestListEntry
 from catalog.iceberg.partition_values import ListedPartitions
 from catalog.planning.file_statistics import FileStatistics
@@ -31,6 +31,7 @@ from catalog.planning.scan_files import ScanFiles
 from catalog.planning.standard_request import StandardScan
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import SnapshotReader
+from policy.errors import RequestInvalid
 from policy.restrictions.model import Restriction
 from policy.restrictions.predicate import TRUE
 
@@ -140,7 +141,7 @@ class ReadyScan:
             RequestInvalid: a column or snapshot that the table does not have.
         """
         specs, schema = table.metadata.specs(), schema_of(table, scan)
-        scan = replace(scan, filter=in_utc(scan.filter, schema, case_sensitive=scan.case_sensitive))
+        scan = replace(scan, filter=typed(scan.filter, schema, case_sensitive=scan.case_sensitive))
         request = scan.to_request()
         if scan.is_incremental:
             sources = appends(table, request, end_of(table, request))
@@ -210,15 +211,53 @@ def schema_of(table: LoadedTable, scan: StandardScan) -> Schema:
 
 
 def pinned(table: LoadedTable, scan: StandardScan) -> StandardScan:
-    """Return the scan with the snapshot that it reads, and the schema that its names are of."""
+    """Return the scan with the snapshot that it reads, and the schema that its names are of.
+
+    Raises:
+        RequestInvalid: there is no such snapshot, or a name is of two columns.
+    """
     request, metadata = scan.to_request(), table.metadata
     snapshot = end_of(table, request) if scan.is_incremental else snapshot_of(table, request)
-    schema_id = metadata.current_schema_id
+    schema = metadata.schema()
     if scan.use_snapshot_schema and snapshot is not None and snapshot.schema_id is not None:
-        schema_id = snapshot.schema_id
+        schema = _meant(table, scan, metadata.schema_by_id(snapshot.schema_id) or schema)
     if not scan.is_incremental and snapshot is not None:
         scan = replace(scan, snapshot_id=snapshot.snapshot_id)
-    return replace(scan, schema_id=schema_id)
+    return replace(scan, schema_id=schema.schema_id)
+
+
+def _meant(table: LoadedTable, scan: StandardScan, of_snapshot: Schema) -> Schema:
+    """Return the schema that the names are of, where a scan says that they are of its snapshot's schema.
+
+    Iceberg's Java library 1.11 says so of every scan in Spark, whose names are those of the current schema
+    unless it reads the past. The current schema is meant if it has all names.
+
+    Raises:
+        RequestInvalid: both have them, and files would be found by different columns.
+    """
+    decisive = {*filtered_columns(scan.filter), *scan.stats_fields}
+    found = []
+    for schema in (table.metadata.schema(), of_snapshot):
+        names = {*decisive, *columns_among(schema, scan.columns or ())}
+        fields = {name: _field_id(schema, name, scan.case_sensitive) for name in names}
+        if None not in fields.values():
+            found.append((schema, {name: fields[name] for name in decisive}))
+    if len(found) == 2 and found[0][1] != found[1][1]:
+        name = min(name for name in decisive if found[0][1][name] != found[1][1][name])
+        raise RequestInvalid(
+            f"Column {name} of the snapshot's schema is another one than column {name} of the table.",
+            table=table.name,
+            rule="ambiguous-column",
+            hint="Send use-snapshot-schema=false, or plan the scan in the client.",
+        )
+    return found[0][0] if found else of_snapshot
+
+
+def _field_id(schema: Schema, name: str, case_sensitive: bool) -> int | None:
+    try:
+        return schema.find_field(name, case_sensitive).field_id
+    except ValueError:
+        return None
 
 
 def is_there(table: LoadedTable, scan: StandardScan) -> bool:

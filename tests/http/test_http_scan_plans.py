@@ -17,7 +17,7 @@ from pyiceberg.expressions import And, EqualTo, GreaterThan, In, NotNull
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import BinaryType, LongType, NestedField, StringType
 from sqlalchemy import func, select, update
 
 from catalog.db.engine import read, write
@@ -424,3 +424,40 @@ def test_the_body_is_that_of_the_specification() -> None:
         "end-snapshot-id",
         "stats-fields",
     }
+
+
+def test_values_of_binary_columns_are_in_hexadecimal(served: Service) -> None:
+    """As Iceberg's Java library sends them, and reads them in the residual filter."""
+    schema = Schema(NestedField(1, "key", BinaryType()), NestedField(2, "id", LongType()))
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "key"))
+    table = served.iceberg().create_table("db.binary", schema, partition_spec=spec)
+    table.append(pa.table({"key": pa.array([b"\x00\xff", b"a"], pa.binary()), "id": [1, 2]}))
+    wanted = {"type": "eq", "term": "key", "value": "00FF"}
+    either = {"type": "or", "left": wanted, "right": {"type": "in", "term": "id", "values": [2]}}
+    unknown = {"type": "and", "left": {"type": "not-eq", "term": "key", "value": "00fe"}, "right": either}
+    assert len(_paths(_plan(served, "binary", filter=wanted))) == 1
+    assert len(_paths(_plan(served, "binary", filter=either))) == 2
+    assert len(_paths(_plan(served, "binary", filter=unknown))) == 2
+    odd = _plan(served, "binary", filter={"type": "eq", "term": "key", "value": "0"})
+    refused(odd, 400, "RequestInvalid", "filter")
+
+
+def test_names_of_the_current_schema_are_found_under_the_snapshots(served: Service) -> None:
+    """Spark with Iceberg 1.11 says `use-snapshot-schema` of every scan, whichever schema its names are of."""
+    table = served.iceberg().create_table("db.evolved", pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    table.append(pa.table({"a": [1], "b": [20]}))
+    with table.update_schema() as change:
+        change.rename_column("a", "z").add_column("c", LongType())
+    with table.update_schema() as change:
+        change.rename_column("b", "a")
+
+    def plan(term: str, value: int, *columns: str) -> httpx.Response:
+        condition = {"type": "eq", "term": term, "value": value}
+        given = {"select": list(columns), "filter": condition, "use-snapshot-schema": True}
+        return _plan(served, "evolved", **given)
+
+    assert [len(_paths(plan("z", value, "z", "c"))) for value in (1, 20)] == [1, 0]
+    assert [len(_paths(plan("b", value, "a", "b"))) for value in (1, 20)] == [0, 1]
+    assert [len(_paths(plan("a", value, "z", "a"))) for value in (1, 20)] == [0, 1]
+    refused(plan("a", 20, "a"), 400, "RequestInvalid", "ambiguous-column")
+    refused(plan("z", 1, "b"), 400, "RequestInvalid", "column")

@@ -40,8 +40,9 @@ def add_deletes(
     *,
     applies_to: Sequence[str] = (),
     file_format: FileFormat = FileFormat.PARQUET,
+    stored: bytes = bytes(10),
 ) -> str:
-    """Commit a delete file for the files given, or for all; its path."""
+    """Commit a delete file of one row for the files given, or for all; its path."""
     table = lake.catalog().load_table(table.name())
     head = table.current_snapshot()
     assert head is not None
@@ -49,15 +50,15 @@ def add_deletes(
     snapshot_id = table.metadata.new_snapshot_id()
     path = f"{table.location()}/data/{snapshot_id}-deletes.parquet"
     bounds = {2147483546: applies_to[0].encode()} if len(applies_to) == 1 else {}
-    with table.io.new_output(path).create() as stored:
-        stored.write(bytes(10))
+    with table.io.new_output(path).create() as written:
+        written.write(stored)
     file = DataFile.from_args(
         content=content,
         file_path=path,
         file_format=file_format,
         partition=Record(),
         record_count=1,
-        file_size_in_bytes=10,
+        file_size_in_bytes=len(stored),
         lower_bounds=bounds,
         upper_bounds=bounds,
         equality_ids=[1] if content is DataFileContent.EQUALITY_DELETES else None,

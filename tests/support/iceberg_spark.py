@@ -187,15 +187,21 @@ def _settings(service: Service, users: Sequence[str], launch: Mapping[str, str])
         "spark.sql.warehouse.dir": str(service.lake.root / "spark"),
     }
     for user in users:
-        catalog = f"spark.sql.catalog.{user}"
         given = {
             "type": "rest",
             "uri": service.url,
             "token": service.token(user),
             "warehouse": service.lake.settings.catalog.name,
-            "io-impl": "org.apache.iceberg.hadoop.HadoopFileIO",
-            "cache-enabled": "false",
         }
-        settings[catalog] = "org.apache.iceberg.spark.SparkCatalog"
-        settings |= {f"{catalog}.{name}": value for name, value in given.items()}
+        settings |= iceberg_catalog(user, given)
     return settings
+
+
+def iceberg_catalog(name: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a catalog of Iceberg in Spark; its tables are on the local disk by default."""
+    given = {"io-impl": "org.apache.iceberg.hadoop.HadoopFileIO", "cache-enabled": "false", **properties}
+    catalog = f"spark.sql.catalog.{name}"
+    return {
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        **{f"{catalog}.{name}": value for name, value in given.items()},
+    }
