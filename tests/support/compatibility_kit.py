@@ -101,7 +101,6 @@ def _run(service: Service, suite: str, granted: bool, methods: Sequence[str]) ->
     properties = {
         "rck.local": "false",
         "rck.requires-namespace-create": "true",
-        "rck.supports-names-with-dot": "true",
     }
     if granted:
         files, tables = root / "files", root / "tables"
