@@ -13,7 +13,7 @@ Endpoints are synchronous and run in a thread pool, because they mostly wait for
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Final, Literal
@@ -36,6 +36,7 @@ from catalog.http import (
     engine_snapshots,
     engine_views,
     errors,
+    iceberg_credentials,
     iceberg_namespaces,
     iceberg_plans,
     iceberg_tables,
@@ -119,7 +120,6 @@ def describe(request: Request) -> JSONResponse:
 
 _ROUTERS: Final = (
     iceberg_namespaces.config_router,
-    *_ICEBERG,
     engine_routes.bootstrap_router,
     engine_routes.router,
     engine_snapshots.router,
@@ -158,8 +158,9 @@ def create_app(services: Services) -> FastAPI:
     app.state.metrics = metrics
     http = services.settings.http
     app.state.bodies = Bodies(http.max_bodies_bytes, max(http.max_bodies_bytes // 2, http.max_body_bytes))
-    app.state.endpoints = tuple(sorted(served_endpoints()))
-    for router in (*_ROUTERS, *(_KMS_ROUTERS if services.settings.kms_endpoint.enabled else ())):
+    iceberg = (*_ICEBERG, *(() if services.credentials is None else (iceberg_credentials.router,)))
+    app.state.endpoints = tuple(sorted(_endpoints(iceberg)))
+    for router in (*_ROUTERS, *iceberg, *(_KMS_ROUTERS if services.settings.kms_endpoint.enabled else ())):
         # `include_router` would build every operation once more, at the first request of each service.
         app.router.routes.extend(router.routes)
     errors.install(app, metrics)
@@ -167,9 +168,9 @@ def create_app(services: Services) -> FastAPI:
     return app
 
 
-def served_endpoints() -> Iterator[str]:
-    """Return the Iceberg operations that are served, as `/v1/config` lists them."""
-    for router in _ICEBERG:
+def _endpoints(routers: Iterable[APIRouter]) -> Iterator[str]:
+    """Return Iceberg operations as `/v1/config` lists them."""
+    for router in routers:
         for route in router.routes:
             assert isinstance(route, GuardedRoute)
             # Clients compare whole paths, and the framework allows no dash in a parameter.

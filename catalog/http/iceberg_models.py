@@ -165,6 +165,19 @@ class TableList(Answer):
     next_page_token: str | None = None
 
 
+class StorageCredential(Answer):
+    """`StorageCredential`; `storage_credentials` writes it as text, this class is for the description."""
+
+    prefix: str
+    config: Properties
+
+
+class LoadedCredentialsAnswer(Answer):
+    """`LoadCredentialsResponse`."""
+
+    storage_credentials: list[StorageCredential]
+
+
 class LoadedTableAnswer(Answer):
     """`LoadTableResult`; `table_answers` writes it as bytes, this class is for the description."""
 
@@ -172,6 +185,7 @@ class LoadedTableAnswer(Answer):
     metadata: dict[str, Any]
     config: Properties
     read_restrictions: dict[str, Any] | None = None
+    storage_credentials: list[StorageCredential] | None = None
 
 
 class ScanTasksAnswer(Answer):

@@ -42,6 +42,7 @@ from catalog.http.paging import PagingOf
 from catalog.http.routing import IcebergRoute
 from catalog.http.screening import new_table, screened
 from catalog.http.screening import table as on_table
+from catalog.http.storage_credentials import AccessDelegationOf, StorageAnswer, asks_for_credentials
 from catalog.http.table_answers import (
     SnapshotMode,
     Viewer,
@@ -96,11 +97,16 @@ def create_table(
     caller: CallerOf,
     services: ServicesOf,
     once: OnceOf,
+    delegation: AccessDelegationOf = None,
 ) -> Response:
     """Create a table, or stage its creation: CREATE on it, RWStorage on each location, `use` on each key."""
     new = new_table_of(namespace, body)
+    vending = services.credentials if asks_for_credentials(delegation) else None
     if body.stage_create:
-        return staged_table(*services.creator.stage(caller, new))
+        draft = services.creator.stage(caller, new)
+        staged = None if vending is None else vending.of_staged(caller, draft)
+        storage = None if staged is None else StorageAnswer(staged, services.settings, None)
+        return staged_table(draft.metadata, draft.given, storage)
     viewer = Viewer.of(caller, services)
     table = once(
         lambda: services.creator.create(caller, new),
@@ -108,7 +114,9 @@ def create_table(
         "create",
     )
     restriction = services.standard_clients.restrictions_of_new(caller, table)
-    return loaded_table(table, viewer, restrictions=standard_json(restriction))
+    issued = None if vending is None else vending.of_created(caller, table)
+    storage = None if issued is None else StorageAnswer(issued, services.settings, new.name)
+    return loaded_table(table, viewer, restrictions=standard_json(restriction), storage=storage)
 
 
 @router.get(
@@ -125,14 +133,21 @@ def load_table(
     services: ServicesOf,
     snapshots: SnapshotMode = "all",
     if_none_match: Annotated[str | None, Header()] = None,
+    delegation: AccessDelegationOf = None,
 ) -> Response:
     """Load a table: SELECT, UPDATE or ALTER on it. Its properties include the governed ones in force.
 
-    The answer has the row filter and the masks that a trusted client enforces.
+    The answer has the row filter and the masks that a trusted client enforces, and a storage credential where
+    the client asks for one and the catalog issues them.
     """
-    viewer = Viewer.of(caller, services)
-    loaded, restriction = services.access.load_restricted(caller, table_from_path(namespace, table))
+    viewer, name = Viewer.of(caller, services), table_from_path(namespace, table)
+    loaded, restriction = services.access.load_restricted(caller, name)
     restrictions = standard_json(restriction)
+    vending = services.credentials if asks_for_credentials(delegation) else None
+    issued = None if vending is None else vending.of_loaded(caller, loaded, restriction)
+    if issued is not None:
+        storage = StorageAnswer(issued, services.settings, name)
+        return loaded_table(loaded, viewer, snapshots, restrictions, storage=storage)
     etag = etag_of(loaded, snapshots, restrictions)
     if is_known(if_none_match, etag):
         return not_modified(etag)

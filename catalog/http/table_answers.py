@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from fastapi import Response
@@ -19,6 +20,7 @@ from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.authorization.shown import shown_metadata
 from catalog.http.engine_models import WriteBegun
 from catalog.http.errors import error_response
+from catalog.http.storage_credentials import StorageAnswer
 from catalog.reading.loading import LoadedTable
 from catalog.service.services import Services
 from catalog.writes.sessions import WriteSession
@@ -32,6 +34,9 @@ ReadRestrictions: TypeAlias = Mapping[str, Any]
 
 PLANNING_MODE: Final = "scan-planning-mode"
 """Who plans scans, in the configuration of a catalog and of a table (Iceberg REST specification)."""
+
+NO_STORE: Final = MappingProxyType({"Cache-Control": "no-store"})
+"""Headers of answers with credentials: no cache gives them to another client, or when they have ended."""
 
 _ANY: Final = "*"
 
@@ -78,6 +83,7 @@ def loaded_table(
     restrictions: ReadRestrictions | None = None,
     *,
     masked: Collection[int] | None = None,
+    storage: StorageAnswer | None = None,
 ) -> Response:
     """Build the `LoadTableResult` of a table; for an engine with the write settings.
 
@@ -88,24 +94,36 @@ def loaded_table(
         restrictions: what a standard client has to enforce; None for nothing.
         masked: for an engine, the columns by which it must not choose partitions, as policies mask them for
             the user; None for other clients.
+        storage: the storage credential that the client asked for. Such an answer has no ETag: one that is
+            kept would outlive the credential, and could be another user's.
     """
     metadata = viewer.metadata(table)
     metadata = metadata if mode == "all" else _referenced(metadata)
     more = [] if masked is None else [_settings(table), f'"masked-sources":{json.dumps(list(masked))}']
     if restrictions is not None:
         more.append(f'"read-restrictions":{json.dumps(restrictions)}')
-    body = _document(metadata, table.metadata_location, viewer.config(table), *more)
-    headers = {"ETag": etag_of(table, mode, restrictions)}
+    config = viewer.config(table)
+    headers: Mapping[str, str] = {"ETag": etag_of(table, mode, restrictions)}
+    if storage is not None:
+        config |= storage.config
+        more.append(f'"storage-credentials":{storage.entries}')
+        headers = NO_STORE
+    body = _document(metadata, table.metadata_location, config, *more)
     return Response(body, media_type="application/json", headers=headers)
 
 
-def staged_table(metadata: TableMetadata, governed: Mapping[str, str]) -> Response:
+def staged_table(
+    metadata: TableMetadata, governed: Mapping[str, str], storage: StorageAnswer | None
+) -> Response:
     """Build the `LoadTableResult` of a staged table, which has metadata and no metadata.json yet.
 
     The governed properties are shown as the client sent them, because the client commits what it is shown.
     """
     shown = metadata.model_copy(update={"properties": {**metadata.properties, **governed}})
-    return Response(_document(shown, None, {}), media_type="application/json")
+    if storage is None:
+        return Response(_document(shown, None, {}), media_type="application/json")
+    body = _document(shown, None, storage.config, f'"storage-credentials":{storage.entries}')
+    return Response(body, media_type="application/json", headers=NO_STORE)
 
 
 def staged_write(session: WriteSession, viewer: Viewer) -> Response:

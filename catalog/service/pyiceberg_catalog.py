@@ -97,8 +97,9 @@ class GuardedCatalog(Catalog):
     ) -> CreateTableTransaction:
         """Stage a table's creation; see `Creator.stage`."""
         new = self._new(identifier, schema, location, partition_spec, sort_order, properties)
-        metadata, given = self._services.creator.stage(self._caller, new)
-        shown = metadata.model_copy(update={"properties": metadata.properties | given})
+        draft = self._services.creator.stage(self._caller, new)
+        metadata = draft.metadata
+        shown = metadata.model_copy(update={"properties": metadata.properties | draft.given})
         where = AllowList.of([metadata.location])
         io = GuardedFileIO(self._services.storage, table=str(new.name), allowed=where, writable=where)
         return CreateTableTransaction(StagedTable((*new.name.namespace, new.name.name), shown, "", io, self))

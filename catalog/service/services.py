@@ -48,6 +48,8 @@ from catalog.service.replicas import Replicas, digests_of
 from catalog.settings.catalog import Settings
 from catalog.state.idempotency import IdempotencyKeys
 from catalog.state.page_tokens import PageTokens
+from catalog.storage_access.decision import StorageDecisions
+from catalog.storage_access.vending import CredentialVending
 from catalog.tables.alter import Alterer
 from catalog.tables.creation import Creator
 from catalog.tables.definer_views import DefinerViews
@@ -111,6 +113,7 @@ class Services(ServiceContext):
     whole_files: WholeFiles
     garbage: GarbageCollector
     expiry: SnapshotExpiry
+    credentials: CredentialVending | None
     idempotency: IdempotencyKeys
     page_tokens: PageTokens
     repeats: Repeats
@@ -142,6 +145,7 @@ class Services(ServiceContext):
         ends, garbage = KeyEnds(context, log), GarbageCollector(context)
         access = TableAccess(context.loader, context.inspector, context.authorizer, context.standard_clients)
         planner, lifecycle = Planner(context), Lifecycle(context)
+        standard_planner = StandardPlanner(context, access)
         return cls(
             **vars(context),
             policy_changes=_policy_changes(context),
@@ -169,7 +173,7 @@ class Services(ServiceContext):
             registration=Registration(context),
             encryption_report=EncryptionReporter(context),
             planner=planner,
-            standard_planner=StandardPlanner(context, access),
+            standard_planner=standard_planner,
             metadata_tables=MetadataTables(context),
             position_deletes=PositionDeletes(context),
             rewriter=Rewriter(context),
@@ -188,6 +192,7 @@ class Services(ServiceContext):
             whole_files=WholeFiles(context),
             garbage=garbage,
             expiry=SnapshotExpiry(context, committer, garbage),
+            credentials=_credentials(context, StorageDecisions(context, access, standard_planner)),
             idempotency=IdempotencyKeys(
                 context.engine, context.now_ms, settings.http.idempotency_lifetime_s * 1000
             ),
@@ -209,6 +214,11 @@ class Services(ServiceContext):
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _credentials(context: ServiceContext, decisions: StorageDecisions) -> CredentialVending | None:
+    sts = context.settings.s3.sts
+    return None if sts is None else CredentialVending(context, decisions, sts)
 
 
 def _policy_changes(context: ServiceContext) -> PolicyChanges:

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from catalog.settings.kms_options import AbsolutePath
+from catalog.settings.kms_options import AbsolutePath, Endpoint
 from policy.errors import LocationInvalid
 from policy.location.location import Location
 
@@ -68,8 +68,38 @@ class DatabaseSettings(_Section):
     url: SecretStr
 
 
+class StsSettings(_Section):
+    """Storage credentials of a single table for standard clients, by AssumeRole of AWS STS.
+
+    Attributes:
+        role_arn: the role that the catalog assumes; it can do on the warehouse what tables need.
+        external_id: what the role's trust policy asks for.
+        duration_s: seconds for which a credential is valid.
+        endpoint: URL of the STS of a store other than Amazon's: https, or a loopback address.
+        policy_variables: whether the store knows the variables `${*}`, `${?}` and `${$}` in policies; by
+            default, whether it is Amazon's. Without them, locations with these characters get no credential.
+    """
+
+    role_arn: str = Field(pattern=r"^arn:[a-z0-9-]{1,32}:iam::([0-9]{12})?:role/[!-~]{1,512}$")
+    external_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_+=,.@:/-]{2,1224}$")
+    duration_s: int = Field(default=900, ge=900, le=3600)
+    endpoint: Endpoint | None = None
+    policy_variables: bool | None = None
+
+
 class S3Settings(_Section):
-    """Access to S3; the AWS defaults of the process apply to settings that are not set."""
+    """Access to S3; the AWS defaults of the process apply to settings that are not set.
+
+    Attributes:
+        endpoint: URL of a store other than Amazon's.
+        region: region of the buckets.
+        access_key_id: with `secret_access_key`, fixed credentials of the catalog.
+        secret_access_key: see `access_key_id`.
+        connect_timeout_s: seconds until an attempt to connect is given up.
+        request_timeout_s: seconds without a byte until a request is given up.
+        signing: whether standard clients get single requests signed.
+        sts: storage credentials for standard clients; without it, none is issued.
+    """
 
     endpoint: str | None = None
     region: str | None = None
@@ -77,13 +107,21 @@ class S3Settings(_Section):
     secret_access_key: SecretStr | None = None
     connect_timeout_s: PositiveFloat = 5.0
     request_timeout_s: PositiveFloat = 30.0
-    #: Whether standard clients get single requests signed.
     signing: bool = False
+    sts: StsSettings | None = None
 
     @model_validator(mode="after")
     def _whole_key(self) -> Self:
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise ValueError("give access_key_id and secret_access_key together")
+        return self
+
+    @model_validator(mode="after")
+    def _one_store(self) -> Self:
+        if self.sts is not None and (self.endpoint is None) != (self.sts.endpoint is None):
+            raise ValueError("give endpoint and sts.endpoint together: both are those of one store")
+        if self.sts is not None and self.region is None:
+            raise ValueError("give region: clients sign requests for it")
         return self
 
 

@@ -6,6 +6,7 @@ and compares them with the authorized ones in the transaction that claims the lo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Final
 
@@ -104,11 +105,22 @@ def is_shared(connection: Connection, catalog: str, record: TableRecord, now_ms:
 
 def meets_others(connection: Connection, catalog: str, record: TableRecord, now_ms: int) -> bool:
     """Return whether another table's location meets a table's, or another table can be read from there."""
-    location = record.location
-    if overlapping(connection, catalog, location, record.id, now_ms):
-        return True
-    lists = table_state.allowed_of_others(connection, catalog, record.id)
-    return any(_meet(each, location) for allowed in lists for each in allowed.entries)
+    return shared(connection, catalog, [record.location], record.id, now_ms) is not None
+
+
+def shared(
+    connection: Connection, catalog: str, locations: Iterable[Location], except_id: str, now_ms: int
+) -> Location | None:
+    """Return the first of several locations that another table's location meets, or that another table can be
+    read from; None if they are the table's own.
+    """
+    given = list(dict.fromkeys(locations))
+    for each in given:
+        if overlapping(connection, catalog, each, except_id, now_ms):
+            return each
+    lists = table_state.allowed_of_others(connection, catalog, except_id, _fragments(given))
+    entries = [entry for allowed in lists for entry in allowed.entries]
+    return next((each for each in given if any(_meet(each, entry) for entry in entries)), None)
 
 
 def lock_locations(connection: Connection) -> None:
@@ -128,6 +140,15 @@ def _being_written(now_ms: int) -> Select[tuple[str]]:
     """Return ids of tables with a write that is neither aborted nor expired."""
     alive = (lw_write.c.state.in_(ALIVE), lw_write.c.expires_ms > now_ms)
     return select(lw_write.c.table_id).where(*alive)
+
+
+def _fragments(locations: Iterable[Location]) -> set[str]:
+    """Return what a stored list has if one of its entries meets one of these: it begins so, or is above."""
+    found = set()
+    for each in locations:
+        found |= {json.dumps(above) for above in _with_ancestors(each)}
+        found.add(json.dumps(each.canonical)[:-1])
+    return found
 
 
 def _with_ancestors(location: Location) -> list[str]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, delete, false, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from catalog.base.errors import CommitConflict
@@ -315,8 +315,18 @@ def count_cleanup(connection: Connection, table_id: str) -> None:
     connection.execute(statement.values(cleanups=lw_table.c.cleanups + 1))
 
 
-def allowed_of_others(connection: Connection, catalog: str, except_id: str) -> Iterator[AllowList]:
-    """Return the allowed locations of every other table that exists or can be registered again."""
+def allowed_of_others(
+    connection: Connection, catalog: str, except_id: str, fragments: Iterable[str]
+) -> Iterator[AllowList]:
+    """Return the allowed locations of other tables that exist or can be registered again.
+
+    Args:
+        connection: to the database.
+        catalog: the catalog's name.
+        except_id: the table whose lists are left out.
+        fragments: parts of JSON; lists that are stored without any of them are left out.
+    """
+    stored = lw_governed.c.allowed_paths
     statement = (
         select(lw_governed.c.allowed_paths)
         .join(lw_table, lw_table.c.id == lw_governed.c.table_id)
@@ -325,6 +335,7 @@ def allowed_of_others(connection: Connection, catalog: str, except_id: str) -> I
             lw_table.c.id != except_id,
             lw_table.c.state != TableState.PURGED,
             lw_governed.c.state.in_((SealState.CURRENT, SealState.PREPARED)),
+            or_(false(), *(stored.contains(each, autoescape=True) for each in fragments)),
         )
     )
     for row in connection.execute(statement):

@@ -33,7 +33,7 @@ from catalog.db.engine import read
 from catalog.planning.standard import StandardPlanner
 from catalog.reading.loading import LoadedTable
 from catalog.rules.file_deletion import is_deletable
-from catalog.state import table_state
+from catalog.state import claims
 from catalog.storage_access.named_files import NamedFiles, NamedFilesReader
 from policy.decision import Decision, Reason
 from policy.location.location import Location
@@ -186,17 +186,18 @@ class StorageDecisions:
         requests = required("table.write", caller.on(table.record.name, table.record.owner))
         if table.seal is None or plaintext or not self._context.authorizer.decide(requests).allowed:
             return ()
-        metadata, allowed = table.metadata, table.governed.allowed
-        places = (Location.parse(metadata.location), *write_paths(metadata.properties))
-        return tuple(each for each in dict.fromkeys(places) if allowed.covers(each))
+        return write_locations(table)
 
     def _is_shared(self, table: LoadedTable, locations: tuple[Location, ...]) -> bool:
         """Return whether another table lies in one of the locations, or can be read from there."""
-        context, record = self._context, table.record
-        if context.overlapping(record, locations):
-            return True
+        context, own = self._context, table.record.id
         with read(context.engine) as connection:
-            lists = table_state.allowed_of_others(connection, context.catalog, record.id)
-            return any(
-                entry.overlaps(each) for allowed in lists for entry in allowed.entries for each in locations
-            )
+            found = claims.shared(connection, context.catalog, locations, own, context.now_ms())
+        return found is not None
+
+
+def write_locations(table: LoadedTable) -> tuple[Location, ...]:
+    """Return where the table's writers are sent to, as far as the allowed locations contain it."""
+    metadata, allowed = table.metadata, table.governed.allowed
+    places = (Location.parse(metadata.location), *write_paths(metadata.properties))
+    return tuple(each for each in dict.fromkeys(places) if allowed.covers(each))

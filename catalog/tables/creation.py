@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Final
 
 from pyiceberg.catalog import MetastoreCatalog
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssignUUIDUpdate, SetLocationUpdate, TableRequirement, TableUpdate
 from sqlalchemy import delete, insert, select
 
@@ -71,11 +70,8 @@ class Creator:
             self._drafter.require_free(draft.record.name)
             return self._publish(caller, draft, overlaps)
 
-    def stage(self, caller: Caller, new: NewTable) -> tuple[TableMetadata, dict[str, str]]:
+    def stage(self, caller: Caller, new: NewTable) -> Draft:
         """Stage a table: return the identity with which a later commit creates it.
-
-        Returns:
-            its metadata, without governed properties, and the governed properties as the user gave them.
 
         Raises:
             as `create`.
@@ -91,7 +87,7 @@ class Creator:
             with write(self._context.engine) as connection:
                 connection.execute(delete(lw_staged).where(lw_staged.c.expires_ms < self._context.now_ms()))
                 connection.execute(insert(lw_staged).values(**self._staged_row(caller, draft.record)))
-            return draft.metadata, draft.given
+            return draft
 
     def commit_staged(
         self,

@@ -253,7 +253,7 @@ def test_a_denial_of_what_is_its_owners_stops_tables_there(lake: Lake) -> None:
 def staged(lake: Lake, database: str = "db") -> tuple[NewTable, list[object]]:
     """A table that Alice staged, and the updates that complete it without anything else."""
     new = NewTable(fresh(database), SCHEMA)
-    metadata, _ = lake.services.creator.stage(lake.caller(ALICE), new)
+    metadata = lake.services.creator.stage(lake.caller(ALICE), new).metadata
     return new, [AssignUUIDUpdate(uuid=metadata.table_uuid), SetLocationUpdate(location=metadata.location)]
 
 

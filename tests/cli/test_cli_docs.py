@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
@@ -53,7 +53,8 @@ def _settings(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 def _section(field: FieldInfo) -> type[BaseModel] | None:
     by_kind = any(isinstance(each, Discriminator) for each in (field.discriminator, *field.metadata))
     kind = LocalKmsSettings if by_kind else field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    kinds = (kind, *get_args(kind))
+    return next((each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)), None)
 
 
 def test_every_command_is_described() -> None:
