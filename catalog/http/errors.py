@@ -221,6 +221,9 @@ def _headers(status: int, rule: str | None) -> Mapping[str, str]:
     if status == 401:
         time_of_day = {TIME: str(int(time.time()))} if rule == STALE_RULE else {}
         return {"WWW-Authenticate": _CHALLENGE} | time_of_day
+    if status == 415 and rule == "content-encoding":
+        # RFC 9110, section 15.5.16.
+        return {"Accept-Encoding": "gzip, zstd"}
     return {"Retry-After": _RETRY_AFTER_S} if status == 503 else {}
 
 

@@ -13,6 +13,7 @@ from catalog.base.existence import no_namespace
 from catalog.base.identifiers import namespace_of
 from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.bodies import LEVEL_SEPARATOR, namespace_from_path
+from catalog.http.content_codings import compressible
 from catalog.http.errors import NoSuchWarehouse
 from catalog.http.iceberg_models import (
     CatalogConfig,
@@ -61,6 +62,7 @@ router = APIRouter(
 
 
 @config_router.get("/config")
+@compressible
 def config(request: Request, services: ServicesOf, warehouse: str | None = None) -> CatalogConfig:
     """Return the client configuration: the prefix, and the operations that are served."""
     if warehouse is not None and not _is_ours(services, warehouse):
@@ -82,6 +84,7 @@ def config(request: Request, services: ServicesOf, warehouse: str | None = None)
 
 
 @router.get("/namespaces")
+@compressible
 def list_namespaces(
     caller: CallerOf,
     services: ServicesOf,
@@ -113,6 +116,7 @@ def create_namespace(
 
 
 @router.get("/namespaces/{namespace}")
+@compressible
 def load_namespace(namespace: str, caller: CallerOf, services: ServicesOf) -> NamespaceAnswer:
     """Return the properties of a namespace; needs any permission in it."""
     name = namespace_from_path(namespace)

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Response, Security
 
 from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.bodies import table_from_path
+from catalog.http.content_codings import compressible
 from catalog.http.iceberg_models import FetchScanTasks, PlannedAnswer, PlanTableScan, ScanTasksAnswer
 from catalog.http.iceberg_namespaces import check_prefix
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
@@ -31,6 +32,7 @@ router = APIRouter(
 
 @router.post("/plan", responses=answers(PlannedAnswer, "The plan, or the parts to fetch."))
 @screened(on_table("table.plan", bounds=Bounds.filtering))
+@compressible
 def plan_table_scan(
     namespace: str, table: str, body: PlanTableScan, caller: CallerOf, services: ServicesOf
 ) -> Response:
@@ -43,6 +45,7 @@ def plan_table_scan(
 
 
 @router.get("/plan/{plan_id}", responses=answers(PlannedAnswer, "The parts to fetch."))
+@compressible
 def fetch_planning_result(
     namespace: str, table: str, plan_id: str, caller: CallerOf, services: ServicesOf
 ) -> Response:
@@ -61,6 +64,7 @@ def cancel_planning(
 
 
 @router.post("/tasks", responses=answers(ScanTasksAnswer, "The files of the part."))
+@compressible
 def fetch_scan_tasks(
     namespace: str, table: str, body: FetchScanTasks, caller: CallerOf, services: ServicesOf
 ) -> Response:

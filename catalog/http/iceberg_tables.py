@@ -23,6 +23,7 @@ from catalog.http.bodies import (
     table_from_path,
     updates_of,
 )
+from catalog.http.content_codings import compressible
 from catalog.http.iceberg_models import (
     CommitTable,
     CommittedTableAnswer,
@@ -68,6 +69,7 @@ router = APIRouter(
 
 
 @router.get("/namespaces/{namespace}/tables")
+@compressible
 def list_tables(
     namespace: str,
     caller: CallerOf,
@@ -91,6 +93,7 @@ def list_tables(
     "/namespaces/{namespace}/tables", responses=answers(LoadedTableAnswer, "The table, created or staged.")
 )
 @screened(new_table("table.create"))
+@compressible
 def create_table(
     namespace: str,
     body: CreateTable,
@@ -126,6 +129,7 @@ def create_table(
         304: {"description": "The client knows it already."},
     },
 )
+@compressible
 def load_table(
     namespace: str,
     table: str,
@@ -168,6 +172,7 @@ def table_exists(namespace: str, table: str, caller: CallerOf, services: Service
     responses=answers(CommittedTableAnswer, "The table after the commit."),
 )
 @screened(on_table("table.commit", "table.commit", "table.create"))
+@compressible
 def commit_table(
     namespace: str,
     table: str,
@@ -216,6 +221,7 @@ def drop_table(
     "/namespaces/{namespace}/tables/{table}/unregister",
     responses=answers(CommittedTableAnswer, "The last metadata of the table."),
 )
+@compressible
 def unregister_table(
     namespace: str, table: str, caller: CallerOf, services: ServicesOf, once: OnceOf
 ) -> Response:
@@ -250,6 +256,7 @@ def report_metrics(
 @router.post(
     "/namespaces/{namespace}/register", responses=answers(LoadedTableAnswer, "The table that was registered.")
 )
+@compressible
 def register_table(
     namespace: str,
     body: RegisterTable,

@@ -1,8 +1,8 @@
 """Routes that authenticate the caller before they read the body, and parse JSON strictly.
 
 The order is fixed: caller, then the first authorization (`catalog.http.screening`), then the size of the
-body, the digest that its sender signed, its type, and its text (`policy.strict_json`). The framework only
-validates the parsed document by the operation's model.
+body, the digest that its sender signed, its coding, its type, and its text (`policy.strict_json`). The
+framework only validates the parsed document by the operation's model.
 
 - Without a first authorization, a body is small: `SMALL_BODY` bytes and `SMALL_ELEMENTS` elements. So the
   work for a token without permissions is bounded.
@@ -32,6 +32,7 @@ from catalog.authorization.authorizer import Caller
 from catalog.crypto.request_signatures import refused
 from catalog.http.auth import authenticated, bootstrapping
 from catalog.http.closing import OUTCOME_STATE, closed
+from catalog.http.content_codings import compressed, decompressed
 from catalog.http.errors import BodyTooLarge, ContentTypeRefused, TooManyBodies, ours
 from catalog.http.idempotency import answers_repetitions, commit_of_write, key_of, keyed, once
 from catalog.http.screening import Bounds, bounds_of
@@ -93,13 +94,17 @@ class GuardedRoute(APIRoute):
 
         async def handle(request: Request, bounds: Bounds) -> Response:
             with request.app.state.bodies.begun(request.state.caller.principal.name) as room:
-                body = await _bounded_body(request, bounds.size, room)
-                _check_digest(request, body)
+                sent = await _bounded_body(request, bounds.size, room)
+                _check_digest(request, sent)
+                body = await decompressed(
+                    request.headers, sent, bounds.size, room.take, partial(_too_large, bounds.size)
+                )
                 strict = await self._strict(request, body, bounds.elements)
                 wanted = self._once(strict, body)
-                return await (
+                answer = await (
                     inner(strict) if wanted is None else once(strict, wanted, lambda: inner(strict))
                 )
+                return await compressed(request, answer, self.endpoint)
 
         async def handle_and_close(request: Request) -> Response:
             outcome = self.outcome(request.method)
@@ -319,8 +324,4 @@ def _check_content_type(headers: Headers) -> None:
             "The request has no `Content-Type: application/json`.",
             rule="content-type",
             hint="Send the body as JSON, with `Content-Type: application/json`.",
-        )
-    if headers.get("content-encoding", "identity").lower() != "identity":
-        raise ContentTypeRefused(
-            "The request body is compressed.", rule="content-encoding", hint="Send the body uncompressed."
         )

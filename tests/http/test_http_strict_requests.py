@@ -290,7 +290,7 @@ def _of_size(size: int) -> bytes:
         {"Content-Type": "multipart/form-data; boundary=x"},
         {"Content-Type": "application/json; charset=utf-16"},
         {"Content-Type": "application/vnd.api+json"},
-        {"Content-Type": "application/json", "Content-Encoding": "gzip"},
+        {"Content-Type": "application/json", "Content-Encoding": "br"},
     ],
 )
 def test_other_content_types_are_refused(

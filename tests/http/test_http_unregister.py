@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import threading
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import cast
 from uuid import UUID, uuid4
 
 import httpx
 import pytest
 
+from catalog.authorization.authorizer import Caller
+from catalog.authorization.table_access import TableAccess
+from catalog.base.identifiers import TableName, table_name
 from catalog.http.idempotency import HEADER
+from catalog.reading.loading import LoadedTable
+from catalog.tables.unregistration import Unregistration
 from tests.support.http_calls import new_table, refused
 from tests.support.service import Service
 
@@ -49,23 +54,26 @@ def test_a_repeated_request_gets_the_same_answer(alice: httpx.Client, url: str) 
     assert (again.status_code, again.json()) == (200, first.json())
 
 
-def test_the_answer_has_every_commit_that_took_effect(alice: httpx.Client, served: Service, url: str) -> None:
-    done: list[str] = []
+def test_the_answer_has_every_commit_that_took_effect(
+    served: Service, alice: httpx.Client, namespace: str, url: str
+) -> None:
+    services, name = served.lake.services, table_name([namespace], "t")
+    met = iter(("1", "2"))
 
-    def commit() -> None:
-        with served.client() as client:
-            for number in range(200):
-                if _set(client, url, str(number)).status_code != 200:
-                    return
-                done.append(str(number))
+    class Overtaken:
+        """Loads tables, which others change right after."""
 
-    committing = threading.Thread(target=commit)
-    committing.start()
-    while len(done) < 3:
-        assert committing.is_alive()
-    answer: dict[str, Any] = alice.post(f"{url}/unregister").json()
-    committing.join()
-    assert answer["metadata"]["properties"]["n"] == done[-1]
+        def load(self, caller: Caller, name: TableName) -> LoadedTable:
+            table = services.access.load(caller, name)
+            for value in islice(met, 1):
+                assert _set(alice, url, value).status_code == 200
+            return table
+
+    access = cast(TableAccess, Overtaken())
+    unregistration = Unregistration(services, services.lifecycle, access)
+    table = unregistration.unregister(served.lake.caller("alice"), name)
+    assert table.metadata.properties["n"] == "2"
+    refused(_set(alice, url, "3"), 404, "NoSuchTable")
 
 
 def test_registering_over_a_table_is_refused(
