@@ -6,11 +6,12 @@
   request says whether it succeeded.
 - So `allowed` records name only requests that succeeded, and no effect or answer is without a record.
 - More facts of a success (snapshot, files, rows) are added with `note`.
+- A request on several tables, all or none, is closed by one record for each of them (`concerns`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -41,22 +42,33 @@ class Outcome:
             is known.
         changes: whether the request changes something.
         grants: the grants so far, by action and resource; the first is the subject of the request.
-        facts: notes for the record of a success.
-        refused: action and resource of a recorded refusal.
+        facts: notes for the record of a success, each with its resource if it is not about the whole request.
+        refused: actions and resources of recorded refusals.
         screened: action and resource of the first authorization.
+        together: actions and resources of a request that does all of them or none.
     """
 
     route: str
     changes: bool
     grants: dict[tuple[str, str], Granted] = field(default_factory=dict)
-    facts: list[Reason] = field(default_factory=list)
-    refused: tuple[str, str] | None = None
+    facts: list[tuple[str | None, Reason]] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
     screened: tuple[str, str] | None = None
+    together: tuple[tuple[str, str], ...] = ()
 
     @property
     def about(self) -> tuple[str, str] | None:
         """Return action and resource of the request; None if only its route is known."""
-        return next(iter(self.grants), self.refused or self.screened)
+        return next(iter((*self.grants, *self.refused)), self.screened)
+
+    def closing(self) -> dict[tuple[str, str], list[Reason]]:
+        """Return actions and resources of the records of a success, each with its facts."""
+        if self.together:
+            return {
+                (action, resource): [fact for of, fact in self.facts if of in (None, resource)]
+                for action, resource in self.together
+            }
+        return {} if self.about is None else {self.about: [fact for _, fact in self.facts]}
 
     def grant(self, action: str, resource: str, columns: list[Reason], others: list[Reason]) -> None:
         """Add a grant."""
@@ -83,13 +95,21 @@ def following(outcome: Outcome) -> Iterator[None]:
         _current.reset(token)
 
 
-def note(rule: str, detail: object) -> None:
+def concerns(action: str, resources: Iterable[str]) -> None:
+    """Say that the current request does one action on each of several resources, or on none."""
+    outcome = _current.get()
+    if outcome is not None:
+        outcome.together = tuple((action, resource) for resource in resources)
+
+
+def note(rule: str, detail: object, resource: str | None = None) -> None:
     """Add a note for the record of a success.
 
     Args:
         rule: kind of note, such as ``snapshot``.
         detail: its value.
+        resource: what it is about, where a request is on several.
     """
     outcome = _current.get()
     if outcome is not None:
-        outcome.facts.append(Reason(rule, str(detail)))
+        outcome.facts.append((resource, Reason(rule, str(detail))))

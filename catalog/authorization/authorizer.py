@@ -279,11 +279,12 @@ class Authorizer:
             return
         try:
             if outcome.changes:
-                why = next(iter(outcome.grants.values()))
-                reasons = (*(why.others or why.columns)[:1], *outcome.facts)
-                self._append(caller, *outcome.about, True, [reasons])
+                for about, facts in outcome.closing().items():
+                    why = outcome.grants[about]
+                    self._append(caller, *about, True, [(*(why.others or why.columns)[:1], *facts)])
                 return
-            outcome.grants[outcome.about].others += outcome.facts
+            for about, facts in outcome.closing().items():
+                outcome.grants[about].others += facts
             self._append_all(caller, outcome)
         except StateUnavailable as problem:
             if not outcome.changes:
@@ -300,11 +301,14 @@ class Authorizer:
                 what the caller is told.
         """
         known = isinstance(error, LakewardenError) and not isinstance(error, CommitStateUnknown)
-        if outcome.refused is not None or (outcome.changes and outcome.grants and not known):
+        if outcome.changes and outcome.grants and not known:
             return
-        action, resource = outcome.about or (_REQUEST, outcome.route)
+        left = [each for each in outcome.together if each not in outcome.refused]
+        if not (left or outcome.refused):
+            left = [outcome.about or (_REQUEST, outcome.route)]
         try:
-            self._append(caller, action, resource, False, [(_reason(error),)])
+            for action, resource in left:
+                self._append(caller, action, resource, False, [(_reason(error),)])
         except StateUnavailable:
             if not isinstance(error, Unavailable):
                 raise
@@ -341,7 +345,7 @@ class Authorizer:
         wait = self._audit.submit(self._records(caller, action, resource, allowed, parts, begun=begun))
         outcome = outcomes.current()
         if outcome is not None and not allowed:
-            outcome.refused = (action, resource)
+            outcome.refused.append((action, resource))
         if allowed and self._settled is not None and self._settled.records is not None:
             self._settled.records.add(wait)
         else:

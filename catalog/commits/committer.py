@@ -2,28 +2,21 @@
 
 The order is fixed: load the sealed metadata, apply the updates to it, authorize the whole commit, open and
 check the new files, publish. If commits race, the pointer's compare-and-swap decides which one wins.
+
+A commit to several tables judges each as a commit to one, and then publishes all of them in one step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Final
 
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import (
-    AssertCurrentSchemaId,
-    AssertDefaultSortOrderId,
-    AssertDefaultSpecId,
-    AssertLastAssignedFieldId,
-    AssertLastAssignedPartitionId,
-    AssertRefSnapshotId,
-    AssertTableUUID,
-    TableRequirement,
-    TableUpdate,
-)
+from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 
+from catalog.audit import outcomes
 from catalog.authorization import key_groups
 from catalog.authorization.authorizer import Caller
 from catalog.base.errors import CommitConflict
@@ -31,6 +24,7 @@ from catalog.base.identifiers import TableName
 from catalog.commits.governing import Governing
 from catalog.commits.judgement import Judge
 from catalog.commits.publish import Publication, Publisher
+from catalog.commits.requirements import check_requirements
 from catalog.context import ServiceContext
 from catalog.envelope.peks import PekRecord
 from catalog.iceberg.metadata import require_written_version
@@ -43,9 +37,33 @@ from catalog.snapshot_checks.inspection import Origin
 from catalog.state.idempotency import succeeds_unchanged
 from catalog.state.seals import Digest
 from policy.encryption.file_formats import FileFormat, written_format
-from policy.errors import MetadataTampered
+from policy.errors import MetadataTampered, NotSupportedYet, RequestInvalid
 from policy.location.location import Location
 from policy.privileges.operations import required
+
+#: Maximum number of tables in a transaction: their metadata is in memory at the same time.
+MAX_TABLES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """A change of one table; the attributes are the arguments of `Committer.commit`."""
+
+    name: TableName
+    requirements: Sequence[TableRequirement]
+    updates: Sequence[TableUpdate]
+    force: bool = False
+    origin: Origin = Origin.CLIENT
+    written: Mapping[str, Digest] | None = None
+    under: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A change that was checked and authorized: the table before it, and what to publish, if anything."""
+
+    table: LoadedTable
+    publication: Publication | None
 
 
 class Committer:
@@ -91,34 +109,61 @@ class Committer:
             NotAuthorized, LocationNotAllowed, MetadataTampered, MetadataUnsealed, EncryptionPolicyViolation,
             DecryptionRefused, InvalidInput: refused; nothing was changed.
         """
-        with self._context.authorizer.recorded(caller, "table.commit", str(name)):
-            self._may_write(caller, name)
-            table = self._context.loader.load_sealed(name)
-            self._context.standard_clients.require(caller, "table.commit", table)
-            _check_under(table, under)
-            changes = change_rules.part(updates, table.governed.to_properties(), table.name)
-            if table.governed.ever_encrypted:
-                change_rules.refuse_forgetting_columns(changes.updates, table.name)
-            if origin is Origin.CLIENT:
-                change_rules.refuse_reserved_summaries(changes.updates, table.name)
-            check_requirements(requirements, table.metadata, table.name)
-            metadata = change_rules.apply(
-                table.metadata, changes.updates, table.metadata_location, table.name, requirements
-            )
-            _check_identity(metadata, table)
-            check_commit(table.metadata, metadata, self._context.now_ms(), table.name)
-            return self._take(caller, table, changes, metadata, force, origin, written)
+        change = TableChange(name, requirements, updates, force, origin, written, under)
+        return self._commit(caller, [change])[0]
 
-    def _take(
+    def commit_together(self, caller: Caller, changes: Sequence[TableChange]) -> list[LoadedTable]:
+        """Commit updates to several tables: all of them or none.
+
+        Args:
+            caller: who commits.
+            changes: one for each table.
+
+        Raises:
+            RequestInvalid: there is no change, there are too many, or a table has two.
+            NotSupportedYet: a change creates its table.
+            as `commit` otherwise. A refusal of one change refuses all.
+        """
+        _check_transaction(changes)
+        outcomes.concerns("table.commit", [str(change.name) for change in changes])
+        return self._commit(caller, changes)
+
+    def _commit(self, caller: Caller, changes: Sequence[TableChange]) -> list[LoadedTable]:
+        with ExitStack() as refusals:
+            for change in changes:
+                recorded = self._context.authorizer.recorded(caller, "table.commit", str(change.name))
+                refusals.enter_context(recorded)
+            for change in changes:
+                self._may_write(caller, change.name)
+            return self._publish(caller, [self._judged(caller, change) for change in changes])
+
+    def _judged(self, caller: Caller, change: TableChange) -> _Judged:
+        """Check and authorize a change of one table."""
+        table = self._context.loader.load_sealed(change.name)
+        self._context.standard_clients.require(caller, "table.commit", table)
+        _check_under(table, change.under)
+        changes = change_rules.part(change.updates, table.governed.to_properties(), table.name)
+        if table.governed.ever_encrypted:
+            change_rules.refuse_forgetting_columns(changes.updates, table.name)
+        if change.origin is Origin.CLIENT:
+            change_rules.refuse_reserved_summaries(changes.updates, table.name)
+        check_requirements(change.requirements, table.metadata, table.name)
+        metadata = change_rules.apply(
+            table.metadata, changes.updates, table.metadata_location, table.name, change.requirements
+        )
+        _check_identity(metadata, table)
+        check_commit(table.metadata, metadata, self._context.now_ms(), table.name)
+        return _Judged(table, self._publication(caller, table, change, changes, metadata))
+
+    def _publication(
         self,
         caller: Caller,
         table: LoadedTable,
+        change: TableChange,
         changes: Changes,
         metadata: TableMetadata,
-        force: bool,
-        origin: Origin,
-        written: Mapping[str, Digest] | None,
-    ) -> LoadedTable:
+    ) -> Publication | None:
+        """Return what to publish; None if the commit changes nothing."""
         wanted = governance.for_change(
             table.governed,
             changes,
@@ -141,8 +186,7 @@ class Committer:
         moved = [Location.parse(text) for text in changes.locations]
         judged = self._judge.require(caller, table, metadata, wanted, changes.operations, moved)
         if metadata == table.metadata and not governs:
-            succeeds_unchanged(table.metadata_location)
-            return table
+            return None
         governance.check_schema(wanted.spec, metadata, table.name)
         judged.verdict.enforce(table.name)
         governed, peks = table.governed, tuple[PekRecord, ...]()
@@ -151,26 +195,37 @@ class Committer:
         relies = self._governing.relies(table, governed)
         next_table = replace(table, governed=governed)
         self._context.standard_clients.require_new(caller, "table.commit", table.record.name, governed.spec)
-        if governs and not force:
+        if governs and not change.force:
             self._governing.refuse_breaking(table, next_table)
-        files = self._context.inspector.commit(next_table, metadata, origin, written)
-        published = self._publisher.publish(
-            Publication(
-                record=table.record,
-                base=table,
-                metadata=metadata,
-                governed=governed,
-                governs=governs,
-                files=files,
-                peks=peks,
-                author=caller.principal.name,
-                relies=relies,
-                overlaps=judged.overlaps,
-            )
+        files = self._context.inspector.commit(next_table, metadata, change.origin, change.written)
+        return Publication(
+            record=table.record,
+            base=table,
+            metadata=metadata,
+            governed=governed,
+            governs=governs,
+            files=files,
+            peks=peks,
+            author=caller.principal.name,
+            relies=relies,
+            overlaps=judged.overlaps,
         )
-        if governed.epochs.current != table.governed.epochs.current:
-            key_groups.report(self._context.authorizer, caller, "table.commit", published)
-        return published
+
+    def _publish(self, caller: Caller, judged: Sequence[_Judged]) -> list[LoadedTable]:
+        """Publish all changes in one step; return each table after it."""
+        unchanged = [each.table for each in judged if each.publication is None]
+        publications = [each.publication for each in judged if each.publication is not None]
+        if not publications:
+            succeeds_unchanged(unchanged[0].metadata_location if len(unchanged) == 1 else None)
+            return unchanged
+        published = {
+            each.record.id: each for each in self._publisher.publish_together(publications, unchanged)
+        }
+        for each in judged:
+            after = published.get(each.table.record.id, each.table)
+            if after.governed.epochs.current != each.table.governed.epochs.current:
+                key_groups.report(self._context.authorizer, caller, "table.commit", after)
+        return [published.get(each.table.record.id, each.table) for each in judged]
 
     def _may_write(self, caller: Caller, name: TableName) -> None:
         """Refuse users without the required privileges before the answer tells anything about the table."""
@@ -178,61 +233,30 @@ class Committer:
         self._context.authorizer.screen(caller, "table.commit", str(name), *either)
 
 
-def check_requirements(
-    requirements: Sequence[TableRequirement], metadata: TableMetadata | None, table: str
-) -> None:
-    """Check a client's requirements on the current metadata.
-
-    Raises:
-        CommitConflict: a requirement is not met.
-    """
-    for requirement in requirements:
-        if _asks_for_no_ref(requirement, metadata):
-            continue
-        try:
-            requirement.validate(metadata)
-        except CommitFailedException as failed:
-            raise CommitConflict(
-                _text_of(requirement, failed),
-                table=table,
-                rule=requirement.type,
-                hint="Load the table, and make the change again.",
-            ) from failed
-
-
-#: What the reference implementation says first, where pyiceberg says it in other words.
-#: Source: Apache Iceberg, `UpdateRequirement`.
-_CHANGED: Final[Mapping[type[Any], str]] = {
-    AssertTableUUID: "UUID does not match",
-    AssertLastAssignedFieldId: "last assigned field id changed",
-    AssertCurrentSchemaId: "current schema changed",
-    AssertLastAssignedPartitionId: "last assigned partition id changed",
-    AssertDefaultSpecId: "default partition spec changed",
-    AssertDefaultSortOrderId: "default sort order changed",
-}
-
-
-def _text_of(requirement: TableRequirement, failed: CommitFailedException) -> str:
-    """Return the text of a requirement that is not met; clients know it by its beginning."""
-    changed = _CHANGED.get(type(requirement))
-    if changed is None:
-        return str(failed)
-    return f"Requirement failed: {changed}: {str(failed).removeprefix('Requirement failed: ')}"
-
-
-def _asks_for_no_ref(requirement: TableRequirement, metadata: TableMetadata | None) -> bool:
-    """Return whether the requirement is that a branch or tag does not exist, and it does not.
-
-    pyiceberg fails this requirement for every branch but main if the table has no snapshots. The REST
-    specification does not ("assert-ref-snapshot-id"), and Iceberg Java creates branches of empty tables this
-    way.
-    """
-    return (
-        isinstance(requirement, AssertRefSnapshotId)
-        and requirement.snapshot_id is None
-        and metadata is not None
-        and requirement.ref not in metadata.refs
-    )
+def _check_transaction(changes: Sequence[TableChange]) -> None:
+    """Check the form of a transaction. A creation in it would need a name that nobody else can take."""
+    if not 1 <= len(changes) <= MAX_TABLES:
+        raise RequestInvalid(
+            f"The transaction has {len(changes)} table changes. It must have 1 to {MAX_TABLES}.",
+            rule="transaction-tables",
+        )
+    seen = set[TableName]()
+    for change in changes:
+        if change.name in seen:
+            raise RequestInvalid(
+                "The transaction has several changes of the table.",
+                table=str(change.name),
+                rule="transaction-tables",
+                hint="Put all requirements and updates of a table into one change.",
+            )
+        seen.add(change.name)
+        if any(isinstance(each, AssertCreate) for each in change.requirements):
+            raise NotSupportedYet(
+                "A transaction cannot create tables.",
+                table=str(change.name),
+                rule="transaction-create",
+                hint="Create the table by a commit of its own first.",
+            )
 
 
 def _check_under(table: LoadedTable, under: int | None) -> None:

@@ -4,11 +4,16 @@
 
 A crash before the pointer moves leaves nothing visible. After a later crash, the next load of the table
 completes the commit (`catalog.reading.loading`). If commits race, only the pointer decides which one wins.
+
+A commit to several tables takes the same steps for all of them. Each step is one transaction; the one that
+moves all pointers, or none, makes the commit take effect.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pyiceberg.table.metadata import TableMetadata
@@ -26,6 +31,7 @@ from catalog.reading import loading
 from catalog.reading.loading import LoadedTable
 from catalog.state import claims, seals, table_state
 from catalog.state import pek_records as key_records
+from catalog.state.pointers import Move
 from catalog.state.seals import Digest, Seal, SealedFile, SealRequest
 from catalog.state.table_state import Governed, TableRecord, TableState
 from policy.encryption.epochs import PekRef
@@ -76,6 +82,30 @@ class Publication:
         return self.base is None or self.location != self.record.location
 
 
+@dataclass(frozen=True, slots=True)
+class _New:
+    """The metadata.json of a publication."""
+
+    publication: Publication
+    location: Location
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    """A publication whose metadata.json is stored and sealed."""
+
+    publication: Publication
+    location: Location
+    seal: Seal
+
+    def loaded(self) -> LoadedTable:
+        """Return the table after the commit, and note its snapshot."""
+        made = self.publication
+        note("snapshot", made.metadata.current_snapshot_id, str(made.record.name))
+        return LoadedTable(made.record, made.governed, made.metadata, self.location.original, self.seal)
+
+
 class Publisher:
     """Publishes new metadata.
 
@@ -88,14 +118,34 @@ class Publisher:
         self._max_metadata_bytes = context.settings.limits.metadata_bytes
 
     def publish(self, publication: Publication) -> LoadedTable:
-        """Write, seal and publish new metadata.
+        """Write, seal and publish new metadata of one table; errors as in `publish_together`."""
+        return self.publish_together([publication])[0]
+
+    def publish_together(
+        self, publications: Sequence[Publication], unchanged: Sequence[LoadedTable] = ()
+    ) -> list[LoadedTable]:
+        """Write, seal and publish new metadata of several tables: all of them or none.
+
+        Args:
+            publications: one for each table. A creation stands alone.
+            unchanged: tables that must not have changed since they were loaded.
 
         Raises:
-            CommitConflict: another commit came first; nothing was changed.
+            CommitConflict: another commit to one of the tables came first; nothing was changed.
             TableExists: the name of a new table was taken meanwhile; nothing was changed.
-            CommitStateUnknown: the pointer store did not say whether it moved the pointer.
+            CommitStateUnknown: the pointer store did not say whether it moved the pointers.
             StateUnavailable, StorageUnavailable: nothing was changed.
         """
+        written = self._written([self._new(each) for each in publications])
+        sealed = self._prepared(written)
+        crash_points.point("prepared")
+        self._move(sealed, unchanged)
+        crash_points.point("pointer-moved")
+        self._promote(sealed)
+        crash_points.point("promoted")
+        return [each.loaded() for each in sealed]
+
+    def _new(self, publication: Publication) -> _New:
         previous = publication.base.metadata_location if publication.base else None
         location = new_metadata_location(publication.metadata, previous)
         data = stored_metadata(
@@ -104,53 +154,64 @@ class Publisher:
             table=str(publication.record.name),
             max_bytes=self._max_metadata_bytes,
         )
-        crash_points.point("checked")
-        self._context.storage.create(location, data)
-        crash_points.point("metadata-written")
-        seal = self._prepared(publication, location, Digest.of(data))
-        crash_points.point("prepared")
-        self._move(publication, seal, location)
-        crash_points.point("pointer-moved")
-        self._promote(publication, seal)
-        crash_points.point("promoted")
-        note("snapshot", publication.metadata.current_snapshot_id)
-        return LoadedTable(
-            publication.record, publication.governed, publication.metadata, location.original, seal
-        )
+        return _New(publication, location, data)
 
-    def _prepared(self, publication: Publication, location: Location, digest: Digest) -> Seal:
+    def _written(self, new: Sequence[_New]) -> Sequence[_New]:
+        crash_points.point("checked")
+        for at, each in enumerate(new):
+            try:
+                self._context.storage.create(each.location, each.data)
+            except LakewardenError:
+                self._discard(new[:at])
+                raise
+            crash_points.point("metadata-written")
+        return new
+
+    def _prepared(self, written: Sequence[_New]) -> list[_Sealed]:
         try:
-            return self._prepare(publication, location, digest)
+            return self._prepare(written)
         except CommitStateUnknown as unknown:
-            # The preparation can be recorded or not. The pointer has not moved, so nothing was committed.
+            # The preparation can be recorded or not. No pointer has moved, so nothing was committed.
             raise StateUnavailable(
                 "The database did not record the commit. Nothing was committed.",
-                table=str(publication.record.name),
+                table=_names(written),
                 hint="Try again.",
             ) from unknown
         except LakewardenError:
-            self._discard(location)
+            self._discard(written)
             raise
 
-    def _prepare(self, publication: Publication, location: Location, digest: Digest) -> Seal:
+    def _prepare(self, written: Sequence[_New]) -> list[_Sealed]:
+        publications = [each.publication for each in written]
         with write(self._context.engine) as connection:
-            _check_base(connection, publication)
-            if publication.claims_location:
-                moved = replace(publication.record, location=publication.location)
-                claims.require_unclaimed(
-                    connection, self._context.catalog, moved, publication.overlaps, self._context.now_ms()
-                )
-                if publication.base is not None:
-                    table_state.set_location(connection, publication.record.id, publication.location)
-            if publication.base is None:
-                self._prepare_table(connection, publication.record)
-            if publication.governs:
+            _lock(connection, publications)
+            if any(each.claims_location or each.governs for each in publications):
                 # The governed version can change the allowed list; see `claims.is_shared`.
                 claims.lock_locations(connection)
-                self._prepare_governed(connection, publication)
-            key_records.add(connection, publication.peks, self._context.now_ms())
-            key_records.require(connection, publication.relies, PekState.ACTIVE)
-            return seals.prepare(connection, self._request(publication, location, digest))
+            sealed = []
+            for each in written:
+                with _naming(each.publication):
+                    sealed.append(self._prepare_one(connection, each))
+            return sealed
+
+    def _prepare_one(self, connection: Connection, written: _New) -> _Sealed:
+        publication = written.publication
+        _check_base(connection, publication)
+        if publication.claims_location:
+            moved = replace(publication.record, location=publication.location)
+            claims.require_unclaimed(
+                connection, self._context.catalog, moved, publication.overlaps, self._context.now_ms()
+            )
+            if publication.base is not None:
+                table_state.set_location(connection, publication.record.id, publication.location)
+        if publication.base is None:
+            self._prepare_table(connection, publication.record)
+        if publication.governs:
+            self._prepare_governed(connection, publication)
+        key_records.add(connection, publication.peks, self._context.now_ms())
+        key_records.require(connection, publication.relies, PekState.ACTIVE)
+        seal = seals.prepare(connection, self._request(publication, written))
+        return _Sealed(publication, written.location, seal)
 
     def _prepare_table(self, connection: Connection, record: TableRecord) -> None:
         """Record the identity of a new table, unless a staged or interrupted creation recorded it."""
@@ -174,12 +235,12 @@ class Publisher:
             self._context.now_ms(),
         )
 
-    def _request(self, publication: Publication, location: Location, digest: Digest) -> SealRequest:
+    def _request(self, publication: Publication, written: _New) -> SealRequest:
         return SealRequest(
             table_id=publication.record.id,
-            metadata_location=location.original,
+            metadata_location=written.location.original,
             base_location=publication.base.metadata_location if publication.base else None,
-            digest=digest,
+            digest=Digest.of(written.data),
             governed_version=publication.governed.version,
             last_sequence_number=last_sequence_number(publication.metadata),
             author=publication.author,
@@ -187,66 +248,77 @@ class Publisher:
             files=publication.files,
         )
 
-    def _move(self, publication: Publication, seal: Seal, location: Location) -> None:
+    def _move(self, sealed: Sequence[_Sealed], unchanged: Sequence[LoadedTable]) -> None:
         try:
-            moved = self._try_move(publication, location.original)
+            elsewhere = self._try_move(sealed, unchanged)
         except CommitStateUnknown as problem:
-            moved = self._where_it_stands(publication, location.original, problem)
+            self._where_they_stand(sealed, problem)
+            return
         except LakewardenError:
-            self._lost(publication, seal, location)
+            self._lost(sealed)
             raise
-        if not moved:
-            self._lost(publication, seal, location)
-            raise CommitConflict(
-                "Another commit changed the table first.",
-                table=str(publication.record.name),
-                hint="Load the table and commit again.",
-            )
+        if elsewhere is not None:
+            self._lost(sealed)
+            raise _overtaken(elsewhere)
 
-    def _try_move(self, publication: Publication, location: str) -> bool:
-        if publication.base is not None:
-            return self._context.pointers.swap(
-                publication.record.name, publication.base.metadata_location, location
-            )
-        self._context.pointers.create(publication.record.name, location)
-        return True
+    def _try_move(self, sealed: Sequence[_Sealed], unchanged: Sequence[LoadedTable]) -> TableName | None:
+        """Move the pointers; return the first table whose pointer is elsewhere, if there is one."""
+        moves = [Move(each.record.name, each.metadata_location, each.metadata_location) for each in unchanged]
+        for each in sealed:
+            name, base = each.publication.record.name, each.publication.base
+            if base is None:
+                self._context.pointers.create(name, each.location.original)
+                return None
+            moves.append(Move(name, base.metadata_location, each.location.original))
+        return self._context.pointers.swap(moves)
 
-    def _where_it_stands(self, publication: Publication, location: str, problem: LakewardenError) -> bool:
-        """Determine whether a pointer move took place although its answer was lost."""
-        before = publication.base.metadata_location if publication.base else None
-        try:
-            stands = self._context.pointers.settled(publication.record.name)
-        except (StateUnavailable, CommitStateUnknown) as again:
-            raise _unknown(publication.record.name) from again
-        if stands == location:
-            return True
-        # A creation without an answer can still take effect later: there is no pointer yet to wait for.
-        if stands == before and before is not None:
-            raise StateUnavailable(
-                "The pointer store did not move the metadata pointer. Nothing was committed.",
-                table=str(publication.record.name),
-                hint="Try again.",
-            ) from problem
-        raise _unknown(publication.record.name) from problem
+    def _where_they_stand(self, sealed: Sequence[_Sealed], problem: LakewardenError) -> None:
+        """Determine whether a move took place although its answer was lost. One pointer tells of all.
 
-    def _promote(self, publication: Publication, seal: Seal) -> None:
-        """Complete a commit after the pointer moved. If that fails, the next load completes it."""
-        name = publication.record.name
+        Raises:
+            StateUnavailable: it did not.
+            CommitStateUnknown: it is not known.
+        """
+        for each in sealed:
+            base = each.publication.base
+            try:
+                stands = self._context.pointers.settled(each.publication.record.name)
+            except (StateUnavailable, CommitStateUnknown) as again:
+                raise _unknown(_names(sealed)) from again
+            if stands == each.location.original:
+                return
+            # A creation without an answer can still take effect later: there is no pointer yet to wait for.
+            if base is not None and stands == base.metadata_location:
+                raise StateUnavailable(
+                    "The pointer store did not move the metadata pointer. Nothing was committed.",
+                    table=_names(sealed),
+                    hint="Try again.",
+                ) from problem
+        raise _unknown(_names(sealed)) from problem
+
+    def _promote(self, sealed: Sequence[_Sealed]) -> None:
+        """Complete a commit after the pointers moved. If that fails, the next load completes it."""
         try:
             with write(self._context.engine) as connection:
-                promoted = loading.finish(
-                    connection, self._context.catalog, name, seal, governs=publication.governs
-                )
-                if promoted and publication.base is not None and publication.claims_location:
-                    table_state.set_location(connection, publication.record.id, publication.location)
+                _lock(connection, [each.publication for each in sealed])
+                left = [each for each in sealed if not self._promote_one(connection, each)]
         except (StateUnavailable, CommitStateUnknown, TableExists) as problem:
             logger.warning("a published commit is completed by the next load: %s", type(problem).__name__)
             return
-        if not promoted:
-            if publication.base is None:
-                self._withdraw(publication.record, seal)
+        for each in left:
+            if each.publication.base is None:
+                self._withdraw(each.publication.record, each.seal)
             # Another process moved the pointer back during the commit.
-            raise _unknown(name)
+            raise _unknown(str(each.publication.record.name))
+
+    def _promote_one(self, connection: Connection, sealed: _Sealed) -> bool:
+        publication, catalog = sealed.publication, self._context.catalog
+        name, governs = publication.record.name, publication.governs
+        if not loading.finish(connection, catalog, name, sealed.seal, governs=governs):
+            return False
+        if publication.base is not None and publication.claims_location:
+            table_state.set_location(connection, publication.record.id, publication.location)
+        return True
 
     def _withdraw(self, record: TableRecord, seal: Seal) -> None:
         """Delete the pointer of a new table whose creation was given up during the commit."""
@@ -255,49 +327,79 @@ class Publisher:
         if known is None or known.state is not TableState.PURGED:
             return
         if self._context.pointers.delete(record.name, seal.metadata_location):
-            self._discard(Location.parse(seal.metadata_location))
+            self._delete(Location.parse(seal.metadata_location))
             raise _given_up(record)
 
-    def _lost(self, publication: Publication, seal: Seal, location: Location) -> None:
+    def _lost(self, sealed: Sequence[_Sealed]) -> None:
         """Clean up after a commit that lost the race."""
         try:
             with write(self._context.engine) as connection:
-                seals.abandon(connection, seal)
-                if publication.base is not None and publication.claims_location:
-                    record = publication.record
-                    table_state.set_location(
-                        connection, record.id, record.location, default=record.default_location
-                    )
+                _lock(connection, [each.publication for each in sealed])
+                for each in sealed:
+                    seals.abandon(connection, each.seal)
+                    if each.publication.base is not None and each.publication.claims_location:
+                        record = each.publication.record
+                        table_state.set_location(
+                            connection, record.id, record.location, default=record.default_location
+                        )
         except (StateUnavailable, CommitStateUnknown):
-            # The seal stays prepared. Its base never becomes current again, so it is equivalent to abandoned.
+            # The seals stay prepared. A base never becomes current again, so they are equivalent to
+            # abandoned.
             logger.warning("a lost commit could not be marked as abandoned")
             return
-        self._discard(location)
+        self._discard(sealed)
 
-    def _discard(self, location: Location) -> None:
+    def _discard(self, lost: Iterable[_New | _Sealed]) -> None:
+        for each in lost:
+            self._delete(each.location)
+
+    def _delete(self, location: Location) -> None:
         try:
             self._context.storage.delete(location)
         except LakewardenError as problem:
             logger.warning("a metadata file that nobody refers to is left behind: %s", type(problem).__name__)
 
 
+def _lock(connection: Connection, publications: Iterable[Publication]) -> None:
+    """Lock the commits of all tables, in one order, so that two transactions never deadlock."""
+    for table_id in sorted(each.record.id for each in publications):
+        seals.lock_table(connection, table_id)
+
+
 def _check_base(connection: Connection, publication: Publication) -> None:
-    """Lock the table's commits, and check that the commit's base is still current.
+    """Check that the commit's base is still current; the table is locked.
 
     A pointer that another process moved back must not make an older seal the base of a commit.
     """
-    seals.lock_table(connection, publication.record.id)
     before = seals.current(connection, publication.record.id)
     expected = publication.base.metadata_location if publication.base else None
     now = table_state.table_by_id(connection, publication.record.id)
     # Garbage collection can have removed files of the commit after they were checked.
     is_cleaned = now is not None and now.cleanups != publication.record.cleanups
     if is_cleaned or (before.metadata_location if before else None) != expected:
-        raise CommitConflict(
-            "Another commit changed the table first.",
-            table=str(publication.record.name),
-            hint="Load the table and commit again.",
-        )
+        raise _overtaken(publication.record.name)
+
+
+@contextmanager
+def _naming(publication: Publication) -> Iterator[None]:
+    """Name the table in errors that do not."""
+    try:
+        yield
+    except LakewardenError as error:
+        error.table = error.table or str(publication.record.name)
+        raise
+
+
+def _names(several: Iterable[_New | _Sealed]) -> str:
+    return ", ".join(str(each.publication.record.name) for each in several)
+
+
+def _overtaken(name: TableName) -> CommitConflict:
+    return CommitConflict(
+        "Another commit changed the table first.",
+        table=str(name),
+        hint="Load the table and commit again.",
+    )
 
 
 def _given_up(record: TableRecord) -> CommitConflict:
@@ -308,10 +410,10 @@ def _given_up(record: TableRecord) -> CommitConflict:
     )
 
 
-def _unknown(name: TableName) -> CommitStateUnknown:
+def _unknown(names: str) -> CommitStateUnknown:
     return CommitStateUnknown(
         "The pointer store did not answer, so it is unknown whether the commit took effect.",
-        table=str(name),
+        table=names,
         rule="commit-state",
         hint="Load the table, check whether it has the change, and commit again only if it does not.",
     )

@@ -40,6 +40,7 @@ from catalog.http import (
     iceberg_namespaces,
     iceberg_plans,
     iceberg_tables,
+    iceberg_transactions,
     kms_routes,
 )
 from catalog.http.auth import USER_SCHEME, MetricsOf, ServicesOf
@@ -59,7 +60,12 @@ _NO_TELEMETRY: Final[TelemetryConfig] = {
     "operation_spans": False,
     "auto_configure": False,
 }
-_ICEBERG: Final = (iceberg_namespaces.router, iceberg_tables.router, iceberg_plans.router)
+_ICEBERG: Final = (
+    iceberg_namespaces.router,
+    iceberg_tables.router,
+    iceberg_plans.router,
+    iceberg_transactions.router,
+)
 
 #: Operations without a token.
 open_router: Final = APIRouter(tags=["service"])

@@ -71,6 +71,20 @@ class CommitTable(IcebergBody):
     updates: list[dict[str, Any]] = Field(default_factory=list)
 
 
+class ChangeTable(IcebergBody):
+    """`CommitTableRequest` in a transaction, where the body names the table."""
+
+    identifier: Identifier
+    requirements: list[dict[str, Any]] = Field(default_factory=list)
+    updates: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class CommitTransaction(IcebergBody):
+    """`CommitTransactionRequest`."""
+
+    table_changes: list[ChangeTable]
+
+
 class RenameTable(IcebergBody):
     """`RenameTableRequest`."""
 

@@ -88,7 +88,7 @@ class Metrics:
         self._add("lakewarden_connections_refused_total", (("rule", rule),), 1)
 
     def committed(self, kind: str) -> None:
-        """Count a commit that took effect: ``create``, ``commit`` or ``engine``."""
+        """Count a commit that took effect: ``create``, ``commit``, ``transaction`` or ``engine``."""
         self._add("lakewarden_commits_total", (("kind", kind),), 1)
 
     def reported(self, kind: str) -> None:

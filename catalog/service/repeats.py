@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from catalog.audit import outcomes
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.table_access import any_of, require_any
 from catalog.base.errors import NoSuchTable
@@ -104,6 +105,18 @@ class Repeats:
         ways = loading(caller.on(record.name, record.owner), metadata.schema().column_names)
         require_any(self._context.authorizer, caller, action, str(record.name), ways)
         return table
+
+    def transaction(self, caller: Caller, names: Sequence[TableName], kept: Kept) -> None:
+        """Authorize a repeated commit to several tables; there is nothing to rebuild.
+
+        Raises:
+            NotAuthorized: the privileges on a table are no longer granted.
+            LakewardenError: the refusal that the request ended with.
+        """
+        outcomes.concerns("table.commit", map(str, names))
+        for name in names:
+            self._context.require(caller, "table.commit", name)
+        raise_refusal(kept)
 
     def renamed(self, caller: Caller, source: TableName, target: TableName, kept: Kept) -> None:
         """Authorize a repeated rename; there is nothing to rebuild. Errors as in `table`."""

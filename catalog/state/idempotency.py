@@ -157,7 +157,7 @@ def settle(connection: Connection, detail: str | None = None) -> None:
     attempt.settle(connection, detail)
 
 
-def succeeds_unchanged(detail: str) -> None:
+def succeeds_unchanged(detail: str | None = None) -> None:
     """Record that the current request succeeds and changes nothing; see `settle` for `detail`."""
     attempt = _current.get()
     if attempt is not None and attempt.request.status is not None:

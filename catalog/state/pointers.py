@@ -17,6 +17,7 @@ be adopted and other tools can still read it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import (
@@ -56,6 +57,21 @@ _EXISTS: Final = {"exists": "true"}
 _TABLE: Final = "TABLE"
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The move of one pointer.
+
+    Attributes:
+        name: the table.
+        expected: the location that the pointer must equal.
+        location: its next location; `expected` to compare the pointer only.
+    """
+
+    name: TableName
+    expected: str
+    location: str
+
+
 class PointerStore(Protocol):
     """Stores the pointers and the namespaces."""
 
@@ -74,8 +90,12 @@ class PointerStore(Protocol):
     def require_free(self, name: TableName) -> None:
         """Raise TableExists if a table, or a view, has the name."""
 
-    def swap(self, name: TableName, expected: str, location: str) -> bool:
-        """Move the pointer from `expected` to `location`; return False, unchanged, if it is elsewhere."""
+    def swap(self, moves: Sequence[Move]) -> TableName | None:
+        """Move pointers, all or none, in one step that others see as a whole.
+
+        Returns:
+            the first table whose pointer is elsewhere, in which case nothing moved; None if all moved.
+        """
 
     def delete(self, name: TableName, expected: str) -> bool:
         """Delete the pointer if it equals `expected`; otherwise return False without a change."""
@@ -137,6 +157,14 @@ class PointerStore(Protocol):
         """
 
 
+class _Elsewhere(Exception):
+    """Rolls a transaction back because the pointer of a table is not where it was expected."""
+
+    def __init__(self, name: TableName) -> None:
+        super().__init__(str(name))
+        self.name = name
+
+
 def _is_table() -> ColumnElement[bool]:
     """Return whether a row is a table; other tools store views in the same table."""
     kind = iceberg_tables.c.iceberg_type
@@ -186,19 +214,27 @@ class SqlPointerStore:
         except IntegrityError as error:
             raise table_exists(name, is_view=self._is_view(name)) from error
 
-    def swap(self, name: TableName, expected: str, location: str) -> bool:
-        statement = (
-            update(iceberg_tables)
-            .where(*self._is(name), iceberg_tables.c.metadata_location == expected)
-            .values(metadata_location=_bounded(location), previous_metadata_location=expected)
-        )
-        with write(self._engine) as connection:
-            moved = connection.execute(statement).rowcount == 1
-            if moved:
+    def swap(self, moves: Sequence[Move]) -> TableName | None:
+        try:
+            with write(self._engine) as connection:
+                # In one order, so that two transactions never deadlock.
+                for move in sorted(moves, key=lambda each: each.name):
+                    self._swap(connection, move)
                 open_writes.settle(connection)
                 commit_records.settle(connection)
-                settle(connection, location)
-        return moved
+                settle(connection, moves[0].location if len(moves) == 1 else None)
+        except _Elsewhere as elsewhere:
+            return elsewhere.name
+        return None
+
+    def _swap(self, connection: Connection, move: Move) -> None:
+        values = {"metadata_location": _bounded(move.location)}
+        if move.location != move.expected:
+            values["previous_metadata_location"] = move.expected
+        stands = iceberg_tables.c.metadata_location == move.expected
+        statement = update(iceberg_tables).where(*self._is(move.name), stands).values(**values)
+        if connection.execute(statement).rowcount != 1:
+            raise _Elsewhere(move.name)
 
     def require_free(self, name: TableName) -> None:
         kind = self._kind(name)

@@ -19,8 +19,8 @@ from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.existence import table_exists
 from catalog.base.identifiers import TableName
-from catalog.commits.committer import check_requirements
 from catalog.commits.publish import Publication, Publisher
+from catalog.commits.requirements import check_requirements
 from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_staged

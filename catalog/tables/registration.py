@@ -23,6 +23,7 @@ from catalog.reading import loading
 from catalog.reading.loading import LoadedTable
 from catalog.rules.encryption_policy import Verdict
 from catalog.state import claims, seals, table_state
+from catalog.state.pointers import Move
 from catalog.state.seals import Digest, Seal, SealRequest, SealState
 from catalog.state.table_state import Governed, TableRecord, TableState
 from catalog.storage.errors import ObjectMissing
@@ -138,7 +139,7 @@ class Registration:
             if pointer is None:
                 self._context.pointers.create(name, seal.metadata_location)
             elif pointer != seal.metadata_location:
-                self._context.pointers.swap(name, pointer, seal.metadata_location)
+                self._context.pointers.swap([Move(name, pointer, seal.metadata_location)])
             crash_points.point("restore:pointer-moved")
             return self._context.loader.load_sealed(name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 from uuid import uuid4
 
@@ -99,10 +100,18 @@ def _rename(attempt: Try, namespace: str = OWN) -> httpx.Response:
     return attempt.http.post(url, json={"source": source, "destination": target})
 
 
-def _send(attempt: Try) -> httpx.Response:
+def _send(attempt: Try, commit: Callable[..., httpx.Response] = Try.commit) -> httpx.Response:
     table = attempt.table()
     # Who is refused is refused before anything is looked at, so any table will do for the location.
-    return attempt.commit(table, sending(attempt, PLAIN if attempt.absent else table))
+    return commit(attempt, table, sending(attempt, PLAIN if attempt.absent else table))
+
+
+def _transact(attempt: Try, table: str, *updates: dict[str, Any]) -> httpx.Response:
+    """Commit updates to a table as a transaction."""
+    identifier = {"namespace": [OWN], "name": table}
+    change = {"identifier": identifier, "requirements": [], "updates": list(updates)}
+    url = f"{attempt.world.service.prefix}/transactions/commit"
+    return attempt.http.post(url, json={"table-changes": [change]})
 
 
 _COMMIT_REPORT: Final = {
@@ -444,6 +453,27 @@ ROWS: Final = (
         STEWARD,
         lambda attempt: _rename(attempt, ELSEWHERE),
         ok=204,
+        on_table=True,
+    ),
+    Row(
+        "POST /v1/{prefix}/transactions/commit",
+        "commit a property",
+        ("alter", _WHOLE),
+        _ALTERERS,
+        lambda attempt: _transact(attempt, attempt.standing(), setting(comment="x")),
+        ok=204,
+        on_table=True,
+    ),
+    Row(
+        "POST /v1/{prefix}/transactions/commit",
+        "commit a location",
+        ("alter", _WHOLE),
+        _ALTERERS,
+        lambda attempt: _send(attempt, _transact),
+        ok=204,
+        bare=False,
+        via=(places.LIST,),
+        states=tuple(places.STATES),
         on_table=True,
     ),
 )

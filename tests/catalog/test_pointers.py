@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from catalog.base.errors import NamespaceExists, NoSuchNamespace, NoSuchTable, T
 from catalog.base.identifiers import TableName, table_name
 from catalog.db.engine import open_database, write
 from catalog.db.schema import iceberg_tables
-from catalog.state.pointers import MAX_LOCATION_LENGTH, PointerStore, SqlPointerStore
+from catalog.state.pointers import MAX_LOCATION_LENGTH, Move, PointerStore, SqlPointerStore
 from policy.errors import RequestInvalid
 from tests.support.lake import open_lake
 from tests.support.tables import named, rows
@@ -37,14 +38,14 @@ def test_a_pointer_is_what_it_was_made_or_swapped_to(store: PointerStore) -> Non
     assert store.load(T) is None
     store.create(T, "file:///m0")
     assert store.load(T) == "file:///m0"
-    assert store.swap(T, "file:///m0", "file:///m1")
+    assert store.swap([Move(T, "file:///m0", "file:///m1")]) is None
     assert store.load(T) == "file:///m1"
 
 
 def test_a_swap_from_elsewhere_changes_nothing(store: PointerStore) -> None:
     store.create(T, "file:///m0")
-    assert not store.swap(T, "file:///other", "file:///m1")
-    assert not store.swap(named("absent"), "file:///m0", "file:///m1")
+    assert store.swap([Move(T, "file:///other", "file:///m1")]) == T
+    assert store.swap([Move(named("absent"), "file:///m0", "file:///m1")]) == named("absent")
     assert store.load(T) == "file:///m0"
     assert store.load(named("absent")) is None
 
@@ -56,7 +57,7 @@ def test_of_swaps_that_race_one_wins(store: PointerStore) -> None:
 
     def swap(number: int) -> None:
         start.wait()
-        if store.swap(T, "file:///m0", f"file:///m{number}"):
+        if store.swap([Move(T, "file:///m0", f"file:///m{number}")]) is None:
             won.append(number)
 
     threads = [threading.Thread(target=swap, args=(number,)) for number in range(1, 9)]
@@ -66,6 +67,41 @@ def test_of_swaps_that_race_one_wins(store: PointerStore) -> None:
         thread.join()
     assert len(won) == 1
     assert store.load(T) == f"file:///m{won[0]}"
+
+
+def test_pointers_move_together_or_not_at_all(store: PointerStore) -> None:
+    other, absent = named("other"), named("absent")
+    store.create(T, "file:///m0")
+    store.create(other, "file:///o0")
+    compared = Move(T, "file:///m0", "file:///m0")
+    assert store.swap([compared, Move(other, "file:///o0", "file:///o1")]) is None
+    assert (store.load(T), store.load(other)) == ("file:///m0", "file:///o1")
+    assert store.swap([Move(T, "file:///m0", "file:///m1"), Move(other, "file:///o0", "file:///o2")]) == other
+    assert store.swap([Move(T, "file:///m0", "file:///m1"), Move(absent, "file:///a", "file:///b")]) == absent
+    elsewhere = Move(T, "file:///elsewhere", "file:///elsewhere")
+    assert store.swap([elsewhere, Move(other, "file:///o1", "file:///o2")]) == T
+    assert (store.load(T), store.load(other)) == ("file:///m0", "file:///o1")
+
+
+def test_moves_in_opposite_orders_do_not_deadlock(store: PointerStore) -> None:
+    """A deadlock would be answered by the database as a failure."""
+    names = [named(f"t{number}") for number in range(8)]
+    for name in names:
+        store.create(name, "file:///m0")
+    start = threading.Barrier(4)
+
+    def swap(number: int) -> int:
+        moved = 0
+        for turn in range(12):
+            start.wait(10)
+            moves = [Move(each, f"file:///m{turn}", f"file:///m{turn + 1}") for each in names]
+            moved += store.swap(moves[:: 1 if number % 2 else -1]) is None
+            start.wait(10)
+        return moved
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(swap, range(4))) == 12
+    assert {store.load(each) for each in names} == {"file:///m12"}
 
 
 def test_a_name_is_taken_once(store: PointerStore) -> None:
@@ -242,7 +278,7 @@ def test_catalogs_in_one_database_do_not_see_each_other(
     other = SqlPointerStore(engine, f"{catalog_name}-other")
     assert other.load(T) is None
     assert other.namespaces() == []
-    assert not other.swap(T, "file:///m0", "file:///m1")
+    assert other.swap([Move(T, "file:///m0", "file:///m1")]) == T
     assert not other.delete(T, "file:///m0")
     assert store.load(T) == "file:///m0"
 
@@ -257,7 +293,7 @@ def test_a_location_that_does_not_fit_is_refused_not_cut(store: PointerStore, mo
         return
     store.create(T, "file:///m0")
     with pytest.raises(RequestInvalid):
-        store.swap(T, "file:///m0", too_long)
+        store.swap([Move(T, "file:///m0", too_long)])
     assert store.load(T) == "file:///m0"
 
 
@@ -268,7 +304,7 @@ def test_views_of_other_tools_are_not_tables(store: PointerStore, engine: Engine
     view = named("v")
     assert store.load(view) is None
     assert store.tables(("db",)) == []
-    assert not store.swap(view, "file:///v0", "file:///v1")
+    assert store.swap([Move(view, "file:///v0", "file:///v1")]) == view
     with pytest.raises(NoSuchTable):
         store.rename(view, named("w"), "file:///v0")
     with pytest.raises(TableExists):

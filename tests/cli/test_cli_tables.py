@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from catalog.base.identifiers import table_name
 from catalog.cli.session import open_state
-from catalog.state.pointers import SqlPointerStore
+from catalog.state.pointers import Move, SqlPointerStore
 from tests.support.host import ADMIN, ROWS, Host
 from tests.support.lake import ALLOWS_UNSEALED
 
@@ -26,7 +26,7 @@ def _move_pointer(host: Host, metadata_location: str) -> None:
         pointers = SqlPointerStore(engine, host.settings().catalog.name)
         before = pointers.load(name)
         assert before is not None
-        pointers.swap(name, before, metadata_location)
+        pointers.swap([Move(name, before, metadata_location)])
 
 
 def _stock_catalog(host: Host) -> SqlCatalog:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from pyiceberg.table.update import AssertCreate
+from pyiceberg.table.update import AssertCreate, SetPropertiesUpdate
 
 from catalog.base.errors import CommitConflict, NoSuchTable, TableExists
 from catalog.base.identifiers import TableName
-from catalog.state.pointers import SqlPointerStore
+from catalog.commits.committer import TableChange
+from catalog.state.pointers import Move, SqlPointerStore
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit
 from tests.support.crash import Seen, seen
@@ -108,6 +109,23 @@ def widen(lake: Lake, subject: Subject) -> None:
 def _alter(lake: Lake, subject: Subject, properties: dict[str, str]) -> None:
     with lake.catalog().load_table(str(subject.name)).transaction() as transaction:
         transaction.set_properties(properties)
+
+
+def _pair(lake: Lake) -> Subject:
+    """Two tables."""
+    return Subject(_table(lake).name, target=_table(lake).name)
+
+
+def commit_together(lake: Lake, subject: Subject) -> None:
+    """A transaction: a governed version of one table, a property of the other."""
+    record = lake.services.loader.record(subject.name)
+    listed = f"{record.location.canonical},file://{lake.root}/elsewhere"
+    properties = {"read.allowed.data.paths": listed}, {"note": "x"}
+    changes = [
+        TableChange(name, (), (SetPropertiesUpdate(updates=updates),))
+        for name, updates in zip(subject.names, properties, strict=True)
+    ]
+    lake.services.committer.commit_together(lake.caller(ALICE), changes)
 
 
 def create(lake: Lake, subject: Subject) -> None:
@@ -208,7 +226,7 @@ def _rolled_back(lake: Lake) -> Subject:
     first = table.metadata_location
     table.append(rows(1))
     pointers = SqlPointerStore(lake.services.engine, lake.settings.catalog.name)
-    assert pointers.swap(name_of(table), table.metadata_location, first)
+    assert pointers.swap([Move(name_of(table), table.metadata_location, first)]) is None
     return Subject(name_of(table))
 
 
@@ -272,6 +290,7 @@ SCENARIOS = {
     "commit": Scenario(PUBLISHING, "pointer-moved", _table, append),
     "encrypt": Scenario(PUBLISHING, "pointer-moved", _table, encrypt),
     "widen": Scenario(PUBLISHING, "pointer-moved", _table, widen),
+    "transaction": Scenario(PUBLISHING, "pointer-moved", _pair, commit_together),
     "create": Scenario(CREATION, "pointer-moved", _nothing, create, (TableExists,)),
     "staged": Scenario(CREATION, "pointer-moved", _staged, commit_staged, (TableExists, CommitConflict)),
     "write": Scenario((WRITE[0], "write:looked", *WRITE[1:]), "pointer-moved", _begun, commit_write),

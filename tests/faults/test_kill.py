@@ -36,7 +36,9 @@ CASES = [
 ]
 
 #: What each database does by itself is shown on these; the rest of an operation is the same code on both.
-ON_POSTGRES = [case for case in CASES if case.values[0] in ("write", "rename", "drop", "staged")]
+ON_POSTGRES = [
+    case for case in CASES if case.values[0] in ("write", "rename", "drop", "staged", "transaction")
+]
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -23,6 +23,7 @@ from catalog.http import (
     iceberg_namespaces,
     iceberg_plans,
     iceberg_tables,
+    iceberg_transactions,
 )
 from catalog.http.idempotency import answers_repetitions
 from catalog.state.idempotency import IdempotencyKeys, KeyedRequest
@@ -102,6 +103,7 @@ def test_each_operation_that_changes_something_can_be_repeated() -> None:
             iceberg_namespaces.router,
             iceberg_tables.router,
             iceberg_plans.router,
+            iceberg_transactions.router,
             engine_routes.router,
             engine_snapshots.router,
             engine_views.router,
