@@ -169,7 +169,7 @@ def _named_by(record: ViewRecord) -> frozenset[TableName]:
     version = record.current
     try:
         return text_tables(
-            version.representations[0].root.sql,
+            record.spark_text or "",
             version.default_catalog,
             tuple(version.default_namespace),
             version.summary,

@@ -98,9 +98,10 @@ lw_binding = Table(
     Column("table_id", String(36), ForeignKey("lw_table.id"), nullable=False, unique=True),
 )
 
-#: A view, whole: views have no files. Its name is also in `iceberg_tables`, since tables and views share one
-#: name space. `definer`: who wrote its text, as JSON. `version` counts its changes. `metadata` is Iceberg's
-#: view metadata, as JSON.
+#: A view, whole. Its name is also in `iceberg_tables`, since tables and views share one name space.
+#: `definer`: who wrote its text, as JSON. `version` counts its changes. `metadata`: Iceberg's view metadata.
+#: At `metadata_location` is a copy of it for other catalogs, which is not read; null in a view that was not
+#: changed since a former release.
 lw_view = Table(
     "lw_view",
     metadata,
@@ -112,6 +113,7 @@ lw_view = Table(
     Column("definer", Text, nullable=False),
     Column("version", Integer, nullable=False),
     Column("metadata", Text, nullable=False),
+    Column("metadata_location", String(1000), nullable=True),
     UniqueConstraint("catalog", "namespace", "name"),
 )
 

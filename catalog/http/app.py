@@ -41,6 +41,7 @@ from catalog.http import (
     iceberg_plans,
     iceberg_tables,
     iceberg_transactions,
+    iceberg_views,
     kms_routes,
 )
 from catalog.http.auth import USER_SCHEME, MetricsOf, ServicesOf
@@ -65,6 +66,7 @@ _ICEBERG: Final = (
     iceberg_tables.router,
     iceberg_plans.router,
     iceberg_transactions.router,
+    iceberg_views.router,
 )
 
 #: Operations without a token.

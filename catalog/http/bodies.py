@@ -18,6 +18,7 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from catalog.base.identifiers import Namespace, TableName, namespace_of, table_name
+from catalog.http.iceberg_models import Identifier
 from catalog.iceberg.metadata import first_problem
 from policy.errors import LakewardenError, RequestInvalid
 
@@ -45,6 +46,21 @@ def table_from_path(namespace: str, table: str) -> TableName:
         RequestInvalid: a level or the table is not a name.
     """
     return table_name(namespace.split(LEVEL_SEPARATOR), table)
+
+
+def check_identifier(name: TableName, given: Identifier | None) -> None:
+    """Refuse the body of a commit that names another table or view than the path.
+
+    Raises:
+        RequestInvalid: it does.
+    """
+    if given is not None and (tuple(given.namespace), given.name) != (name.namespace, name.name):
+        raise RequestInvalid(
+            "The body and the address name different objects.",
+            table=str(name),
+            rule="identifier",
+            hint="Give the same name in both, or leave `identifier` out.",
+        )
 
 
 def iceberg_part(parse: Callable[[Any], T], value: object, what: str) -> T:

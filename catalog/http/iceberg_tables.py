@@ -18,6 +18,7 @@ from catalog.base.identifiers import TableName, table_name
 from catalog.http import metrics_reports
 from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, MetricsOf, ServicesOf
 from catalog.http.bodies import (
+    check_identifier,
     namespace_from_path,
     requirements_of,
     table_from_path,
@@ -40,6 +41,7 @@ from catalog.http.metrics_reports import ReportMetrics
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.paging import PagingOf
+from catalog.http.referenced_by import REFERENCED_BY
 from catalog.http.routing import IcebergRoute
 from catalog.http.screening import new_table, screened
 from catalog.http.screening import table as on_table
@@ -56,7 +58,7 @@ from catalog.http.table_answers import (
 )
 from catalog.reading.loading import LoadedTable
 from catalog.service.services import Services
-from policy.errors import NotSupportedYet, RequestInvalid
+from policy.errors import NotSupportedYet
 from policy.restrictions.standard import standard_json
 
 router = APIRouter(
@@ -128,6 +130,7 @@ def create_table(
         **answers(LoadedTableAnswer, "The table."),
         304: {"description": "The client knows it already."},
     },
+    dependencies=[REFERENCED_BY],
 )
 @compressible
 def load_table(
@@ -187,7 +190,7 @@ def commit_table(
     published.
     """
     name = table_from_path(namespace, table)
-    _check_identifier(name, body)
+    check_identifier(name, body.identifier)
     requirements, updates = requirements_of(body.requirements), updates_of(body.updates)
     creates = any(isinstance(each, AssertCreate) for each in requirements)
     commit = services.creator.commit_staged if creates else services.committer.commit
@@ -303,15 +306,3 @@ def _registered(services: Services, caller: Caller, name: TableName, body: Regis
             rule="register-overwrite",
             hint="Drop or unregister the existing table first.",
         ) from taken
-
-
-def _check_identifier(name: TableName, body: CommitTable) -> None:
-    """Refuse a body that names another table than the path."""
-    given = body.identifier
-    if given is not None and (tuple(given.namespace), given.name) != (name.namespace, name.name):
-        raise RequestInvalid(
-            "The body and the address name different tables.",
-            table=str(name),
-            rule="identifier",
-            hint="Give the same table in both, or leave `identifier` out.",
-        )

@@ -7,16 +7,18 @@ from uuid import UUID
 
 from pydantic import Field
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.view.metadata import ViewMetadata
 
 from catalog.base.identifiers import TableName, namespace_of, table_name
 from catalog.http.base_models import Answer, OwnBody
 from catalog.http.bodies import iceberg_part
 from catalog.http.engine_models import PlanBody
 from catalog.http.iceberg_models import Identifier, Levels, Properties
-from catalog.state.views import ViewRecord
+from catalog.iceberg.view_metadata import present
+from catalog.state.views import SPARK, ViewRecord
 from catalog.tables.definer_views import ThroughView
 from catalog.tables.views import ViewDefinition
-from policy.errors import RequestInvalid
+from policy.errors import NotSupportedYet, RequestInvalid
 
 
 class SqlRepresentation(OwnBody):
@@ -118,9 +120,10 @@ class PlanThroughView(PlanBody, _OfTable):
 
 
 class ViewAnswer(Answer):
-    """A view: Iceberg's view metadata, its owner and definer, and the number of its state.
+    """A view: Iceberg's view metadata with the current version alone, its owner and definer, and its state.
 
-    `security` says with whose permissions its tables are read; `principal` is the user who loaded it.
+    `version` is the number of the state. `security` says with whose permissions its tables are read.
+    `principal` is the user who loaded it.
     """
 
     metadata: dict[str, Any]
@@ -132,15 +135,34 @@ class ViewAnswer(Answer):
 
     @classmethod
     def of(cls, record: ViewRecord, principal: str) -> Self:
-        """Return the answer for a view and who loaded it."""
+        """Return the answer for a view and who loaded it.
+
+        Raises:
+            NotSupportedYet: the view has no text in Spark's dialect.
+        """
         return cls(
             security="definer" if record.definer_rights else "invoker",
             principal=principal,
-            metadata=record.metadata.model_dump(mode="json"),
+            metadata=_shown(record).model_dump(mode="json"),
             owner=record.owner,
             definer=record.definer.name,
             version=record.version,
         )
+
+
+def _shown(record: ViewRecord) -> ViewMetadata:
+    """Return what our engine reads: the current version, with its text in Spark's dialect."""
+    version = record.current
+    text = [each for each in version.representations if each.root.dialect.lower() == SPARK]
+    if not text:
+        raise NotSupportedYet(
+            f"The view {record.name} has no text in the dialect {SPARK}.",
+            table=str(record.name),
+            rule="view-dialect",
+            hint="Read it in an engine of one of its dialects, or replace it.",
+        )
+    shown = version.model_copy(update={"representations": text})
+    return present(record.metadata).model_copy(update={"versions": [shown]})
 
 
 def _schema(value: dict[str, Any]) -> Schema:

@@ -55,15 +55,20 @@ def parse_metadata(data: bytes, *, path: str, table: str, max_bytes: int = MAX_B
         MetadataInvalid: not JSON, ambiguous JSON, or not Iceberg table metadata.
         UnsupportedFormatVersion: a format version that cannot be read.
     """
-    plain = _unpacked(data, path, table, max_bytes) if path.endswith(_GZIP_SUFFIXES) else data
+    plain = unpacked(data, path, table, max_bytes)
     return (_parse_once if len(plain) <= _KEPT_BYTES else _parse)(plain, path, table)
 
 
-def _unpacked(data: bytes, path: str, table: str, max_bytes: int) -> bytes:
-    """Decompress a metadata file in gzip format.
+def unpacked(data: bytes, path: str, table: str, max_bytes: int) -> bytes:
+    """Return the JSON of a metadata file, decompressed if its name says that it is gzip.
+
+    Raises:
+        MetadataInvalid: it is no gzip file, or too large when decompressed.
 
     Source: Apache Iceberg, `TableMetadataParser.Codec`.
     """
+    if not path.endswith(_GZIP_SUFFIXES):
+        return data
     unpacker = zlib.decompressobj(_GZIP_FORMAT)
     try:
         plain = unpacker.decompress(data, min(max_bytes, _MAX_RATIO * len(data)))
@@ -71,7 +76,7 @@ def _unpacked(data: bytes, path: str, table: str, max_bytes: int) -> bytes:
         raise _not_gzip(path, table) from error
     if unpacker.unconsumed_tail:
         raise MetadataInvalid(
-            f"The table metadata decompresses to more than {max_bytes:,} bytes, or to more than "
+            f"The metadata decompresses to more than {max_bytes:,} bytes, or to more than "
             f"{_MAX_RATIO} times its size.",
             path=path,
             table=table,
@@ -85,7 +90,7 @@ def _unpacked(data: bytes, path: str, table: str, max_bytes: int) -> bytes:
 
 def _not_gzip(path: str, table: str) -> MetadataInvalid:
     return MetadataInvalid(
-        "The table metadata has the file name of a gzip file, but is not one.",
+        "The metadata has the file name of a gzip file, but is not one.",
         path=path,
         table=table,
         rule="metadata-compression",

@@ -19,8 +19,12 @@ from catalog.base.errors import CommitConflict
 from catalog.base.existence import view_exists, view_rename_taken
 from catalog.base.identifiers import Namespace, TableName
 from catalog.db.schema import iceberg_tables, lw_binding, lw_view
+from catalog.iceberg.view_metadata import current_version, texts
 from catalog.state.pointers import in_order
 from policy.principal import Principal
+
+SPARK: Final = "spark"
+"""The dialect of the texts that the catalog can read."""
 
 _VIEW: Final = "VIEW"
 _DEFINER_RIGHTS: Final = "definer-rights"
@@ -35,9 +39,11 @@ class ViewRecord:
         name: its name.
         owner: who created it.
         definer: who wrote its text, with the groups and roles that they had.
-        definer_rights: whether its tables are read with the permissions of the definer.
         version: counts its changes.
         metadata: Iceberg's view metadata.
+        definer_rights: whether its tables are read with the permissions of the definer.
+        metadata_location: where a copy of the metadata is stored for other catalogs; None for a view that
+            was not changed since a release without these files.
     """
 
     id: str
@@ -47,12 +53,17 @@ class ViewRecord:
     version: int
     metadata: ViewMetadata
     definer_rights: bool = False
+    metadata_location: str | None = None
 
     @property
     def current(self) -> ViewVersion:
         """The version that is read."""
-        wanted = self.metadata.current_version_id
-        return next(each for each in self.metadata.versions if each.version_id == wanted)
+        return current_version(self.metadata)
+
+    @property
+    def spark_text(self) -> str | None:
+        """The text that our engine reads, and that definer rights go by; None if there is none."""
+        return texts(self.current).get(SPARK)
 
     @property
     def schema(self) -> Schema:
@@ -196,6 +207,7 @@ def _content(record: ViewRecord) -> dict[str, object]:
         "definer": json.dumps(told),
         "version": record.version,
         "metadata": record.metadata.model_dump_json(),
+        "metadata_location": record.metadata_location,
     }
 
 
@@ -210,4 +222,5 @@ def _record(row: Row[tuple[object, ...]]) -> ViewRecord:
         ViewMetadata.model_validate_json(row.metadata),
         # Views of former releases do not say so.
         definer.get(_DEFINER_RIGHTS) is True,
+        row.metadata_location,
     )

@@ -1,57 +1,56 @@
 """Creates, loads, lists, replaces, renames and drops views.
 
 - A view is a text that an engine reads, with its columns. The database stores it, as Iceberg's view metadata.
+  A copy goes to a file (`catalog.tables.view_files`), which is read to register a view, and never else.
 - A view is a resource like a table of its name. Its owner created it. Its *definer* wrote its text, or
-  changed whose permissions it reads with. A change of its other properties leaves the definer as it is.
+  changed whose permissions it reads with; this is also who makes a former version the current one. A change
+  of its other properties leaves the definer as it is.
 - The tables of a *definer view* (the property `security`) are read with the permissions of its definer
   (`catalog.tables.definer_views`). Only its definer renames it, since policies go by names.
 - To load a view takes SELECT on all of its columns, without masks and row filters, which nothing here could
-  apply; or ALTER. What its text reads is not part of it: an engine asks for each table.
+  apply; or ALTER. What its text reads is not part of it: an engine asks for each table. Former versions are
+  shown to users with ALTER alone.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pyiceberg.schema import Schema
-from pyiceberg.view.metadata import (
-    SQLViewRepresentation,
-    ViewHistoryEntry,
-    ViewMetadata,
-    ViewRepresentation,
-    ViewVersion,
-)
+from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate
+from pyiceberg.view.metadata import ViewMetadata, ViewVersion
+from sqlalchemy import Connection
 
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.definers import refused, text_tables
+from catalog.authorization.definers import refused
 from catalog.authorization.table_access import any_of, require_any
 from catalog.authorization.view_access import require_selectable
-from catalog.base.errors import CommitConflict, NoSuchView
+from catalog.base.errors import CommitConflict
 from catalog.base.existence import no_namespace, no_view, view_exists, view_rename_taken
-from catalog.base.identifiers import Namespace, TableName, slug
+from catalog.base.identifiers import Namespace, TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read, write
+from catalog.iceberg import view_metadata
+from catalog.iceberg.view_metadata import AssertViewUUID, ViewUpdate
 from catalog.state import idempotency, table_state, views
-from catalog.state.views import ViewRecord
+from catalog.state.views import SPARK, ViewRecord
 from catalog.tables.paging import ListPage, PageRequest, visible_page
+from catalog.tables.view_files import ViewFiles
+from catalog.tables.view_rules import check, is_read_alike
 from policy.decision import Reason
-from policy.errors import RequestInvalid
+from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
 from policy.location.location import Location
 from policy.principal import Principal
 from policy.privileges.operations import On, required
-from policy.privileges.requests import MAX_NAME_LENGTH, AccessRequest
-from policy.privileges.tables import check_view_properties, has_definer_rights
+from policy.privileges.requests import AccessRequest
+from policy.privileges.tables import has_definer_rights
 
-MAX_TEXT: Final = 256 * 1024
-"""Characters of a view's text."""
-
-_DIALECT: Final = "spark"
-_MAX_COLUMNS: Final = 10_000
-_MAX_PROPERTIES: Final = 64 * 1024
-_OPERATION: Final = "operation"
+#: How often a commit is applied to the view that another one has changed meanwhile.
+_ATTEMPTS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +75,35 @@ class ViewDefinition:
     summary: Mapping[str, str]
     properties: Mapping[str, str]
 
-    def text(self) -> tuple[object, ...]:
-        """Return what decides which rows the view has."""
-        columns = self.schema.as_struct()
-        return self.sql, self.default_catalog, self.default_namespace, columns, dict(self.summary)
+    def updates(self, before: ViewRecord | None = None) -> list[ViewUpdate]:
+        """Return the updates that make a view of this, or that make a view this."""
+        version = ViewVersion.model_validate(
+            {
+                "schema-id": 0,
+                "timestamp-ms": 0,
+                "summary": dict(self.summary),
+                "representations": [{"type": "sql", "sql": self.sql, "dialect": SPARK}],
+                "default-catalog": self.default_catalog,
+                "default-namespace": self.default_namespace,
+            }
+        )
+        updates = view_metadata.first_version(self.schema, version, self.properties)
+        if before is None:
+            return updates
+        removed = [each for each in before.metadata.properties if each not in self.properties]
+        properties: list[ViewUpdate] = [
+            RemovePropertiesUpdate(removals=removed),
+            SetPropertiesUpdate(updates=dict(self.properties)),
+        ]
+        same = self._is_text_of(before)
+        return [*properties, *([] if same else view_metadata.next_version(self.schema, version))]
 
-    @property
-    def definer_rights(self) -> bool:
-        """Whether its tables are read with the permissions of its definer.
-
-        Raises:
-            PropertyInvalid: the property that says so has no valid value.
-        """
-        return has_definer_rights(self.properties, str(self.name))
+    def _is_text_of(self, record: ViewRecord) -> bool:
+        """Return whether the view has this text already, beside which it can have those of other dialects."""
+        version = record.current
+        wanted = ({SPARK: self.sql}, self.default_catalog, self.default_namespace, dict(self.summary))
+        stands = ({SPARK: record.spark_text}, *view_metadata.read_as(version)[1:])
+        return stands == wanted and record.schema.as_struct() == self.schema.as_struct()
 
 
 class Views:
@@ -100,7 +115,7 @@ class Views:
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
-        self._warehouse = Location.parse(context.settings.warehouse)
+        self._files = ViewFiles(context)
 
     def create(self, caller: Caller, new: ViewDefinition) -> ViewRecord:
         """Create a view; the caller becomes its owner and definer.
@@ -109,23 +124,87 @@ class Views:
             NotAuthorized: CREATE on the name is needed.
             NoSuchNamespace, ViewExists, RequestInvalid, PropertyInvalid: as it says.
         """
-        name = new.name
-        action = "view.create"
-        self._context.authorizer.require(caller, action, str(name), required(action, caller.on(name)))
-        with self._context.authorizer.recorded(caller, action, str(name)):
-            check(new)
+        return self.make(caller, new.name, new.updates())
+
+    def make(
+        self, caller: Caller, name: TableName, updates: Sequence[ViewUpdate], location: str | None = None
+    ) -> ViewRecord:
+        """Create a view from updates; the caller becomes its owner and definer.
+
+        Args:
+            caller: who asks.
+            name: its name.
+            updates: make its metadata.
+            location: its location; None for the default.
+
+        Raises:
+            NotAuthorized: CREATE on the name is needed, and RWStorage on a location that is given.
+            NoSuchNamespace, ViewExists, RequestInvalid, PropertyInvalid: as it says.
+        """
+        with self._creating(caller, "view.create", name):
+            return self._made(caller, "view.create", name, updates, location)
+
+    def register(self, caller: Caller, name: TableName, metadata_location: str) -> ViewRecord:
+        """Create a view from a metadata file; the caller becomes its owner and definer.
+
+        The file is not trusted. So it makes no definer view, and the view gets a UUID of its own.
+
+        Raises:
+            NotAuthorized: CREATE on the name is needed, and RWStorage on the file and on the location that
+                it names.
+            NoSuchNamespace, ViewExists, RequestInvalid, PropertyInvalid, MetadataInvalid: as it says.
+        """
+        action, file = "view.register", Location.parse(metadata_location)
+        with self._creating(caller, action, name):
+            self._files.require_storage(caller, action, name, caller.principal.name, [file])
             self._require_free(name)
-            view_id = str(uuid.uuid4())
-            metadata = self._first(view_id, new)
-            owner, rights = caller.principal, new.definer_rights
-            record = ViewRecord(view_id, name, owner.name, owner, 1, metadata, rights)
-            with write(self._context.engine) as connection:
-                views.add(connection, self._context.catalog, record)
-                idempotency.settle(connection, record.owner)
-        return record
+            found = self._files.read(file, str(name))
+            if has_definer_rights(found.properties, str(name)):
+                raise RequestInvalid(
+                    "The metadata file is that of a definer view.",
+                    table=str(name),
+                    rule="register-definer",
+                    hint="Create the view again, with the property security.",
+                )
+            return self._add(caller, action, name, str(uuid.uuid4()), found)
+
+    @contextmanager
+    def _creating(self, caller: Caller, action: str, name: TableName) -> Iterator[None]:
+        authorizer = self._context.authorizer
+        authorizer.require(caller, action, str(name), required(action, caller.on(name)))
+        with authorizer.recorded(caller, action, str(name)):
+            yield
+
+    def _made(
+        self,
+        caller: Caller,
+        action: str,
+        name: TableName,
+        updates: Sequence[ViewUpdate],
+        location: str | None,
+    ) -> ViewRecord:
+        view_id = str(uuid.uuid4())
+        default = self._files.default_location(name, view_id)
+        empty = view_metadata.empty_view(view_id, default if location is None else Location.parse(location))
+        metadata = view_metadata.changed(empty, updates, self._context.now_ms(), str(name))
+        return self._add(caller, action, name, view_id, metadata)
+
+    def _add(
+        self, caller: Caller, action: str, name: TableName, view_id: str, metadata: ViewMetadata
+    ) -> ViewRecord:
+        metadata = metadata.model_copy(update={"view_uuid": view_id})
+        rights, owner = check(metadata, name), caller.principal
+        record = ViewRecord(view_id, name, owner.name, owner, 1, metadata, rights)
+        self._files.authorize(caller, action, record)
+        self._require_free(name)
+
+        def add(connection: Connection, made: ViewRecord) -> None:
+            views.add(connection, self._context.catalog, made)
+
+        return self._stored(record, add)
 
     def load(self, caller: Caller, name: TableName) -> ViewRecord:
-        """Load a view.
+        """Load a view, for users without ALTER in its current version alone.
 
         Raises:
             NotAuthorized: SELECT on each of its columns, without mask or row filter, or ALTER is needed.
@@ -137,12 +216,12 @@ class Views:
         # Users with a permission on the name are told whether there is a view.
         if record is None or not authorizer.decide(required("view.exists", on)).allowed:
             require_any(authorizer, caller, "view.load", str(name), required("view.load", on))
-            raise _missing(name)
+            raise no_view(name)
         if authorizer.decide(alters).allowed:
             authorizer.require(caller, "view.load", str(name), alters)
-        else:
-            require_selectable(authorizer, caller, record, "view.load")
-        return record
+            return record
+        require_selectable(authorizer, caller, record, "view.load")
+        return replace(record, metadata=view_metadata.present(record.metadata))
 
     def owner(self, name: TableName) -> str | None:
         """Return the owner of a view; None if there is none."""
@@ -210,27 +289,69 @@ class Views:
         name = new.name
         record = self._existing(caller, "view.replace", name)
         with self._context.authorizer.recorded(caller, "view.replace", str(name)):
-            check(new)
             if expected is not None and expected != record.version:
                 raise CommitConflict(
                     f"The view {name} has the version {record.version}, not {expected}.",
                     table=str(name),
                     hint="Load the view again, and repeat the request if it is still needed.",
                 )
-            replaced = self._replaced(caller, record, new)
-            with write(self._context.engine) as connection:
-                views.replace(connection, replaced, record.version)
-                idempotency.settle(connection, record.owner)
-        return replaced
+            return self._replace(caller, record, new.updates(record))
 
-    def _replaced(self, caller: Caller, record: ViewRecord, new: ViewDefinition) -> ViewRecord:
-        version, rights = record.version + 1, new.definer_rights
-        metadata = record.metadata.model_copy(update={"properties": dict(new.properties)})
-        is_changed = not _has_text(record, new)
-        if is_changed:
-            metadata = _with(record.metadata, new, self._context.now_ms())
-        definer = _definer(record, caller.principal, is_changed=is_changed or rights != record.definer_rights)
-        return replace(record, version=version, metadata=metadata, definer=definer, definer_rights=rights)
+    def commit(
+        self,
+        caller: Caller,
+        name: TableName,
+        requirements: Sequence[AssertViewUUID],
+        updates: Sequence[ViewUpdate],
+    ) -> ViewRecord:
+        """Commit updates to a view; with another text or `security`, the caller becomes its definer.
+
+        If another commit comes first, the updates are applied to the view that it leaves.
+
+        Raises:
+            as `replace`, and CommitConflict if a requirement does not hold. A new location needs RWStorage.
+        """
+        left = _ATTEMPTS
+        while True:
+            record, left = self._existing(caller, "view.replace", name), left - 1
+            with self._context.authorizer.recorded(caller, "view.replace", str(name)):
+                view_metadata.require(record.metadata, requirements, str(name))
+                try:
+                    return self._replace(caller, record, updates)
+                except CommitConflict:
+                    if not left:
+                        raise
+
+    def _replace(self, caller: Caller, record: ViewRecord, updates: Sequence[ViewUpdate]) -> ViewRecord:
+        metadata = view_metadata.changed(record.metadata, updates, self._context.now_ms(), str(record.name))
+        rights = check(metadata, record.name)
+        changes = rights != record.definer_rights or not is_read_alike(record.metadata, metadata)
+        definer = _definer(record, caller.principal, is_changed=changes)
+        new = replace(
+            record, version=record.version + 1, metadata=metadata, definer=definer, definer_rights=rights
+        )
+        self._files.authorize(caller, "view.replace", new, record.metadata)
+
+        def change(connection: Connection, made: ViewRecord) -> None:
+            views.replace(connection, made, record.version)
+
+        stored = self._stored(new, change)
+        self._files.superseded(replace(stored, metadata_location=record.metadata_location))
+        return stored
+
+    def _stored(self, record: ViewRecord, store: Callable[[Connection, ViewRecord], None]) -> ViewRecord:
+        """Write the file of a state of a view, and store the state."""
+        made = replace(record, metadata_location=self._files.write(record))
+        try:
+            with write(self._context.engine) as connection:
+                store(connection, made)
+                idempotency.settle(connection, record.owner)
+        except CommitStateUnknown:
+            raise
+        except LakewardenError:
+            self._files.discard(made.metadata_location)
+            raise
+        return made
 
     def rename(self, caller: Caller, source: TableName, target: TableName) -> None:
         """Rename a view. Its owner and definer stay.
@@ -270,13 +391,14 @@ class Views:
         with write(self._context.engine) as connection:
             views.remove(connection, self._context.catalog, record)
             idempotency.settle(connection, record.owner)
+        self._files.superseded(record)
 
     def _existing(
         self, caller: Caller, action: str, name: TableName, more: Sequence[AccessRequest] = ()
     ) -> ViewRecord:
         record = self._require(caller, action, name, more)
         if record is None:
-            raise _missing(name)
+            raise no_view(name)
         return record
 
     def _require(
@@ -309,95 +431,6 @@ class Views:
                 else view_rename_taken(renamed, name, is_table=is_table)
             )
 
-    def _first(self, view_id: str, new: ViewDefinition) -> ViewMetadata:
-        levels = [slug(level) for level in new.name.namespace]
-        location = self._warehouse.child(*levels, f"{slug(new.name.name)}-{view_id}")
-        empty = ViewMetadata(
-            view_uuid=view_id,
-            format_version=1,
-            location=location.canonical,
-            schemas=[],
-            current_version_id=0,
-            versions=[],
-            version_log=[],
-            properties={},
-        )
-        return _with(empty, new, self._context.now_ms())
-
-
-def _with(metadata: ViewMetadata, new: ViewDefinition, now_ms: int) -> ViewMetadata:
-    """Return metadata with a definition as its only version.
-
-    Former texts and columns are not kept: users who can read the current ones would see them.
-    """
-    version_id = metadata.current_version_id + 1
-    sql = SQLViewRepresentation(type="sql", sql=new.sql, dialect=_DIALECT)
-    version = ViewVersion(
-        version_id=version_id,
-        schema_id=version_id,
-        timestamp_ms=now_ms,
-        summary=dict(new.summary) | {_OPERATION: "replace" if metadata.versions else "create"},
-        representations=[ViewRepresentation(sql)],
-        default_catalog=new.default_catalog,
-        default_namespace=new.default_namespace,
-    )
-    return metadata.model_copy(
-        update={
-            "current_version_id": version_id,
-            "versions": [version],
-            "schemas": [Schema(*new.schema.fields, schema_id=version_id)],
-            "version_log": [ViewHistoryEntry(timestamp_ms=now_ms, version_id=version_id)],
-            "properties": dict(new.properties),
-        }
-    )
-
-
-def check(new: ViewDefinition) -> None:
-    """Check what a view is to be.
-
-    Raises:
-        RequestInvalid: it is too large, has no text or no columns, or a column has no usable name.
-        PropertyInvalid: a property cannot be stored.
-    """
-    name = str(new.name)
-    if not new.sql.strip() or len(new.sql) > MAX_TEXT:
-        raise RequestInvalid(
-            f"The text of the view must have 1 to {MAX_TEXT} characters.", table=name, rule="view"
-        )
-    if not 1 <= len(new.schema.fields) <= _MAX_COLUMNS:
-        raise RequestInvalid(f"The view must have 1 to {_MAX_COLUMNS} columns.", table=name, rule="view")
-    if not all(1 <= len(each.name) <= MAX_NAME_LENGTH for each in new.schema.fields):
-        raise RequestInvalid(
-            f"The names of the view's columns must have 1 to {MAX_NAME_LENGTH} characters.",
-            table=name,
-            rule="view",
-        )
-    texts = (*new.properties.items(), *new.summary.items())
-    if sum(len(key) + len(value) for key, value in texts) > _MAX_PROPERTIES:
-        raise RequestInvalid(
-            f"The properties of the view have more than {_MAX_PROPERTIES} characters.",
-            table=name,
-            rule="view",
-        )
-    check_view_properties(new.properties, name)
-    if new.definer_rights:
-        text_tables(new.sql, new.default_catalog, new.default_namespace, new.summary, new.name)
-
-
-def _has_text(record: ViewRecord, new: ViewDefinition) -> bool:
-    """Return whether a view has the text and columns of a definition already."""
-    version = record.current
-    stands = ViewDefinition(
-        new.name,
-        record.schema,
-        version.representations[0].root.sql,
-        version.default_catalog,
-        tuple(version.default_namespace),
-        {key: value for key, value in version.summary.items() if key != _OPERATION},
-        {},
-    )
-    return stands.text() == new.text()
-
 
 def _definer(record: ViewRecord, user: Principal, *, is_changed: bool) -> Principal:
     """Return the definer of a view that a user replaces.
@@ -405,7 +438,3 @@ def _definer(record: ViewRecord, user: Principal, *, is_changed: bool) -> Princi
     Their own statement renews the groups and roles that are kept of the definer.
     """
     return user if is_changed or user.name == record.definer.name else record.definer
-
-
-def _missing(name: TableName) -> NoSuchView:
-    return no_view(name)

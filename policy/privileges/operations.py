@@ -96,6 +96,7 @@ OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
         "table.expire": _all("alter", "drop", "update"),
         # On a view, whose name is that of a table; creating and renaming, on a name that is free.
         "view.create": _all("create"),
+        "view.register": _all("create"),
         "view.exists": _any(ANY),
         "view.load": _any("select", "alter"),
         "view.replace": _all("alter"),

@@ -7,6 +7,7 @@ namespace or directory of its own.
 from __future__ import annotations
 
 import itertools
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -209,6 +210,25 @@ class World:
         directory = Path("/", location.removeprefix("file:").lstrip("/"), "metadata")
         directory.mkdir(parents=True)
         (directory / "v0.metadata.json").write_bytes(dump_metadata(metadata))
+        return f"{location}/metadata/v0.metadata.json"
+
+    def view_file(self, location: str) -> str:
+        """The metadata file of a view that another catalog made at a location; answers where it is."""
+        text = {"sql": "SELECT 1", "type": "sql", "dialect": "spark"}
+        ids = {"version-id": 1, "timestamp-ms": 0}
+        version = {**ids, "schema-id": 0, "representations": [text], "default-namespace": []}
+        metadata = {
+            "view-uuid": str(uuid4()),
+            "format-version": 1,
+            "location": location,
+            "schemas": [json.loads(SCHEMA.model_dump_json())],
+            "current-version-id": 1,
+            "versions": [version],
+            "version-log": [ids],
+        }
+        directory = Path("/", location.removeprefix("file:").lstrip("/"), "metadata")
+        directory.mkdir(parents=True)
+        (directory / "v0.metadata.json").write_text(json.dumps(metadata))
         return f"{location}/metadata/v0.metadata.json"
 
     def pointer(self, table: str, location: str) -> None:

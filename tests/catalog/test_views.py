@@ -21,7 +21,8 @@ from catalog.base.errors import (
 )
 from catalog.base.identifiers import TableName
 from catalog.http.view_models import ViewAnswer
-from catalog.tables.views import MAX_TEXT, ViewDefinition, Views
+from catalog.tables.view_rules import MAX_TEXT
+from catalog.tables.views import ViewDefinition, Views
 from policy.errors import NotAuthorized, PropertyInvalid, RequestInvalid
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies, tables
 from tests.support.tables import SCHEMA

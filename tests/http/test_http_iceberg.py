@@ -23,7 +23,13 @@ def test_config_names_the_prefix_and_what_is_served(served: Service, alice: http
 def test_each_announced_operation_is_served(served: Service, alice: httpx.Client) -> None:
     for each in alice.get("/v1/config").json()["endpoints"]:
         method, path = each.split(" ")
-        names = {"prefix": "lakewarden", "namespace": "no-such", "table": "none", "plan-id": "none"}
+        names = {
+            "prefix": "lakewarden",
+            "namespace": "no-such",
+            "table": "none",
+            "plan-id": "none",
+            "view": "none",
+        }
         filled = path.format(**names)
         answer = alice.request(method, filled)
         assert answer.status_code not in (405, 500), each

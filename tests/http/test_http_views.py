@@ -59,13 +59,37 @@ def test_a_repeated_change_of_a_view_takes_effect_once(alice: httpx.Client, name
     refused(alice.delete(f"/engine/v1/views/{namespace}/w"), 404, "NoSuchView")
 
 
-def test_v1_knows_no_views(served: Service, alice: httpx.Client, namespace: str) -> None:
-    assert alice.post(f"/engine/v1/namespaces/{namespace}/views", json=_body(name="v")).status_code == 204
-    endpoints = alice.get("/v1/config").json()["endpoints"]
-    assert not [each for each in endpoints if "view" in each]
-    assert alice.get(f"{served.prefix}/namespaces/{namespace}/views/v").status_code == 404
+def test_v1_shows_the_same_views(served: Service, alice: httpx.Client, namespace: str) -> None:
+    ours, theirs = f"/engine/v1/namespaces/{namespace}/views", f"{served.prefix}/namespaces/{namespace}/views"
+    assert alice.post(ours, json=_body(name="v")).status_code == 204
+    found = alice.get(f"{theirs}/v").json()
+    assert found["metadata"] == alice.get(f"/engine/v1/views/{namespace}/v").json()["metadata"]
+    assert alice.post(f"/engine/v1/views/{namespace}/v", json=_body("SELECT 1")).status_code == 204
+    assert len(alice.get(f"{theirs}/v").json()["metadata"]["versions"]) == 2
     refused(alice.get(f"{served.prefix}/namespaces/{namespace}/tables/v"), 404, "NoSuchTable")
     assert alice.get(f"{served.prefix}/namespaces/{namespace}/tables").json()["identifiers"] == []
+
+
+def test_our_engine_reads_the_text_in_its_dialect(
+    served: Service, alice: httpx.Client, namespace: str
+) -> None:
+    views, view = f"{served.prefix}/namespaces/{namespace}/views", f"/engine/v1/views/{namespace}/v"
+    body, body_of_trino = _body(name="v"), _body(name="w")
+    trino = {"type": "sql", "sql": "SELECT id, name FROM u", "dialect": "trino"}
+    ids = {"version-id": 1, "schema-id": 0, "timestamp-ms": 1}
+    body["view-version"]["representations"].insert(0, trino)
+    body_of_trino["view-version"]["representations"] = [trino]
+    for each in (body, body_of_trino):
+        each["view-version"] |= ids
+        assert alice.post(views, json=each).status_code == 200
+    (version,) = alice.get(view).json()["metadata"]["versions"]
+    assert [each["dialect"] for each in version["representations"]] == ["spark"]
+    refused(alice.get(f"/engine/v1/views/{namespace}/w"), 400, "NotSupportedYet", "view-dialect")
+    # A change of properties keeps the other texts; another text cannot leave them out.
+    same = _body(properties={"a": "b"})
+    assert alice.post(view, json=same).status_code == 204
+    assert len(alice.get(f"{views}/v").json()["metadata"]["versions"][0]["representations"]) == 2
+    refused(alice.post(view, json=_body("SELECT 1")), 400, "RequestInvalid", "view-dialect")
 
 
 def test_a_table_is_read_through_a_view_by_an_engine_alone(
