@@ -40,7 +40,7 @@ nightly: java lint $(SPARK_CLASSES)
 	$(MAKE) test-older-sparks
 
 # The same rules against the programs of others: bao or vault, where they are on the PATH; Hadoop's KMS server,
-# its S3 client, Iceberg's Spark runtime and its compatibility kit, where Maven is installed; Daft and DuckDB.
+# its S3 client, Iceberg's Spark runtime and its compatibility kit, where Maven is installed; Daft, DuckDB, Polars' plugin.
 interop: java $(INSTALLED) $(VENV)/.interop $(VENV)/hadoop-kms $(VENV)/hadoop-aws $(VENV)/iceberg-runtime \
 		$(VENV)/iceberg-kit $(VENV)/spark-$(OLDEST)/.installed
 	$(PYTEST) --interop -m interop

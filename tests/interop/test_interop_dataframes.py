@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import ForbiddenError
-from pyiceberg.manifest import DataFileContent, clear_manifest_cache
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -38,7 +38,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from tests.support.attacker import OWN_ROWS, SECRET_ROWS, data_file, entry, lay_siege, local, new_id
+from tests.support.attacker import OWN_ROWS, SECRET_ROWS, lay_siege, local
 from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, BOB, policy, standard_policies, tables
 from tests.support.service import Service, open_service
@@ -122,9 +122,11 @@ def _duckdb(table: Table, condition: str) -> list[dict[str, Any]]:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("rows", table.scan(row_filter=condition).to_arrow_batch_reader())
-        return connection.execute(f"SELECT * FROM rows WHERE {condition}").to_arrow_table().to_pylist()  # noqa: S608
+        return connection.execute(f"SELECT * FROM rows WHERE {condition}").to_arrow_table().to_pylist()
 
 
+#: Whether Polars plans by PyIceberg or by its plugin `polars_iceberg`.
+PLANNER = "POLARS_ICEBERG_PLANNER"
 CLIENTS: Mapping[str, Callable[[Table, str], list[dict[str, Any]]]] = {
     "pyiceberg": _pyiceberg,
     "polars": _polars,
@@ -141,6 +143,12 @@ def _plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if row.get("seen") is not None:
             row["seen"] = row["seen"].astimezone(UTC)
     return sorted(rows, key=lambda row: row["id"])
+
+
+@pytest.fixture(autouse=True)
+def _plans_of_pyiceberg(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polars plans by PyIceberg, not by its plugin."""
+    monkeypatch.setenv(PLANNER, "pyiceberg")
 
 
 @pytest.fixture(scope="module")
@@ -221,21 +229,23 @@ def test_a_path_that_was_planted_in_a_manifest_is_refused_where_the_catalog_plan
     tmp_path: Path, read: Callable[[Table, str], list[dict[str, Any]]]
 ) -> None:
     with open_service(tmp_path) as served:
-        siege = lay_siege(served.lake)
-        attacker = siege.attacker
-        (manifest,) = attacker.manifests()
-        (stolen,) = siege.victim.entries()
-        planted = entry(
-            data_file(stolen.data_file.file_path, file_size_in_bytes=stolen.data_file.file_size_in_bytes)
-        )
-        attacker.manifest([planted], new_id(), at=manifest.manifest_path)
-        clear_manifest_cache()
-        secret = {row["id"] for row in SECRET_ROWS.to_pylist()}
-        by_itself = read(_load(served, "client", "bobs.mine", BOB), "id >= 0")
-        assert {row["id"] for row in by_itself} == secret
+        lay_siege(served.lake).plant()
+        assert {row["id"] for row in read(_load(served, "client", "bobs.mine", BOB), "id >= 0")} == SECRET
         with pytest.raises(Exception, match=r"MetadataTampered: .* rule=") as refused:
             read(_load(served, "server", "bobs.mine", BOB), "id >= 0")
         assert not any(name in str(refused.value) for name in SECRET_ROWS["name"].to_pylist())
+
+
+def test_polars_plans_by_itself_if_it_has_its_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugin does not know `scan-planning-mode`: what it opens is up to what storage lets it open."""
+    pytest.importorskip("polars_iceberg", reason="the plugin is missing; `make interop` installs it")
+    monkeypatch.delenv(PLANNER)
+    with open_service(tmp_path) as served:
+        lay_siege(served.lake).plant()
+        assert {row["id"] for row in _polars(_load(served, "server", "bobs.mine", BOB), "id >= 0")} == SECRET
+
+
+SECRET = set(SECRET_ROWS["id"].to_pylist())
 
 
 @pytest.mark.parametrize("mode", ["client", "server"])

@@ -28,7 +28,6 @@ from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, StructType
 
-from tests.support.attacker import local
 from tests.support.lake import ALICE
 from tests.support.service import Service, open_service
 
@@ -280,8 +279,8 @@ def registered_again(place: Place) -> Any:
 def added_files(place: Place) -> Any:
     table = place.create()
     path = f"{table.location()}/staged/added.parquet"
-    local(path).parent.mkdir(parents=True)
-    pq.write_table(rows(1, 2).select(["id", "part"]), local(path))
+    with table.io.new_output(path).create() as file:
+        pq.write_table(rows(1, 2).select(["id", "part"]), file)
     table.add_files([path])
     return place.rows(), [name for name in place.load().properties if "mapping" in name]
 
@@ -293,7 +292,8 @@ def statistics(place: Place) -> Any:
     snapshot = table.metadata.current_snapshot_id
     assert snapshot is not None
     path = f"{table.location()}/metadata/{snapshot}.stats"
-    local(path).write_bytes(b"PFA1")
+    with table.io.new_output(path).create() as stored:
+        stored.write(b"PFA1")
     blob = BlobMetadata(
         type="apache-datasketches-theta-v1",
         snapshot_id=snapshot,
@@ -341,10 +341,11 @@ def metadata_tables(place: Place) -> Any:
     )
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service whose plans of more than two files have plan tasks."""
-    with open_service(tmp_path_factory.mktemp("lake"), PLANNING__ANSWER_FILES="2") as running:
+@pytest.fixture(scope="module", params=["disk", pytest.param("s3", marks=pytest.mark.nightly)])
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service whose plans of more than two files have plan tasks, on each kind of storage."""
+    s3 = request.getfixturevalue("moto") if request.param == "s3" else None
+    with open_service(tmp_path_factory.mktemp("lake"), s3=s3, PLANNING__ANSWER_FILES="2") as running:
         yield running
 
 

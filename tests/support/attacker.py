@@ -310,6 +310,14 @@ class Siege:
         """The victim's data file, as an entry of a manifest."""
         return data_file(self.victim.data_paths()[0], **changes)
 
+    def plant(self) -> None:
+        """Edit the attacker's only manifest in place: it lists the victim's data file instead of his."""
+        (manifest,) = self.attacker.manifests()
+        (stolen,) = self.victim.entries()
+        planted = entry(self.secret_file(file_size_in_bytes=stolen.data_file.file_size_in_bytes))
+        self.attacker.manifest([planted], new_id(), at=manifest.manifest_path)
+        clear_manifest_cache()
+
 
 def lay_siege(lake: Lake, **properties: str) -> Siege:
     """Make the victim's table and the attacker's, each with a snapshot of two rows.

@@ -30,7 +30,7 @@ REASONS: Final = {
     "ambiguous names": r"rule=ambiguous-column",
     "views": r"does not support (endpoint|views)|NOT_FOUND|NOT FOUND",
 }
-_BEGIN, _END = "<!-- statements: begin -->", "<!-- statements: end -->"
+_BEGIN, _END = "<!-- spark: written by tests.support.spark_statements -->", "<!-- /spark -->"
 _RUN: Final = """
 from pyspark.sql import DataFrame, functions as F
 made = eval(text, {"spark": spark, "F": F}) if text.startswith("spark.") else spark.sql(text)
