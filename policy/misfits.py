@@ -2,7 +2,7 @@
 
 A scan of the current schema finds masks and row filters by the names of today. So no change of a schema may
 give the name of a filter's column to another one, or a masked column a name that the mask is not on, or that
-another mask is on, which can come before it or lift it.
+another mask is on, which can come before it or lift it. The same holds for the name of a table.
 
 A query on such a table is refused. So policies are checked before they are put in force, and again when a
 table's schema changes.
@@ -74,26 +74,36 @@ def misfits(
 
 
 def moved(
-    policies: PolicySet, table: tuple[str, str], before: TableColumns, after: TableColumns
+    policies: PolicySet,
+    table: tuple[str, str],
+    before: TableColumns,
+    after: TableColumns,
+    name: tuple[str, str] | None = None,
 ) -> Iterator[Misfit]:
-    """The row filters that would read another column under the same name, and the masks that lose a column.
+    """The row filters that would read another column or no longer be on the table, and the masks that lose a
+    column.
 
     Args:
         policies: those in force.
         table: its database and name.
         before: its current schema, with the names in that schema alone, or in all of its schemas.
         after: the same after a change.
+        name: its database and name after the change; by default the same.
     """
+    name = name or table
     masking = []
-    for policy in policies.restricting(*table):
+    for policy in dict.fromkeys((*policies.restricting(*table), *policies.restricting(*name))):
         if policy.type is PolicyType.MASK:
             masking.append(policy)
         elif _is_about(policy, Resource.table(*table)):
+            if policy.row_filters and not _is_about(policy, Resource.table(*name)):
+                problem = f"it would not filter the rows under the name {'.'.join(name)}."
+                yield Misfit(policy.name, policy.row_filters[0].label, "row-filter", problem)
             yield from _reading_others(policy, before, after)
     for field in before.by_id.values():
         now = after.by_id.get(field.field_id)
         if now is not None:
-            yield from _masked_otherwise(masking, table, field, now, after)
+            yield from _masked_otherwise(masking, (table, field), (name, now), after)
 
 
 def _reading_others(policy: Policy, before: TableColumns, after: TableColumns) -> Iterator[Misfit]:
@@ -108,27 +118,25 @@ def _reading_others(policy: Policy, before: TableColumns, after: TableColumns) -
 
 def _masked_otherwise(
     masking: Collection[Policy],
-    table: tuple[str, str],
-    field: SchemaField,
-    now: SchemaField,
+    before: tuple[tuple[str, str], SchemaField],
+    now: tuple[tuple[str, str], SchemaField],
     after: TableColumns,
 ) -> Iterator[Misfit]:
-    """The masks that a field loses by its new name, and those that come before them or lift them there."""
-    around = [after.by_id[each] for each in (*now.above, now.field_id)]
+    """The masks that a field loses by a new name, and those that come before them or lift them there."""
+    (table, field), (name, named) = before, now
+    around = [after.by_id[each] for each in (*named.above, named.field_id)]
     on = [each for each in masking if _is_on(each, table, field)]
     masks = [each for each in on if _first_mask(each) is not None]
+    under = f"under the name {'.'.join(name) if name != table else named.name!r}"
     for policy in masks:
-        if not any(_is_on(policy, table, each) for each in around):
-            problem = f"its mask would not be on the column {field.name!r} under the name {now.name!r}."
-            if field.name == now.name:
+        if not any(_is_on(policy, name, each) for each in around):
+            problem = f"its mask would not be on the column {field.name!r} {under}."
+            if field.name == named.name and name == table:
                 problem = f"no schema would have the name by which its mask is on the column {field.name!r}."
             yield Misfit(policy.name, _first_mask(policy) or "", "mask", problem)
     for policy in masking:
-        if masks and policy not in on and policy.masks and _is_on(policy, table, now):
-            problem = (
-                f"it would be on the column {field.name!r} under the name {now.name!r}, beside the mask of "
-                f"policy {masks[0].name!r}."
-            )
+        if masks and policy not in on and policy.masks and _is_on(policy, name, named):
+            problem = f"it would be on the column {field.name!r} {under}, beside policy {masks[0].name!r}."
             yield Misfit(policy.name, policy.masks[0].label, "mask", problem)
 
 

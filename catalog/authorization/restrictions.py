@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from pyiceberg.schema import Schema, index_by_name
@@ -12,9 +12,10 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.authorization.columns import every_name, view_of
+from catalog.base.identifiers import TableName
 from catalog.reading.loading import LoadedTable
 from policy.errors import RequestInvalid
-from policy.misfits import misfits, moved
+from policy.misfits import Misfit, misfits, moved
 from policy.ranger import PolicySet
 from policy.restrictions.columns import SchemaField, TableColumns
 
@@ -110,11 +111,38 @@ def require_fitting(policies: PolicySet, table: LoadedTable, after: TableMetadat
     lost = list(moved(policies, name, _named(before, [before]), _named(schema, [schema])))
     if forgets:
         lost += moved(policies, name, before_all, after_all)
-    for each in (*misfits(policies, name, after_all), *lost):
+    _refuse_first(table, known, (*misfits(policies, name, after_all), *lost), "so that it fits both schemas")
+
+
+def require_fitting_name(policies: PolicySet, table: LoadedTable, name: TableName) -> None:
+    """Refuse another name for a table that takes it from the row filters and masks on it.
+
+    Policies go by names. Without them, all users of the table would see hidden rows and values, not only the
+    user who renames it.
+
+    Args:
+        policies: those in force.
+        table: the table under its old name.
+        name: the new one.
+
+    Raises:
+        RequestInvalid: a row filter or mask of a policy would not be on the table, or would not fit it.
+    """
+    columns = columns_of(table)
+    old, new = ((each.database, each.name) for each in (table.record.name, name))
+    known = set(misfits(policies, old, columns))
+    lost = (*misfits(policies, new, columns), *moved(policies, old, columns, columns, new))
+    _refuse_first(table, known, lost, "so that it names both tables")
+
+
+def _refuse_first(
+    table: LoadedTable, known: Collection[Misfit], found: Iterable[Misfit], wanted: str
+) -> None:
+    for each in found:
         if each not in known:
             raise RequestInvalid(
                 f"The change does not fit policy {each.policy!r}, {each.item}: {each.problem}",
                 table=table.name,
                 rule=each.rule,
-                hint="Change the policy first, so that it fits both schemas, or ask an administrator to.",
+                hint=f"Change the policy first, {wanted}, or ask an administrator to.",
             )

@@ -14,6 +14,7 @@ from typing import Final
 
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import every_name, refuse_masks, selects
+from catalog.authorization.restrictions import require_fitting_name
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
 from catalog.base.identifiers import TableName
@@ -53,6 +54,7 @@ class Lifecycle:
                 metadata or, for an encrypted table, standard clients.
             EncryptionPolicyViolation: under the other name the table would break a rule that it does not
                 break now.
+            RequestInvalid: the new name takes it out of a row filter or mask of a policy.
             NoSuchTable, TableExists, NoSuchNamespace: as it says.
         """
         both = f"{source} -> {target}"
@@ -90,6 +92,7 @@ class Lifecycle:
         self._context.authorizer.require(caller, "table.rename", both, requests)
         refuse_masks(self._context.authorizer, caller, table, columns, action="table.rename")
         verdict.enforce(str(source))
+        require_fitting_name(self._context.authorizer.policies(), table, target)
         return table
 
     def drop(self, caller: Caller, name: TableName) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import every_name, refuse_masks, selects
+from catalog.authorization.restrictions import require_fitting_name
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, NoSuchNamespace, TableExists
 from catalog.base.existence import table_exists
@@ -61,7 +62,7 @@ class Undrop:
             NotAuthorized: a right is missing.
             TableExists: the name is taken.
             MetadataTampered: the UUID is another table's, or the metadata is not what was current.
-            RequestInvalid: it was purged.
+            RequestInvalid: it was purged, or its new name takes it out of a row filter or mask of a policy.
             EncryptionPolicyViolation: under its new name the table would break a rule.
             CommitConflict: it came back under another name meanwhile.
         """
@@ -94,6 +95,8 @@ class Undrop:
         seals.check_digest(data, seal.digest, what="table metadata", path=location, table=str(name))
         if verdict is not None:
             verdict.enforce(str(name))
+        if name != known.name:
+            require_fitting_name(self._context.authorizer.policies(), found, name)
         revived = replace(known, name=name, state=TableState.ACTIVE)
         table = replace(found, record=revived, governed=governed, seal=seal)
         self._context.standard_clients.require(caller, "table.register", table)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pyiceberg.schema import Schema
@@ -13,9 +15,9 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from catalog.tables.alter import Change
 from catalog.tables.schema_changes import AddColumn, DropColumn, RenameColumn
-from policy.errors import NotAuthorized
+from policy.errors import NotAuthorized, RequestInvalid
 from tests.support.column_keys import alter, commit, loaded
-from tests.support.lake import Lake, open_lake, policy, standard_policies, tables
+from tests.support.lake import CAROL, Lake, open_lake, policy, standard_policies, tables
 from tests.support.tables import make
 
 MALLORY = "mallory"
@@ -26,6 +28,7 @@ PERSON = Schema(
         3, "who", StructType(NestedField(4, "name", StringType()), NestedField(5, "ssn", StringType()))
     ),
 )
+ANYWHERE = policy("mallory-storage", {"storage-type": ["*"], "storage-url": ["*"]}, {MALLORY: ["rwstorage"]})
 ITEM = {"users": [MALLORY], "accesses": [{"type": "select", "isAllowed": True}]}
 
 
@@ -130,12 +133,70 @@ def test_a_table_with_a_withheld_column_gets_no_other_name(
 
 @pytest.mark.parametrize("withheld", WITHHELD, ids=["denied", "masked", "nested"])
 def test_nor_does_it_come_back_by_another_name(lake: Lake, table: Table, withheld: dict[str, Any]) -> None:
-    storage = policy(
-        "mallory-storage", {"storage-type": ["*"], "storage-url": ["*"]}, {MALLORY: ["rwstorage"]}
-    )
     name, location, catalog = table.name(), table.metadata_location, lake.catalog(MALLORY)
     lake.catalog().drop_table(name)
-    withhold(lake, storage, withheld)
+    withhold(lake, ANYWHERE, withheld)
     with pytest.raises(NotAuthorized):
         catalog.register_table((*name[:-1], f"{name[-1]}_back"), location)
     catalog.register_table(name, location)
+
+
+def restricting(table: str, database: str = "db", **more: Any) -> dict[str, Any]:
+    """Carol's mask on `ssn`, or her row filter, in tables of this name."""
+    item = {"users": [CAROL], "accesses": ITEM["accesses"]}
+    resources = {"database": [database], "table": [table]}
+    if "filter" in more:
+        items = [item | {"rowFilterInfo": {"filterExpr": more["filter"]}}]
+        return policy("rows", resources, {}, policyType=2, rowFilterPolicyItems=items)
+    items = [item | {"dataMaskInfo": {"dataMaskType": more.get("mask", "MASK_HASH")}}]
+    columns = resources | {"column": ["ssn"]}
+    return policy(f"masks {table}", columns, {}, policyType=1, dataMaskPolicyItems=items)
+
+
+@pytest.mark.parametrize(
+    ("policies", "target"),
+    [
+        ([restricting("NAME")], ("db", "TARGET")),
+        ([restricting("NAME", filter="id < 3")], ("db", "TARGET")),
+        ([restricting("NAM*")], ("db", "TARGET")),
+        ([restricting("*")], ("elsewhere", "NAME")),
+        ([restricting("*", filter="id < 3")], ("elsewhere", "NAME")),
+        ([restricting("*"), restricting("TARGET", mask="MASK_NONE")], ("db", "TARGET")),
+        ([restricting("TARGET", filter="other < 3")], ("db", "TARGET")),
+    ],
+    ids=["mask", "filter", "wildcard", "namespace", "filter-of-namespace", "lifted", "misfit"],
+)
+def test_a_new_name_takes_no_table_from_the_row_filters_and_masks_of_others(
+    lake: Lake, table: Table, policies: list[dict[str, Any]], target: tuple[str, str]
+) -> None:
+    """Mallory sees every value, and Carol does not: after the rename she would."""
+    names = {"NAME": table.name()[-1], "NAM*": f"{table.name()[-1][:-1]}*", "TARGET": f"x{uuid4().hex}"}
+    given = json.loads(_named(json.dumps(policies), names))
+    to = (target[0], _named(target[1], names))
+    lake.catalog().create_namespace_if_not_exists("elsewhere")
+    withhold(lake, *given)
+    mallory, location = lake.catalog(MALLORY), table.metadata_location
+    with pytest.raises(RequestInvalid, match="policy"):
+        mallory.rename_table(table.name(), to)
+    withhold(lake, ANYWHERE, *given)
+    lake.catalog().drop_table(table.name())
+    with pytest.raises(RequestInvalid, match="policy"):
+        mallory.register_table(to, location)
+    mallory.register_table(table.name(), location)
+
+
+def _named(text: str, names: dict[str, str]) -> str:
+    for short, name in names.items():
+        text = text.replace(short, name)
+    return text
+
+
+@pytest.mark.parametrize("more", [{}, {"filter": "id < 3"}], ids=["mask", "filter"])
+def test_a_table_is_renamed_once_its_policies_have_both_names(
+    lake: Lake, table: Table, more: dict[str, Any]
+) -> None:
+    target = f"x{uuid4().hex}"
+    both = restricting(table.name()[-1], **more)
+    both["resources"]["table"]["values"].append(target)
+    withhold(lake, both)
+    lake.catalog(MALLORY).rename_table(table.name(), ("db", target))
