@@ -258,8 +258,19 @@ class _Leaves:
         inner = inner_arrow_fields(field.type)
         if inner is None:
             self._next += 1
-            return [] if wanted is None else [self._next - 1]
+            return [] if wanted is None else [self._readable_one(self._next - 1)]
         return list(self.below(inner, _inner(wanted), needed=wanted is not None))
+
+    def _readable_one(self, place: int) -> int:
+        """A column that is wanted. Without its key, the user sees NULL in its place, in a list or map."""
+        if self._readable(place):
+            return place
+        raise NotSupportedYet(
+            "The values in a list or map are NULL for you, and their column key is not released. Without it, "
+            "the number of the values is not known.",
+            rule="absent-column",
+            hint="Leave the column out, or ask for a mask of the list or map as a whole.",
+        )
 
 
 def field_id(field: pa.Field) -> int:

@@ -36,6 +36,7 @@ from catalog.client.errors import RESTORE, DataFileDamaged, DataFileMissing, dam
 from catalog.client.footers import FileKeys
 from catalog.client.plan import Plan, PlannedFile
 from catalog.client.private_copy import verified
+from catalog.client.restricted import without_keys
 from catalog.client.stored_types import require_stored
 from catalog.iceberg.selection import all_ids
 from catalog.storage.base import Storage
@@ -146,7 +147,8 @@ def opened(
         keys = plan.keys(file, location)
         with closing(storage.open_input(location)) as stream, _held(stream, file) as held:
             seen = [each for each in wanted if each.field_id not in plan.masked]
-            parquet, readable = _judged(held, file, keys, seen)
+            sealed = without_keys(plan.schema, plan.restriction)
+            parquet, readable = _judged(held, file, keys, seen, sealed)
             _count(parquet.metadata, file)
             columns = FileColumns(parquet.schema_arrow, file.without_like, plan.masked)
             yield Opened(parquet, columns, readable)
@@ -183,7 +185,11 @@ def _held(stream: InputStream, file: PlannedFile) -> Iterator[InputStream]:
 
 
 def _judged(
-    stream: InputStream, file: PlannedFile, keys: FileKeys | None, wanted: Sequence[NestedField]
+    stream: InputStream,
+    file: PlannedFile,
+    keys: FileKeys | None,
+    wanted: Sequence[NestedField],
+    sealed: frozenset[int],
 ) -> tuple[pq.ParquetFile, frozenset[int] | None]:
     size = stream.seek(0, os.SEEK_END)
     if size != file.size:
@@ -194,7 +200,7 @@ def _judged(
     footer = footers.read(
         lambda start, length: _piece(stream, start, length), file.size, keys, file.footer_digest
     )
-    footers.check(footer, keys, frozenset(all_ids(wanted)))
+    footers.check(footer, keys, frozenset(all_ids(wanted)) - sealed)
     if keys.columns is None:
         properties = pe.create_decryption_properties(keys.footer.reveal(), aad_prefix=keys.aad_prefix)
         return _parquet(_Shown(stream, file.size), properties), footer.open_columns

@@ -79,6 +79,12 @@ def _inapplicable(schema: Schema, field_id: int, what: str) -> NotSupportedYet:
     )
 
 
+def without_keys(schema: Schema, restriction: Restriction) -> frozenset[int]:
+    """The ids of fields that are NULL for the user, or in one that is: no column key of them is released."""
+    nulled = (schema.find_field(each) for each in _nulled(restriction))
+    return frozenset(all_ids(nulled)) - restriction.filters_by
+
+
 def _nulled(restriction: Restriction) -> frozenset[int]:
     found = (each for each, mask in restriction.masks.items() if mask.action is MaskAction.REPLACE_WITH_NULL)
     return frozenset(found)
