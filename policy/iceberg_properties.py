@@ -64,7 +64,6 @@ _AVRO: Final = "Data files are Parquet or ORC."
 _VARIANT: Final = "The type variant needs format version 3."
 _SPLITS: Final = "Spark's spark.sql.files.maxPartitionBytes decides."
 _STATISTICS: Final = "Statistics of all columns are written; those of encrypted columns are encrypted."
-_METADATA: Final = "The catalog decides how long metadata files are kept."
 
 #: Names that are refused, with what to do or know.
 REFUSED: Final[Mapping[str, str]] = MappingProxyType(
@@ -109,7 +108,6 @@ REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         "write.metadata.metrics.column.": _STATISTICS,
         "write.metadata.metrics.default": _STATISTICS,
         "write.metadata.metrics.max-inferred-column-defaults": _STATISTICS,
-        "write.metadata.previous-versions-max": _METADATA,
         "write.object-storage.partitioned-paths": "Set write.data.path.",
         "write.orc.block-size-bytes": "Set write.orc.stripe-size-bytes.",
         "write.orc.bloom.filter.columns": "Only Parquet files have bloom filters.",

@@ -22,6 +22,10 @@ FORMAT_VERSION: Final = "format-version"
 #: Who plans the scans of standard clients: the clients, or the catalog.
 SCAN_PLANNING_MODE: Final = "read.scan-planning-mode"
 
+#: Whether a commit deletes the metadata files that leave the metadata log. The log's length is
+#: `write.metadata.previous-versions-max`.
+DELETE_AFTER_COMMIT: Final = "write.metadata.delete-after-commit.enabled"
+
 _PARQUET: Final = ("zstd", "snappy", "gzip", "lz4_raw", "uncompressed")
 _ORC: Final = ("zstd", "snappy", "zlib", "lz4", "none")
 _MODES: Final = ("none", "hash", "range")
@@ -45,13 +49,13 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         **{f"write.{each}.mode": ("copy-on-write", "merge-on-read") for each in _OPERATIONS},
         **{f"write.{each}.isolation-level": ("serializable", "snapshot") for each in _OPERATIONS},
         "gc.enabled": ("true", "false"),
+        DELETE_AFTER_COMMIT: ("true", "false"),
         SCAN_PLANNING_MODE: ("client", "server"),
         # What is always so, and can be said.
         "identifier-fields.rely": ("false",),
         "read.orc.vectorization.enabled": ("true",),
         "read.parquet.vectorization.enabled": ("true",),
         "write.manifest-lists.enabled": ("true",),
-        "write.metadata.delete-after-commit.enabled": ("false",),
         "write.object-storage.enabled": ("false",),
         "write.parquet.page-version": ("v1",),
         "write.parquet.shred-variants": ("false",),
@@ -63,6 +67,7 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "write.target-file-size-bytes": LONG,
+        "write.metadata.previous-versions-max": _INT,
         "commit.manifest.target-size-bytes": LONG,
         "history.expire.max-ref-age-ms": LONG,
         "history.expire.max-snapshot-age-ms": LONG,

@@ -197,7 +197,13 @@ class Committer:
         self._context.standard_clients.require_new(caller, "table.commit", table.record.name, governed.spec)
         if governs and not change.force:
             self._governing.refuse_breaking(table, next_table)
-        files = self._context.inspector.commit(next_table, metadata, change.origin, change.written)
+        files = self._context.inspector.commit(
+            next_table,
+            metadata,
+            change.origin,
+            change.written,
+            change_rules.renumbered_orders(changes.updates, metadata),
+        )
         return Publication(
             record=table.record,
             base=table,

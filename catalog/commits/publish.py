@@ -23,6 +23,7 @@ from catalog.audit.outcomes import note
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, TableExists
 from catalog.base.identifiers import TableName
+from catalog.commits.metadata_log import delete_unlogged
 from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.envelope.peks import PekRecord, PekState
@@ -143,6 +144,9 @@ class Publisher:
         crash_points.point("pointer-moved")
         self._promote(sealed)
         crash_points.point("promoted")
+        for each in publications:
+            if each.base is not None:
+                delete_unlogged(self._context, each.record.id, each.base.metadata, each.metadata)
         return [each.loaded() for each in sealed]
 
     def _new(self, publication: Publication) -> _New:

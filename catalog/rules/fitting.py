@@ -5,6 +5,8 @@
 - Adding a schema, partition spec or sort order that the table has already, under the same id, is ignored. If
   the id is used by another one, the commit is refused. A client whose requirements show an older state gets a
   conflict, and can retry with a new id.
+- A sort order whose id is used by another one gets another id, if the client's requirements show no state, as
+  those of REPLACE.
 - "Last added" means the last one in this commit, whatever its id.
 - Totals of a snapshot that are too large for the next commit to add to are left out. Engines treat a missing
   total as unknown.
@@ -22,6 +24,7 @@ from typing import Any, Final
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, Summary
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID, SortOrder
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSchemaUpdate,
@@ -90,6 +93,7 @@ class _Ids:
         built_on: ids that the client's requirements name as used; None if they name no state.
         added: ids that this commit adds.
         last: the last id that this commit adds.
+        renumbered: ids that the catalog gave instead of the client's.
     """
 
     what: str
@@ -98,6 +102,7 @@ class _Ids:
     table: str
     added: set[int] = field(default_factory=set)
     last: int | None = None
+    renumbered: dict[int, int] = field(default_factory=dict)
 
     def adds(self, number: int, value: Any) -> bool:
         """Add an object; return False if the table has it already."""
@@ -111,7 +116,9 @@ class _Ids:
         raise self._used(number)
 
     def chosen(self, number: int) -> int:
-        return self.last if number == _LAST_ADDED and self.last is not None else number
+        if number == _LAST_ADDED and self.last is not None:
+            return self.last
+        return self.renumbered.get(number, number)
 
     def kept(self, numbers: Iterable[int]) -> list[int]:
         """Remove those of the ids that are in use, and return them."""
@@ -178,8 +185,9 @@ class _Fitter:
                 if kept:
                     yield RemovePartitionSpecsUpdate(spec_ids=kept)
             case AddSortOrderUpdate():
-                if self._orders.adds(update.sort_order.order_id, update.sort_order):
-                    yield update
+                order = self._numbered(update.sort_order)
+                if self._orders.adds(order.order_id, order):
+                    yield AddSortOrderUpdate(sort_order=order)
             case SetDefaultSortOrderUpdate():
                 yield SetDefaultSortOrderUpdate(sort_order_id=self._orders.chosen(update.sort_order_id))
             case UpgradeFormatVersionUpdate():
@@ -192,6 +200,17 @@ class _Fitter:
                 yield from self._removed_snapshots(update)
             case _:
                 yield from self._with_statistics(update)
+
+    def _numbered(self, order: SortOrder) -> SortOrder:
+        """Give a sort order another id if its id was taken, as `TableMetadata.Builder.addSortOrder` does."""
+        number, orders = order.order_id, self._orders
+        taken = orders.known.get(number, order)
+        is_unsorted = number == UNSORTED_SORT_ORDER_ID
+        if taken == order or is_unsorted or orders.built_on is not None or number in orders.added:
+            return order
+        equal = (each for each, known in orders.known.items() if known.fields == order.fields)
+        orders.renumbered[number] = next(equal, max(orders.known) + 1)
+        return SortOrder(*order.fields, order_id=orders.renumbered[number])
 
     def _removed_properties(self, update: RemovePropertiesUpdate) -> TableUpdate:
         removals = [name for name in dict.fromkeys(update.removals) if name in self._properties]

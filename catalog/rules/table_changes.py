@@ -16,6 +16,7 @@ from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
+    AddSortOrderUpdate,
     AssignUUIDUpdate,
     RemovePartitionStatisticsUpdate,
     RemovePropertiesUpdate,
@@ -241,6 +242,13 @@ def refuse_forgetting_columns(updates: Iterable[TableUpdate], table: str) -> Non
             rule="remove-schemas",
             hint="Commit without removing schemas.",
         )
+
+
+def renumbered_orders(updates: Iterable[TableUpdate], metadata: TableMetadata) -> frozenset[int]:
+    """Return the ids of sort orders that the updates add, and that are those of other orders in the table."""
+    known = {each.order_id: each for each in metadata.sort_orders}
+    added = (update.sort_order for update in updates if isinstance(update, AddSortOrderUpdate))
+    return frozenset(each.order_id for each in added if known.get(each.order_id, each) != each)
 
 
 def refuse_mixture(changes: Changes, table: str, *, governs: bool) -> None:

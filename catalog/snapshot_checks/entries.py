@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -79,6 +79,18 @@ def check_fields(table: LoadedTable, added: pa.Table) -> None:
             table=table.name,
             rule="file-fields",
             hint=f"Remove {', '.join(_OF_DELETE_FILES)} and first_row_id.",
+        )
+
+
+def check_orders(added: pa.Table, renumbered: Collection[int], table: str) -> None:
+    """Refuse files that state a sort order by an id that is another order's in the table."""
+    stated = pc.is_in(added["sort_order_id"], value_set=pa.array(sorted(renumbered), pa.int32()))
+    if pc.any(stated).as_py():
+        raise CommitConflict(
+            "An added file states a sort order by an id that another commit took for another order.",
+            table=table,
+            rule="sort-order-id",
+            hint="Load the table, and write the files again.",
         )
 
 

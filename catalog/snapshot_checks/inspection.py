@@ -15,7 +15,7 @@ seal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
 import pyarrow as pa
@@ -49,6 +49,7 @@ from catalog.snapshot_checks.entries import (
     check_no_bounds,
     check_no_statistics,
     check_numbers,
+    check_orders,
     check_partitions,
     check_paths,
     check_spec,
@@ -94,6 +95,7 @@ class Inspector:
         metadata: TableMetadata,
         origin: Origin = Origin.CLIENT,
         written: Mapping[str, Digest] | None = None,
+        renumbered: Collection[int] = (),
     ) -> tuple[SealedFile, ...]:
         """Check what `metadata` adds to the table's current metadata.
 
@@ -103,12 +105,14 @@ class Inspector:
             origin: who made the snapshots.
             written: digests of the manifests and manifest lists that the catalog wrote for this commit, by
                 path; None if a client wrote them.
+            renumbered: ids that the client gave sort orders, which have other ids in `metadata`.
 
         Returns:
             the files to seal.
 
         Raises:
-            CommitConflict: the parent of a new snapshot is not in the table.
+            CommitConflict: the parent of a new snapshot is not in the table, or an added file is sorted by an
+                order that has another id.
             RequestInvalid: a file is added twice.
             LocationNotAllowed, MetadataTampered, MetadataInvalid, EncryptionPolicyViolation,
             DecryptionRefused: the commit violates a rule.
@@ -123,7 +127,10 @@ class Inspector:
         known = {each.snapshot_id: each for each in table.metadata.snapshots if each.snapshot_id not in new}
         for snapshot in brought:
             fresh = self._snapshot(table, metadata, snapshot, known, files, origin)
-            added += [newly_added(each.entries).select(ADDED_COLUMNS) for each in fresh]
+            for each in fresh:
+                entries = newly_added(each.entries)
+                check_orders(entries, renumbered, table.name)
+                added.append(entries.select(ADDED_COLUMNS))
             known[snapshot.snapshot_id] = snapshot
         if written is not None:
             _require_written(files, written, table.name)

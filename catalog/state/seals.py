@@ -154,6 +154,19 @@ def current(connection: Connection, table_id: str) -> Seal | None:
     return None if row is None else _seal(row)
 
 
+def superseded(connection: Connection, table_id: str, locations: Sequence[str]) -> list[str]:
+    """Return those of the metadata.json that were the table's, and were followed by another one."""
+    found: list[str] = []
+    for start in range(0, len(locations), _BATCH):
+        statement = select(lw_seal.c.metadata_location).where(
+            lw_seal.c.table_id == table_id,
+            lw_seal.c.state == SealState.SUPERSEDED,
+            lw_seal.c.metadata_location.in_(locations[start : start + _BATCH]),
+        )
+        found += connection.execute(statement).scalars()
+    return found
+
+
 def is_being_followed(connection: Connection, seal: Seal) -> bool:
     """Return whether a commit on top of a seal is prepared, so that the pointer can move to it."""
     next_one = (
