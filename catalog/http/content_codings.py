@@ -11,7 +11,6 @@ Answers:
 
 - Only operations that are marked are compressed, and none of their answers with a credential, key or
   signature: the length of a compressed answer depends on what is in it (the BREACH attack).
-- An `ETag` becomes a weak one, since the bytes are others (RFC 9110, section 8.8.3.3).
 
 Source: RFC 9110, sections 8.4 and 12.5.3; RFC 1952; RFC 8878; RFC 9659.
 """
@@ -82,9 +81,6 @@ async def compressed(request: Request, response: Response, endpoint: Callable[..
     response.body = compress(body) if len(body) <= _SHORT else await run_in_threadpool(compress, body)
     response.headers["Content-Encoding"] = coding
     response.headers["Content-Length"] = str(len(response.body))
-    etag = response.headers.get("ETag")
-    if etag is not None:
-        response.headers["ETag"] = f"W/{etag.removeprefix('W/')}"
     return response
 
 

@@ -15,6 +15,7 @@ from catalog.base.existence import no_view
 from catalog.base.identifiers import TableName, table_name
 from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.bodies import check_identifier, namespace_from_path, table_from_path
+from catalog.http.content_codings import compressible
 from catalog.http.iceberg_models import RenameTable, TableIdentifier, TableList
 from catalog.http.iceberg_namespaces import check_prefix
 from catalog.http.iceberg_view_models import CommitView, CreateIcebergView, LoadedViewAnswer, RegisterView
@@ -42,6 +43,7 @@ router = APIRouter(
 
 
 @router.get(_VIEWS)
+@compressible
 def list_views(namespace: str, caller: CallerOf, services: ServicesOf, paging: PagingOf) -> TableList:
     """List the views of a namespace that the caller has any permission on.
 
@@ -53,6 +55,7 @@ def list_views(namespace: str, caller: CallerOf, services: ServicesOf, paging: P
 
 
 @router.post(_VIEWS, responses=_LOADED)
+@compressible
 def create_view(
     namespace: str, body: CreateIcebergView, caller: CallerOf, services: ServicesOf, once: OnceOf
 ) -> Response:
@@ -68,6 +71,7 @@ def create_view(
 
 
 @router.get(_VIEW, responses=_LOADED, dependencies=[REFERENCED_BY])
+@compressible
 def load_view(namespace: str, view: str, caller: CallerOf, services: ServicesOf) -> Response:
     """Load a view: SELECT on each of its columns, or ALTER on it, which also shows former versions."""
     return _answer(services.views.load(caller, table_from_path(namespace, view)))
@@ -83,6 +87,7 @@ def view_exists(namespace: str, view: str, caller: CallerOf, services: ServicesO
 
 
 @router.post(_VIEW, responses=_LOADED)
+@compressible
 def replace_view(
     namespace: str, view: str, body: CommitView, caller: CallerOf, services: ServicesOf, once: OnceOf
 ) -> Response:
@@ -110,6 +115,7 @@ def drop_view(namespace: str, view: str, caller: CallerOf, services: ServicesOf,
 
 
 @router.post("/namespaces/{namespace}/register-view", responses=_LOADED)
+@compressible
 def register_view(
     namespace: str, body: RegisterView, caller: CallerOf, services: ServicesOf, once: OnceOf
 ) -> Response:

@@ -141,14 +141,17 @@ def committed_table(table: LoadedTable, viewer: Viewer) -> Response:
 
 
 def etag_of(table: LoadedTable, mode: SnapshotMode, restrictions: ReadRestrictions | None = None) -> str:
-    """Return the ETag of a table; it differs between the two snapshot modes, and by what readers enforce."""
+    """Return the ETag of a table; it differs between the two snapshot modes, and by what readers enforce.
+
+    It is a weak one, because it is that of every content coding (RFC 9110, section 8.8.3.3).
+    """
     parts = [table.etag[1:-1]]
     if mode != "all":
         parts.append(mode)
     if restrictions is not None:
         text = json.dumps(restrictions, sort_keys=True)
         parts.append(hashlib.sha256(text.encode()).hexdigest()[:32])
-    return f'"{"-".join(parts)}"'
+    return f'W/"{"-".join(parts)}"'
 
 
 def is_known(if_none_match: str | None, etag: str) -> bool:
@@ -156,7 +159,7 @@ def is_known(if_none_match: str | None, etag: str) -> bool:
     if if_none_match is None:
         return False
     given = {each.strip().removeprefix("W/") for each in if_none_match.split(",")}
-    return etag in given or _ANY in given
+    return etag.removeprefix("W/") in given or _ANY in given
 
 
 def not_modified(etag: str) -> Response:

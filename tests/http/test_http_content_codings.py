@@ -197,9 +197,9 @@ def test_answers_are_compressed_for_clients_that_ask(
         assert answer.headers["Vary"] == "Accept-Encoding"
         assert int(answer.headers["Content-Length"]) < len(plain.content) / 2
         assert answer.json() == plain.json()
-        assert answer.headers["ETag"] == f"W/{plain.headers['ETag']}"
+        assert answer.headers["ETag"] == plain.headers["ETag"]
         again = alice.get(url, headers={"Accept-Encoding": coding, "If-None-Match": answer.headers["ETag"]})
-        assert again.status_code == 304
+        assert (again.status_code, again.headers["ETag"]) == (304, plain.headers["ETag"])
     short = alice.get(f"{served.prefix}/namespaces/{namespace}", headers={"Accept-Encoding": "gzip"})
     assert "Content-Encoding" not in short.headers
 

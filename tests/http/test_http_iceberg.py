@@ -96,7 +96,7 @@ def test_etag_spares_the_second_load(served: Service, alice: httpx.Client, names
     new_table(alice, served.prefix, namespace)
     url = f"{served.prefix}/namespaces/{namespace}/tables/t"
     etag = alice.get(url).headers["etag"]
-    for known in (etag, f"W/{etag}", f'"x", {etag}', "*"):
+    for known in (etag, etag.removeprefix("W/"), f'"x", {etag}', "*"):
         again = alice.get(url, headers={"If-None-Match": known})
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
     assert alice.get(url, headers={"If-None-Match": '"x"'}).status_code == 200
