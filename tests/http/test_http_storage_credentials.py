@@ -101,6 +101,14 @@ def test_an_answer_with_credentials_is_kept_by_no_cache(service: Service) -> Non
     assert _load(service, "kept", BOB, **ASKED, **{"If-None-Match": etag}).status_code == 403
 
 
+def test_an_answer_with_credentials_is_not_compressed(service: Service) -> None:
+    _made(service, "uncompressed")
+    plain = _load(service, "uncompressed", **{"Accept-Encoding": "gzip"})
+    answer = _load(service, "uncompressed", **{"Accept-Encoding": "gzip", **ASKED})
+    assert plain.headers["Content-Encoding"] == "gzip" and "storage-credentials" not in plain.json()
+    assert "Content-Encoding" not in answer.headers and answer.json()["storage-credentials"]
+
+
 def test_a_credential_is_kept_for_its_user_until_the_policies_change(
     service: Service, store: GuardedStore
 ) -> None:
