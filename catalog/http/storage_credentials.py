@@ -52,7 +52,8 @@ class StorageAnswer:
             "s3.session-token-expires-at-ms": str(credential.expires_ms),
         }
         if s3.region is not None:
-            found["client.region"] = s3.region
+            # Iceberg's Java client reads the first, Polars the second, PyIceberg both.
+            found |= {"client.region": s3.region, "s3.region": s3.region}
         if s3.endpoint is not None:
             found |= {"s3.endpoint": s3.endpoint, "s3.path-style-access": "true"}
         if self.name is not None:

@@ -40,7 +40,9 @@ from pyiceberg.types import (
 
 from tests.support.attacker import OWN_ROWS, SECRET_ROWS, lay_siege, local
 from tests.support.delete_files import add_deletes
+from tests.support.guarded_store import guarded_store
 from tests.support.lake import ALICE, BOB, policy, standard_policies, tables
+from tests.support.moto_server import MotoS3
 from tests.support.service import Service, open_service
 
 daft = pytest.importorskip("daft", reason="Daft is missing; `make interop` installs it")
@@ -111,7 +113,10 @@ def _pyiceberg(table: Table, condition: str) -> list[dict[str, Any]]:
 
 
 def _polars(table: Table, condition: str) -> list[dict[str, Any]]:
-    return pl.scan_iceberg(table).filter(pl.sql_expr(condition)).collect().to_dicts()
+    # Polars does not take the credentials out of the table, unless its plugin plans.
+    storage = {name: value for name, value in table.io.properties.items() if name.startswith("s3.")}
+    scan = pl.scan_iceberg(table, storage_options=storage or None)
+    return scan.filter(pl.sql_expr(condition)).collect().to_dicts()
 
 
 def _daft(table: Table, condition: str) -> list[dict[str, Any]]:
@@ -292,6 +297,43 @@ def test_a_mask_that_comes_into_force_refuses_the_next_plan(
             read(table, "id >= 0")
         with pytest.raises(ForbiddenError, match=r"bob .*db\.t.*mask"):
             _load(served, "client", user=BOB)
+
+
+@pytest.fixture(scope="module")
+def in_s3(moto: MotoS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with a table in S3, whose clients have the catalog's storage credentials alone."""
+    with guarded_store(moto) as store:
+        root = tmp_path_factory.mktemp("lake")
+        with open_service(
+            root, s3=store.s3, **{**store.settings(), "PLANNING__ANSWER_FILES": "2"}
+        ) as running:
+            running.client_properties = {}
+            running.iceberg().create_namespace("db")
+            running.iceberg().create_table("db.t", SCHEMA, partition_spec=BY_PART).append(_told(ROWS))
+            yield running
+
+
+@every_client
+@every_mode
+def test_rows_in_s3_are_read_with_credentials_of_the_catalog(
+    in_s3: Service, mode: str, read: Callable[[Table, str], list[dict[str, Any]]]
+) -> None:
+    assert _plain(read(_load(in_s3, mode), "id < 10")) == ROWS[:10]
+
+
+def test_a_table_whose_scans_the_catalog_plans_gives_no_client_a_credential(in_s3: Service) -> None:
+    properties = {"read.scan-planning-mode": "server"}
+    in_s3.lake.catalog().create_table("db.planned", OWN_ROWS.schema, properties=properties)
+    for load in (
+        lambda catalog: catalog.load_table("db.planned"),
+        lambda catalog: pl.scan_iceberg("db.planned", catalog=catalog).collect(),
+        lambda catalog: daft.Catalog.from_iceberg(catalog).get_table("db.planned").read(),
+    ):
+        with pytest.raises(Exception) as refused:
+            load(in_s3.iceberg())
+        # Daft has an error of its own, from this one.
+        told = f"{refused.value} {refused.value.__cause__}"
+        assert "rule=planned-files" in told and "remote-signing" in told
 
 
 def test_polars_and_daft_load_a_table_by_its_name(served: Service) -> None:

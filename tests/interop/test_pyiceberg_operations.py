@@ -28,6 +28,7 @@ from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, StructType
 
+from tests.support.guarded_store import guarded_store
 from tests.support.lake import ALICE
 from tests.support.service import Service, open_service
 
@@ -279,7 +280,7 @@ def registered_again(place: Place) -> Any:
 def added_files(place: Place) -> Any:
     table = place.create()
     path = f"{table.location()}/staged/added.parquet"
-    with table.io.new_output(path).create() as file:
+    with table.io.new_output(path).create(overwrite=True) as file:
         pq.write_table(rows(1, 2).select(["id", "part"]), file)
     table.add_files([path])
     return place.rows(), [name for name in place.load().properties if "mapping" in name]
@@ -292,7 +293,7 @@ def statistics(place: Place) -> Any:
     snapshot = table.metadata.current_snapshot_id
     assert snapshot is not None
     path = f"{table.location()}/metadata/{snapshot}.stats"
-    with table.io.new_output(path).create() as stored:
+    with table.io.new_output(path).create(overwrite=True) as stored:
         stored.write(b"PFA1")
     blob = BlobMetadata(
         type="apache-datasketches-theta-v1",
@@ -343,10 +344,20 @@ def metadata_tables(place: Place) -> Any:
 
 @pytest.fixture(scope="module", params=["disk", pytest.param("s3", marks=pytest.mark.nightly)])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service whose plans of more than two files have plan tasks, on each kind of storage."""
-    s3 = request.getfixturevalue("moto") if request.param == "s3" else None
-    with open_service(tmp_path_factory.mktemp("lake"), s3=s3, PLANNING__ANSWER_FILES="2") as running:
-        yield running
+    """A service whose plans of more than two files have plan tasks.
+
+    In S3, clients have the catalog's storage credentials alone.
+    """
+    root = tmp_path_factory.mktemp("lake")
+    if request.param == "disk":
+        with open_service(root, PLANNING__ANSWER_FILES="2") as running:
+            yield running
+        return
+    with guarded_store(request.getfixturevalue("moto")) as store:
+        settings = {**store.settings(), "PLANNING__ANSWER_FILES": "2"}
+        with open_service(root, s3=store.s3, **settings) as running:
+            running.client_properties = {}
+            yield running
 
 
 @pytest.fixture(scope="module")

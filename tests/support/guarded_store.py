@@ -140,6 +140,8 @@ def _place(environ: _Environ) -> tuple[str, str]:
 def _asked(environ: _Environ) -> Iterator[tuple[str, str, dict[str, str]]]:
     """What a request needs, as S3 maps operations to actions."""
     method, query = environ["REQUEST_METHOD"], parse_qs(environ["QUERY_STRING"], keep_blank_values=True)
+    # The SDKs of AWS name the operation by it.
+    query.pop("x-id", None)
     bucket, key = _place(environ)
     there = f"arn:aws:s3:::{bucket}/{key}"
     if (
@@ -174,8 +176,6 @@ _PUTS = {
     ("PUT", "partNumber", "uploadId"),
     ("POST", "uploads"),
     ("POST", "uploadId"),
-    # What the AWS SDK for Java adds to name the operation.
-    ("PUT", "x-id"),
 }
 
 

@@ -25,10 +25,8 @@ REASONS: Final = {
     "format version": r"[Ff]ormat version|Unsupported field type: 'variant'",
     "streams": r"FileIO is not available: planFiles\(\) must be called first",
     "one name a table": r"rule=table-uuid",
-    "properties without effect": r"rule=property-without-effect",
     "transforms in filters": r"Filters on transforms are not supported",
     "ambiguous names": r"rule=ambiguous-column",
-    "views": r"does not support (endpoint|views)|NOT_FOUND|NOT FOUND",
 }
 _BEGIN, _END = "<!-- spark: written by tests.support.spark_statements -->", "<!-- /spark -->"
 _RUN: Final = """
