@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import arrow, audit, commit, decision, keys, load, locations, plan, spark, standard_plan
+from bench import arrow, audit, commit, decision, keys, load, locations, plan, signing, spark, standard_plan
 from bench.report import machine, show, write
 
 
@@ -30,6 +30,7 @@ def main() -> None:
         ("A flood of refusals", lambda root: audit.measure(root, 20_000 * runs, 200 * runs)),
         (f"Planning {given.files:,} files", lambda root: plan.measure(root, given.files, runs)),
         ("Plans for standard clients", lambda root: standard_plan.measure(root, 10 * runs)),
+        ("Signed requests to S3", lambda root: signing.measure(root, 5 * runs)),
         ("Keys of plans", lambda root: keys.measure(root, runs)),
     ):
         with console.status(title), tempfile.TemporaryDirectory() as directory:

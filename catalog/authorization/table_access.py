@@ -72,15 +72,21 @@ class TableAccess:
         note("snapshot", table.metadata.current_snapshot_id)
         return table, restriction
 
-    def load_to_plan(
-        self, caller: Caller, name: TableName, action: str = _PLAN
-    ) -> tuple[LoadedTable, Restriction]:
-        """Load a table of which a standard client gets a plan or files, which have everything that is in it.
+    def load_to_plan(self, caller: Caller, name: TableName) -> tuple[LoadedTable, Restriction]:
+        """Load a table of which a standard client gets a plan: its files have everything that is in it.
 
         Returns and raises:
             as `load_restricted`.
         """
-        return self._loaded(caller, name, action, self._standard_clients.restrictions)
+        return self._loaded(caller, name, _PLAN, self._standard_clients.restrictions)
+
+    def load_for_files(self, caller: Caller, name: TableName, action: str) -> tuple[LoadedTable, Restriction]:
+        """Load a table of which a standard client gets files, by sealed metadata that was verified before.
+
+        Returns and raises:
+            as `load_restricted`.
+        """
+        return self._loaded(caller, name, action, self._standard_clients.restrictions, again=False)
 
     def report(self, caller: Caller, name: TableName) -> None:
         """Check that a caller can load a table whose metrics they report; errors as in `load_restricted`."""
@@ -92,6 +98,8 @@ class TableAccess:
         name: TableName,
         action: str,
         judge: Callable[[Caller, str, LoadedTable], _Judged],
+        *,
+        again: bool = True,
     ) -> tuple[LoadedTable, _Judged]:
         authorizer = self._authorizer.settled()
         on = caller.on(name, self._loader.owner(name))
@@ -101,7 +109,7 @@ class TableAccess:
         require_any(authorizer, caller, action, str(name), ways)
         see_paths = caller.reader is None and sees_paths(authorizer, on)
         with authorizer.recorded(caller, action, str(name), show_path=see_paths):
-            table = self._loader.load(name)
+            table = self._loader.load(name, again=again)
             judged = judge(caller, action, table)
             if table.seal is None:
                 self._inspector.whole(table)

@@ -39,6 +39,7 @@ from catalog.http import (
     iceberg_credentials,
     iceberg_namespaces,
     iceberg_plans,
+    iceberg_signing,
     iceberg_tables,
     iceberg_transactions,
     iceberg_views,
@@ -166,7 +167,11 @@ def create_app(services: Services) -> FastAPI:
     app.state.metrics = metrics
     http = services.settings.http
     app.state.bodies = Bodies(http.max_bodies_bytes, max(http.max_bodies_bytes // 2, http.max_body_bytes))
-    iceberg = (*_ICEBERG, *(() if services.credentials is None else (iceberg_credentials.router,)))
+    iceberg = (
+        *_ICEBERG,
+        *(() if services.credentials is None else (iceberg_credentials.router,)),
+        *(() if services.signing is None else (iceberg_signing.router,)),
+    )
     app.state.endpoints = tuple(sorted(_endpoints(iceberg)))
     for router in (*_ROUTERS, *iceberg, *(_KMS_ROUTERS if services.settings.kms_endpoint.enabled else ())):
         # `include_router` would build every operation once more, at the first request of each service.

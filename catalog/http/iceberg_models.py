@@ -13,6 +13,7 @@ from pydantic import Field
 from catalog.http.base_models import Answer, IcebergBody
 from catalog.iceberg.expressions import filter_of
 from catalog.planning.standard_request import StandardScan
+from catalog.storage_access.s3_requests import Asked
 from policy.errors import RequestInvalid
 
 _LONG: Final = 2**63 - 1
@@ -90,6 +91,28 @@ class RenameTable(IcebergBody):
 
     source: Identifier
     destination: Identifier
+
+
+class SignRequest(IcebergBody):
+    """`RemoteSignRequest`."""
+
+    region: str
+    uri: Annotated[str, Field(max_length=16_384)]
+    method: str
+    headers: Annotated[dict[str, list[str]], Field(max_length=100)]
+    body: str | None = None
+    provider: str | None = None
+
+    def to_asked(self) -> Asked:
+        """Convert the body to the request to sign."""
+        return Asked(self.method, self.region, self.uri, self.headers, self.body)
+
+
+class SignedAnswer(Answer):
+    """`RemoteSignResult`, with the headers that the client has to add."""
+
+    uri: str
+    headers: dict[str, list[str]]
 
 
 class PlanTableScan(IcebergBody):

@@ -36,6 +36,7 @@ from catalog.http.iceberg_models import (
     TableList,
 )
 from catalog.http.iceberg_namespaces import check_prefix
+from catalog.http.iceberg_signing import signing_config
 from catalog.http.idempotency import OnceOf
 from catalog.http.metrics_reports import ReportMetrics
 from catalog.http.new_tables import new_table_of
@@ -112,14 +113,15 @@ def create_table(
         staged = None if vending is None else vending.of_staged(caller, draft)
         storage = None if staged is None else StorageAnswer(staged, services.settings, None)
         return staged_table(draft.metadata, draft.given, storage)
-    viewer = Viewer.of(caller, services)
+    signing = signing_config(services.settings, new.name, delegation)
+    viewer = Viewer.of(caller, services, signing)
     table = once(
         lambda: services.creator.create(caller, new),
         lambda kept: services.repeats.table(caller, "table.create", new.name, kept),
         "create",
     )
     restriction = services.standard_clients.restrictions_of_new(caller, table)
-    issued = None if vending is None else vending.of_created(caller, table)
+    issued = None if vending is None or signing else vending.of_created(caller, table)
     storage = None if issued is None else StorageAnswer(issued, services.settings, new.name)
     return loaded_table(table, viewer, restrictions=standard_json(restriction), storage=storage)
 
@@ -147,10 +149,12 @@ def load_table(
     The answer has the row filter and the masks that a trusted client enforces, and a storage credential where
     the client asks for one and the catalog issues them.
     """
-    viewer, name = Viewer.of(caller, services), table_from_path(namespace, table)
+    name = table_from_path(namespace, table)
+    signing = signing_config(services.settings, name, delegation)
+    viewer = Viewer.of(caller, services, signing)
     loaded, restriction = services.access.load_restricted(caller, name)
     restrictions = standard_json(restriction)
-    vending = services.credentials if asks_for_credentials(delegation) else None
+    vending = services.credentials if asks_for_credentials(delegation) and not signing else None
     issued = None if vending is None else vending.of_loaded(caller, loaded, restriction)
     if issued is not None:
         storage = StorageAnswer(issued, services.settings, name)

@@ -53,6 +53,7 @@ _READING: Final = frozenset(
         "load_through_view",
         "plan_through_view",
         "plan_table_scan",
+        "sign_request",
         "fetch_scan_tasks",
         "report_metrics",
         "rewrites",

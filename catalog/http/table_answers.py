@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -52,11 +52,18 @@ class Viewer:
     caller: Caller
     authorizer: Authorizer
     policy_version: str
+    storage: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, caller: Caller, services: Services) -> Self:
-        """Return the viewer for a caller and the policies in force now."""
-        return cls(caller, services.authorizer, services.policies.current().version)
+    def of(cls, caller: Caller, services: Services, storage: Mapping[str, str] | None = None) -> Self:
+        """Return the viewer for a caller and the policies in force now.
+
+        Args:
+            caller: who asks.
+            services: the open catalog.
+            storage: what tells the client how to reach the files.
+        """
+        return cls(caller, services.authorizer, services.policies.current().version, storage or {})
 
     def metadata(self, table: LoadedTable) -> TableMetadata:
         """Return the metadata of a table that the user gets."""
@@ -68,6 +75,7 @@ class Viewer:
         mode = table.metadata.properties.get(SCAN_PLANNING_MODE)
         return {
             **({} if mode is None else {PLANNING_MODE: mode.lower()}),
+            **self.storage,
             "lakewarden.sealed": "true" if table.seal is not None else "false",
             "lakewarden.principal": self.caller.user.name,
             "lakewarden.policy-version": self.policy_version,

@@ -25,6 +25,7 @@ from sqlalchemy import Connection, Engine
 from catalog.base.errors import NoSuchTable
 from catalog.base.existence import no_table
 from catalog.base.identifiers import TableName
+from catalog.base.recent import Recent
 from catalog.db.engine import read, write
 from catalog.iceberg.metadata import parse_metadata
 from catalog.state import pek_records as key_records
@@ -50,6 +51,8 @@ from policy.privileges.tables import configures_readers
 
 logger = logging.getLogger(__name__)
 
+#: The maximum number of snapshots in verified metadata that is remembered.
+_MAX_SNAPSHOTS: Final = 20_000
 #: How often a load starts again because commits overtook it.
 _ATTEMPTS: Final = 100
 
@@ -136,6 +139,7 @@ class TableLoader:
         self._max_metadata_bytes = max_metadata_bytes
         self.unsealed_default = unsealed_default
         self._standard_clients = standard_clients
+        self._verified: Recent[TableMetadata] = Recent(_MAX_SNAPSHOTS, lambda each: len(each.snapshots) + 1)
 
     def owner(self, name: TableName) -> str | None:
         """Return the owner of a table for policies; None if no such table is governed."""
@@ -157,8 +161,13 @@ class TableLoader:
         record = self.settle(name)
         return self.load(name).record if record is None else record
 
-    def load(self, name: TableName) -> LoadedTable:
+    def load(self, name: TableName, *, again: bool = True) -> LoadedTable:
         """Load a table, sealed or unsealed.
+
+        Args:
+            name: the table.
+            again: whether sealed metadata is read again that this process read and verified before. Where it
+                was changed or deleted since, it is only noticed then.
 
         Raises:
             NoSuchTable: there is none of that name, or it is not governed by this catalog.
@@ -171,6 +180,18 @@ class TableLoader:
         pointer, record, governed, seal = self._standing(name)
         if seal is None:
             self._check_unsealed(record, governed, pointer)
+        if seal is None or again:
+            metadata = self._metadata(name, pointer, seal)
+        else:
+            key = (pointer, seal.digest)
+            metadata = self._verified.get(key, lambda: self._metadata(name, pointer, seal))
+        _check_uuid(metadata, record, pointer)
+        if seal is not None:
+            record = self._relocated(record, metadata)
+        return LoadedTable(record, governed, metadata, pointer, seal)
+
+    def _metadata(self, name: TableName, pointer: str, seal: Seal | None) -> TableMetadata:
+        """Read metadata, and compare it with its seal if it has one."""
         try:
             data = self._read(Location.parse(pointer))
         except ObjectMissing as gone:
@@ -183,11 +204,7 @@ class TableLoader:
             ) from gone
         if seal is not None:
             seals.check_digest(data, seal.digest, what="table metadata", path=pointer, table=str(name))
-        metadata = parse_metadata(data, path=pointer, table=str(name), max_bytes=self._max_metadata_bytes)
-        _check_uuid(metadata, record, pointer)
-        if seal is not None:
-            record = self._relocated(record, metadata)
-        return LoadedTable(record, governed, metadata, pointer, seal)
+        return parse_metadata(data, path=pointer, table=str(name), max_bytes=self._max_metadata_bytes)
 
     def forbids_unsealed(self, name: TableName) -> bool:
         """Return whether the namespace of a name forbids unsealed metadata."""

@@ -49,6 +49,8 @@ from catalog.settings.catalog import Settings
 from catalog.state.idempotency import IdempotencyKeys
 from catalog.state.page_tokens import PageTokens
 from catalog.storage_access.decision import StorageDecisions
+from catalog.storage_access.signatures import BotoSigner
+from catalog.storage_access.signing import RequestSigning
 from catalog.storage_access.vending import CredentialVending
 from catalog.tables.alter import Alterer
 from catalog.tables.creation import Creator
@@ -101,6 +103,7 @@ class Services(ServiceContext):
     registration: Registration
     planner: Planner
     standard_planner: StandardPlanner
+    signing: RequestSigning | None
     metadata_tables: MetadataTables
     position_deletes: PositionDeletes
     rewriter: Rewriter
@@ -146,6 +149,7 @@ class Services(ServiceContext):
         access = TableAccess(context.loader, context.inspector, context.authorizer, context.standard_clients)
         planner, lifecycle = Planner(context), Lifecycle(context)
         standard_planner = StandardPlanner(context, access)
+        decisions = StorageDecisions(context, access, standard_planner)
         return cls(
             **vars(context),
             policy_changes=_policy_changes(context),
@@ -174,6 +178,7 @@ class Services(ServiceContext):
             encryption_report=EncryptionReporter(context),
             planner=planner,
             standard_planner=standard_planner,
+            signing=_signing(context, decisions),
             metadata_tables=MetadataTables(context),
             position_deletes=PositionDeletes(context),
             rewriter=Rewriter(context),
@@ -192,7 +197,7 @@ class Services(ServiceContext):
             whole_files=WholeFiles(context),
             garbage=garbage,
             expiry=SnapshotExpiry(context, committer, garbage),
-            credentials=_credentials(context, StorageDecisions(context, access, standard_planner)),
+            credentials=_credentials(context, decisions),
             idempotency=IdempotencyKeys(
                 context.engine, context.now_ms, settings.http.idempotency_lifetime_s * 1000
             ),
@@ -219,6 +224,11 @@ class Services(ServiceContext):
 def _credentials(context: ServiceContext, decisions: StorageDecisions) -> CredentialVending | None:
     sts = context.settings.s3.sts
     return None if sts is None else CredentialVending(context, decisions, sts)
+
+
+def _signing(context: ServiceContext, decisions: StorageDecisions) -> RequestSigning | None:
+    s3 = context.settings.s3
+    return RequestSigning(context, decisions, BotoSigner(s3)) if s3.signing else None
 
 
 def _policy_changes(context: ServiceContext) -> PolicyChanges:

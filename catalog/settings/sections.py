@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
@@ -20,6 +21,7 @@ from policy.errors import LocationInvalid
 from policy.location.location import Location
 
 _MIB: Final = 1024 * 1024
+_ORIGIN: Final = re.compile(r"https?://[a-z0-9.:\[\]-]+")
 
 
 def _location(text: str) -> str:
@@ -122,6 +124,14 @@ class S3Settings(_Section):
             raise ValueError("give endpoint and sts.endpoint together: both are those of one store")
         if self.sts is not None and self.region is None:
             raise ValueError("give region: clients sign requests for it")
+        return self
+
+    @model_validator(mode="after")
+    def _what_signing_needs(self) -> Self:
+        if self.signing and self.region is None:
+            raise ValueError("give region, since signatures are for a region")
+        if self.signing and self.endpoint is not None and not _ORIGIN.fullmatch(self.endpoint):
+            raise ValueError("signing needs an endpoint without a path, and in small letters")
         return self
 
 

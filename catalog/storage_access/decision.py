@@ -160,7 +160,7 @@ class StorageDecisions:
             NoSuchTable: there is none.
             LocationNotAllowed, MetadataTampered, MetadataUnsealed, MetadataInvalid: the table breaks a rule.
         """
-        table, restriction = self._access.load_to_plan(replace(caller, standard=True), name, action)
+        table, restriction = self._access.load_for_files(replace(caller, standard=True), name, action)
         return self.of(caller, table, restriction)
 
     def of(self, caller: Caller, table: LoadedTable, restriction: Restriction) -> StorageAccess:

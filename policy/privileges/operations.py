@@ -72,6 +72,7 @@ OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
         "table.load": _LOADING,
         "table.plan": _any(ANY),
         "table.plan.cancel": _any(ANY),
+        "table.sign": _any(ANY),
         "table.inspect": _any(ANY),
         "table.write": _all("update"),
         "table.alter": _all("alter"),

@@ -214,6 +214,12 @@ TABLE = [
         "table.plan",
     ),
     Row(
+        "TableAccess.load_for_files",
+        on_table(lambda lake, who, n: lake.services.access.load_for_files(who, n, "table.sign")),
+        READS,
+        "table.sign",
+    ),
+    Row(
         "TableAccess.report",
         on_table(lambda lake, who, n: lake.services.access.report(who, n)),
         READS,

@@ -44,7 +44,13 @@ INTERFACE = (
     OldEpochs,
 )
 #: What is asked by the service itself, not on behalf of a user.
-OF_THE_SERVICE = {"Writes.clean_up", "Lifecycle.clean_up", "Lifecycle.drop_at"}
+OF_THE_SERVICE = {
+    "Writes.clean_up",
+    "Lifecycle.clean_up",
+    "Lifecycle.drop_at",
+    "StandardPlanner.is_required",
+    "StandardPlanner.has_planned",
+}
 CASES = list(itertools.product(TABLE, ("db", "bobs"), USERS))
 
 

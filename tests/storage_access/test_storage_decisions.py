@@ -36,7 +36,9 @@ def _policies() -> list[dict[str, object]]:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with open_lake(tmp_path_factory.mktemp("lake"), policies=_policies(), S3__SIGNING="true") as opened:
+    with open_lake(
+        tmp_path_factory.mktemp("lake"), policies=_policies(), S3__SIGNING="true", S3__REGION="us-east-1"
+    ) as opened:
         opened.catalog().create_namespace("db")
         yield opened
 
