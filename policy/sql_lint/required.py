@@ -208,7 +208,10 @@ class RequiredPrivileges(Definitions):
         facts = self.known(name)
         self._all(required("table.write", self._on(name, facts)))
         self.needed.append(EveryRow(name, facts.owner, ColumnNames()))
-        if statement.query is not None:
+        if statement.query is not None and statement.inserts:
+            self._unmasked(name, facts, _paths_of(statement.query, statement.name))
+            self.read(statement.query)
+        elif statement.query is not None:
             self._unmasked(name, facts)
             self._compared(name, facts)
             self.read(statement.query)
@@ -301,8 +304,7 @@ class RequiredPrivileges(Definitions):
         name = self.of_rows(target)
         facts = self.known(name)
         spec = None if facts.spec is None else replace(facts.spec, masks=())
-        own = frozenset(number for number, each in enumerate(query.tables) if each == target)
-        paths = {each.path for each in query.columns if each.tables & own}
+        paths = _paths_of(query, target)
         if paths:
             self._selected(name, replace(facts, spec=spec), paths)
 
@@ -349,3 +351,9 @@ class RequiredPrivileges(Definitions):
             self.assumed.append("no property of the namespace protects its tables")
         if statement.cascades:
             self.assumed.append("the namespace is empty, because CASCADE does not drop tables")
+
+
+def _paths_of(query: Query, table: Name) -> set[Name]:
+    """The columns of a table that a query names."""
+    own = frozenset(number for number, each in enumerate(query.tables) if each == table)
+    return {each.path for each in query.columns if each.tables & own}

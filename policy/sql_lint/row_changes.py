@@ -2,7 +2,7 @@
 
 What a statement reads is written as a query and read like one (`queries`): the expressions of an UPDATE or
 MERGE as columns of a SELECT, its conditions as filters. Copy-on-write reads every column of the table, so a
-change of rows that needs a scan requires all of them.
+change of rows that needs a scan requires all of them. A MERGE that only inserts reads those that it compares.
 """
 
 from __future__ import annotations
@@ -63,13 +63,16 @@ def read_merge(cursor: Cursor) -> ChangeRows:
     cursor.expect("USING")
     source = _source(cursor)
     condition = _expression(cursor.expect("ON"), "WHEN")
-    read = [f"{_quoted((into.name,))}.*"]
     if not cursor.ahead("WHEN"):
         cursor.refuse("expected WHEN")
+    read, inserts = list[str](), True
     while cursor.took("WHEN"):
-        read += _clause(cursor, source)
+        inserted, values = _clause(cursor, source)
+        read, inserts = read + values, inserts and inserted
+    if not inserts:
+        read.append(f"{_quoted((into.name,))}.*")
     text = f"SELECT {', '.join(read)} FROM {into.text} JOIN {source.text} ON {condition}"
-    return ChangeRows(target, _query(cursor, text), evolves)
+    return ChangeRows(target, _query(cursor, text), evolves, inserts)
 
 
 def read_truncate(cursor: Cursor) -> ChangeRows:
@@ -115,20 +118,20 @@ def by_name(cursor: Cursor) -> None:
         cursor.listed(Cursor.name)
 
 
-def _clause(cursor: Cursor, source: _Source) -> list[str]:
-    """What a WHEN clause reads."""
+def _clause(cursor: Cursor, source: _Source) -> tuple[bool, list[str]]:
+    """Whether a WHEN clause inserts rows, and what it reads."""
     every = f"{_quoted((source.name,))}.*" if source.name else "*"
     cursor.took("NOT")
     cursor.expect("MATCHED").took("BY SOURCE|TARGET")
     read = [_expression(cursor, "THEN")] if cursor.took("AND") else []
     cursor.expect("THEN")
     if cursor.took("DELETE"):
-        return read
+        return False, read
     if cursor.took("UPDATE SET"):
-        return read + ([every] if cursor.took_symbol("*") else _assignments(cursor, "WHEN"))
+        return False, read + ([every] if cursor.took_symbol("*") else _assignments(cursor, "WHEN"))
     cursor.expect("INSERT")
     if cursor.took_symbol("*"):
-        return [*read, every]
+        return True, [*read, every]
     if cursor.next.is_symbol("("):
         cursor.listed(column_name)
     cursor.expect("VALUES").expect_symbol("(")
@@ -136,7 +139,7 @@ def _clause(cursor: Cursor, source: _Source) -> list[str]:
     while cursor.took_symbol(","):
         values.append(_expression(cursor, commas=True))
     cursor.expect_symbol(")")
-    return read + values
+    return True, read + values
 
 
 def _assignments(cursor: Cursor, *stops: str) -> list[str]:

@@ -196,11 +196,13 @@ class ChangeRows:
         name: the table.
         query: what is read to change it; None if whole files go.
         evolves: whether columns are added or widened as the rows have them.
+        inserts: whether rows are only added: those for which the query finds no match.
     """
 
     name: Name
     query: Query | None = None
     evolves: bool = False
+    inserts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,3 +61,32 @@ def test_an_engine_in_which_the_user_runs_code_enforces_no_row_filter() -> None:
     query = "SELECT id FROM lake.s.t"
     assert the_answer(query, context(ANN, FILTER, CODE, engine="other", **known)).decision.allowed
     assert rule(the_answer(query, context(ANN, FILTER, CODE, engine="spark", **known))) == "row-filter"
+
+
+@pytest.mark.parametrize(
+    ("merge", "expected"),
+    [
+        ("ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, name) VALUES (s.id, 'x')", None),
+        ("ON t.id = s.id WHEN NOT MATCHED BY TARGET AND s.id > 1 THEN INSERT *", None),
+        ("ON t.name = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)", "mask"),
+        ("ON t.id = s.id WHEN MATCHED THEN UPDATE SET id = s.id", "mask"),
+        ("ON t.id = s.id WHEN MATCHED THEN DELETE", "mask"),
+        (
+            "ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id) "
+            "WHEN NOT MATCHED BY SOURCE THEN DELETE",
+            "mask",
+        ),
+    ],
+)
+def test_a_merge_under_a_mask_inserts_rows_if_it_compares_other_columns(
+    merge: str, expected: str | None
+) -> None:
+    item = {"users": [ANN], "accesses": [{"type": "select"}], "dataMaskInfo": {"dataMaskType": "MASK"}}
+    column = {"database": ["s"], "table": ["t"], "column": ["name"]}
+    mask = policy("mask", column, {}, policyType=1, dataMaskPolicyItems=[item])
+    known = {"known": lambda _: TableFacts(ANN, ("id", "name"), ())}
+    statement = f"MERGE INTO lake.s.t t USING (SELECT 2 AS id) s {merge}"
+    assert the_answer(statement, context(ANN, **known)).decision.allowed
+    assert rule(the_answer(statement, context(ANN, FILTER, **known))) == "row-filter"
+    answer = the_answer(statement, context(ANN, mask, **known))
+    assert answer.decision.allowed if expected is None else rule(answer) == expected
