@@ -365,6 +365,35 @@ def test_a_text_that_does_not_fit_its_tables_tells_nothing_of_them(door: Door) -
     assert "secret_column" not in message
 
 
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("SELECT id FROM range(0, 8, 1, 2)", True),
+        ("SELECT id % 2, count(*) FROM range(0, 8, 1, 2) GROUP BY 1", False),
+        ("SELECT id FROM range(8) WHERE id < (SELECT max(id) FROM range(0, 4, 1, 2))", False),
+    ],
+    ids=["stage", "stages", "subquery"],
+)
+def test_stages_of_a_text_that_would_wait_for_the_readers_statement_are_refused(
+    spark_lake: SparkLake, text: str, runs: bool
+) -> None:
+    """Without adaptive execution, they begin by the settings that the reader's session has then."""
+    session = spark_lake.new_session(BOB)
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    own, jvm = session._jsparkSession, session._jvm
+    assert jvm is not None
+    execution = session.sql(text)._jdf.queryExecution()
+    rows = jvm.org.apache.spark.sql.lakewarden.catalog.DefinerRows("s.v", own, execution)
+
+    def begin() -> Any:
+        return rows.rdd(own.sessionState().conf())
+
+    if runs:
+        assert begin().count() == 8
+    else:
+        assert "view-text" in str(refusal(begin))
+
+
 def test_the_current_user_of_the_text_is_the_reader(door: Door) -> None:
     """Spark's own would be the account that the engine runs as, for every reader."""
     door.lake.rows(
