@@ -32,7 +32,11 @@ from pyiceberg.transforms import IdentityTransform
 
 from catalog.audit.outcomes import note
 from catalog.authorization.authorizer import Caller, Records
-from catalog.authorization.columns import ACTION, counting_former, require_granted, resolve, view_of
+from catalog.authorization.columns import (
+    ACTION,
+    ScanColumns,
+    resolve,
+)
 from catalog.authorization.table_access import sees_paths
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
@@ -41,15 +45,11 @@ from catalog.iceberg.partition_values import ShownPartitions
 from catalog.planning.changes import ChangedFiles
 from catalog.planning.column_statistics import ColumnStatistics
 from catalog.planning.comparing import Comparing
-from catalog.planning.definers import require_plain
 from catalog.planning.increments import appends, changed_by, end_of
 from catalog.planning.masks import (
-    record_masked,
     refuse_masked,
-    scan_of,
     weakened,
     with_nested,
-    without_masked,
 )
 from catalog.planning.opening import opened, require_sight, snapshot_of
 from catalog.planning.prune import Pruner
@@ -60,25 +60,22 @@ from catalog.planning.restricting import (
     decided,
     enforces,
     pruning,
-    require_same,
-    restrict,
     without_nulled,
 )
-from catalog.planning.rewriting import require_whole
 from catalog.planning.rows import empty_rows, require_formats, with_keys
 from catalog.planning.scan_files import ScanFiles
+from catalog.planning.scan_sight import sight_of
 from catalog.planning.sealed import SealedPruner
 from catalog.reading.loading import LoadedTable
 from catalog.state import distinct_counts
 from policy.restrictions.model import UNRESTRICTED, Restriction
 from policy.restrictions.predicate import TRUE
 from policy.restrictions.wire import restrictions_json
-from policy.view import Scan, visible
 
 _SHOWN_SOURCES: Final = (
     "The metadata columns _file and _partition show values that the table is partitioned by."
 )
-_FILTERED: Final = "A row filter of a policy needs its values."
+_DELETED: Final = "Rows of the table are deleted by its values."
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,48 +186,25 @@ class Planner:
             columns = resolve(
                 table, schema, request.columns, request.filter, case_sensitive=request.case_sensitive
             )
-            # Rows that are rewritten are never masked.
-            whole = request.files is not None
-            scan = scan_of(table, schema, columns, masks=not whole)
-            seen = visible(view_of(authorizer, caller, table), scan)
-            masked = frozenset(seen.masked)
-            shown_masked = [seen.masked[each] for each in columns.top_level if each in masked]
-            columns = without_masked(table, schema, columns, seen)
-            fields = columns.field_ids | columns.sources
-            reading = counting_former(view_of(authorizer, caller, table), table, fields, seen.reading)
-            require_granted(authorizer, caller, table, reading)
-            require_plain(authorizer, caller, table, seen.names, fields, shown_masked)
-            restriction = restrict(authorizer, caller, table, schema, columns, reading, request)
-            record_masked(authorizer, caller, table, shown_masked)
-            refuse_masked(table, schema, masked, restriction.filters_by, _FILTERED)
-            require_whole(table, schema, columns, request)
-            restricted, altered = columns, masked | restriction.masks.keys()
+            sight = sight_of(authorizer, caller, table, schema, columns, request)
+            restriction, altered = sight.restriction, sight.masked | sight.restriction.masks.keys()
             request = _unmasked(request, schema, altered)
-            columns = without_nulled(table, schema, columns, restriction)
+            columns = without_nulled(table, schema, sight.columns, restriction)
             plain = columns.field_ids - with_nested(table, schema, restriction.masks)
             shown = ShownPartitions(table.metadata.specs(), schema, plain)
             refuse_masked(table, schema, altered, columns.sources, _SHOWN_SOURCES)
-            statistics = None
-            if request.column_statistics:
-                of = frozenset(columns.top_level) & plain if restriction.row_filter == TRUE else frozenset()
-                distinct = distinct_counts.known(self._context.engine, table.record.id, of)
-                statistics = ColumnStatistics(self._context.keyring, table, schema, of, distinct)
+            statistics = self._statistics(table, schema, columns, plain, restriction, request)
             kept = AlwaysTrue() if request.every_file else pruning(restriction, schema)
             planned, compared = self._files(table, snapshot, schema, request, kept, shown, statistics)
+            reading = sight.reading
             comparing = Comparing(table, schema, compared, filtered=reading.altered is not None)
             comparing.authorize(authorizer, caller)
-            refuse_masked(table, schema, masked, compared, "Rows of the table are deleted by its values.")
+            refuse_masked(table, schema, sight.masked, compared, _DELETED)
             if self._context.authorizer.policies() is not authorizer.policies():
                 # Reading manifests can take long, and keys are released by the policies that are in force
                 # then.
                 authorizer = self._context.authorizer.settled(records)
-                view = view_of(authorizer, caller, table)
-                again = visible(view, Scan(columns.names, scan.every))
-                reading = counting_former(view, table, fields, again.reading)
-                require_granted(authorizer, caller, table, reading)
-                require_plain(authorizer, caller, table, again.names, fields, [])
-                still = restrict(authorizer, caller, table, schema, restricted, reading, request)
-                require_same(table, restriction, still)
+                reading = sight.again(authorizer, caller, table, schema, columns, request)
                 comparing.authorize(authorizer, caller)
             equality = comparing.columns_of(planned)
             judged = self._context.keyring.checked_files(table.record, table.governed, planned)
@@ -261,20 +235,29 @@ class Planner:
             policy_version=authorizer.policies().version,
             valid_ms=self._context.settings.plan_valid_ms,
             transport=keys.transport if keys else None,
-            masked=tuple(sorted(masked | closed_columns(schema, restriction))),
+            masked=tuple(sorted(sight.masked | closed_columns(schema, restriction))),
             compared=equality,
             statistics=None if statistics is None else statistics.to_json(),
             restriction=restriction,
         )
-        note("columns", ", ".join(header.columns))
-        note("snapshot", header.snapshot_id)
-        if request.is_incremental:
-            note("start", request.start_snapshot_id)
-        if request.changes:
-            note("changes", True)
-        note("files", planned.num_rows)
-        note("rows", pc.sum(planned["record_count"]).as_py() or 0)
+        _note(header, request, planned)
         return Plan(header, with_keys(planned, judged.forms, keys))
+
+    def _statistics(
+        self,
+        table: LoadedTable,
+        schema: Schema,
+        columns: ScanColumns,
+        plain: frozenset[int],
+        restriction: Restriction,
+        request: ScanRequest,
+    ) -> ColumnStatistics | None:
+        """What the plan tells of its columns: nothing of masked ones, nor of any under a row filter."""
+        if not request.column_statistics:
+            return None
+        of = frozenset(columns.top_level) & plain if restriction.row_filter == TRUE else frozenset()
+        distinct = distinct_counts.known(self._context.engine, table.record.id, of)
+        return ColumnStatistics(self._context.keyring, table, schema, of, distinct)
 
     def _files(
         self,
@@ -311,6 +294,18 @@ class Planner:
         files = ScanFiles(reader, table, schema, request, shown, pruner, sealed, statistics)
         listed = files.listed(sources)
         return files.rows(sources, listed, files.data(listed))
+
+
+def _note(header: PlanHeader, request: ScanRequest, planned: pa.Table) -> None:
+    """Say in the record of the request what was planned."""
+    note("columns", ", ".join(header.columns))
+    note("snapshot", header.snapshot_id)
+    if request.is_incremental:
+        note("start", request.start_snapshot_id)
+    if request.changes:
+        note("changes", True)
+    note("files", planned.num_rows)
+    note("rows", pc.sum(planned["record_count"]).as_py() or 0)
 
 
 def _schema_json(schema: Schema | None) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ Source: Iceberg REST specification, ``ReadRestrictions``, ``Predicate``; Iceberg
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import reduce
@@ -35,7 +36,13 @@ from policy.restrictions.predicate import (
     explicit,
 )
 
-_UNARY: Final = {IsNull: "is-null", NotNull: "not-null", IsNan: "is-nan", NotNan: "not-nan"}
+UNARY: Final[Mapping[type[IsNull | NotNull | IsNan | NotNan], str]] = {
+    IsNull: "is-null",
+    NotNull: "not-null",
+    IsNan: "is-nan",
+    NotNan: "not-nan",
+}
+"""The conditions on a column without a value, and their names in JSON."""
 
 
 def restrictions_json(restriction: Restriction) -> dict[str, Any] | None:
@@ -66,7 +73,7 @@ def _json(predicate: Predicate) -> Any:
         case Or(parts):
             return _nested("or", parts)
         case IsNull(field_id) | NotNull(field_id) | IsNan(field_id) | NotNan(field_id):
-            return {"type": _UNARY[type(predicate)], "child": _reference(field_id)}
+            return {"type": UNARY[type(predicate)], "child": _reference(field_id)}
         case Compare(comparison, field_id, literal):
             return {
                 "type": comparison.value,

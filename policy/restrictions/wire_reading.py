@@ -24,26 +24,18 @@ from policy.restrictions.predicate import (
     Comparison,
     Constant,
     In,
-    IsNan,
-    IsNull,
     Literal,
-    NotNan,
-    NotNull,
     Or,
     Predicate,
 )
+from policy.restrictions.wire import UNARY
 
 MAX_LEVELS: Final = 300
 """Deepest nesting of a row filter. Those of policies have fewer: `policy.restrictions.sql`."""
 
 _FILTER: Final = "required-row-filter"
 _MASKS: Final = "required-column-projections"
-_UNARY: Final[Mapping[str, Callable[[int], Predicate]]] = {
-    "is-null": IsNull,
-    "not-null": NotNull,
-    "is-nan": IsNan,
-    "not-nan": NotNan,
-}
+_UNARY: Final[Mapping[str, Callable[[int], Predicate]]] = {name: kind for kind, name in UNARY.items()}
 _OF_NAN: Final = frozenset({"is-nan", "not-nan"})
 _PREFIXES: Final = frozenset({Comparison.STARTS_WITH, Comparison.NOT_STARTS_WITH})
 
