@@ -74,6 +74,8 @@ private final class DoublesTest(path: Array[Int], signs: Int, number: Double) ex
   // The sum makes one of the two zeros.
   private val constant = number + 0d
 
+  override val keepsNaN: Boolean = NumberTests.in(signs, 1) == 1
+
   override protected def kept(column: ColumnVector, rows: Array[Int], count: Int): Int = {
     val nulls = canBeNull(column)
     var at = 0

@@ -18,6 +18,9 @@ private[lakewarden] abstract class RowTest {
     *   how many are kept
     */
   def keep(batch: ColumnarBatch, rows: Array[Int], count: Int): Int
+
+  /** Whether it keeps all that another test keeps; a false answer costs time alone. */
+  def isImplied(other: RowTest): Boolean = false
 }
 
 private[lakewarden] object RowTest {
@@ -41,17 +44,28 @@ private final class RowTests(schema: StructType) {
   def of(predicate: RowPredicate, wanted: Boolean): RowTest = predicate match {
     case Always(value)                     => new ConstantTest(value == wanted)
     case Not(child)                        => of(child, !wanted)
-    case Both(left, right) if wanted       => new BothTest(of(left, wanted), of(right, wanted))
-    case Both(left, right)                 => new EitherTest(of(left, wanted), of(right, wanted))
-    case Either(left, right) if wanted     => new EitherTest(of(left, wanted), of(right, wanted))
-    case Either(left, right)               => new BothTest(of(left, wanted), of(right, wanted))
+    case Both(left, right) if wanted       => both(of(left, wanted), of(right, wanted))
+    case Both(left, right)                 => either(of(left, wanted), of(right, wanted))
+    case Either(left, right) if wanted     => either(of(left, wanted), of(right, wanted))
+    case Either(left, right)               => both(of(left, wanted), of(right, wanted))
     case IsNull(column)                    => new NullTest(path(column), wanted)
-    case IsNaN(column)                     => new ValueTest(path(column), wanted, ValueMatch.isNaN(kind(column)))
+    case IsNaN(column)                     => new NaNTest(path(column), wanted, kind(column))
     case Compared(comparison, column, value) =>
       NumberTests.of(path(column), wanted, comparison, kind(column), value)
         .getOrElse(new ValueTest(path(column), wanted, ValueMatch.of(comparison, kind(column), value)))
     case OneOf(column, values)             => new ValueTest(path(column), wanted, ValueMatch.oneOf(kind(column), values))
   }
+
+  /** The catalog says beside each comparison whether it holds for NULL and NaN, which most tests know by themselves. */
+  private def both(left: RowTest, right: RowTest): RowTest = (left, right) match {
+    case (one, other) if one.isImplied(other) => other
+    case (one, other) if other.isImplied(one) => one
+    case (BothTest(first, one), other) if one.isImplied(other) || other.isImplied(one) => BothTest(first, both(one, other))
+    case _                                    => BothTest(left, right)
+  }
+
+  private def either(left: RowTest, right: RowTest): RowTest =
+    if (left.isImplied(right)) left else if (right.isImplied(left)) right else new EitherTest(left, right)
 
   private def path(column: Int): Array[Int] = way(schema, column).map(_._1).toArray
   private def kind(column: Int): DataType = way(schema, column).last._2
@@ -73,7 +87,7 @@ private final class ConstantTest(value: Boolean) extends RowTest {
   override def keep(batch: ColumnarBatch, rows: Array[Int], count: Int): Int = if (value) count else 0
 }
 
-private final class BothTest(left: RowTest, right: RowTest) extends RowTest {
+private final case class BothTest(left: RowTest, right: RowTest) extends RowTest {
   override def keep(batch: ColumnarBatch, rows: Array[Int], count: Int): Int =
     right.keep(batch, rows, left.keep(batch, rows, count))
 }
@@ -111,7 +125,7 @@ private final class EitherTest(left: RowTest, right: RowTest) extends RowTest {
 }
 
 /** A test of one column, nested in structs or not: where one of them is NULL, it is. */
-private[restrictions] abstract class ColumnTest(path: Array[Int]) extends RowTest {
+private[restrictions] abstract class ColumnTest(private val path: Array[Int]) extends RowTest {
   private val structs = new Array[ColumnVector](path.length - 1)
 
   override def keep(batch: ColumnarBatch, rows: Array[Int], count: Int): Int = {
@@ -127,6 +141,12 @@ private[restrictions] abstract class ColumnTest(path: Array[Int]) extends RowTes
 
   protected def kept(column: ColumnVector, rows: Array[Int], count: Int): Int
 
+  /** Whether a row is kept whose value is NULL, or NaN. */
+  def keepsNull: Boolean = false
+  def keepsNaN: Boolean = true
+
+  protected final def isBeside(other: ColumnTest): Boolean = util.Arrays.equals(path, other.path)
+
   protected final def canBeNull(column: ColumnVector): Boolean = column.hasNull || structs.exists(_.hasNull)
 
   protected final def isNull(column: ColumnVector, row: Int): Boolean = {
@@ -140,6 +160,13 @@ private[restrictions] abstract class ColumnTest(path: Array[Int]) extends RowTes
 }
 
 private final class NullTest(path: Array[Int], wanted: Boolean) extends ColumnTest(path) {
+  override def keepsNull: Boolean = wanted
+
+  override def isImplied(other: RowTest): Boolean = other match {
+    case test: ColumnTest => !wanted && isBeside(test) && !test.keepsNull
+    case _                => false
+  }
+
   override protected def kept(column: ColumnVector, rows: Array[Int], count: Int): Int = {
     var (at, left) = (0, 0)
     while (at < count) {
@@ -157,7 +184,7 @@ private final class NullTest(path: Array[Int], wanted: Boolean) extends ColumnTe
 /** @param wanted
   *   whether the values are wanted that match; else those that do not. NULL is neither
   */
-private final class ValueTest(path: Array[Int], wanted: Boolean, matching: ValueMatch) extends ColumnTest(path) {
+private class ValueTest(path: Array[Int], wanted: Boolean, matching: ValueMatch) extends ColumnTest(path) {
   private val known = new KnownMatches(matching)
 
   override protected def kept(column: ColumnVector, rows: Array[Int], count: Int): Int = {
@@ -175,6 +202,19 @@ private final class ValueTest(path: Array[Int], wanted: Boolean, matching: Value
       at += 1
     }
     left
+  }
+}
+
+/** @param wanted
+  *   whether NaN is wanted; else numbers
+  */
+private final class NaNTest(path: Array[Int], wanted: Boolean, kind: DataType)
+    extends ValueTest(path, wanted, ValueMatch.isNaN(kind)) {
+  override def keepsNaN: Boolean = wanted
+
+  override def isImplied(other: RowTest): Boolean = other match {
+    case test: ColumnTest => !wanted && isBeside(test) && !test.keepsNull && !test.keepsNaN
+    case _                => false
   }
 }
 
