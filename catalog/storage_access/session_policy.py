@@ -73,8 +73,7 @@ def session_policy(scope: Scope, *, partition: str = "aws", variables: bool = Tr
     if writes:
         below = [f"arn:{partition}:s3:::{_below(each)}" for each in writes]
         statements.append(_allow([_PUT, _ABORT, _DELETE], below))
-        kept = f"arn:{partition}:s3:::*.metadata.json"
-        statements.append({"Effect": "Deny", "Action": [_PUT, _DELETE], "Resource": kept})
+        statements.append(_denial(partition))
     text = json.dumps({"Version": "2012-10-17", "Statement": statements}, separators=(",", ":"))
     if len(text) > MAX_POLICY_CHARACTERS:
         raise _refused(
@@ -86,6 +85,11 @@ def session_policy(scope: Scope, *, partition: str = "aws", variables: bool = Tr
 
 def _allow(actions: Sequence[str], resources: Sequence[str]) -> dict[str, Any]:
     return {"Effect": "Allow", "Action": _one_or_all(actions), "Resource": _one_or_all(resources)}
+
+
+def _denial(partition: str) -> dict[str, Any]:
+    kept = f"arn:{partition}:s3:::*.metadata.json"
+    return {"Effect": "Deny", "Action": [_PUT, _DELETE], "Resource": kept}
 
 
 def _listings(locations: Sequence[Location], partition: str) -> Iterable[dict[str, Any]]:

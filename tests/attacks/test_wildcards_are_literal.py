@@ -3,8 +3,8 @@
 The tests that are named after CVEs keep out what Apache Polaris had to mend in 1.4.1 (its security advisories
 of May 2026): credentials for a staged table's unchecked location (CVE-2026-42809), names with ``*`` that
 matched other tables' objects (CVE-2026-42810), names with quotes that broke out of a generated condition
-(CVE-2026-42811), and a change of `write.metadata.path` alone, which was not checked (CVE-2026-42812). Here no
-credential is given out at all; what is tested is everything else that such names and locations reach.
+(CVE-2026-42811), and a change of `write.metadata.path` alone, which was not checked (CVE-2026-42812).
+Credentials are tested in `test_vended_credentials`; here is everything else that such names reach.
 """
 
 from __future__ import annotations

@@ -114,10 +114,12 @@ def test_a_credential_is_kept_for_its_user_until_the_policies_change(
 ) -> None:
     _made(service, "cached")
     before = len(store.roles)
-    keys = [_credentials(service, "cached", user).json() for user in (CAROL, CAROL, ALICE, CAROL)]
-    assert keys[0] == keys[1] == keys[3] != keys[2] and len(store.roles) == before + 1
-    changed = [*standard_policies(), policy("more", tables("other"), {CAROL: ["select"]})]
-    service.lake.set_policies(changed)
+    reads = [*standard_policies(), policy("reads", tables("db"), {BOB: ["select"]})]
+    service.lake.set_policies(reads)
+    keys = [_credentials(service, "cached", user).json() for user in (CAROL, CAROL, BOB, ALICE, CAROL)]
+    assert keys[0] == keys[1] == keys[4] and keys[2] not in (keys[0], keys[3]) and keys[3] != keys[0]
+    assert len(store.roles) == before + 3
+    service.lake.set_policies([*reads, policy("more", tables("other"), {CAROL: ["select"]})])
     assert _credentials(service, "cached", CAROL).json() != keys[0]
     service.lake.set_policies([each for each in standard_policies() if each["name"] != "carol-reads"])
     assert _credentials(service, "cached", CAROL).status_code == 403
