@@ -146,8 +146,11 @@ def session_name(principal: str) -> str:
     """
     if _PLAIN_NAME.fullmatch(principal):
         return principal
-    digest = hashlib.sha256(principal.encode()).hexdigest()[:40]
-    return f"{_FOREIGN.sub('_', principal)[:23]}={digest}"
+    return f"{_FOREIGN.sub('_', principal)[:23]}={_digest(principal)}"
+
+
+def _digest(principal: str) -> str:
+    return hashlib.sha256(principal.encode()).hexdigest()[:40]
 
 
 def _credential(answer: Any) -> Credential:
