@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.compatibility_kit import SUITES, KitMissing, run_kit
-from tests.support.compatibility_page import FORMS, known_reasons, reasons, rendered, written
+from tests.support.compatibility_kit import SUITES, KitMissing
+from tests.support.compatibility_page import known_reasons, reasons, rendered, run, written
 
 
 def test_each_kit_test_that_does_not_pass_has_a_reason() -> None:
@@ -18,7 +18,7 @@ def test_each_kit_test_that_does_not_pass_has_a_reason() -> None:
 @pytest.mark.parametrize("suite", SUITES)
 def test_the_kit_ends_as_the_page_says(suite: str) -> None:
     try:
-        outcomes = {form: run_kit(suite, granted) for form, granted in FORMS.items()}
+        outcomes = run(suite)
     except KitMissing as missing:
         pytest.skip(str(missing))
     assert rendered(suite, outcomes) == written(suite), {

@@ -1,13 +1,12 @@
 """Runs Iceberg's REST Compatibility Kit against the real service.
 
 The kit's tests write files at the bare path `/path/to`, and tables at `file:/tmp`. As published, these are
-refused.
-With places granted, its classes have other texts there, which name places that the policies grant.
+refused. With places granted, its classes have other texts there, which name places that the policies grant.
 
 `make interop` fetches the kit. To run some tests of it:
 
     python -m tests.support.compatibility_kit testRenameTable createView
-    python -m tests.support.compatibility_kit --published
+    python -m tests.support.compatibility_kit --suite tables --form published
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -31,16 +30,37 @@ from tests.support.lake import ALICE
 from tests.support.service import Service, open_service
 
 JARS: Final = Path(sys.prefix) / "iceberg-kit"
-#: The classes of the kit, by the name of their part.
-SUITES: Final[Mapping[str, str]] = {
-    "tables": "org.apache.iceberg.rest.RESTCompatibilityKitCatalogTests",
-    "views": "org.apache.iceberg.rest.RESTCompatibilityKitViewCatalogTests",
+
+
+class Form(StrEnum):
+    """How the kit is run.
+
+    Attributes:
+        PUBLISHED: as it is.
+        GRANTED: with places that the policies grant.
+        PLANNED: the same, on a catalog that plans all scans.
+    """
+
+    PUBLISHED = "published"
+    GRANTED = "granted"
+    PLANNED = "planned"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A part of the kit: its class, and the forms in which it is run."""
+
+    tests: str
+    forms: tuple[Form, ...]
+
+
+SUITES: Final[Mapping[str, Suite]] = {
+    "tables": Suite("org.apache.iceberg.rest.RESTCompatibilityKitCatalogTests", tuple(Form)),
+    # They name no place of the kind.
+    "views": Suite("org.apache.iceberg.rest.RESTCompatibilityKitViewCatalogTests", (Form.PUBLISHED,)),
 }
 
-_CLASSES: Final = (
-    "org/apache/iceberg/catalog/CatalogTests.class",
-    "org/apache/iceberg/view/ViewCatalogTests.class",
-)
+_CLASS: Final = "org/apache/iceberg/catalog/CatalogTests.class"
 _FILES: Final = "/path/to/"
 _TABLES: Final = "file:/tmp"
 #: What the kit says of each file there.
@@ -65,12 +85,12 @@ class KitMissing(Exception):
     """The kit's jars are not there."""
 
 
-def run_kit(suite: str, granted: bool, methods: Sequence[str] = ()) -> dict[str, Outcome]:
+def run_kit(suite: str, form: Form, methods: Sequence[str] = ()) -> dict[str, Outcome]:
     """Run a part of the kit against a new service.
 
     Args:
         suite: a name in `SUITES`.
-        granted: whether to replace the places that the kit writes to by granted ones.
+        form: how to run it.
         methods: names of tests; none: all.
 
     Returns:
@@ -83,47 +103,31 @@ def run_kit(suite: str, granted: bool, methods: Sequence[str] = ()) -> dict[str,
         raise KitMissing(
             "Iceberg's compatibility kit is missing; `make interop` fetches it where Maven is installed"
         )
-    with TemporaryDirectory(prefix="kit-") as name, _service(Path(name)) as service:
-        return _run(service, suite, granted, methods)
+    planning = {"PLANNING__MODE": "server"} if form is Form.PLANNED else {}
+    with TemporaryDirectory(prefix="kit-") as name:
+        root = Path(name)
+        lake = root / "lake"
+        lake.mkdir()
+        with open_service(lake, **planning) as service:
+            outcomes = _run(service, root, suite, form, methods)
+            asked = "/plan" in service.client().get("/metrics").text
+            assert asked == (form is Form.PLANNED), "the catalog and the client do not agree on who plans"
+            return outcomes
 
 
-@contextmanager
-def _service(root: Path) -> Iterator[Service]:
-    lake = root / "lake"
-    lake.mkdir()
-    with open_service(lake) as service:
-        yield service
-
-
-def _run(service: Service, suite: str, granted: bool, methods: Sequence[str]) -> dict[str, Outcome]:
-    root = service.lake.root.parent
-    classes, reports = root / "classes", root / "reports"
-    properties = {
-        "rck.local": "false",
-        "rck.requires-namespace-create": "true",
-    }
-    if granted:
-        files, tables = root / "files", root / "tables"
-        _replace_places(classes, {_FILES: f"file://{files}/", _TABLES: f"file://{tables}"})
-        _write_files(files)
-        allowed = [service.lake.settings.warehouse, f"file://{files}", f"file://{tables}"]
-        properties["table-default.read.allowed.data.paths"] = ",".join(allowed)
-    chosen = [f"--select-method={SUITES[suite]}#{each}" for each in methods] or [
-        f"--select-class={SUITES[suite]}"
-    ]
+def _run(service: Service, root: Path, suite: str, form: Form, methods: Sequence[str]) -> dict[str, Outcome]:
+    properties = {"rck.local": "false", "rck.requires-namespace-create": "true"}
+    if form is not Form.PUBLISHED:
+        properties["table-default.read.allowed.data.paths"] = ",".join(_grant(service, root))
+    tests = SUITES[suite].tests
+    chosen = [f"--select-method={tests}#{each}" for each in methods] or [f"--select-class={tests}"]
     command = [
         str(find_java(os.environ)),
-        "-Xmx512m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+        *("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
         *(f"-D{name}={value}" for name, value in properties.items()),
-        "-cp",
-        f"{classes}{os.pathsep}{JARS}/*",
+        *("-cp", f"{root}/classes{os.pathsep}{JARS}/*"),
         "org.junit.platform.console.ConsoleLauncher",
-        "execute",
-        "--disable-banner",
-        "--details=none",
-        f"--reports-dir={reports}",
+        *("execute", "--disable-banner", "--details=none", f"--reports-dir={root}/reports"),
         *chosen,
     ]
     environ = {
@@ -136,13 +140,21 @@ def _run(service: Service, suite: str, granted: bool, methods: Sequence[str]) ->
     done = subprocess.run(
         command, env=environ, cwd=root, capture_output=True, text=True, timeout=_LIMIT_S, check=False
     )
-    outcomes = _outcomes(reports)
+    outcomes = _outcomes(root / "reports")
     assert outcomes, f"The kit ran no test:\n{done.stdout}{done.stderr}"
     return outcomes
 
 
+def _grant(service: Service, root: Path) -> list[str]:
+    """Give the kit's classes other places; return the locations that its tables can be read from."""
+    files, tables = f"file://{root}/files", f"file://{root}/tables"
+    _replace_places(root / "classes", {_FILES: f"{files}/", _TABLES: tables})
+    _write_files(root / "files")
+    return [service.lake.settings.warehouse, files, tables]
+
+
 def _replace_places(target: Path, places: Mapping[str, str]) -> None:
-    """Write the kit's classes with other texts at the beginning of their constants."""
+    """Write the kit's class with other texts at the beginning of its constants."""
 
     def replaced(text: str) -> str:
         for old, new in places.items():
@@ -152,10 +164,9 @@ def _replace_places(target: Path, places: Mapping[str, str]) -> None:
 
     (jar,) = JARS.glob("iceberg-core-*-tests.jar")
     with zipfile.ZipFile(jar) as archive:
-        for name in _CLASSES:
-            file = target / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(with_texts(archive.read(name), replaced))
+        file = target / _CLASS
+        file.parent.mkdir(parents=True)
+        file.write_bytes(with_texts(archive.read(_CLASS), replaced))
 
 
 def _write_files(directory: Path) -> None:
@@ -185,15 +196,19 @@ def main() -> None:
     )
     parser.add_argument("methods", nargs="*", help="names of tests; by default all")
     parser.add_argument("--suite", choices=SUITES, action="append", help="the part; by default both")
-    parser.add_argument("--published", action="store_true", help="leave the kit's places as they are")
+    parser.add_argument("--form", type=Form, choices=list(Form), help="how to run it; by default each way")
     options = parser.parse_args()
     for suite in options.suite or SUITES:
-        outcomes = run_kit(suite, not options.published, options.methods)
-        for name, outcome in sorted(outcomes.items()):
-            if outcome.result != "passed" or options.methods:
-                print(f"{outcome.result:8} {name}  {outcome.message}")
-        passed = sum(each.result == "passed" for each in outcomes.values())
-        print(f"{suite}: {passed} of {len(outcomes)} passed")
+        for form in [options.form] if options.form else SUITES[suite].forms:
+            _print(f"{suite}, {form}", run_kit(suite, form, options.methods), whole=bool(options.methods))
+
+
+def _print(title: str, outcomes: Mapping[str, Outcome], *, whole: bool) -> None:
+    for name, outcome in sorted(outcomes.items()):
+        if outcome.result != "passed" or whole:
+            print(f"{outcome.result:8} {name}  {outcome.message}")
+    passed = sum(each.result == "passed" for each in outcomes.values())
+    print(f"{title}: {passed} of {len(outcomes)} passed")
 
 
 if __name__ == "__main__":

@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.support.compatibility_kit import SUITES, Outcome, run_kit
+from tests.support.compatibility_kit import SUITES, Form, Outcome, run_kit
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "compatibility.md"
-#: Whether the places that the kit writes to are granted, by the name of the form.
-FORMS: Final = {"published": False, "granted": True}
 
 _ROW: Final = re.compile(r"^\| `(?P<test>[^`]+)` \|.*\| (?P<reason>[^|]*) \|$", re.MULTILINE)
 _REASON: Final = re.compile(r"^- \*\*(.+?)\*\*:", re.MULTILINE)
@@ -25,25 +23,23 @@ _START: Final = "<!-- kit: written by tests.support.compatibility_page -->\n"
 _END: Final = "<!-- /kit -->"
 
 #: The outcomes of a suite's tests, by form.
-Outcomes = Mapping[str, Mapping[str, Outcome]]
+Outcomes = Mapping[Form, Mapping[str, Outcome]]
 
 
 def reasons() -> dict[str, str]:
     """The reasons that the page gives, by the names of tests."""
-    return {found["test"]: found["reason"] for found in _ROW.finditer(PAGE.read_text())}
+    return {found["test"]: found["reason"] for found in _ROW.finditer(_parts()[1])}
 
 
 def known_reasons() -> frozenset[str]:
     """The reasons that the page explains."""
-    return frozenset(_REASON.findall(PAGE.read_text()))
+    return frozenset(_REASON.findall(_parts()[0]))
 
 
 def written(suite: str) -> str:
     """The part of a suite on the page."""
-    found = re.search(
-        rf"^### {suite.title()}\n.*?(?=^###|^{_END})", PAGE.read_text(), re.MULTILINE | re.DOTALL
-    )
-    return found[0] if found else ""
+    _, found, text = _parts()[1].partition(f"### {suite.title()}\n")
+    return found + text.partition("### ")[0]
 
 
 def rendered(suite: str, outcomes: Outcomes) -> str:
@@ -55,25 +51,34 @@ def rendered(suite: str, outcomes: Outcomes) -> str:
     """
     known = reasons()
     lines = [f"### {suite.title()}", "", f"| form | {' | '.join(_RESULTS)} |", "|---|---|---|---|"]
-    for form in FORMS:
-        counts = Counter(each.result for each in outcomes[form].values())
+    for form, found in outcomes.items():
+        counts = Counter(each.result for each in found.values())
         lines.append(f"| {form} | {' | '.join(str(counts[each]) for each in _RESULTS)} |")
-    lines += ["", f"| test | {' | '.join(FORMS)} | reason |", "|---|---|---|---|"]
+    lines += ["", f"| test | {' | '.join(outcomes)} | reason |", f"|---|{'---|' * len(outcomes)}---|"]
     for test in sorted(set().union(*outcomes.values())):
-        results = [outcomes[form][test].result for form in FORMS]
+        results = [found[test].result for found in outcomes.values()]
         if set(results) != {"passed"}:
             lines.append(f"| `{test}` | {' | '.join(results)} | {known.get(test, '')} |")
     return "\n".join([*lines, "", ""])
 
 
+def run(suite: str) -> Outcomes:
+    """Run a suite in each of its forms."""
+    return {form: run_kit(suite, form) for form in SUITES[suite].forms}
+
+
 def main() -> None:
     """Run the kit, and write the page."""
-    parts = [
-        rendered(suite, {form: run_kit(suite, granted) for form, granted in FORMS.items()})
-        for suite in SUITES
-    ]
+    parts = [rendered(suite, run(suite)) for suite in SUITES]
+    before, _, after = _parts()
+    PAGE.write_text(f"{before}{_START}\n{''.join(parts)}{_END}{after}")
+
+
+def _parts() -> tuple[str, str, str]:
+    """The page before the results, the results, and the page after them."""
     before, _, rest = PAGE.read_text().partition(_START)
-    PAGE.write_text(before + _START + "\n" + "".join(parts) + _END + rest.partition(_END)[2])
+    results, _, after = rest.partition(_END)
+    return before, results, after
 
 
 if __name__ == "__main__":
