@@ -44,6 +44,8 @@ _OF_HOST: Final = (
     "log.",
     "s3.",
 )
+#: Settings in the same sections that decide what clients get.
+_OF_ALL: Final = frozenset({"s3.signing", "s3.sts.duration_s", "s3.sts.policy_variables", "s3.sts.role_arn"})
 _UNSEALED: Final = "unsealed_metadata"
 
 _log: Final = logging.getLogger("lakewarden.replicas")
@@ -72,7 +74,7 @@ def digests_of(settings: Settings, unsealed: str) -> dict[str, str]:
     shared: dict[str, object] = {
         name: value
         for name, value in _leaves(settings.model_dump(mode="json"))
-        if not name.startswith(_OF_HOST)
+        if name in _OF_ALL or not name.startswith(_OF_HOST)
     }
     shared[_UNSEALED] = unsealed
     return {name: _digest(json.dumps(value).encode()) for name, value in sorted(shared.items())}

@@ -36,7 +36,7 @@ from tests.support.clock import at_time
 from tests.support.hooks import once_at
 from tests.support.lake import ALICE, BOB, Lake, open_lake, policy, standard_policies, tables
 from tests.support.moto_server import MotoS3
-from tests.support.service import _s3_settings
+from tests.support.service import s3_settings
 from tests.support.tables import ENCRYPTED, Engine, make, name_of, rows
 
 
@@ -219,7 +219,7 @@ def test_files_of_a_table_that_forbids_it_are_not_deleted(on_sqlite: Shared) -> 
 
 
 def test_garbage_in_an_object_store(tmp_path: Path, moto: MotoS3) -> None:
-    with open_lake(tmp_path, **_s3_settings(moto)) as lake:
+    with open_lake(tmp_path, **s3_settings(moto)) as lake:
         lake.catalog().create_namespace("db")
         table = make(lake)
         table.append(rows(1))

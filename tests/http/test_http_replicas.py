@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +15,7 @@ import pytest
 from pyiceberg.types import StringType
 
 from tests.support.crash import assert_sound
+from tests.support.guarded_store import guarded_store
 from tests.support.http_calls import (
     SCHEMA,
     encrypted_table,
@@ -24,9 +26,10 @@ from tests.support.http_calls import (
     written_file,
 )
 from tests.support.lake import BOB, policy, tables
+from tests.support.moto_server import MotoS3
 from tests.support.postgres import PostgresServer
 from tests.support.replicas import Replicas, processes, threads
-from tests.support.service import Service
+from tests.support.service import Service, s3_settings
 from tests.support.tables import rows
 
 #: Plans of more than one file come in parts; policies are looked for often.
@@ -126,7 +129,7 @@ def _check_plans_and_transactions(service: Service) -> None:
         assert first_answer.json()["metadata-location"] == repeated.json()["metadata-location"]
 
 
-def test_plans_in_parts_transactions_and_repetitions(tmp_path: Any, postgres: PostgresServer) -> None:
+def test_plans_in_parts_transactions_and_repetitions(tmp_path: Path, postgres: PostgresServer) -> None:
     with threads(tmp_path, postgres.create_database(), **SETTINGS) as running:
         _check_plans_and_transactions(running.balanced)
         assert_sound(running.balanced.lake)
@@ -246,9 +249,9 @@ def test_engines_register_sign_write_and_plan(
 
 
 @pytest.mark.nightly
-def test_views(client: httpx.Client, namespace: str) -> None:
-    text = {"type": "sql", "sql": "SELECT 1 AS id", "dialect": "spark"}
-    body = {
+def test_views(balanced: Service, client: httpx.Client, namespace: str) -> None:
+    text = {"type": "sql", "sql": "SELECT 0 AS id", "dialect": "spark"}
+    body: dict[str, Any] = {
         "schema": SCHEMA,
         "view-version": {"representations": [text], "default-namespace": [namespace], "summary": {}},
         "properties": {},
@@ -256,7 +259,10 @@ def test_views(client: httpx.Client, namespace: str) -> None:
     views, view = f"/engine/v1/namespaces/{namespace}/views", f"/engine/v1/views/{namespace}/v"
     assert client.post(views, json={**body, "name": "v"}).status_code == 204
     for version in (1, 2, 3):
+        body["view-version"] |= {"representations": [text | {"sql": f"SELECT {version} AS id"}]}
         assert client.get(view).json()["version"] == version
+        shown = client.get(f"{balanced.prefix}/namespaces/{namespace}/views/v").json()
+        assert shown["metadata"]["current-version-id"] == version
         assert client.post(view, json={**body, "expected-version": version}).status_code == 204
     assert client.delete(view).status_code == 204
     for _ in range(2):
@@ -286,6 +292,25 @@ def test_tokens_end_in_both_at_once(balanced: Service, client: httpx.Client) -> 
         assert [bob.get("/v1/config").status_code for _ in range(2)] == [200] * 2
         assert client.delete(f"/admin/v1/tokens/{issued.json()['id']}").status_code == 204
         assert [bob.get("/v1/config").status_code for _ in range(2)] == [401] * 2
+
+
+@pytest.mark.nightly
+def test_storage_credentials(tmp_path: Path, postgres: PostgresServer, moto: MotoS3) -> None:
+    """A client that has no permissions on storage writes and reads with the credentials of either."""
+    with guarded_store(moto) as store:
+        settings = SETTINGS | s3_settings(store.s3) | store.settings()
+        with processes(tmp_path, postgres.create_database(), **settings) as running:
+            catalog = running.balanced.iceberg()
+            catalog.create_namespace("db")
+            table = catalog.create_table("db.t", schema=rows(1).schema)
+            for first in (1, 11, 21):
+                table.append(rows(first))
+                assert catalog.load_table("db.t").scan().to_arrow().num_rows == first // 10 * 2 + 2
+            asked = {"X-Iceberg-Access-Delegation": "vended-credentials"}
+            url = f"{running.balanced.prefix}/namespaces/db/tables/t"
+            with running.balanced.client() as client:
+                given = [client.get(url, headers=asked).json()["storage-credentials"] for _ in range(2)]
+                assert given[0][0]["prefix"] == given[1][0]["prefix"]
 
 
 @pytest.mark.nightly

@@ -126,13 +126,14 @@ def open_service(
     """
     properties: dict[str, str] = {}
     if s3 is not None:
-        overrides = {**_s3_settings(s3), **overrides}
+        overrides = {**s3_settings(s3), **overrides}
         properties = s3.pyiceberg_properties()
     with open_lake(root, policies=policies, **overrides) as lake, running(lake, properties) as service:
         yield service
 
 
-def _s3_settings(s3: MotoS3) -> dict[str, str]:
+def s3_settings(s3: MotoS3) -> dict[str, str]:
+    """The settings of a catalog whose warehouse lies in a new bucket."""
     given = s3.pyiceberg_properties()
     return {
         "WAREHOUSE": f"s3://{s3.new_bucket()}/warehouse",
