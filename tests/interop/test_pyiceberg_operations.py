@@ -6,6 +6,7 @@ PyIceberg commits is in `test_http_pyiceberg_commits.py`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import ForbiddenError
+from pyiceberg.exceptions import ForbiddenError, ViewAlreadyExistsError
 from pyiceberg.expressions import EqualTo, GreaterThan, In
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -27,6 +28,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, StructType
+from pyiceberg.view.metadata import SQLViewRepresentation, ViewVersion
 
 from tests.support.guarded_store import guarded_store
 from tests.support.lake import ALICE
@@ -400,3 +402,28 @@ def test_files_outside_of_the_allowed_locations_are_not_added(
     with pytest.raises(ForbiddenError, match=r"LocationNotAllowed: .*outside\.parquet.*rule=allowed-paths"):
         table.add_files([f"file://{tmp_path}/outside.parquet"])
     assert place.ids() == []
+
+
+def test_views_are_created_loaded_listed_and_dropped(served: Service, tmp_path: Path) -> None:
+    place = _place(served.iceberg(), tmp_path)
+    place.create()
+    name = (place.namespace, "v")
+    query = f"SELECT id FROM {place.namespace}.t"
+    version = ViewVersion(
+        version_id=1,
+        schema_id=0,
+        timestamp_ms=int(time.time() * 1000),
+        summary={},
+        representations=[SQLViewRepresentation(type="sql", sql=query, dialect="spark")],
+        default_namespace=[place.namespace],
+    )
+    schema = Schema(NestedField(1, "id", IntegerType()))
+    place.catalog.create_view(name, schema, version, properties={"team": "us"})
+    view = place.catalog.load_view(name)
+    assert view.schema().column_names == ["id"] and view.properties["team"] == "us"
+    assert [each.sql for each in (one.root for one in view.current_version().representations)] == [query]
+    assert place.catalog.list_views(place.namespace) == [name] and place.catalog.view_exists(name)
+    with pytest.raises(ViewAlreadyExistsError):
+        place.catalog.create_view(name, schema, version)
+    place.catalog.drop_view(name)
+    assert not place.catalog.view_exists(name) and place.catalog.list_views(place.namespace) == []
