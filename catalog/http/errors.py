@@ -17,6 +17,7 @@ Errors of HTTP itself extend the tree of `policy.errors`:
         ├── RequestTimedOut          408
         ├── HeadTooLarge             431
         ├── PropertySetAndRemoved    422 (`catalog.tables.namespaces`)
+        ├── ViewUpdateInvalid        400 (`catalog.iceberg.view_metadata`)
         ├── IdempotencyKeyReused     422 (`catalog.state.idempotency`)
         ├── NoSuchWarehouse          404
         └── NoSuchDocument           404
@@ -42,6 +43,7 @@ from catalog.authorization.engine_keys import STALE_RULE
 from catalog.base import errors as catalog_errors
 from catalog.http import kms_errors
 from catalog.http.metrics import Metrics
+from catalog.iceberg.view_metadata import ViewUpdateInvalid
 from catalog.state.idempotency import IdempotencyKeyReused
 from catalog.storage.errors import MetadataMissing
 from catalog.tables.namespaces import PropertySetAndRemoved
@@ -133,6 +135,7 @@ SHAPES: Final[Mapping[type[LakewardenError], Shape]] = MappingProxyType(
         catalog_errors.ViewExists: Shape(409, "AlreadyExistsException"),
         catalog_errors.NamespaceNotEmpty: Shape(409, "NamespaceNotEmptyException"),
         catalog_errors.CommitConflict: Shape(409, "CommitFailedException"),
+        ViewUpdateInvalid: Shape(400, "IllegalArgumentException"),
         MetadataMissing: Shape(404, "NotFoundException"),
         BodyTooLarge: Shape(413, _BAD_REQUEST),
         ContentTypeRefused: Shape(415, _BAD_REQUEST),

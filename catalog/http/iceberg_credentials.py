@@ -14,10 +14,10 @@ from catalog.http.bodies import table_from_path
 from catalog.http.iceberg_models import LoadedCredentialsAnswer
 from catalog.http.iceberg_namespaces import check_prefix
 from catalog.http.operations import ERRORS, answers
+from catalog.http.referenced_by import REFERENCED_BY
 from catalog.http.routing import IcebergRoute
 from catalog.http.storage_credentials import StorageAnswer
 from catalog.http.table_answers import NO_STORE
-from policy.errors import NotSupportedYet
 
 router = APIRouter(
     prefix="/v1/{prefix}/namespaces/{namespace}/tables/{table}",
@@ -28,26 +28,23 @@ router = APIRouter(
 )
 
 
-@router.get("/credentials", responses=answers(LoadedCredentialsAnswer, "The credential."))
+@router.get(
+    "/credentials",
+    responses=answers(LoadedCredentialsAnswer, "The credential."),
+    dependencies=[REFERENCED_BY],
+)
 def load_credentials(
     namespace: str,
     table: str,
     caller: CallerOf,
     services: ServicesOf,
     plan_id: Annotated[str | None, Query(alias="planId")] = None,
-    referenced_by: Annotated[str | None, Query(alias="referenced-by")] = None,
 ) -> Response:
     """Issue a storage credential for a table: everything that loading it needs.
 
     With `planId`, the plan has to be the caller's; the credential is that of the table.
     """
     assert services.credentials is not None, "the route is served where credentials are issued"
-    if referenced_by is not None:
-        raise NotSupportedYet(
-            "Storage credentials for a view are not supported.",
-            rule="referenced-by",
-            hint="Leave `referenced-by` out; the user then needs the permissions on the table.",
-        )
     name = table_from_path(namespace, table)
     if plan_id is not None:
         services.standard_planner.result(caller, name, plan_id)

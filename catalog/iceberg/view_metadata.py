@@ -47,6 +47,10 @@ _LAST: Final = -1
 _OPERATION: Final = "operation"
 
 
+class ViewUpdateInvalid(RequestInvalid):
+    """An update of a view contradicts its metadata, or another update."""
+
+
 class AddViewVersionUpdate(IcebergBaseModel):
     """`AddViewVersionUpdate`; schema id -1 is the schema that was added last."""
 
@@ -102,7 +106,7 @@ def empty_view(view_id: str, location: Location) -> ViewMetadata:
         {
             "view-uuid": view_id,
             "format-version": _FORMAT_VERSION,
-            "location": location.canonical,
+            "location": location.original,
             "schemas": [],
             "current-version-id": 0,
             "versions": [],
@@ -137,7 +141,7 @@ def changed(base: ViewMetadata, updates: Sequence[ViewUpdate], now_ms: int, view
         view: dotted name, for errors.
 
     Raises:
-        RequestInvalid: an update contradicts the metadata or another update.
+        ViewUpdateInvalid: an update contradicts the metadata or another update.
         LocationInvalid: the location is none.
         PropertyInvalid: a property that this obeys has another value.
     """
@@ -249,7 +253,7 @@ class _Draft:
                 if update.format_version != _FORMAT_VERSION:
                     raise self._refused(f"Unsupported format version: {update.format_version}")
             case SetLocationUpdate():
-                self._location = Location.parse(update.location).canonical
+                self._location = Location.parse(update.location).original
             case SetPropertiesUpdate():
                 self._properties |= update.updates
             case RemovePropertiesUpdate():
@@ -330,7 +334,7 @@ class _Draft:
             return
         before, after = texts(current_version(self._base)), texts(self._versions[self._current])
         if not before.keys() <= after.keys():
-            raise RequestInvalid(
+            raise ViewUpdateInvalid(
                 f"Cannot replace view due to loss of view dialects ({DROP_DIALECT}=false): "
                 f"Previous dialects: {sorted(before)} New dialects: {sorted(after)}",
                 table=self._view,
@@ -353,8 +357,8 @@ class _Draft:
         unknown = [at for at, each in enumerate(log) if each.version_id not in kept]
         return log[unknown[-1] + 1 :] if unknown else log
 
-    def _refused(self, problem: str) -> RequestInvalid:
-        return RequestInvalid(
+    def _refused(self, problem: str) -> ViewUpdateInvalid:
+        return ViewUpdateInvalid(
             f"{problem}.",
             table=self._view,
             rule="view-update",

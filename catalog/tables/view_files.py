@@ -76,7 +76,7 @@ class ViewFiles:
     ) -> None:
         """Require RWStorage on locations, and ALTER on each table that overlaps; errors as in `authorize`."""
         for each in locations:
-            if len(each.canonical) > MAX_TABLE_LOCATION:
+            if max(len(each.canonical), len(each.original)) > MAX_TABLE_LOCATION:
                 raise LocationInvalid(
                     f"The view location has more than {MAX_TABLE_LOCATION} characters.",
                     table=str(name),
@@ -92,10 +92,10 @@ class ViewFiles:
 
     def write(self, record: ViewRecord) -> str:
         """Create the file of a state that is not stored yet; return its location."""
-        file = f"{record.version:05d}-{uuid.uuid4()}.metadata.json"
-        location = _directory(record.metadata).child(file)
-        self._context.storage.create(location, record.metadata.model_dump_json().encode("utf-8"))
-        return location.original
+        location = _file_in(record.metadata, f"{record.version:05d}-{uuid.uuid4()}")
+        data = record.metadata.model_dump_json().encode("utf-8")
+        self._context.storage.create(Location.parse(location), data)
+        return location
 
     def read(self, location: Location, view: str) -> ViewMetadata:
         """Read a metadata file, which is not trusted.
@@ -127,13 +127,16 @@ def file_of(record: ViewRecord) -> str:
 
     A view that was not changed since a release without these files has none at this location.
     """
-    stored = record.metadata_location
-    return stored or _directory(record.metadata).child(f"00000-{record.id}.metadata.json").original
+    return record.metadata_location or _file_in(record.metadata, f"00000-{record.id}")
+
+
+def _file_in(metadata: ViewMetadata, name: str) -> str:
+    """Return the location of a metadata file, spelled as the client spells the view's location."""
+    return f"{_directory(metadata).original.rstrip('/')}/{name}.metadata.json"
 
 
 def _directory(metadata: ViewMetadata) -> Location:
-    given = metadata.properties.get(_PATH)
-    return Location.parse(given) if given is not None else Location.parse(metadata.location).child("metadata")
+    return Location.parse(metadata.properties.get(_PATH, f"{metadata.location.rstrip('/')}/metadata"))
 
 
 def _paths(metadata: ViewMetadata) -> list[Location]:

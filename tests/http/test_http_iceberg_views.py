@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,31 @@ def test_commits_that_contradict_the_view_are_refused(alice: httpx.Client, views
     refused(alice.post(view, json=another), 400, "RequestInvalid", "identifier")
     refused(alice.post(f"{views}/none", json={"updates": [fine]}), 404, "NoSuchView")
     assert len(alice.get(view).json()["metadata"]["versions"]) == 1
+
+
+def test_commits_at_the_same_time_are_applied_one_after_the_other(
+    alice: httpx.Client, views: str, make: Made
+) -> None:
+    first = make()
+
+    def commit(number: int) -> httpx.Response:
+        return alice.post(f"{views}/v", json={"updates": replacing(SPARK | {"sql": f"SELECT {number}"})})
+
+    with ThreadPoolExecutor(3) as pool:
+        assert [each.status_code for each in pool.map(commit, range(3))] == [200] * 3
+    last = alice.get(f"{views}/v").json()
+    found = {each["representations"][0]["sql"] for each in last["metadata"]["versions"]}
+    assert found == {SPARK["sql"], *(f"SELECT {number}" for number in range(3))}
+    # Nothing is left of the states between, and of commits that came second.
+    directory = Path(first["metadata"]["location"].removeprefix("file://"), "metadata")
+    assert [each.name for each in directory.iterdir()] == [last["metadata-location"].rsplit("/", 1)[1]]
+
+
+def test_a_location_stays_as_it_is_spelled(tmp_path: Path, make: Made) -> None:
+    spelled = tmp_path.as_uri().replace("file:///", "file:/")
+    made = make(location=spelled)
+    assert made["metadata"]["location"] == spelled
+    assert made["metadata-location"].startswith(f"{spelled}/metadata/00001-")
 
 
 def test_old_versions_expire(make: Made) -> None:

@@ -6,6 +6,7 @@ import com.fasterxml.jackson.core.JsonProcessingException
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 
+import org.apache.spark.sql.catalyst.util.QuotingUtils
 import org.apache.spark.sql.connector.catalog.{Identifier, TableCatalog, TableSummary, View}
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.rest.Answers
@@ -45,14 +46,24 @@ final class StoredView(
     builder.withSchema(FieldIds.strip(columns))
     builder.withProperties(Answers.texts(metadata.required("properties")).asJava)
     builder.withOwner(Answers.text(answer, "owner"))
-    builder.withQueryText(current.required("representations").required(0).required("sql").textValue)
     builder.withCurrentCatalog(Option(current.get("default-catalog")).filter(_.isTextual).fold(catalogName)(_.textValue))
     builder.withCurrentNamespace(texts(current.required("default-namespace")))
     builder.withSchemaMode(schemaMode.orNull)
     val names = columnNames(columns.length)
+    builder.withQueryText(queryText(names, columns.fieldNames))
     builder.withQueryColumnNames(names)
     builder.withSqlConfigs(readBy(names).asJava)
     builder.build()
+  }
+
+  /** Without names of the text's own columns, as other clients store a view, the view's columns are those of the text in
+    * their order (Iceberg view specification). Spark would look for them by name. The text of a definer view stays as the
+    * catalog has read it.
+    */
+  private def queryText(names: Array[String], columns: Array[String]): String = {
+    val text = current.required("representations").required(0).required("sql").textValue
+    if (names.nonEmpty || Answers.text(answer, "security") == Definer) text
+    else s"SELECT * FROM (\n$text\n) AS view_columns(${columns.map(QuotingUtils.quoteIdentifier).mkString(", ")})"
   }
 
   private def readBy(names: Array[String]): Map[String, String] = {
