@@ -89,7 +89,7 @@ def test_our_engine_reads_the_text_in_its_dialect(
     same = _body(properties={"a": "b"})
     assert alice.post(view, json=same).status_code == 204
     assert len(alice.get(f"{views}/v").json()["metadata"]["versions"][0]["representations"]) == 2
-    refused(alice.post(view, json=_body("SELECT 1")), 400, "RequestInvalid", "view-dialect")
+    refused(alice.post(view, json=_body("SELECT 1")), 400, "ViewUpdateInvalid", "view-dialect")
 
 
 def test_a_table_is_read_through_a_view_by_an_engine_alone(
