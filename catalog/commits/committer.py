@@ -41,7 +41,7 @@ from policy.errors import MetadataTampered, NotSupportedYet, RequestInvalid
 from policy.location.location import Location
 from policy.privileges.operations import required
 
-#: Maximum number of tables in a transaction: their metadata is in memory at the same time.
+#: Maximum number of tables in a transaction.
 MAX_TABLES: Final = 100
 
 
@@ -78,6 +78,7 @@ class Committer:
         self._judge = Judge(context)
         self._governing = Governing(context)
         self._publisher = Publisher(context)
+        self._max_metadata_bytes = context.settings.limits.metadata_bytes
 
     def commit(
         self,
@@ -135,7 +136,22 @@ class Committer:
                 refusals.enter_context(recorded)
             for change in changes:
                 self._may_write(caller, change.name)
-            return self._publish(caller, [self._judged(caller, change) for change in changes])
+            judged = list[_Judged]()
+            for change in changes:
+                judged.append(self._judged(caller, change))
+                self._check_size(judged)
+            return self._publish(caller, judged)
+
+    def _check_size(self, judged: Sequence[_Judged]) -> None:
+        """Refuse a transaction whose tables have more metadata together than one table can have."""
+        size = sum(each.table.seal.digest.length for each in judged if each.table.seal)
+        if size > self._max_metadata_bytes:
+            raise RequestInvalid(
+                f"The tables of the transaction have more than {self._max_metadata_bytes} bytes of metadata.",
+                table=judged[-1].table.name,
+                rule="transaction-size",
+                hint="Commit to fewer tables at once.",
+            )
 
     def _judged(self, caller: Caller, change: TableChange) -> _Judged:
         """Check and authorize a change of one table."""

@@ -164,6 +164,20 @@ def test_one_refusal_refuses_all(served: Service, alice: httpx.Client, pair: str
         assert f"table={pair}.b" in error["message"]
 
 
+def test_tables_with_much_metadata_are_refused_together(
+    served: Service, alice: httpx.Client, pair: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their metadata is in memory at the same time."""
+    seal = served.lake.services.loader.load_sealed(table_name([pair], "a")).seal
+    assert seal is not None
+    monkeypatch.setattr(served.lake.services.committer, "_max_metadata_bytes", seal.digest.length + 1)
+    before = state(served, pair)
+    both = [change(pair, each, setting(x="1")) for each in "ab"]
+    refused(send(alice, served, *both), 400, "RequestInvalid", "transaction-size")
+    assert state(served, pair) == before
+    assert send(alice, served, both[0]).status_code == 204
+
+
 def test_a_change_without_a_table_is_refused(served: Service, alice: httpx.Client, pair: str) -> None:
     before = state(served, pair)
     answer = send(alice, served, change(pair, "a", setting(x="1")), {"requirements": [], "updates": []})
