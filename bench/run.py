@@ -8,7 +8,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import arrow, audit, commit, decision, keys, load, locations, plan, signing, spark, standard_plan
+from bench import (
+    arrow,
+    audit,
+    commit,
+    credentials,
+    decision,
+    keys,
+    load,
+    locations,
+    plan,
+    signing,
+    spark,
+    standard_plan,
+)
 from bench.report import machine, show, write
 
 
@@ -31,6 +44,7 @@ def main() -> None:
         (f"Planning {given.files:,} files", lambda root: plan.measure(root, given.files, runs)),
         ("Plans for standard clients", lambda root: standard_plan.measure(root, 10 * runs)),
         ("Signed requests to S3", lambda root: signing.measure(root, 5 * runs)),
+        ("Storage credentials", lambda root: credentials.measure(root, 20 * runs)),
         ("Keys of plans", lambda root: keys.measure(root, runs)),
     ):
         with console.status(title), tempfile.TemporaryDirectory() as directory:
