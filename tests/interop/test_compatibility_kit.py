@@ -21,9 +21,10 @@ def test_the_kit_ends_as_the_page_says(suite: str) -> None:
         outcomes = run(suite)
     except KitMissing as missing:
         pytest.skip(str(missing))
-    assert rendered(suite, outcomes) == written(suite), {
-        test: outcome
-        for form in outcomes.values()
-        for test, outcome in form.items()
+    told = [
+        f"{form}: {test}: {outcome.message}"
+        for form, found in outcomes.items()
+        for test, outcome in found.items()
         if outcome.result == "failed"
-    }
+    ]
+    assert rendered(suite, outcomes) == written(suite), "\n".join(told)
