@@ -41,8 +41,8 @@ _ZSTD_LEVEL: Final = 3
 #: The largest window of a zstd frame (RFC 9659).
 _MAX_WINDOW: Final = 8 * 1024 * 1024
 _STEP: Final = 256 * 1024
-#: Bytes of a zstd frame that are decompressed at a time. They have at most 64 blocks of 128 KiB.
-_ZSTD_SLICE: Final = 256
+#: Bytes of a zstd frame that are decompressed at a time. They have at most 16 blocks of 128 KiB.
+_ZSTD_SLICE: Final = 64
 #: Bytes that are compressed faster than a thread is started.
 _SHORT: Final = 32 * 1024
 
@@ -120,7 +120,7 @@ async def decompressed(
         headers: of the request.
         body: as it was sent.
         limit: maximum bytes when decompressed.
-        take: reserves memory.
+        take: reserves memory, for the body and for what a zstd decoder keeps.
         too_large: makes the error for more bytes.
 
     Raises:
@@ -130,6 +130,8 @@ async def decompressed(
     coding = _coding_of(headers)
     if coding is None or not body:
         return body
+    if coding == _ZSTD:
+        take(_window_of(body))
     pieces = (_gunzipped if coding == _GZIP else _unzstd)(body)
     whole = bytearray()
     while piece := await run_in_threadpool(_next_piece, pieces):
@@ -155,23 +157,42 @@ def _coding_of(headers: Headers) -> str | None:
 
 
 def _next_piece(pieces: Iterator[bytes]) -> bytes:
-    """Return the next bytes that are not empty; no bytes at the end."""
+    """Return about `_STEP` of the next bytes; no bytes at the end."""
+    gathered = bytearray()
     try:
-        return next((piece for piece in pieces if piece), b"")
+        for piece in pieces:
+            gathered += piece
+            if len(gathered) >= _STEP:
+                break
     except (zlib.error, zstandard.ZstdError):
         raise _malformed() from None
+    return bytes(gathered)
 
 
 def _gunzipped(body: bytes) -> Iterator[bytes]:
     stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
-    rest = body
-    while rest and not stream.eof:
-        yield stream.decompress(rest, _STEP)
-        rest = stream.unconsumed_tail
+    for start in range(0, len(body), _STEP):
+        if stream.eof:
+            raise _malformed()
+        rest = body[start : start + _STEP]
+        while rest and not stream.eof:
+            yield stream.decompress(rest, _STEP)
+            rest = stream.unconsumed_tail
     while not stream.eof and (piece := stream.decompress(b"", _STEP)):
         yield piece
     if not stream.eof or stream.unused_data:
         raise _malformed()
+
+
+def _window_of(body: bytes) -> int:
+    """Return the bytes that a zstd frame's decoder keeps."""
+    try:
+        size = zstandard.get_frame_parameters(body).window_size
+    except zstandard.ZstdError:
+        raise _malformed() from None
+    if size > _MAX_WINDOW:
+        raise _malformed()
+    return size
 
 
 def _unzstd(body: bytes) -> Iterator[bytes]:
