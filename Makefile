@@ -109,6 +109,7 @@ guards: java $(INSTALLED)
 bench: java $(INSTALLED)
 	$(BIN)/python -m bench.run $(if $(SCALE),--scale $(SCALE))
 	$(BIN)/python -m bench.formats $(if $(SCALE),--scale $(SCALE))
+	$(BIN)/python -m bench.restrictions $(if $(SCALE),--scale $(SCALE))
 	$(if $(BEFORE),$(BIN)/python -m bench.before $(BEFORE))
 
 # What allowed lists let through, to every reader: 100,000 invented paths of each kind; some forty minutes. And

@@ -1,36 +1,36 @@
 """Row filters and masks in Spark: `python -m bench.restrictions [--scale S] [--runs N]`.
 
-Each is beside what a user without restrictions writes: the same predicate, the same built-in expression.
+Two tables hold the same rows. A policy restricts one of them. The query of the other has the predicate or the
+built-in expression of the policy in it. Both results must be equal.
 Budgets: a row filter takes at most 1.05 times as long, a mask at most 1.10 times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from bench import alone
 from bench.report import Figure, at_most, figure, show
-from bench.rounds import in_rounds, ratios_of
+from bench.rounds import ratios_of
 from bench.samples import root_of
 from bench.service import Served
+from bench.spark import ask_each
 from bench.spark_session import CATALOG, session, versions
-from policy.restrictions.predicate import Compare, Comparison, Literal, Predicate
-from tests.support.lake import ALICE, open_lake
-from tests.support.restrictions import restricted
+from tests.support.lake import ALICE, open_lake, policies_without_code, policy
 from tests.support.service import running
 
-TABLE: Final = f"{CATALOG}.bench.rows"
+RESTRICTED, WRITTEN = "by a policy", "written by the user"
 FILTER, MASK = 1.05, 1.10
 #: Rows at scale 1.
 _ROWS: Final = 12_000_000
 _FILES: Final = 8
+_TABLES: Final = {RESTRICTED: f"{CATALOG}.bench.restricted", WRITTEN: f"{CATALOG}.bench.plain"}
 
 
 @dataclass(frozen=True)
@@ -40,95 +40,93 @@ class Pair:
     Attributes:
         name: what is compared.
         budget: how many times as long the restriction takes at most.
-        query: the query under the restriction.
+        policy: what restricts one table, beside the standard policies.
+        restricted: the query under the restriction; `{table}` stands for the table.
         written: the query of a user who has none.
-        row_filter: the row filter; None for none.
-        masks: the masks, by the field ids of the table.
     """
 
     name: str
     budget: float
-    query: str
+    policy: dict[str, Any]
+    restricted: str
     written: str
-    row_filter: Predicate | None = None
-    mask: tuple[int, str] | None = None
-
-    @contextmanager
-    def restriction(self) -> Iterator[None]:
-        """Plans have the restriction, for a while."""
-        with ExitStack() as stack:
-            masks = {} if self.mask is None else dict([self.mask])
-            if self.row_filter is None:
-                stack.enter_context(restricted(masks=masks))
-            else:
-                stack.enter_context(restricted(self.row_filter, masks))
-            yield
 
 
-def _filtered(name: str, condition: str, row_filter: Predicate) -> Pair:
-    asked = f"SELECT sum(amount), max(note), count(*) FROM {TABLE}"  # noqa: S608
-    return Pair(name, FILTER, asked, f"{asked} WHERE {condition}", row_filter=row_filter)
+def _filtered(condition: str) -> Pair:
+    query = "SELECT sum(amount), max(note), count(*) FROM {table}"
+    rule = {"policyType": 2, "rowFilterPolicyItems": [_item(rowFilterInfo={"filterExpr": condition})]}
+    return Pair(condition, FILTER, _rule(rule), query, f"{query} WHERE {condition}")
 
 
-def _masked(name: str, column: tuple[int, str], action: str, expression: str) -> Pair:
-    field_id, written = column
-    asked = f"SELECT max({{}}), sum(amount) FROM {TABLE}"  # noqa: S608
-    return Pair(name, MASK, asked.format(written), asked.format(expression), mask=(field_id, action))
+def _masked(mask: str, column: str, expression: str) -> Pair:
+    item = _item(dataMaskInfo={"dataMaskType": mask})
+    rule = {"policyType": 1, "dataMaskPolicyItems": [item]}
+    restricted, written = (
+        f"SELECT max({each}) AS shown, sum(amount) FROM {{table}}"  # noqa: S608 - a constant
+        for each in (column, expression)
+    )
+    return Pair(f"{mask} of {column}", MASK, _rule(rule, column=[column]), restricted, written)
 
 
-REGION: Final = Compare(Comparison.EQ, 2, Literal("string", "region-3"))
-AMOUNT: Final = Compare(Comparison.LT, 3, Literal("double", 0.5))
-RANGE: Final = Compare(Comparison.LT, 1, Literal("long", 1_000_000))
+def _item(**what: Any) -> dict[str, Any]:
+    return {"users": [ALICE], "accesses": [{"type": "select", "isAllowed": True}], **what}
+
+
+def _rule(rule: dict[str, Any], **resources: list[str]) -> dict[str, Any]:
+    return policy("restricted", {"database": ["bench"], "table": ["restricted"], **resources}, {}, **rule)
+
+
 PAIRS: Final = (
-    _filtered("region = 'region-3'", "region = 'region-3'", REGION),
-    _filtered("amount < 0.5", "amount < 0.5D", AMOUNT),
-    _filtered("id < 1000000", "id < 1000000", RANGE),
-    _masked("hive-mask of a text", (4, "note"), "hive-mask", "mask(note)"),
-    _masked("sha-256-global of a text", (4, "note"), "sha-256-global", "sha2(note, 256)"),
-    _masked("truncate-to-year of a day", (5, "day"), "truncate-to-year", "trunc(day, 'YEAR')"),
-    _masked("replace-with-null of a text", (4, "note"), "replace-with-null", "CAST(NULL AS STRING)"),
+    _filtered("region = 'region-3'"),
+    _filtered("amount < 0.5"),
+    _filtered("id < 1000000"),
+    _masked("MASK", "note", "mask(note)"),
+    _masked("sha-256-global", "note", "sha2(note, 256)"),
+    _masked("truncate-to-year", "day", "trunc(day, 'YEAR')"),
+    _masked("replace-with-null", "note", "CAST(NULL AS STRING)"),
 )
 
 
 def measure(console: Console, root: Path, scale: float, runs: int) -> tuple[list[Figure], dict[str, str]]:
     """Measure each restriction beside what users write; and what it ran with."""
-    rows = int(scale * _ROWS)
+    rows, figures = int(scale * _ROWS), list[Figure]()
     with (
-        open_lake(root_of(root, "lake")) as lake,
+        open_lake(root_of(root, "lake"), policies=policies_without_code()) as lake,
         running(lake) as service,
         session(
             Served(service.url, service.prefix, service.token(ALICE), service.engine_token()), "2g"
         ) as spark,
     ):
         about = versions(spark) | {"rows": str(rows), "runs": str(runs)}
-        _fill(spark, rows)
-        figures = [each for pair in PAIRS for each in _measured(spark, pair, runs)]
+        spark.sql(f"CREATE NAMESPACE {CATALOG}.bench")
+        for table in _TABLES.values():
+            _fill(spark, table, rows)
+        for pair in PAIRS:
+            lake.set_policies([*policies_without_code(), pair.policy])
+            figures += _measured(spark, pair, runs)
     show(console, "Row filters and masks", figures)
     return figures, about
 
 
-def _fill(spark: SparkSession, rows: int) -> None:
-    spark.sql(f"CREATE NAMESPACE {CATALOG}.bench")
+def _fill(spark: SparkSession, table: str, rows: int) -> None:
+    """Make one of the two tables. Amounts have so few bits that their sum is exact, in whatever order."""
     spark.sql(f"""
-        CREATE TABLE {TABLE} (id BIGINT, region STRING, amount DOUBLE, note STRING, day DATE)
+        CREATE TABLE {table} (id BIGINT, region STRING, amount DOUBLE, note STRING, day DATE)
         USING iceberg TBLPROPERTIES (
             'write.distribution-mode' = 'none', 'write.parquet.compression-codec' = 'zstd')""")
     spark.sql(f"""
-        INSERT INTO {TABLE} SELECT /*+ REPARTITION_BY_RANGE({_FILES}, id) */
-            id, concat('region-', id % 8), rand(1), concat('Person ', id, '@example.com'),
-            date_add(DATE'2000-01-01', CAST(id % 9000 AS INT))
+        INSERT INTO {table} SELECT /*+ REPARTITION_BY_RANGE({_FILES}, id) */
+            id, concat('region-', id % 8), pmod(xxhash64(id), 1 << 24) / (1 << 24),
+            concat('Person ', id, '@example.com'), date_add(DATE'2000-01-01', CAST(id % 9000 AS INT))
         FROM range({rows})""")  # noqa: S608
 
 
 def _measured(spark: SparkSession, pair: Pair, runs: int) -> Iterator[Figure]:
-    def restricted_query() -> object:
-        with pair.restriction():
-            return spark.sql(pair.query).collect()
-
-    actions = {"restriction": restricted_query, "written": lambda: spark.sql(pair.written).collect()}
-    taken = in_rounds(actions, runs)
+    asked = {RESTRICTED: pair.restricted, WRITTEN: pair.written}
+    queries = {name: query.format(table=_TABLES[name]) for name, query in asked.items()}
+    taken = ask_each(spark, queries, runs)
     yield from (figure(f"{pair.name}, {name}", seconds, "s") for name, seconds in taken.items())
-    ratio = figure("  restriction / written", ratios_of(taken, "restriction", "written"), "times")
+    ratio = figure(f"  {RESTRICTED} / {WRITTEN}", ratios_of(taken, RESTRICTED, WRITTEN), "times")
     yield at_most(pair.budget, ratio)
 
 

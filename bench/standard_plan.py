@@ -5,19 +5,19 @@ Budget: planTableScan of 1,000 files within 1.5 times the time of `/engine/v1`.
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx
 
-from bench.report import Figure, figure
+from bench.report import Figure, at_most, figure
+from bench.rounds import in_rounds, ratios_of
 from bench.samples import ROWS_A_FILE, make_table, root_of
 from bench.service import served
 from tests.support.lake import open_lake
 
+BUDGET: Final = 1.5
+_STANDARD, _ENGINE = "planTableScan", "plan of /engine/v1"
 _FILES: Final = 1_000
 _WARM: Final = 5
 _SOME: Final = {"type": "gt-eq", "term": "id", "value": _FILES // 2 * ROWS_A_FILE}
@@ -39,26 +39,13 @@ def measure(root: Path, requests: int) -> list[Figure]:
         )
         found = []
         for what, body in ((f"{_FILES:,} files", {}), ("half of them by a filter", {"filter": _SOME})):
-            theirs, ours = _in_turn(client, requests, (standard, body), (engine, body))
-            ratio = statistics.median(theirs) / statistics.median(ours)
-            found += [
-                figure(f"planTableScan, {what}, p50", theirs, "ms"),
-                figure(f"plan of /engine/v1, {what}, p50", ours, "ms"),
-                figure("  planTableScan / engine", [ratio], "times", "1.5"),
-            ]
+            actions = {
+                name: lambda url=url, body=body: client.post(url, json=body).raise_for_status()
+                for name, url in ((_STANDARD, standard), (_ENGINE, engine))
+            }
+            taken = in_rounds(actions, requests, warm_up=_WARM)
+            for name, seconds in taken.items():
+                found.append(figure(f"{name}, {what}, p50", [each * 1000 for each in seconds], "ms"))
+            ratio = figure("  planTableScan / engine", ratios_of(taken, _STANDARD, _ENGINE), "times")
+            found.append(at_most(BUDGET, ratio))
     return found
-
-
-def _in_turn(client: httpx.Client, count: int, *asked: tuple[str, dict[str, Any]]) -> list[list[float]]:
-    """Send each request in turn; the milliseconds of each."""
-    calls: list[Callable[[], httpx.Response]] = [
-        lambda url=url, body=body: client.post(url, json=body) for url, body in asked
-    ]
-    taken: list[list[float]] = [[] for _ in calls]
-    for number in range(count + _WARM):
-        for place, call in enumerate(calls):
-            start = time.perf_counter()
-            call().raise_for_status()
-            if number >= _WARM:
-                taken[place].append((time.perf_counter() - start) * 1000)
-    return taken
