@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,17 +23,19 @@ from pathlib import Path
 import pyarrow as pa
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import update_table_metadata
+from pyiceberg.table.update import SetPropertiesUpdate, update_table_metadata
 
 from bench.report import Figure, at_most, figure
 from bench.samples import data_files, make_table, root_of
 from catalog.base.identifiers import table_name
-from tests.support.lake import Lake, open_lake
+from catalog.commits.committer import TableChange
+from tests.support.lake import ALICE, Lake, open_lake
 
 PARENTS = (1_000, 20_000)
 MANIFESTS = 10
 ADDED = (1, 1_000, 20_000)
 LOOKED_AT = 1_000
+TOGETHER = 10
 MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
 
 FIRST, AGAIN = "with decoding", "decoded before"
@@ -60,7 +63,7 @@ def measure(root: Path, runs: int) -> list[Figure]:
     """Measure the checks of commits to a small table and to a large one."""
     with open_lake(root_of(root, "commit")) as lake:
         checked = [each for name, commit in commits(lake).items() for each in _figures(name, commit, runs)]
-        return [*checked, _looking(lake, runs)]
+        return [*checked, _looking(lake, runs), *_together(lake, runs)]
 
 
 @contextmanager
@@ -149,3 +152,26 @@ def _looking(lake: Lake, runs: int) -> Figure:
     added = pa.table({name: files[name] for name in ("file_path", "file_size_in_bytes")})
     taken = [_timed(lambda: lake.services.added_files.check([added], "db.looked_at")) for _ in range(runs)]
     return figure(f"looking at {LOOKED_AT:,} added files", taken, "ms")
+
+
+def _together(lake: Lake, runs: int) -> Iterator[Figure]:
+    """A property of each of several tables: one transaction, and one commit after the other."""
+    names = [table_name(["db"], f"together_{number}") for number in range(TOGETHER)]
+    for each in names:
+        make_table(lake.catalog(), str(each), 1, 1)
+    numbers, caller, committer = itertools.count(), lake.caller(ALICE), lake.services.committer
+
+    def changes() -> list[TableChange]:
+        update = SetPropertiesUpdate(updates={"number": str(next(numbers))})
+        return [TableChange(each, (), (update,)) for each in names]
+
+    def apart() -> None:
+        for each in changes():
+            committer.commit(caller, each.name, each.requirements, each.updates)
+
+    ways = {
+        f"a transaction of {TOGETHER} tables": lambda: committer.commit_together(caller, changes()),
+        f"  {TOGETHER} commits instead": apart,
+    }
+    for named, commit in ways.items():
+        yield figure(named, [_timed(commit) for _ in range(runs + 1)][1:], "ms")

@@ -243,11 +243,11 @@ class Committer:
         published = {
             each.record.id: each for each in self._publisher.publish_together(publications, unchanged)
         }
-        for each in judged:
-            after = published.get(each.table.record.id, each.table)
+        done = [published.get(each.table.record.id, each.table) for each in judged]
+        for each, after in zip(judged, done, strict=True):
             if after.governed.epochs.current != each.table.governed.epochs.current:
                 key_groups.report(self._context.authorizer, caller, "table.commit", after)
-        return [published.get(each.table.record.id, each.table) for each in judged]
+        return done
 
     def _may_write(self, caller: Caller, name: TableName) -> None:
         """Refuse users without the required privileges before the answer tells anything about the table."""
