@@ -5,6 +5,7 @@ import org.apache.hadoop.hive.ql.exec.vector.{
   ListColumnVector, LongColumnVector, MapColumnVector, StructColumnVector, TimestampColumnVector}
 
 import org.apache.spark.sql.lakewarden.restrictions.PlacedParts
+import org.apache.spark.sql.lakewarden.schema.OneTypeVector
 import org.apache.spark.sql.types._
 import org.apache.spark.sql.vectorized.{ColumnarArray, ColumnarMap, ColumnVector}
 import org.apache.spark.unsafe.types.UTF8String

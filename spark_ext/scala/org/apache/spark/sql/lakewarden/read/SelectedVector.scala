@@ -1,5 +1,6 @@
 package org.apache.spark.sql.lakewarden.read
 
+import org.apache.spark.sql.lakewarden.schema.OneTypeVector
 import org.apache.spark.sql.types.{Decimal, LongType, StructType}
 import org.apache.spark.sql.vectorized.{ColumnarArray, ColumnarMap, ColumnVector}
 import org.apache.spark.unsafe.types.UTF8String

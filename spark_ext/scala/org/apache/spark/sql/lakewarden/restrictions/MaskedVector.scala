@@ -1,5 +1,6 @@
 package org.apache.spark.sql.lakewarden.restrictions
 
+import org.apache.spark.sql.lakewarden.schema.OneTypeVector
 import org.apache.spark.sql.types._
 import org.apache.spark.sql.vectorized.{ColumnarArray, ColumnarMap, ColumnVector}
 import org.apache.spark.unsafe.types.UTF8String
@@ -9,26 +10,11 @@ import org.apache.spark.unsafe.types.UTF8String
   * @param values
   *   the unmasked column
   */
-private[restrictions] abstract class MaskedVector(kind: DataType, values: ColumnVector) extends ColumnVector(kind) {
+private[restrictions] abstract class MaskedVector(kind: DataType, values: ColumnVector) extends OneTypeVector(kind) {
   override def close(): Unit = ()
   override def hasNull: Boolean = values.hasNull
   override def numNulls: Int = values.numNulls
   override def isNullAt(row: Int): Boolean = values.isNullAt(row)
-  override def getBoolean(row: Int): Boolean = throw other
-  override def getByte(row: Int): Byte = throw other
-  override def getShort(row: Int): Short = throw other
-  override def getInt(row: Int): Int = throw other
-  override def getLong(row: Int): Long = throw other
-  override def getFloat(row: Int): Float = throw other
-  override def getDouble(row: Int): Double = throw other
-  override def getArray(row: Int): ColumnarArray = throw other
-  override def getMap(row: Int): ColumnarMap = throw other
-  override def getDecimal(row: Int, precision: Int, scale: Int): Decimal = throw other
-  override def getUTF8String(row: Int): UTF8String = throw other
-  override def getBinary(row: Int): Array[Byte] = throw other
-  override def getChild(ordinal: Int): ColumnVector = throw other
-
-  private def other: Exception = new UnsupportedOperationException(s"a masked column of ${kind.sql}")
 }
 
 private[restrictions] final class MaskedTexts(values: ColumnVector, mask: UTF8String => UTF8String)

@@ -1,11 +1,11 @@
-package org.apache.spark.sql.lakewarden.read
+package org.apache.spark.sql.lakewarden.schema
 
 import org.apache.spark.sql.types.{DataType, Decimal}
 import org.apache.spark.sql.vectorized.{ColumnarArray, ColumnarMap, ColumnVector}
 import org.apache.spark.unsafe.types.UTF8String
 
 /** Values of one type: a vector defines the getter of its type, and every other one is an error. */
-private[read] abstract class OneTypeVector(kind: DataType) extends ColumnVector(kind) {
+private[lakewarden] abstract class OneTypeVector(kind: DataType) extends ColumnVector(kind) {
   override def numNulls: Int = throw other
   override def getBoolean(row: Int): Boolean = throw other
   override def getByte(row: Int): Byte = throw other
