@@ -11,7 +11,7 @@ Signed requests and vended credentials both build on this decision.
   be read only if a plan named them that the same user made and that is still kept.
 - Users with UPDATE write below the table's write locations: its own location, and those of its properties
   `write.*.path`, as far as the allowed locations contain them. Not in an unsealed table, and not with a
-  client that would write plaintext into an encrypted table.
+  client that would write plaintext into an encrypted table, and not where another table lies below.
 - No file is overwritten that a retained snapshot or the metadata log names. None is deleted that is part of
   a retained snapshot, and none where another table lies or can be read from.
 
@@ -75,6 +75,7 @@ class StorageAccess:
     _named: Callable[[], NamedFiles]
     _planned: Callable[[str], bool]
     _shared: Callable[[], bool]
+    _foreign: Callable[[Location], bool]
 
     @property
     def read_locations(self) -> tuple[Location, ...]:
@@ -121,11 +122,12 @@ class StorageAccess:
 
     def decide_list(self, directory: Location) -> Decision:
         """Decide whether names below a directory can be listed: by writers, in their write locations."""
-        return _WRITTEN if any(each.contains(directory) for each in self.write_locations) else _NO_WRITES
+        inside = any(each.contains(directory) for each in self.write_locations)
+        return _WRITTEN if inside and not self._foreign(directory) else _NO_WRITES
 
     def _is_written(self, file: Location) -> bool:
         below = any(each.contains(file) and each != file for each in self.write_locations)
-        return below and self.table.governed.allowed.decide(file).allowed
+        return below and self.table.governed.allowed.decide(file).allowed and not self._foreign(file)
 
     def _is_live(self, file: Location) -> bool:
         named, path = self.named, file.canonical
@@ -179,6 +181,7 @@ class StorageDecisions:
             _named=lambda: self._files.of(table),
             _planned=lambda file: self._planner.has_planned(caller, table, restriction, file),
             _shared=lambda: self._is_shared(table, writes),
+            _foreign=lambda place: self._is_foreign(table, writes, place),
         )
 
     def _write_locations(self, caller: Caller, table: LoadedTable) -> tuple[Location, ...]:
@@ -187,6 +190,11 @@ class StorageDecisions:
         if table.seal is None or plaintext or not self._context.authorizer.decide(requests).allowed:
             return ()
         return write_locations(table)
+
+    def _is_foreign(self, table: LoadedTable, locations: tuple[Location, ...], place: Location) -> bool:
+        """Return whether a place meets another table that lies below one of the locations."""
+        others = self._context.overlapping(table.record, [place])
+        return any(each.contains(other.location) for other in others for each in locations)
 
     def _is_shared(self, table: LoadedTable, locations: tuple[Location, ...]) -> bool:
         """Return whether another table lies in one of the locations, or can be read from there."""

@@ -108,6 +108,19 @@ def test_nothing_is_deleted_where_another_table_can_be_read_from(lake: Lake) -> 
     assert _rule(_access(lake, name).decide_delete(stray)) == "shared-location"
 
 
+def test_another_table_below_a_write_location_is_left_alone(lake: Lake) -> None:
+    name = name_of(make(lake))
+    outer = Location.parse(lake.catalog().load_table(str(name)).metadata.location)
+    inner = outer.child("data", "inner")
+    nested = name_of(make(lake, location=inner.canonical))
+    access, asked = _access(lake, name), ("decide_create", "decide_look", "decide_delete", "decide_list")
+    refused = {_rule(getattr(access, each)(inner.child("x"))) for each in asked}
+    assert refused == {"write-locations", "named-files"}
+    assert _rule(access.decide_list(outer)) == "write-locations"
+    assert access.decide_create(outer.child("data", "x")).allowed
+    assert _access(lake, nested).decide_create(inner.child("x")).allowed
+
+
 def test_gc_enabled_keeps_files(lake: Lake) -> None:
     name = name_of(make(lake, properties={"gc.enabled": "false"}))
     stray = Location.parse(lake.catalog().load_table(str(name)).metadata.location).child("data", "stray")
