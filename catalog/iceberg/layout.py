@@ -45,14 +45,7 @@ def check_schema(schema: Schema, format_version: int, table: str) -> None:
     Raises:
         RequestInvalid: a field id is used twice, or is not above 0; as `check_columns`.
     """
-    twice = _repeated(field.field_id for field in _fields(schema.as_struct()))
-    if twice:
-        _refuse(
-            f"The schema uses the field id {twice[0]} twice",
-            "field-id",
-            "Give each field a different id.",
-            table,
-        )
+    check_distinct_ids(schema, table)
     for field in _fields(schema.as_struct()):
         if field.field_id < 1:
             _refuse(
@@ -62,6 +55,22 @@ def check_schema(schema: Schema, format_version: int, table: str) -> None:
                 table,
             )
     check_columns(schema, format_version, table)
+
+
+def check_distinct_ids(schema: Schema, table: str) -> None:
+    """Check that each field of a table's or view's schema has an id of its own, at every level.
+
+    Raises:
+        RequestInvalid: two fields have the same id.
+    """
+    twice = _repeated(field.field_id for field in _fields(schema.as_struct()))
+    if twice:
+        _refuse(
+            f"The schema uses the field id {twice[0]} twice",
+            "field-id",
+            "Give each field a different id.",
+            table,
+        )
 
 
 def check_columns(schema: Schema, format_version: int, table: str) -> None:

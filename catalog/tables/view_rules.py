@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyiceberg.schema import Schema, index_by_id, index_by_name
+from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.view.metadata import ViewMetadata, ViewVersion
 
 from catalog.authorization.definers import text_tables
 from catalog.base.identifiers import TableName
+from catalog.iceberg.layout import check_distinct_ids
 from catalog.iceberg.view_metadata import current_version, flag, read_as, texts
 from catalog.state.views import SPARK
 from catalog.tables.view_files import KEEPS_FILES
@@ -87,11 +88,11 @@ def _check_columns(schema: Schema, name: TableName) -> None:
         raise _refused(f"The view must have 1 to {_MAX_COLUMNS} columns.", name)
     if not all(1 <= len(each.name) <= MAX_NAME_LENGTH for each in schema.fields):
         raise _refused(f"The names of the view's columns must have 1 to {MAX_NAME_LENGTH} characters.", name)
+    check_distinct_ids(schema, str(name))
     try:
-        index_by_id(schema)
         index_by_name(schema)
     except ValueError as error:
-        raise _refused("Two columns of the view have the same name or id.", name) from error
+        raise _refused("Two columns of the view have the same name.", name) from error
 
 
 def _refused(problem: str, name: TableName) -> RequestInvalid:

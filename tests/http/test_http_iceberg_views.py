@@ -48,6 +48,12 @@ def replacing(*texts: dict[str, str], schema: dict[str, Any] = SCHEMA) -> list[d
     ]
 
 
+def _twice(**same: Any) -> dict[str, Any]:
+    """A schema of two columns that have the same id or name."""
+    fields = [{"id": at, "name": f"c{at}", "type": "int", "required": False, **same} for at in (1, 2)]
+    return {"type": "struct", "fields": fields}
+
+
 @pytest.fixture
 def views(served: Service, namespace: str) -> str:
     return f"{served.prefix}/namespaces/{namespace}/views"
@@ -176,6 +182,8 @@ def test_commits_that_contradict_the_view_are_refused(alice: httpx.Client, views
         ([{"action": "add-view-version", "view-version": version(**{"schema-id": 4})}], "unknown schema: 4"),
         (replacing(TRINO), "loss of view dialects"),
         (replacing(SPARK, SPARK | {"dialect": "SPARK"}), "Cannot add multiple queries for dialect spark"),
+        (replacing(schema=_twice(id=1)), "field id 1 twice"),
+        (replacing(schema=_twice(name="a")), ""),
         ([{"action": "set-snapshot-ref"}], "view update"),
         ([{"action": "set-properties", "updates": {"version.history.num-entries": "0"}}], "num-entries"),
         ([{"action": "set-properties", "updates": {"s3.endpoint": "http://x"}}], "s3.endpoint"),
