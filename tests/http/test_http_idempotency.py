@@ -44,6 +44,7 @@ REPEATABLE_ANYWAY = {
     "plan_table_scan",
     "fetch_scan_tasks",
     "cancel_planning",
+    "report_metrics",
     "whole_files",
     "rewrites",
     "position_delete_rewrites",
