@@ -33,7 +33,7 @@ from catalog.snapshot_checks.added_files import AddedFiles
 from catalog.snapshot_checks.inspection import Inspector
 from catalog.state import claims
 from catalog.state.invocations import Invocations
-from catalog.state.pointers import SqlPointerStore
+from catalog.state.sql_pointers import SqlPointerStore
 from catalog.state.table_state import TableRecord
 from catalog.storage.base import Storage
 from policy.location.location import Location

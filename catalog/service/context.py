@@ -35,7 +35,7 @@ from catalog.settings.catalog import Settings
 from catalog.snapshot_checks.added_files import AddedFiles
 from catalog.snapshot_checks.inspection import Inspector
 from catalog.state.invocations import Invocations
-from catalog.state.pointers import SqlPointerStore
+from catalog.state.sql_pointers import SqlPointerStore
 from catalog.storage.base import Storage, StorageRouter
 from catalog.storage.local import LocalStorage
 from catalog.storage.s3 import S3Options, S3Storage

@@ -20,7 +20,7 @@ from catalog.base.existence import view_exists, view_rename_taken
 from catalog.base.identifiers import Namespace, TableName
 from catalog.db.schema import iceberg_tables, lw_binding, lw_view
 from catalog.iceberg.view_metadata import current_version, texts
-from catalog.state.pointers import in_order
+from catalog.state.sql_pointers import in_order
 from policy.principal import Principal
 
 SPARK: Final = "spark"

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, insert
 from catalog.db.engine import write
 from catalog.db.schema import iceberg_tables
 from catalog.state.page_tokens import PageTokens
-from catalog.state.pointers import SqlPointerStore
+from catalog.state.sql_pointers import SqlPointerStore
 from catalog.tables.paging import ListPage, PageRequest, visible_page
 from policy.errors import RequestInvalid
 

@@ -19,7 +19,8 @@ from catalog.base.errors import NamespaceExists, NoSuchNamespace, NoSuchTable, T
 from catalog.base.identifiers import TableName, table_name
 from catalog.db.engine import open_database, write
 from catalog.db.schema import iceberg_tables
-from catalog.state.pointers import MAX_LOCATION_LENGTH, Move, PointerStore, SqlPointerStore
+from catalog.state.pointers import MAX_LOCATION_LENGTH, Move, PointerStore
+from catalog.state.sql_pointers import SqlPointerStore
 from policy.errors import RequestInvalid
 from tests.support.lake import open_lake
 from tests.support.tables import named, rows

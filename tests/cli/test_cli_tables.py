@@ -11,7 +11,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from catalog.base.identifiers import table_name
 from catalog.cli.session import open_state
-from catalog.state.pointers import Move, SqlPointerStore
+from catalog.state.pointers import Move
+from catalog.state.sql_pointers import SqlPointerStore
 from tests.support.host import ADMIN, ROWS, Host
 from tests.support.lake import ALLOWS_UNSEALED
 

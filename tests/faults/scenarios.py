@@ -16,7 +16,8 @@ from pyiceberg.table.update import AssertCreate, SetPropertiesUpdate
 from catalog.base.errors import CommitConflict, NoSuchTable, TableExists
 from catalog.base.identifiers import TableName
 from catalog.commits.committer import TableChange
-from catalog.state.pointers import Move, SqlPointerStore
+from catalog.state.pointers import Move
+from catalog.state.sql_pointers import SqlPointerStore
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit
 from tests.support.crash import Seen, seen

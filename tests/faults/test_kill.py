@@ -20,7 +20,8 @@ from catalog.db.engine import read, write
 from catalog.db.schema import lw_table
 from catalog.service.pyiceberg_catalog import GuardedCatalog
 from catalog.service.services import Services
-from catalog.state.pointers import PointerStore, SqlPointerStore
+from catalog.state.pointers import PointerStore
+from catalog.state.sql_pointers import SqlPointerStore
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import OTHER_POINTS, PUBLISHING, SCENARIOS, Scenario, Subject
 from tests.support.crash import assert_sound, die_at, points_of, seen
