@@ -216,6 +216,14 @@ def _require_whole(metadata: ViewMetadata) -> None:
         raise ValueError("the current version is missing")
     if any(each.schema_id not in schemas for each in metadata.versions):
         raise ValueError("a schema is missing")
+    if any(_dialect_twice(each) is not None for each in metadata.versions):
+        raise ValueError("a dialect occurs twice")
+
+
+def _dialect_twice(version: ViewVersion) -> str | None:
+    """Return a dialect that has two texts, of which readers could take either; None if there is none."""
+    dialects = [each.root.dialect.lower() for each in version.representations]
+    return next((each for each in dialects if dialects.count(each) > 1), None)
 
 
 def _invalid(problem: str, path: str, view: str) -> MetadataInvalid:
@@ -301,8 +309,7 @@ class _Draft:
             raise self._refused("Cannot set last added schema: no schema has been added")
         if schema_id not in self._schemas:
             raise self._refused(f"Cannot add version with unknown schema: {schema_id}")
-        dialects = [each.root.dialect.lower() for each in version.representations]
-        twice = next((each for each in dialects if dialects.count(each) > 1), None)
+        twice = _dialect_twice(version)
         if twice is not None:
             raise self._refused(f"Invalid view version: Cannot add multiple queries for dialect {twice[:80]}")
         for known in self._versions.values():

@@ -173,6 +173,28 @@ def test_a_file_in_storage_makes_no_definer_view(laundry: Laundry, tmp_path: Pat
     refused(laundry.read("v_taken", "name"), 403, "NotAuthorized", "view-text")
 
 
+@pytest.mark.parametrize("dialect", ["spark", "SPARK"])
+def test_a_file_with_two_texts_of_a_dialect_is_not_registered(
+    laundry: Laundry, tmp_path: Path, dialect: str
+) -> None:
+    name = f"v_two_{dialect}"
+    laundry.create(BOB, _body(name, _OPEN))
+    with laundry.service.client(BOB) as bob:
+        metadata = bob.get(f"{laundry.views}/{name}").json()["metadata"]
+    # Clients show the first text. If Alice set the property, the second one would have her permissions.
+    (version,) = metadata["versions"]
+    texts = [*version["representations"], {"type": "sql", "sql": _SECRET, "dialect": dialect}]
+    document = metadata | {
+        "location": tmp_path.as_uri(),
+        "versions": [version | {"representations": texts}],
+    }
+    file = tmp_path / "00001-x.metadata.json"
+    file.write_text(json.dumps(document))
+    path = laundry.views.replace("/views", "/register-view")
+    asked = {"name": "v_twice", "metadata-location": file.as_uri()}
+    refused(laundry.send(BOB, path, **asked), 400, "MetadataInvalid")
+
+
 @pytest.mark.parametrize("engine", [None, "spark"], ids=["own process", "trusted engine"])
 def test_referenced_by_is_no_permission(laundry: Laundry, engine: str | None) -> None:
     name = f"v_named_by_{engine}"
