@@ -177,7 +177,27 @@ class TableLoader:
             MetadataMissing: the metadata was deleted.
             StorageUnavailable: the storage does not answer, or the warehouse or bucket is gone.
         """
-        pointer, record, governed, seal = self._standing(name)
+        for _ in range(_ATTEMPTS):
+            pointer, record, governed, seal = self._standing(name)
+            try:
+                return self._loaded(name, pointer, record, governed, seal, again=again)
+            except MetadataMissing:
+                # Later commits can have deleted it (`catalog.commits.metadata_log`).
+                if self._pointers.load(name) == pointer:
+                    raise
+        raise _too_fast(name)
+
+    def _loaded(
+        self,
+        name: TableName,
+        pointer: str,
+        record: TableRecord,
+        governed: Governed,
+        seal: Seal | None,
+        *,
+        again: bool,
+    ) -> LoadedTable:
+        """Load a table in the state in which it was found."""
         if seal is None:
             self._check_unsealed(record, governed, pointer)
         if seal is None or again:
@@ -266,9 +286,7 @@ class TableLoader:
             if again == pointer:
                 return pointer, record, governed, seal
             pointer = again
-        raise StateUnavailable(
-            "The table changes faster than it can be loaded.", table=str(name), hint="Try again."
-        )
+        raise _too_fast(name)
 
     def _vouched(self, name: TableName, pointer: str) -> tuple[TableRecord, Governed, Seal | None]:
         with read(self._engine) as connection:
@@ -437,6 +455,12 @@ def _missing(name: TableName, record: TableRecord | None) -> NoSuchTable:
         table=str(name),
         rule="pointer",
         hint="It was removed from the pointer store. Run `lakewarden table restore` to put it back.",
+    )
+
+
+def _too_fast(name: TableName) -> StateUnavailable:
+    return StateUnavailable(
+        "The table changes faster than it can be loaded.", table=str(name), hint="Try again."
     )
 
 

@@ -11,7 +11,10 @@ from sqlalchemy import update
 
 from catalog.db.engine import write
 from catalog.db.schema import iceberg_tables
+from catalog.reading.loading import TableLoader
+from catalog.storage.errors import MetadataMissing
 from policy.errors import PropertyInvalid
+from policy.location.location import Location
 from tests.support.lake import ALICE, Lake
 from tests.support.tables import make, name_of
 
@@ -75,6 +78,27 @@ def test_only_files_that_were_sealed_for_the_table_are_deleted(lake: Lake) -> No
     assert logged(table) == [behind]
     change(table)
     assert behind not in stored(table)
+
+
+def test_a_load_finds_the_table_whose_metadata_later_commits_delete(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the pointer and its metadata.json, others commit and delete that file."""
+    table = make(lake)
+    change(table, 2, **{MOST: "1", DELETE: "true"})
+    before, read = table.metadata_location, TableLoader._read
+
+    def overtaken(loader: TableLoader, location: Location) -> bytes:
+        monkeypatch.setattr(TableLoader, "_read", read)
+        change(table, 2)
+        assert before not in stored(table)
+        return read(loader, location)
+
+    monkeypatch.setattr(TableLoader, "_read", overtaken)
+    assert lake.catalog().load_table(table.name()).metadata == table.refresh().metadata
+    Path(table.metadata_location.removeprefix("file://")).unlink()
+    with pytest.raises(MetadataMissing):
+        lake.catalog().load_table(table.name())
 
 
 @pytest.mark.parametrize(("name", "value"), [(MOST, "0"), (MOST, "many"), (DELETE, "maybe")])
