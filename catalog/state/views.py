@@ -2,6 +2,7 @@
 
 All functions use a connection that the caller opened to the catalog's own database. Tables and views share
 one name space: a view's name is also in `iceberg_tables`, where no table can then be created or renamed to.
+It is changed there first, so that two transactions never deadlock.
 """
 
 from __future__ import annotations
@@ -146,8 +147,8 @@ def rename(connection: Connection, catalog: str, record: ViewRecord, target: Tab
     names = {"table_namespace": target.database, "table_name": target.name}
     new = {"namespace": target.database, "name": target.name, "version": record.version + 1}
     try:
-        _changed(connection, record, record.version, **new)
         connection.execute(update(iceberg_tables).where(*_pointer(catalog, record.name)).values(**names))
+        _changed(connection, record, record.version, **new)
     except IntegrityError as error:
         raise view_rename_taken(record.name, target) from error
 
@@ -158,10 +159,10 @@ def remove(connection: Connection, catalog: str, record: ViewRecord) -> None:
     Raises:
         CommitConflict: it is not in this version any more.
     """
+    connection.execute(delete(iceberg_tables).where(*_pointer(catalog, record.name)))
     mine = (lw_view.c.id == record.id, lw_view.c.version == record.version)
     if connection.execute(delete(lw_view).where(*mine)).rowcount != 1:
         raise _conflict(record.name)
-    connection.execute(delete(iceberg_tables).where(*_pointer(catalog, record.name)))
 
 
 def _changed(connection: Connection, record: ViewRecord, expected: int, **values: object) -> None:
