@@ -51,9 +51,9 @@ def test_dropped_while_it_is_protected(strict: Lake, monkeypatch: pytest.MonkeyP
     pointers = strict.services.pointers
     found = pointers.tables
 
-    def protected_meanwhile(namespace: Namespace) -> list[TableName]:
+    def protected_meanwhile(namespace: Namespace, limit: int) -> list[TableName]:
         alice.update_namespace_properties("db", updates=_PROTECTING)
-        return found(namespace)
+        return found(namespace, limit=limit)
 
     with monkeypatch.context() as patched:
         patched.setattr(pointers, "tables", protected_meanwhile)

@@ -26,6 +26,7 @@ from pyiceberg.types import LongType, NestedField
 from catalog.authorization.authorizer import Caller
 from catalog.base.errors import NamespaceNotEmpty, NoSuchPlan, NoSuchPlanTask, NoSuchTable
 from catalog.base.identifiers import TableName
+from catalog.commits.committer import TableChange
 from catalog.maintenance.delete_rewrites import DeleteRewriteRequest
 from catalog.maintenance.rewrites import RewriteRequest
 from catalog.planning.request import ScanRequest
@@ -98,6 +99,13 @@ def on_table(ask: Callable[[Lake, Caller, TableName], object], **options: Any) -
 
 def commit(*updates: TableUpdate, **options: Any) -> Callable[..., Any]:
     return on_table(lambda lake, who, name: lake.services.committer.commit(who, name, [], updates), **options)
+
+
+def commit_together(*updates: TableUpdate) -> Callable[..., Any]:
+    def ask(lake: Lake, caller: Caller, name: TableName) -> object:
+        return lake.services.committer.commit_together(caller, [TableChange(name, [], updates)])
+
+    return on_table(ask)
 
 
 def in_namespace(ask: Callable[[Lake, Caller, tuple[str, ...]], object]) -> Callable[..., Any]:
@@ -330,6 +338,12 @@ TABLE = [
         WRITES,
         "table.commit",
         variant="unset-paths",
+    ),
+    Row(
+        "Committer.commit_together",
+        commit_together(SetPropertiesUpdate(updates={"comment": "c"})),
+        WRITES,
+        "table.commit",
     ),
     Row("Alterer.alter", alter(AddColumn(("x",), LongType())), WRITES, "table.commit"),
     Row("Alterer.alter", alter(DropColumn(("x",), True)), WRITES, "table.commit", variant="nothing"),

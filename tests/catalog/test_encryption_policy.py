@@ -390,7 +390,7 @@ def test_a_table_that_cannot_be_loaded_is_in_the_report(
     broken = make(lake, schema=PERSONAL)
     Path(broken.metadata_location.removeprefix("file://")).unlink()
     found = standings(EncryptionRules.empty())[str(name_of(broken))]
-    assert found.standing is Standing.UNKNOWN and found.problem and "does not exist" in found.problem
+    assert found.standing is Standing.UNKNOWN and found.problem and "was deleted" in found.problem
 
 
 def test_columns_of_old_snapshots_and_files_in_plaintext_are_in_the_report(

@@ -81,7 +81,7 @@ def _named(database: str) -> TableName:
         ({}, {"WAREHOUSE": "s3://elsewhere/w"}, ("warehouse",)),
         ({}, {"LIMITS__MANIFEST_BYTES": 5, "PLAN_VALID_S": 3}, ("limits.manifest_bytes", "plan_valid_s")),
         ({}, {"unsealed": "allow"}, ("unsealed_metadata",)),
-        ({}, {"S3__SIGNING": True}, ("s3.signing",)),
+        ({"S3__REGION": "r"}, {"S3__REGION": "r", "S3__SIGNING": True}, ("s3.signing",)),
         (STS, STS | {"S3__STS__ENDPOINT": "https://other", "S3__ENDPOINT": "https://other"}, ()),
         (STS, STS | {"S3__STS__DURATION_S": 1800}, ("s3.sts.duration_s",)),
         ({}, {"HTTP__PORT": 1, "DATA_DIR": "/elsewhere", "WAREHOUSE": None, "CACHE__DIRECTORY": "/c"}, ()),

@@ -17,7 +17,7 @@ from tests.support.vectors import each_row
 def test_a_refusal_is_one_line_on_standard_error(host: Host) -> None:
     result = host.run("table", "show", "sales.none", "--as", "ann", code=1)
     assert result.stdout == ""
-    assert result.stderr.count("\n") == 1 and "sales.none does not exist" in result.stderr
+    assert result.stderr.count("\n") == 1 and "Table does not exist: sales.none" in result.stderr
 
 
 def test_settings_that_are_wrong_are_named_without_their_values(bare: Host) -> None:

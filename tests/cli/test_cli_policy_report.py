@@ -56,7 +56,7 @@ def test_a_table_that_cannot_be_loaded_is_no_good_news(host: Host) -> None:
     for path in host.data.rglob("*.metadata.json"):
         path.unlink()
     shown = host.run("policy", "report", "--as", ADMIN, code=3).stdout
-    assert "0 fits, 0 breaks, 2 unknown" in shown and "does not exist" in shown
+    assert "0 fits, 0 breaks, 2 unknown" in shown and "was deleted" in shown
 
 
 def test_a_draft_with_a_mistake_is_refused_with_its_place(host: Host) -> None:

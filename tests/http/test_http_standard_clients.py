@@ -35,10 +35,11 @@ def _column(*columns: str) -> dict[str, Any]:
 
 
 def _policies() -> list[dict[str, Any]]:
-    where = {"database": ["db"], "table": ["*"]}
+    # Tables are renamed to `lax`; their restrictions stay on them.
+    where = {"database": ["db", "lax"], "table": ["*"]}
     writes = ["update", "alter"]
     shown = [{"type": "select", "isAllowed": True}]
-    denied = policy("name is denied", _column("name"), {})
+    denied = policy("name is denied", where | {"column": ["name"]}, {})
     denied["denyPolicyItems"] = [{"users": ["denied"], "accesses": shown}]
     mask = {"users": ["masked"], "accesses": shown, "dataMaskInfo": {"dataMaskType": "MASK_HASH"}}
     rows = {"users": ["filtered"], "accesses": shown, "rowFilterInfo": {"filterExpr": "id < 2"}}

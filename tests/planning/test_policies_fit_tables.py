@@ -112,7 +112,7 @@ def test_no_new_name_takes_a_masked_column_to_another_mask(
 ) -> None:
     table = make(lake, schema=PEOPLE)
     policies(masking("*s*", "MASK_NULL", "most"), lifting)
-    with pytest.raises(RequestInvalid, match=r"policy '(an)?other'.*beside the mask of policy 'most'"):
+    with pytest.raises(RequestInvalid, match=r"policy '(an)?other'.*beside policy 'most'"):
         alter(lake, table, RenameColumn(("ssn",), name))
     alter(lake, table, RenameColumn(("age",), "tags_of"))
     lake.catalog().drop_table(table.name())
