@@ -132,7 +132,7 @@ class PlanTableScan(IcebergBody):
         """Convert the body to the planner's request.
 
         Raises:
-            RequestInvalid, NotSupportedYet: the filter cannot be evaluated, or it is null.
+            RequestInvalid: the filter is not an expression, or it is null.
         """
         if self.filter is None:
             raise RequestInvalid(
@@ -141,7 +141,7 @@ class PlanTableScan(IcebergBody):
         return StandardScan(
             snapshot_id=self.snapshot_id,
             columns=None if self.select is None else tuple(self.select),
-            filter=filter_of(self.filter),
+            filter=filter_of(self.filter, transforms=True),
             case_sensitive=self.case_sensitive,
             use_snapshot_schema=self.use_snapshot_schema,
             start_snapshot_id=self.start_snapshot_id,

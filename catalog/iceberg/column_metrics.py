@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import BooleanExpression, BoundReference
 from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, visit
 from pyiceberg.types import DoubleType, FloatType
 
@@ -159,7 +159,8 @@ class _Evaluator(BoundBooleanExpressionVisitor[Mask]):
         return lower.cut(length), upper.cut(length)
 
     def _column(self, term: Any) -> FieldStatistics | None:
-        return self._statistics.get(term.ref().field.field_id)
+        # Bounds and counts of a column are not those of a transform of it.
+        return self._statistics.get(term.field.field_id) if isinstance(term, BoundReference) else None
 
     def _nothing_to_compare(self, column: FieldStatistics | None) -> Mask:
         return self._only_nulls(column) | self._only_nans(column)

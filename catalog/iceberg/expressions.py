@@ -14,8 +14,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from pyiceberg import expressions as iceberg
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import BooleanExpression, UnboundTerm
 
+from catalog.iceberg.transform_terms import TransformTerm, term_of
 from policy.errors import NotSupportedYet, RequestInvalid
 
 MAX_NODES: Final = 10_000
@@ -47,19 +48,20 @@ _JOINED: Final[Mapping[str, type[Any]]] = MappingProxyType({"and": iceberg.And, 
 _NAMES: Final = {kind: name for each in (_UNARY, _LITERAL, _SET, _JOINED) for name, kind in each.items()}
 
 
-def filter_of(document: object) -> BooleanExpression:
+def filter_of(document: object, *, transforms: bool = False) -> BooleanExpression:
     """Parse a filter into pyiceberg's expression, not bound to a schema.
 
     Args:
         document: parsed JSON; None for no filter.
+        transforms: whether it can filter by transforms of columns.
 
     Raises:
         RequestInvalid: it is not an expression, or it is too large.
-        NotSupportedYet: it filters by a transform.
+        NotSupportedYet: it filters by a transform, and it cannot.
     """
     if document is None:
         return iceberg.AlwaysTrue()
-    return _Reader().read(document)
+    return _Reader(transforms).read(document)
 
 
 def filter_json(expression: BooleanExpression) -> Any:
@@ -72,13 +74,19 @@ def filter_json(expression: BooleanExpression) -> Any:
     if isinstance(expression, iceberg.Not):
         return {"type": "not", "child": filter_json(expression.child)}
     assert isinstance(expression, iceberg.UnboundPredicate)
-    assert isinstance(expression.term, iceberg.Reference)
-    found: dict[str, Any] = {"type": _NAMES[type(expression)], "term": expression.term.name}
+    found: dict[str, Any] = {"type": _NAMES[type(expression)], "term": _term_json(expression.term)}
     if isinstance(expression, iceberg.LiteralPredicate):
         found["value"] = _written(expression.literal.value)
     elif isinstance(expression, iceberg.SetPredicate):
         found["values"] = [_written(each.value) for each in expression.literals]
     return found
+
+
+def _term_json(term: UnboundTerm) -> Any:
+    if isinstance(term, TransformTerm):
+        return {"type": "transform", "transform": str(term.transform), "term": term.name}
+    assert isinstance(term, iceberg.Reference)
+    return term.name
 
 
 def _written(value: Any) -> Any:
@@ -88,7 +96,8 @@ def _written(value: Any) -> Any:
 class _Reader:
     """Reads one expression and counts its parts."""
 
-    def __init__(self) -> None:
+    def __init__(self, transforms: bool) -> None:
+        self._transforms = transforms
         self._nodes = 0
 
     def read(self, document: object) -> BooleanExpression:
@@ -114,19 +123,19 @@ class _Reader:
             return joined
         if kind == "not":
             return iceberg.Not(self.read(*_fields(document, "child")))
-        return _predicate(kind, document)
+        return _predicate(kind, document, self._transforms)
 
 
-def _predicate(kind: str, document: dict[str, Any]) -> BooleanExpression:
+def _predicate(kind: str, document: dict[str, Any], transforms: bool) -> BooleanExpression:
     if kind in _UNARY:
         (term,) = _fields(document, "term")
-        found: BooleanExpression = _UNARY[kind](_column(term))
+        found: BooleanExpression = _UNARY[kind](_term(term, transforms))
     elif kind in _LITERAL:
         term, value = _fields(document, "term", "value")
-        found = _LITERAL[kind](_column(term), _value(value))
+        found = _LITERAL[kind](_term(term, transforms), _value(value))
     elif kind in _SET:
         term, values = _fields(document, "term", "values")
-        found = _SET[kind](_column(term), _values(values))
+        found = _SET[kind](_term(term, transforms), _values(values))
     else:
         raise _invalid(f"there is no type {kind[:40]!r}")
     return found
@@ -141,15 +150,25 @@ def _fields(document: dict[str, Any], *names: str) -> list[Any]:
     return [document[name] for name in names]
 
 
-def _column(term: object) -> str:
-    if isinstance(term, dict) and term.get("type") == "reference" and term.keys() == {"type", "term"}:
-        term = term["term"]
-    if isinstance(term, dict) and term.get("type") == "transform":
+def _term(term: object, transforms: bool) -> str | UnboundTerm:
+    if not isinstance(term, dict) or term.get("type") != "transform":
+        return _column(term)
+    if not transforms:
         raise NotSupportedYet(
             "Filters on transforms are not supported.",
             rule="filter",
             hint="Filter on the column. Partitions are pruned by it.",
         )
+    transform, column = _fields(term, "transform", "term")
+    try:
+        return term_of(_column(column), transform)
+    except ValueError as problem:
+        raise _invalid(str(problem)) from problem
+
+
+def _column(term: object) -> str:
+    if isinstance(term, dict) and term.get("type") == "reference" and term.keys() == {"type", "term"}:
+        term = term["term"]
     if not isinstance(term, str) or not term:
         raise _invalid("a term is not the name of a column")
     return term

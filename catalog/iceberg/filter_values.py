@@ -13,7 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from pyiceberg import expressions as iceberg
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import BooleanExpression, UnboundTerm
 from pyiceberg.expressions import literals as values
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -28,6 +28,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from catalog.iceberg.transform_terms import TransformTerm, compared_field
 from policy.errors import RequestInvalid
 
 _DAY_MICROS: Final = 24 * 3600 * 1_000_000
@@ -50,8 +51,8 @@ def require_exact(
         RequestInvalid: the type of a column cannot store its value.
         ValueError: a column does not exist.
     """
-    for name, literal in _compared(expression):
-        column = schema.find_field(name, case_sensitive)
+    for term, literal in _compared(expression):
+        column = compared_field(term, schema, case_sensitive)
         if not _holds(column.field_type, literal):
             raise _inexact(column, literal, table)
 
@@ -87,10 +88,9 @@ def _children(expression: iceberg.And | iceberg.Or) -> tuple[BooleanExpression, 
 
 
 def _type_of(predicate: iceberg.UnboundPredicate, schema: Schema, case_sensitive: bool) -> IcebergType | None:
-    """Return the type of the column that is compared; None if there is no such column."""
-    assert isinstance(predicate.term, iceberg.Reference)
+    """Return the type of the values that are compared; None if there is no such column."""
     try:
-        return schema.find_field(predicate.term.name, case_sensitive).field_type
+        return compared_field(predicate.term, schema, case_sensitive).field_type
     except ValueError:
         return None
 
@@ -119,18 +119,19 @@ def _predicates(
         yield from _predicates(expression.right)
     elif isinstance(expression, iceberg.Not):
         yield from _predicates(expression.child)
-    elif isinstance(expression, iceberg.UnboundPredicate) and isinstance(expression.term, iceberg.Reference):
+    elif isinstance(expression, iceberg.UnboundPredicate):
+        assert isinstance(expression.term, iceberg.Reference | TransformTerm)
         yield expression.term.name, expression
 
 
-def _compared(expression: BooleanExpression) -> Iterator[tuple[str, values.Literal[Any]]]:
-    """Return the names of columns, each with the value it is compared with."""
-    for name, predicate in _predicates(expression):
+def _compared(expression: BooleanExpression) -> Iterator[tuple[UnboundTerm, values.Literal[Any]]]:
+    """Return columns and transforms of them, each with the value it is compared with."""
+    for _, predicate in _predicates(expression):
         if isinstance(predicate, iceberg.LiteralPredicate):
-            yield name, predicate.literal
+            yield predicate.term, predicate.literal
         elif isinstance(predicate, iceberg.SetPredicate):
             for each in predicate.literals:
-                yield name, each
+                yield predicate.term, each
 
 
 def _holds(kind: IcebergType, literal: values.Literal[Any]) -> bool:

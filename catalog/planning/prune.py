@@ -31,7 +31,6 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.visitors import (
     BooleanExpressionVisitor,
-    InclusiveProjection,
     bind,
     expression_evaluator,
     extract_field_ids,
@@ -49,6 +48,7 @@ from catalog.iceberg.bounds import Mask
 from catalog.iceberg.column_metrics import may_match
 from catalog.iceberg.manifests import DecodedManifest, FieldStatistics, ManifestListEntry
 from catalog.iceberg.manifests.rows import partition_rows
+from catalog.iceberg.transform_terms import Projection
 from catalog.iceberg.transforms import exact_spec
 from policy.errors import MetadataInvalid
 
@@ -151,7 +151,7 @@ class Pruner:
 
     def _partition_filter(self, spec: PartitionSpec) -> BooleanExpression:
         if spec.spec_id not in self._partition_filters:
-            projection = InclusiveProjection(self._schema, spec, self._case_sensitive)
+            projection = Projection(self._schema, spec, self._case_sensitive)
             self._partition_filters[spec.spec_id] = visit(self._bound, projection)
         return self._partition_filters[spec.spec_id]
 

@@ -27,7 +27,7 @@ from pyiceberg.expressions import (
     Or,
     UnboundPredicate,
 )
-from pyiceberg.expressions.visitors import InclusiveProjection, expression_evaluator, rewrite_not
+from pyiceberg.expressions.visitors import expression_evaluator, rewrite_not
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import VoidTransform
@@ -35,6 +35,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType
 
 from catalog.iceberg.filter_values import filtered_columns
+from catalog.iceberg.transform_terms import Projection
 from catalog.iceberg.transforms import exact_spec
 
 #: The most conditions of a filter that partitions answer.
@@ -140,6 +141,6 @@ class Residuals:
         return _Condition(self._evaluator(part, spec), self._evaluator(~part, spec), places, of_null)
 
     def _evaluator(self, part: BooleanExpression, spec: PartitionSpec) -> Callable[[Record], bool]:
-        projected = InclusiveProjection(self._schema, spec, self._case_sensitive).project(part)
+        projected = Projection(self._schema, spec, self._case_sensitive).project(part)
         schema = Schema(*spec.partition_type(self._schema).fields)
         return expression_evaluator(schema, projected, self._case_sensitive)

@@ -93,5 +93,5 @@ class StandardScan:
             name: tuple(value) if name in _LISTS and value is not None else value
             for name, value in kept.items()
         }
-        values[_FILTER] = filter_of(kept[_FILTER])
+        values[_FILTER] = filter_of(kept[_FILTER], transforms=True)
         return cls(**values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +17,7 @@ from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.expressions import And, EqualTo, GreaterThan, In, NotNull
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType
 from sqlalchemy import func, select, update
 
@@ -151,6 +152,38 @@ def test_a_plan_has_what_the_filter_needs(served: Service) -> None:
     (task,) = _plan(served, "small", filter=shouted, **{"case-sensitive": False}).json()["file-scan-tasks"]
     assert task["residual-filter"] == shouted
     refused(_plan(served, "small", filter=shouted), 400, "RequestInvalid", "column")
+
+
+def test_a_filter_on_a_transform_is_planned(served: Service) -> None:
+    buckets = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "b"))
+    make(served.lake, named("buckets"), SCHEMA, partition_spec=buckets)
+    for bucket in (1, 2):
+        _append(served, "buckets", 0, partition={"b": bucket})
+
+    def on(transform: str, value: Any, column: str = "id") -> dict[str, Any]:
+        term = {"type": "transform", "transform": transform, "term": column}
+        return {"type": "eq", "term": term, "value": value}
+
+    some = {"type": "gt", "term": "id", "value": 3}
+    both = {"type": "and", "left": on("bucket[4]", 2), "right": some}
+    (task,) = _plan(served, "buckets", filter=both).json()["file-scan-tasks"]
+    assert (task["data-file"]["partition"], task["residual-filter"]) == ([2], some)
+    for term in (on("bucket[8]", 2), on("truncate[2]", "ab", "name"), on("truncate[10]", 70)):
+        tasks = _plan(served, "buckets", filter=term).json()["file-scan-tasks"]
+        assert [each["residual-filter"] for each in tasks] == [term] * 2
+    # An answer in parts keeps the filter between requests.
+    planned = _plan(served, "large", filter=on("bucket[8]", 2)).json()
+    for each in planned["plan-tasks"]:
+        tasks = _tasks(served, "large", each).json()["file-scan-tasks"]
+        assert {json.dumps(each["residual-filter"]) for each in tasks} == {json.dumps(on("bucket[8]", 2))}
+    for wrong in (on("year", 1), on("bucket[4]", "a"), on("bucket[4]", 1.5), on("truncate[1]", 1, "name")):
+        refused(_plan(served, "buckets", filter=wrong), 400, "RequestInvalid", "filter")
+    refused(_plan(served, "buckets", filter=on("day", 1, "nothing")), 400, "RequestInvalid", "column")
+    # Under a mask, a condition on the column prunes nothing, nor does one on a transform of it.
+    by_name = on("truncate[1]", "a", "name")
+    tasks = _plan(served, "small", "trusted", ENGINE, filter=by_name).json()["file-scan-tasks"]
+    assert [each["residual-filter"] for each in tasks] == [True, True]
+    refused(_plan(served, "small", "denied", filter=by_name), 403, "NotAuthorized", PARTIAL["denied"])
 
 
 def test_statistics_are_given_to_those_who_ask(served: Service) -> None:

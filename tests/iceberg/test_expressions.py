@@ -21,7 +21,7 @@ from pyiceberg.expressions import (
     Or,
 )
 
-from catalog.iceberg.expressions import MAX_NODES, MAX_VALUES, filter_of
+from catalog.iceberg.expressions import MAX_NODES, MAX_VALUES, filter_json, filter_of
 from policy.errors import NotSupportedYet, RequestInvalid
 from tests.support.vectors import each_row
 
@@ -96,10 +96,42 @@ def test_anything_else_is_refused(document: Any) -> None:
     assert refused.value.rule == "filter"
 
 
-def test_transform_terms_are_not_evaluated() -> None:
-    term = {"type": "transform", "transform": "bucket[4]", "term": "a"}
+def _on(transform: Any, term: Any = "a") -> dict[str, Any]:
+    term = {"type": "transform", "transform": transform, "term": term}
+    return {"type": "eq", "term": term, "value": 1}
+
+
+@each_row("transform", ["bucket[4]", "truncate[10]", "year", "month", "day", "hour", "void"])
+def test_transform_terms_are_kept(transform: str) -> None:
+    document = _on(transform)
+    assert filter_json(filter_of(document, transforms=True)) == document
+    reference = {"type": "reference", "term": "a"}
+    assert filter_of(_on(transform, reference), transforms=True) == filter_of(document, transforms=True)
     with pytest.raises(NotSupportedYet):
-        filter_of({"type": "eq", "term": term, "value": 1})
+        filter_of(document)
+
+
+def test_a_filter_by_the_identity_is_one_by_the_column() -> None:
+    assert filter_of(_on("identity"), transforms=True) == EqualTo("a", 1)
+
+
+@each_row(
+    "document",
+    [
+        *(_on(each) for each in (None, 4, "", "years", "bucket", "bucket[0]", "bucket[04]", "bucket[4]x")),
+        *(_on(each) for each in ("truncate[-1]", "truncate[\u0664]", "zorder", "bucket[4]\n", ["day"])),
+        *(
+            _on("day", each)
+            for each in ("", None, {}, {"type": "transform", "transform": "day", "term": "a"})
+        ),
+        {"type": "is-null", "term": {"type": "transform", "transform": "day"}},
+        {"type": "is-null", "term": {"type": "transform", "transform": "day", "term": "a", "id": 1}},
+    ],
+)
+def test_no_other_transform_is_read(document: Any) -> None:
+    with pytest.raises(RequestInvalid) as refused:
+        filter_of(document, transforms=True)
+    assert refused.value.rule == "filter"
 
 
 def test_number_of_parts_is_bounded() -> None:

@@ -387,8 +387,15 @@ CREATE TABLE {t} (id BIGINT, data STRING, ts TIMESTAMP) USING iceberg PARTITIONE
 INSERT INTO {t} SELECT id, concat('d', id), TIMESTAMP '2020-01-01 00:00:00' + make_interval(0, 0, 0, CAST(id AS INT)) FROM range(20);
 SELECT {cat}.system.iceberg_version() IS NOT NULL;
 SELECT id, {cat}.system.bucket(4, id), {cat}.system.truncate(2, data), {cat}.system.years(ts), {cat}.system.months(ts), {cat}.system.days(ts), {cat}.system.hours(ts) FROM {t} ORDER BY id;
--- refused where the catalog plans: transforms in filters
 SELECT id FROM {t} WHERE {cat}.system.bucket(4, id) = 2 ORDER BY id;
+SELECT id FROM {t} WHERE {cat}.system.bucket(4, id) IN (0, 3) AND id > 3 ORDER BY id;
+SELECT id FROM {t} WHERE NOT ({cat}.system.bucket(4, id) = 1 OR {cat}.system.bucket(3, id) = 1) ORDER BY id;
+SELECT id FROM {t} WHERE {cat}.system.truncate(2, data) = 'd1' ORDER BY id;
+SELECT id FROM {t} WHERE {cat}.system.truncate(5, id) >= 10 ORDER BY id;
+SELECT id FROM {t} WHERE {cat}.system.years(ts) > 40 ORDER BY id;
+SELECT id FROM {t} WHERE {cat}.system.days(ts) = DATE '2020-01-01' OR {cat}.system.hours(ts) < 300000 ORDER BY id;
+DELETE FROM {t} WHERE {cat}.system.bucket(4, id) = 3;
+SELECT id FROM {t} ORDER BY id;
 SELECT count(*), min(id), max(data), count(DISTINCT date(ts)) FROM {t};
 SET spark.sql.sources.v2.bucketing.enabled = true;
 SELECT a.id FROM {t} a JOIN {t} b ON a.id = b.id WHERE b.id > 15 ORDER BY a.id;

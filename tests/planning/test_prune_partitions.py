@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.conversions import to_bytes
 from pyiceberg.expressions import (
     AlwaysFalse,
     AlwaysTrue,
@@ -18,7 +19,9 @@ from pyiceberg.expressions import (
     In,
     IsNull,
     LessThan,
+    Not,
     NotEqualTo,
+    NotIn,
     NotNull,
     Or,
     StartsWith,
@@ -33,7 +36,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import NestedField, StringType, UUIDType
+from pyiceberg.types import IntegerType, NestedField, StringType, UUIDType
 
 from catalog.iceberg.manifests import (
     DecodedManifest,
@@ -41,6 +44,7 @@ from catalog.iceberg.manifests import (
     decode_manifest,
     decode_manifest_list,
 )
+from catalog.iceberg.transform_terms import term_of
 from catalog.planning import Pruner
 from policy.errors import MetadataInvalid
 from tests.support.manifest_samples import (
@@ -54,6 +58,7 @@ from tests.support.manifest_samples import (
     write_sample_list,
 )
 
+BUCKET = term_of("id", "bucket[8]")
 PATH = "s3://lake/t/metadata/m.avro"
 SPECS = {SPEC.spec_id: SPEC}
 DAY = dt.datetime(1970, 1, 1) + dt.timedelta(days=19002)
@@ -132,6 +137,27 @@ def test_buckets_are_pruned(tmp_path: Path) -> None:
     assert Pruner(schema, {3: spec}, EqualTo("s", "x")).keeps(decoded, 3).to_pylist() == [
         n == wanted for n in range(8)
     ]
+
+
+def test_transforms_of_a_column_are_pruned_by_the_same_transform_alone(tmp_path: Path) -> None:
+    """Bounds of a column say nothing of its buckets, nor do other buckets."""
+    schema = Schema(NestedField(1, "id", IntegerType(), required=True))
+    ends = {1: to_bytes(IntegerType(), 1_000)}
+    files = [sample_file(n, partition=Record(n), lower_bounds=ends, upper_bounds=ends) for n in range(8)]
+    for buckets, kept in ((8, [2, 3]), (16, list(range(8)))):
+        spec = PartitionSpec(PartitionField(1, 1000, BucketTransform(buckets), "b"), spec_id=3)
+        data, manifest = write_sample(tmp_path, 8, schema=schema, spec=spec, files=files)
+        (entry,) = decode_manifest_list(write_sample_list(tmp_path, [manifest]), path=PATH, format_version=2)
+        for row_filter in (In(BUCKET, [2, 3, 9]), Not(NotIn(BUCKET, [2, 3, 9]))):
+            pruner = Pruner(schema, {3: spec}, row_filter)
+            found = pruner.keeps(decode_manifest(data, path=PATH), 3).to_pylist()
+            assert [place for place, keeps in enumerate(found) if keeps] == kept
+            assert pruner.keeps_manifest(entry)
+        assert Pruner(schema, {3: spec}, EqualTo(BUCKET, 9)).keeps_manifest(entry) == (buckets == 16)
+        for impossible in (IsNull(BUCKET), EqualTo(BUCKET, 2**40)):
+            assert not any(
+                Pruner(schema, {3: spec}, impossible).keeps(decode_manifest(data, path=PATH), 3).to_pylist()
+            )
 
 
 def test_a_manifest_of_an_unknown_spec_is_refused(sample: Any) -> None:

@@ -40,6 +40,7 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestampType
 
+from catalog.iceberg.transform_terms import term_of
 from catalog.iceberg.transforms import exact
 from catalog.planning.residuals import MAX_CONDITIONS, Residuals
 
@@ -74,16 +75,31 @@ SPECS = {
 INTS = st.sampled_from([-(2**31), -11, -10, -1, 0, 1, 5, 10, 2**31 - 1])
 TEXTS = st.sampled_from(["", "a", "ab", "b", "é"])
 TIMES = st.sampled_from([-DAY - 1, -1, 0, 1, DAY, 5 * DAY + 7])
+BUCKET = term_of("i", "bucket[3]")
 FLOATS = st.sampled_from([float("nan"), -0.0, 0.0, 1.5])
 ROWS = st.tuples(*(st.none() | each for each in (INTS, TEXTS, TIMES, FLOATS, INTS)))
 
 
-def _on(kind: Any, name: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[BooleanExpression]:
+#: Transforms of columns, some of which a spec has.
+SMALL = st.integers(-1, 3)
+TERMS = {
+    ("i", "bucket[3]"): SMALL,
+    ("i", "bucket[2]"): SMALL,
+    ("i", "truncate[10]"): INTS,
+    ("s", "truncate[1]"): TEXTS,
+    ("t", "day"): SMALL,
+    ("t", "hour"): INTS,
+    ("j", "void"): INTS,
+}
+
+
+def _on(kind: Any, name: Any, values: st.SearchStrategy[Any]) -> st.SearchStrategy[BooleanExpression]:
     return values.map(lambda value: kind(name, value))
 
 
 def _conditions() -> st.SearchStrategy[BooleanExpression]:
-    of: list[tuple[str, st.SearchStrategy[Any]]] = [("i", INTS), ("s", TEXTS), ("t", TIMES), ("j", INTS)]
+    of: list[tuple[Any, st.SearchStrategy[Any]]] = [("i", INTS), ("s", TEXTS), ("t", TIMES), ("j", INTS)]
+    of += [(term_of(*term), values) for term, values in TERMS.items()]
     found: list[st.SearchStrategy[Any]] = []
     for name, values in of:
         compared = (EqualTo, NotEqualTo, LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual)
@@ -91,7 +107,11 @@ def _conditions() -> st.SearchStrategy[BooleanExpression]:
         lists = st.lists(values, min_size=2, max_size=3)
         found += [_on(kind, name, lists) for kind in (In, NotIn)]
         found += [st.just(IsNull(name)), st.just(NotNull(name))]
-    found += [_on(kind, "s", TEXTS) for kind in (StartsWith, NotStartsWith)]
+    found += [
+        _on(kind, name, TEXTS)
+        for name in ("s", term_of("s", "truncate[1]"))
+        for kind in (StartsWith, NotStartsWith)
+    ]
     found += [st.just(GreaterThan("d", 0.0)), st.just(EqualTo("d", 0.0))]
     joined = st.recursive(
         st.one_of(found),
@@ -140,6 +160,12 @@ def test_the_rest_keeps_what_the_filter_keeps(
         (EqualTo("i", 5), 0, (), EqualTo("i", 5)),
         (GreaterThan("d", 0.0), 3, (None, 10, 1.5), GreaterThan("d", 0.0)),
         (LessThan("i", 10), 3, (None, 0, None), AlwaysTrue()),
+        (EqualTo(BUCKET, 1), 2, (1, "a"), AlwaysTrue()),
+        (EqualTo(BUCKET, 1), 2, (2, "a"), AlwaysFalse()),
+        (NotIn(BUCKET, [0, 1]), 2, (2, "a"), AlwaysTrue()),
+        (EqualTo(BUCKET, 1), 1, (1, 0), EqualTo(BUCKET, 1)),
+        (EqualTo(term_of("i", "bucket[6]"), 1), 2, (1, "a"), EqualTo(term_of("i", "bucket[6]"), 1)),
+        (EqualTo(term_of("t", "day"), "1970-01-02"), 1, (0, 1), AlwaysTrue()),
     ],
 )
 def test_what_is_left(

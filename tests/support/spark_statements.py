@@ -25,7 +25,6 @@ REASONS: Final = {
     "format version": r"[Ff]ormat version|Unsupported field type: 'variant'",
     "streams": r"FileIO is not available: planFiles\(\) must be called first",
     "one name a table": r"rule=table-uuid",
-    "transforms in filters": r"Filters on transforms are not supported",
     "ambiguous names": r"rule=ambiguous-column",
 }
 _BEGIN, _END = "<!-- spark: written by tests.support.spark_statements -->", "<!-- /spark -->"
