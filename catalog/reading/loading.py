@@ -370,7 +370,10 @@ def finish(
     if record.state is TableState.PREPARED:
         table_state.bind(connection, catalog, record)
     elif record.pending_name == name and record.state is TableState.DROPPED:
-        table_state.bind(connection, catalog, replace(record, name=name))
+        now = seals.current(connection, record.id)
+        # It can have come back meanwhile, with other commits, and have been dropped again.
+        if now is not None and now.metadata_location == seal.metadata_location:
+            table_state.bind(connection, catalog, replace(record, name=name))
     elif record.pending_name == name:
         table_state.rebind(connection, catalog, record, name)
     return True

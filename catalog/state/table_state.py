@@ -218,13 +218,14 @@ def rebind(connection: Connection, catalog: str, record: TableRecord, target: Ta
     Raises:
         TableExists: the new name is bound to another table.
     """
-    values: dict[str, str | None] = {"namespace": target.database, "name": target.name}
+    values = {"namespace": target.database, "name": target.name}
+    # As every change of a table, this locks it first, so that none deadlock.
+    statement = update(lw_table).where(lw_table.c.id == record.id)
+    connection.execute(statement.values(**values, pending_namespace=None, pending_name=None))
     try:
         connection.execute(update(lw_binding).where(lw_binding.c.table_id == record.id).values(**values))
     except IntegrityError as error:
         raise table_rename_taken(record.name, target) from error
-    values |= {"pending_namespace": None, "pending_name": None}
-    connection.execute(update(lw_table).where(lw_table.c.id == record.id).values(**values))
 
 
 def intend_rename(connection: Connection, record: TableRecord, target: TableName) -> None:

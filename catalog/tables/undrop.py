@@ -119,13 +119,15 @@ class Undrop:
         crash_points.point("revive:pointer-made")
         finished = True
         with loading.left_to_the_next_load("a registration"), write(self._context.engine) as connection:
-            finished = loading.finish(connection, self._context.catalog, name, seal)
+            loading.finish(connection, self._context.catalog, name, seal)
+            bound = table_state.bound(connection, self._context.catalog, name)
+            finished = bound is not None and bound.id == known.id
         if not finished:
             self._context.pointers.delete(name, location)
             raise CommitConflict(
-                "Another request registered the same table under another name.",
+                "Another request registered or dropped the same table.",
                 table=str(name),
-                hint="List the tables, and use the other name.",
+                hint="List the tables: it can have another name. If it is not there, register its last metadata.",
             )
         crash_points.point("revive:bound")
 

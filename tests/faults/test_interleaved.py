@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from catalog.base import crash_points
-from catalog.base.errors import CommitConflict, NoSuchTable
+from catalog.base.errors import CommitConflict, NoSuchTable, TableExists
 from catalog.base.identifiers import TableName, table_name
 from catalog.writes.new_files import FileCommit
 from policy.errors import LakewardenError, RequestInvalid
@@ -79,6 +79,31 @@ def test_a_dropped_table_comes_back_under_one_name(stocked: Lake) -> None:
     assert rows(stocked, C) == 2
     with pytest.raises(NoSuchTable):
         stocked.services.loader.load(B)
+
+
+@pytest.mark.parametrize("dropped_at", ["revive:intended", "revive:pointer-made"])
+def test_a_dropped_table_does_not_come_back_without_its_last_commits(stocked: Lake, dropped_at: str) -> None:
+    """Between the steps, another one registers the table, commits to it and drops it again."""
+    services, caller = stocked.services, stocked.caller(ALICE)
+    catalog = stocked.catalog(ALICE)
+    before = catalog.load_table("db.a").metadata_location
+    services.lifecycle.drop(caller, A)
+    last: list[str] = []
+
+    def overtake() -> None:
+        with suppress(TableExists):
+            services.registration.register(caller, A, before)
+        catalog.load_table("db.a").append(OWN_ROWS)
+        last.append(catalog.load_table("db.a").metadata_location)
+        services.lifecycle.drop(caller, A)
+
+    with crash_points.hooked(once_at(dropped_at, overtake)), pytest.raises(CommitConflict):
+        services.registration.register(caller, A, before)
+    assert services.loader.settle(A) is None
+    with pytest.raises(NoSuchTable, match="does not exist"):
+        services.loader.load(A)
+    services.registration.register(caller, A, last[0])
+    assert rows(stocked, A) == 4
 
 
 def test_a_write_on_a_dropped_table_is_not_published_in_its_namesake(stocked: Lake) -> None:
