@@ -1,11 +1,14 @@
-"""Row filters and masks of policies that do not fit a table's schema: a missing column, another type.
+"""Row filters, masks and denials of policies that do not fit a table: a missing column, another type or name.
 
 A scan of the current schema finds masks and row filters by the names of today. So no change of a schema may
 give the name of a filter's column to another one, or a masked column a name that the mask is not on, or that
 another mask is on, which can come before it or lift it. The same holds for the name of a table.
 
-A query on such a table is refused. So policies are checked before they are put in force, and again when a
-table's schema changes.
+So does a denial of `select`: where the policy is not about the new name, other users could read the column.
+Nor may a policy that comes before the denial grant `select` under the new name alone.
+
+A query on a table that a row filter or mask does not fit is refused. So policies are checked before they are
+put in force, and again when a table's schema changes.
 
 Not known here is whom a macro in a policy's resources stands for; such a policy is found by the names alone
 that it has beside the macro.
@@ -13,16 +16,16 @@ that it has beside the macro.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
 from policy.errors import PolicyInvalid
-from policy.privileges.requests import Resource
+from policy.privileges.requests import ALL, Resource
 from policy.ranger import PolicySet
 from policy.ranger.matching import Target
-from policy.ranger.model import Policy, PolicyType
+from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.policy_set import relation
 from policy.ranger.servicedef import MASK_NONE
 from policy.restrictions.binding import Asker, bind
@@ -32,15 +35,22 @@ from policy.restrictions.masks import mask_of
 #: Stands for every user; a filter has the same columns and types for all.
 _NOBODY: Final = Asker("(nobody)", frozenset(), date(2000, 2, 29))
 
+_SELECT: Final = frozenset({"select", ALL})
+#: The rule and the name of what withholds a column, by type of policy.
+_RULES: Final[Mapping[PolicyType, tuple[str, str]]] = {
+    PolicyType.MASK: ("mask", "mask"),
+    PolicyType.ACCESS: ("policy-deny", "denial"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A row filter or mask that cannot apply to a table.
+    """A row filter, mask or denial that cannot apply to a table.
 
     Attributes:
         policy: the policy's name.
         item: which item of it.
-        rule: ``row-filter`` or ``mask``.
+        rule: ``row-filter``, ``mask`` or ``policy-deny``.
         problem: what does not fit.
         hint: what to do.
     """
@@ -80,8 +90,8 @@ def moved(
     after: TableColumns,
     name: tuple[str, str] | None = None,
 ) -> Iterator[Misfit]:
-    """The row filters that would read another column or no longer be on the table, and the masks that lose a
-    column.
+    """The row filters that would read another column or no longer be on the table, and the masks and denials
+    that lose a column.
 
     Args:
         policies: those in force.
@@ -91,19 +101,21 @@ def moved(
         name: its database and name after the change; by default the same.
     """
     name = name or table
-    masking = []
-    for policy in dict.fromkeys((*policies.restricting(*table), *policies.restricting(*name))):
-        if policy.type is PolicyType.MASK:
-            masking.append(policy)
+    on_columns = []
+    for policy in dict.fromkeys((*policies.about(*table), *policies.about(*name))):
+        if policy.type is not PolicyType.ROW_FILTER:
+            on_columns.append(policy)
         elif _is_about(policy, Resource.table(*table)):
             if policy.row_filters and not _is_about(policy, Resource.table(*name)):
                 problem = f"it would not filter the rows under the name {'.'.join(name)}."
                 yield Misfit(policy.name, policy.row_filters[0].label, "row-filter", problem)
             yield from _reading_others(policy, before, after)
+    if not any(_withholding(each) for each in on_columns):
+        return
     for field in before.by_id.values():
         now = after.by_id.get(field.field_id)
         if now is not None:
-            yield from _masked_otherwise(masking, (table, field), (name, now), after)
+            yield from _withheld_otherwise(on_columns, (table, field), (name, now), after)
 
 
 def _reading_others(policy: Policy, before: TableColumns, after: TableColumns) -> Iterator[Misfit]:
@@ -116,33 +128,50 @@ def _reading_others(policy: Policy, before: TableColumns, after: TableColumns) -
                 yield Misfit(policy.name, item.label, "row-filter", problem)
 
 
-def _masked_otherwise(
-    masking: Collection[Policy],
+def _withheld_otherwise(
+    policies: Collection[Policy],
     before: tuple[tuple[str, str], SchemaField],
     now: tuple[tuple[str, str], SchemaField],
     after: TableColumns,
 ) -> Iterator[Misfit]:
-    """The masks that a field loses by a new name, and those that come before them or lift them there."""
+    """The masks and denials that a field loses by a new name, and what comes before them there."""
     (table, field), (name, named) = before, now
     around = [after.by_id[each] for each in (*named.above, named.field_id)]
-    on = [each for each in masking if _is_on(each, table, field)]
-    masks = [each for each in on if _first_mask(each) is not None]
+    on = [each for each in policies if _is_on(each, table, field)]
+    withholding = [(each, item) for each in on if (item := _withholding(each)) is not None]
+    masks = [each for each, _ in withholding if each.type is PolicyType.MASK]
+    denying = min((each.priority for each, _ in withholding if each.type is PolicyType.ACCESS), default=None)
     under = f"under the name {'.'.join(name) if name != table else named.name!r}"
-    for policy in masks:
+    for policy, item in withholding:
         if not any(_is_on(policy, name, each) for each in around):
-            problem = f"its mask would not be on the column {field.name!r} {under}."
+            rule, what = _RULES[policy.type]
+            problem = f"its {what} would not be on the column {field.name!r} {under}."
             if field.name == named.name and name == table:
-                problem = f"no schema would have the name by which its mask is on the column {field.name!r}."
-            yield Misfit(policy.name, _first_mask(policy) or "", "mask", problem)
-    for policy in masking:
-        if masks and policy not in on and policy.masks and _is_on(policy, name, named):
+                problem = (
+                    f"no schema would have the name by which its {what} is on the column {field.name!r}."
+                )
+            yield Misfit(policy.name, item, rule, problem)
+    for policy in policies:
+        if policy in on or not _is_on(policy, name, named):
+            continue
+        if masks and policy.masks:
             problem = f"it would be on the column {field.name!r} {under}, beside policy {masks[0].name!r}."
             yield Misfit(policy.name, policy.masks[0].label, "mask", problem)
+        grant = _first_on_select(policy.allow)
+        if denying is not None and policy.priority > denying and grant is not None:
+            problem = f"it would grant select on the column {field.name!r} {under}, before it is denied."
+            yield Misfit(policy.name, grant, "policy-deny", problem)
 
 
-def _first_mask(policy: Policy) -> str | None:
-    """The label of the policy's first item that masks; None if it only lifts masks."""
-    return next((each.label for each in policy.masks if each.mask and each.mask.type != MASK_NONE), None)
+def _withholding(policy: Policy) -> str | None:
+    """The label of the policy's first item that masks, or denies `select`; None if there is none."""
+    if policy.type is PolicyType.MASK:
+        return next((each.label for each in policy.masks if each.mask and each.mask.type != MASK_NONE), None)
+    return _first_on_select(policy.deny) or ("isDenyAllElse" if policy.deny_all_else else None)
+
+
+def _first_on_select(items: Iterable[Item]) -> str | None:
+    return next((each.label for each in items if each.accesses & _SELECT), None)
 
 
 def _ids(columns: TableColumns, path: tuple[str, ...]) -> frozenset[int]:

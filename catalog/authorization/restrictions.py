@@ -1,4 +1,4 @@
-"""The fields of a table as row filters and masks of policies see them."""
+"""The fields of a table as row filters, masks and denials of policies see them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def masked_sources(authorizer: Authorizer, caller: Caller, table: LoadedTable) -
 
 
 def require_fitting(policies: PolicySet, table: LoadedTable, after: TableMetadata) -> None:
-    """Refuse a change of a table's schema that takes a column from the row filters and masks on it.
+    """Refuse a change of a table's schema that takes a column from the row filters, masks and denials on it.
 
     It takes one by its type or by its absence, or if the name that policies find it by goes to another one,
     or with the last schema that has the name.
@@ -97,8 +97,8 @@ def require_fitting(policies: PolicySet, table: LoadedTable, after: TableMetadat
         after: its metadata after it.
 
     Raises:
-        RequestInvalid: a row filter or mask of a policy fits the schema no more, or a row filter would read
-            another column.
+        RequestInvalid: a row filter, mask or denial of a policy fits the schema no more, or a row filter
+            would read another column.
     """
     before, schema = table.metadata.schema(), after.schema()
     kept = {each.schema_id for each in after.schemas}
@@ -115,7 +115,7 @@ def require_fitting(policies: PolicySet, table: LoadedTable, after: TableMetadat
 
 
 def require_fitting_name(policies: PolicySet, table: LoadedTable, name: TableName) -> None:
-    """Refuse another name for a table that takes it from the row filters and masks on it.
+    """Refuse another name for a table that takes it from the row filters, masks and denials on it.
 
     Policies go by names. Without them, all users of the table would see hidden rows and values, not only the
     user who renames it.
@@ -126,7 +126,7 @@ def require_fitting_name(policies: PolicySet, table: LoadedTable, name: TableNam
         name: the new one.
 
     Raises:
-        RequestInvalid: a row filter or mask of a policy would not be on the table, or would not fit it.
+        RequestInvalid: a row filter, mask or denial of a policy would not be on the table, or not fit it.
     """
     columns = columns_of(table)
     old, new = ((each.database, each.name) for each in (table.record.name, name))

@@ -54,7 +54,7 @@ class Lifecycle:
                 metadata or, for an encrypted table, standard clients.
             EncryptionPolicyViolation: under the other name the table would break a rule that it does not
                 break now.
-            RequestInvalid: the new name takes it out of a row filter or mask of a policy.
+            RequestInvalid: the new name takes it out of a row filter, mask or denial of a policy.
             NoSuchTable, TableExists, NoSuchNamespace: as it says.
         """
         both = f"{source} -> {target}"

@@ -176,6 +176,11 @@ class PolicySet:
         kinds = (PolicyType.ACCESS, PolicyType.MASK)
         return tuple(policy for kind in kinds for policy in self._indexes[kind].candidates(target))
 
+    def about(self, database: str, table: str) -> tuple[Policy, ...]:
+        """The policies of every type that may be about a table or its columns; some may not be."""
+        target = Target.of(Resource.table(database, table))
+        return tuple(policy for index in self._indexes.values() for policy in index.candidates(target))
+
     def restricting(self, database: str, table: str) -> tuple[Policy, ...]:
         """The row filter and masking policies that may be about a table or its columns; some may not be."""
         target = Target.of(Resource.table(database, table))

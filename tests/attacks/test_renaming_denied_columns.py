@@ -170,6 +170,12 @@ def test_a_new_name_takes_no_table_from_the_row_filters_and_masks_of_others(
     lake: Lake, table: Table, policies: list[dict[str, Any]], target: tuple[str, str]
 ) -> None:
     """Mallory sees every value, and Carol does not: after the rename she would."""
+    _refused_a_name(lake, table, policies, target)
+
+
+def _refused_a_name(
+    lake: Lake, table: Table, policies: list[dict[str, Any]], target: tuple[str, str]
+) -> None:
     names = {"NAME": table.name()[-1], "NAM*": f"{table.name()[-1][:-1]}*", "TARGET": f"x{uuid4().hex}"}
     given = json.loads(_named(json.dumps(policies), names))
     to = (target[0], _named(target[1], names))
@@ -189,6 +195,68 @@ def _named(text: str, names: dict[str, str]) -> str:
     for short, name in names.items():
         text = text.replace(short, name)
     return text
+
+
+def denying(table: str, column: str = "ssn", database: str = "db", **more: Any) -> dict[str, Any]:
+    """Carol's denial of a column in tables of this name."""
+    item = {"users": [CAROL], "accesses": [{"type": more.pop("access", "select"), "isAllowed": True}]}
+    resources = {"database": [database], "table": [table], "column": [column]}
+    return policy(f"denies {table}", resources, {}, **{"denyPolicyItems": [item], **more})
+
+
+OVERRIDE = {"policyPriority": 1}
+GRANTED = {"denyPolicyItems": [], "policyItems": [{"users": [CAROL], "accesses": ITEM["accesses"]}]}
+
+
+@pytest.mark.parametrize(
+    ("policies", "target"),
+    [
+        ([denying("NAME")], ("db", "TARGET")),
+        ([denying("NAME", access="all")], ("db", "TARGET")),
+        ([denying("NAME", "who.ssn")], ("db", "TARGET")),
+        ([denying("NAM*", "*")], ("db", "TARGET")),
+        ([denying("*")], ("elsewhere", "NAME")),
+        ([denying("NAME", denyPolicyItems=[], isDenyAllElse=True, policyItems=[ITEM])], ("db", "TARGET")),
+        ([denying("*"), denying("TARGET", **GRANTED, **OVERRIDE)], ("db", "TARGET")),
+    ],
+    ids=["denied", "all", "nested", "wildcard", "namespace", "all-else", "overridden"],
+)
+def test_a_new_name_takes_no_table_from_the_denials_of_others(
+    lake: Lake, table: Table, policies: list[dict[str, Any]], target: tuple[str, str]
+) -> None:
+    """Mallory sees every value, and Carol does not: after the rename she would."""
+    _refused_a_name(lake, table, policies, target)
+
+
+def test_a_new_name_takes_no_column_from_the_denials_of_others(lake: Lake, table: Table) -> None:
+    withhold(lake, denying("*"), denying("*", "who.ssn") | {"name": "nested"})
+    for change in (
+        RenameColumn(("ssn",), "x"),
+        RenameColumn(("who", "ssn"), "x"),
+        RenameColumn(("who",), "x"),
+    ):
+        with pytest.raises(RequestInvalid, match=r"policy '(denies|nested)"):
+            alter(lake, table, change, user=MALLORY)
+    alter(lake, table, RenameColumn(("who", "name"), "called"), RenameColumn(("id",), "key"), user=MALLORY)
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        [denying("*")],
+        [denying("NAME", access="update")],
+        [denying("NAME", **GRANTED)],
+        [denying("*"), denying("TARGET", **GRANTED)],
+        [denying("*", **OVERRIDE), denying("TARGET", **GRANTED, **OVERRIDE)],
+    ],
+    ids=["still-denied", "update", "granted", "granted-but-denied", "of-one-priority"],
+)
+def test_a_table_that_stays_under_its_denials_is_renamed(
+    lake: Lake, table: Table, policies: list[dict[str, Any]]
+) -> None:
+    target = f"x{uuid4().hex}"
+    withhold(lake, *json.loads(_named(json.dumps(policies), {"NAME": table.name()[-1], "TARGET": target})))
+    lake.catalog(MALLORY).rename_table(table.name(), ("db", target))
 
 
 @pytest.mark.parametrize("more", [{}, {"filter": "id < 3"}], ids=["mask", "filter"])
