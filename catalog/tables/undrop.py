@@ -127,7 +127,7 @@ class Undrop:
             raise CommitConflict(
                 "Another request registered or dropped the same table.",
                 table=str(name),
-                hint="List the tables: it can have another name. If it is not there, register its last metadata.",
+                hint="List the tables: it can have another name. If not, register its last metadata.",
             )
         crash_points.point("revive:bound")
 
