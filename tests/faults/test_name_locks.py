@@ -1,4 +1,4 @@
-"""Views that get one name at once, on PostgreSQL: none waits for another in a circle."""
+"""Names of tables and views that change at once, on PostgreSQL: none waits for another in a circle."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sqlalchemy import event, text
 from catalog.base.errors import ViewExists
 from catalog.base.identifiers import TableName
 from catalog.db.engine import read, write
-from catalog.state import views
+from catalog.state import seals, table_state, views
 from catalog.tables.views import ViewDefinition
 from tests.faults.conftest import Shared
 from tests.support.crash import PATIENCE_S
 from tests.support.lake import ALICE, Lake
-from tests.support.tables import SCHEMA
+from tests.support.tables import SCHEMA, make, name_of
 
 
 def test_a_view_is_renamed_to_a_name_that_another_one_is_getting(on_postgres: Shared) -> None:
@@ -42,6 +42,27 @@ def test_a_view_is_renamed_to_a_name_that_another_one_is_getting(on_postgres: Sh
             views.add(connection, catalog, replace(record, id=str(uuid4()), name=taken))
         with pytest.raises(ViewExists):
             renames[0].result(PATIENCE_S)
+
+
+def test_a_rename_is_finished_by_its_request_and_by_a_load(on_postgres: Shared) -> None:
+    lake, catalog = on_postgres.lake, on_postgres.lake.settings.catalog.name
+    engine = lake.services.engine
+    record = lake.services.loader.record(name_of(make(lake)))
+    target = TableName(record.name.namespace, f"{record.name.name}_renamed")
+
+    def rebind() -> None:
+        with write(engine) as connection:
+            table_state.rebind(connection, catalog, record, target)
+
+    with ThreadPoolExecutor(1) as pool:
+        with write(engine) as connection:
+            seals.lock_table(connection, record.id)
+            request = pool.submit(rebind)
+            _wait_for_a_lock(lake)
+            table_state.rebind(connection, catalog, record, target)
+        request.result(PATIENCE_S)
+    with read(engine) as connection:
+        assert table_state.bound(connection, catalog, target) is not None
 
 
 def _wait_for_a_lock(lake: Lake) -> None:
