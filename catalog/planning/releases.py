@@ -61,6 +61,9 @@ from policy.view import refused_key
 
 _DATA: Final = 0
 
+#: The key metadata of a file names primitive fields alone, so it does not say whether it covers a struct.
+_NESTED: Final = "Only engines can withhold nested fields, and a policy replaces the struct, list or map"
+
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
@@ -110,7 +113,11 @@ def release(
     if nulled and caller.engine is None:
         today = table.metadata.schema()
         shown = {field_id: each for each in (today, schema or today) for field_id in each.field_ids}
-        named = {field_id: shown[field_id].find_column_name(field_id) for field_id in nulled & shown.keys()}
+        fields = {field_id: shown[field_id].find_field(field_id) for field_id in nulled & shown.keys()}
+        named = {field_id: shown[field_id].find_column_name(field_id) for field_id in fields}
+        nested = [field_id for field_id, each in fields.items() if not each.field_type.is_primitive]
+        if nested:
+            raise _not_withheld(authorizer, caller, table, f"{_NESTED} {named[min(nested)]!r} with NULL.")
         _require_closed(authorizer, caller, table, named, planned, forms)
     filtering = enforced.filters_by - columns.field_ids
     columns = replace(columns, field_ids=columns.field_ids | filtering)
@@ -244,13 +251,20 @@ def _require_closed(
     )
     if data <= encrypted and all(nulled.keys() <= each for each in keyed):
         return
-    name = nulled[min(nulled)]
-    reason = Reason(
-        "mask",
-        f"A policy replaces the column {name!r} with NULL, and a file has its values under no column key.",
+    raise _not_withheld(
+        authorizer,
+        caller,
+        table,
+        f"A policy replaces the column {nulled[min(nulled)]!r} with NULL, and a file has its values under no "
+        "column key.",
     )
+
+
+def _not_withheld(authorizer: Authorizer, caller: Caller, table: LoadedTable, why: str) -> NotAuthorized:
+    """Record that files would show a user's own process a column, and return the error."""
+    reason = Reason("mask", why)
     authorizer.record(caller, ACTION, table.name, Decision.deny(reason))
-    raise NotAuthorized(
+    return NotAuthorized(
         f"{caller.principal.name} is not authorized ({ACTION}): {reason.detail}",
         table=table.name,
         rule=reason.rule,

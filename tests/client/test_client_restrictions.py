@@ -475,6 +475,22 @@ def test_a_users_own_process_is_refused_restrictions_that_it_would_have_to_apply
     assert carol.table(name).scan(columns=["id"]).to_arrow().num_rows == PEOPLE.num_rows
 
 
+def test_a_users_own_process_is_told_that_engines_alone_withhold_structs(
+    make: Make, alice: lakewarden.Connection, carol: lakewarden.Connection, served: Service
+) -> None:
+    who = StructType(NestedField(3, "name", StringType()), NestedField(4, "ssn", StringType()))
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "who", who))
+    name = make(schema, properties=KEYED | {"encryption.columns": "pii:who.name,who.ssn"})
+    rows = [{"id": 1, "who": {"name": "Ann", "ssn": "078-05-1120"}}]
+    alice.table(name).append(pa.Table.from_pylist(rows, arrow_schema(schema.fields)))
+    keys = policy("carol-keys", {"key": ["lakewarden"]}, {CAROL: ["release"]})
+    served.lake.set_policies([*standard_policies(), keys, rule("who", "who", "MASK_NULL")])
+    with pytest.raises(NotAuthorized, match="the struct, list or map 'who'") as told:
+        carol.table(name).scan().to_arrow()
+    assert "column key" not in str(told.value)
+    assert carol.table(name).scan(columns=["id"]).to_arrow()["id"].to_pylist() == [1]
+
+
 def test_a_users_own_process_reads_beside_columns_that_are_null_and_under_a_key(
     make: Make, alice: lakewarden.Connection, carol: lakewarden.Connection, served: Service
 ) -> None:
