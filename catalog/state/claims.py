@@ -124,10 +124,7 @@ def shared(
 
 
 def lock_locations(connection: Connection) -> None:
-    """Serialize transactions that claim locations or change allow-lists; SQLite has one writer anyway.
-
-    SQLite has one writer anyway.
-    """
+    """Serialize transactions that claim locations or change allow-lists; SQLite has one writer anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_LOCATIONS_LOCK)))
 
