@@ -283,7 +283,7 @@ class World:
     def staged(self, role: str, table: str, location: str | None) -> tuple[str, str]:
         """The identity that a role was given for a table while it had the right to; UUID and location."""
         new = NewTable(table_name([roles.OWN], table), SCHEMA, location)
-        metadata, _ = self.lake.services.creator.stage(self.lake.caller(roles.STEWARD), new)
+        metadata = self.lake.services.creator.stage(self.lake.caller(roles.STEWARD), new).metadata
         with write(self.lake.services.engine) as connection:
             mine = schema.lw_staged.c.table_uuid == str(metadata.table_uuid)
             connection.execute(update(schema.lw_staged).where(mine).values(principal=role))
