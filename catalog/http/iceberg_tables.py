@@ -159,7 +159,7 @@ def load_table(
     if issued is not None:
         storage = StorageAnswer(issued, services.settings, name)
         return loaded_table(loaded, viewer, snapshots, restrictions, storage=storage)
-    etag = etag_of(loaded, snapshots, restrictions)
+    etag = etag_of(loaded, snapshots, restrictions, signing)
     if is_known(if_none_match, etag):
         return not_modified(etag)
     return loaded_table(loaded, viewer, snapshots, restrictions)

@@ -111,7 +111,7 @@ def loaded_table(
     if restrictions is not None:
         more.append(f'"read-restrictions":{json.dumps(restrictions)}')
     config = viewer.config(table)
-    headers: Mapping[str, str] = {"ETag": etag_of(table, mode, restrictions)}
+    headers: Mapping[str, str] = {"ETag": etag_of(table, mode, restrictions, viewer.storage)}
     if storage is not None:
         config |= storage.config
         more.append(f'"storage-credentials":{storage.entries}')
@@ -148,17 +148,24 @@ def committed_table(table: LoadedTable, viewer: Viewer) -> Response:
     return Response(body, media_type="application/json", headers={"ETag": etag_of(table, "all")})
 
 
-def etag_of(table: LoadedTable, mode: SnapshotMode, restrictions: ReadRestrictions | None = None) -> str:
-    """Return the ETag of a table; it differs between the two snapshot modes, and by what readers enforce.
+def etag_of(
+    table: LoadedTable,
+    mode: SnapshotMode,
+    restrictions: ReadRestrictions | None = None,
+    storage: Mapping[str, str] | None = None,
+) -> str:
+    """Return the ETag of a table; it differs between the two snapshot modes, by what readers enforce, and by
+    how they reach the files.
 
     It is a weak one, because it is that of every content coding (RFC 9110, section 8.8.3.3).
     """
     parts = [table.etag[1:-1]]
     if mode != "all":
         parts.append(mode)
-    if restrictions is not None:
-        text = json.dumps(restrictions, sort_keys=True)
-        parts.append(hashlib.sha256(text.encode()).hexdigest()[:32])
+    for each in (restrictions, storage):
+        if each:
+            text = json.dumps(dict(each), sort_keys=True)
+            parts.append(hashlib.sha256(text.encode()).hexdigest()[:32])
     return f'W/"{"-".join(parts)}"'
 
 

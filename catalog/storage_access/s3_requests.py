@@ -55,6 +55,8 @@ _KNOWN: Final = frozenset(
         *(f"x-amz-checksum-{each}" for each in ("algorithm", "mode", "type")),
         "x-amz-sdk-checksum-algorithm",
         "x-amz-trailer",
+        # How the body of an answer ends; the AWS SDK for Java 2 asks for an MD5 there.
+        "x-amz-te",
         "x-amz-decoded-content-length",
         "x-amz-mp-object-size",
     }

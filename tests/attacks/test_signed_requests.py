@@ -280,6 +280,16 @@ def test_signatures_and_presigned_urls_are_nowhere(table: Opened, caplog: pytest
     assert not [each for each in (signature, "5ec2e7", SECRET_ACCESS_KEY) if each in told]
 
 
+def test_a_client_that_has_the_table_is_still_told_how_to_sign(served: Service) -> None:
+    """An ETag of an answer without the signer does not stand for one with it, nor the other way round."""
+    with served.client() as client:
+        url = f"{served.prefix}/namespaces/db/tables/t"
+        etags = [client.get(url, headers=each).headers["ETag"] for each in ({}, ASKED)]
+        for asked, known, status in (({}, 0, 304), ({}, 1, 200), (ASKED, 0, 200), (ASKED, 1, 304)):
+            answer = client.get(url, headers={**asked, "If-None-Match": etags[known]})
+            assert answer.status_code == status
+
+
 def test_without_the_setting_nothing_is_told_or_signed(
     tmp_path_factory: pytest.TempPathFactory, moto: MotoS3
 ) -> None:

@@ -11,12 +11,14 @@ from pyiceberg.exceptions import SignError
 
 from tests.attacks.test_signed_requests import Opened
 from tests.support.guarded_store import GuardedStore
-from tests.support.lake import CAROL
+from tests.support.iceberg_spark import JARS, Refused, iceberg_catalog, iceberg_spark
+from tests.support.lake import ALICE, CAROL
 from tests.support.minio_server import minio, minio_program
 from tests.support.moto_server import MotoS3
 from tests.support.service import Service, open_service
+from tests.support.spark import FRUGAL
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 ROWS = pa.table({"id": [1, 2], "item": ["tea", "jam"]})
 
@@ -74,6 +76,41 @@ def test_signed_requests_open_their_table_alone(service: Service, store: MotoS3)
     with pytest.raises(SignError):
         s3.delete_object(**place, Key=signed.file)
     s3.delete_object(**place, Key=new)
+
+
+@pytest.mark.parametrize("mode", ["client", "server"])
+def test_spark_reads_and_writes_by_signed_requests(service: Service, mode: str) -> None:
+    """S3FileIO of Iceberg's AWS bundle, with no permissions of its own; also what it uploads in parts."""
+    if not any(JARS.glob("iceberg-aws-bundle-*.jar")):
+        pytest.skip("Iceberg's AWS bundle is missing; `make interop` fetches it where Maven is installed")
+    given = {
+        "type": "rest",
+        "uri": service.url,
+        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        "header.X-Iceberg-Access-Delegation": "remote-signing",
+        "s3.multipart.part-size-bytes": "5242880",
+    }
+    users = {user: {**given, "token": service.token(user)} for user in (ALICE, CAROL)}
+    catalogs = [iceberg_catalog(user, properties) for user, properties in users.items()]
+    table = f"db.spark_{mode}"
+    properties = f"'read.scan-planning-mode'='{mode}', 'write.parquet.compression-codec'='uncompressed'"
+    with iceberg_spark(service, settings={**FRUGAL, **catalogs[0], **catalogs[1]}) as spark:
+        spark.sql(
+            f"CREATE TABLE {ALICE}.{table} (id BIGINT, s STRING) USING iceberg PARTITIONED BY (s) "
+            f"TBLPROPERTIES ({properties})",
+            f"INSERT INTO {ALICE}.{table} VALUES (1, 'ä b+c=d/e'), (2, 'z%2F*')",
+            f"DELETE FROM {ALICE}.{table} WHERE id = 1",
+            f"UPDATE {ALICE}.{table} SET id = 7 WHERE id = 2",
+        )
+        assert spark.sql(f"SELECT * FROM {CAROL}.{table}") == [[7, "z%2F*"]]
+        with pytest.raises(Refused, match="Failed to close current writer"):
+            spark.sql(f"INSERT INTO {CAROL}.{table} VALUES (3, 'x')")
+        spark.sql(
+            f"ALTER TABLE {ALICE}.{table} DROP PARTITION FIELD s",
+            f"INSERT INTO {ALICE}.{table} SELECT /*+ COALESCE(1) */ id, sha2(string(id), 512) "
+            "FROM range(60000)",
+        )
+        assert spark.sql(f"SELECT count(*), count(DISTINCT s) FROM {CAROL}.{table}") == [[60001, 60001]]
 
 
 def test_a_credential_opens_its_table_alone(service: Service, store: MotoS3) -> None:

@@ -34,6 +34,8 @@ def _parse(method: str, uri: str, store: Store = OWN, body: str | None = None, *
             {"Range": "bytes=0-9", "If-Match": '"e"', "x-amz-checksum-mode": "ENABLED"},
             Action.READ,
         ),
+        # As the AWS SDK for Java 2 sends it in Iceberg's S3FileIO.
+        ("GET", KEY, {"x-amz-te": "append-md5", "amz-sdk-request": "attempt=1; max=6"}, Action.READ),
         ("HEAD", KEY, {}, Action.LOOK),
         ("PUT", KEY, {"x-amz-checksum-crc32": "AAAAAA=="}, Action.CREATE),
         ("PUT", KEY, _COPY, Action.CREATE),
