@@ -92,7 +92,13 @@ def append_in_groups(table: lakewarden.Table, rows: list[dict[str, Any]]) -> Non
         table.append(pa.Table.from_pylist(rows, table.scan().to_arrow().schema))
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(each, marks=() if each in ("encrypted", "keyed") else pytest.mark.nightly)
+        for each in MODES
+    ],
+)
 def carols(request: pytest.FixtureRequest, served: Service) -> Iterator[lakewarden.Table]:
     """A table with a file of many row groups, later altered, for a user without the key of `ssn`."""
     name = f"db.pruned_{request.param.replace('-', '_')}"

@@ -128,6 +128,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.mark.nightly
 def test_locked_database_is_503_in_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writers wait shorter than usual, so that the test does, too."""
     monkeypatch.setattr(opening, "open_database", partial(open_database, busy_timeout_s=1.0))

@@ -75,7 +75,9 @@ def test_every_type_is_the_same_to_spark_and_the_client(
     assert len(session.sql(f"SELECT whole FROM {name} WHERE {wanted}").collect()) == 2
 
 
-@pytest.mark.parametrize("mode", KEYED)
+@pytest.mark.parametrize(
+    "mode", [pytest.param(each, marks=() if each == "gcm" else pytest.mark.nightly) for each in KEYED]
+)
 def test_columns_with_keys(spark_lake: SparkLake, alice: lakewarden.Connection, mode: str) -> None:
     master_keys(spark_lake, "pii", "hr")
     name = f"{spark_lake.namespace()}.t"

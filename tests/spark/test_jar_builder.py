@@ -79,6 +79,7 @@ def test_a_jar_is_built_once_and_says_so(quick: Builder) -> None:
     assert not quick.built()
 
 
+@pytest.mark.nightly
 def test_a_jar_holds_classes_and_resources_and_no_sources(builder: Builder) -> None:
     services = builder.sources / "resources" / "META-INF" / "services"
     services.mkdir(parents=True)

@@ -71,6 +71,7 @@ def test_rows_of_metadata_tables(spark_lake: SparkLake, table: str) -> None:
     assert len(found["manifests"]) == len({each.path for each in found["all_manifests"]})
 
 
+@pytest.mark.nightly
 def test_queries_on_metadata_tables(spark_lake: SparkLake, table: str) -> None:
     first = spark_lake.rows(f"SELECT record_count FROM {table}.files VERSION AS OF 'first'")
     assert first == [(2,)]

@@ -191,6 +191,7 @@ def test_parquet_keeps_digests_where_the_table_asks(spark_lake: SparkLake, names
         refused(spark_lake, EACH.format(table), "DECRYPTION_REFUSED", "file-digest")
 
 
+@pytest.mark.nightly
 def test_files_of_both_formats_and_of_plaintext_are_read_together(
     spark_lake: SparkLake, namespace: str
 ) -> None:

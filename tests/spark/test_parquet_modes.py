@@ -218,6 +218,7 @@ def test_a_footer_in_plaintext_is_checked_against_its_signature(
     assert frame.collect() == rows == [(number, f"s{number}") for number in range(9)]
 
 
+@pytest.mark.nightly
 def test_a_change_of_the_way_leaves_old_files_as_they_are(spark_lake: SparkLake, database: str) -> None:
     table = f"{database}.that_changes"
     create_table(spark_lake, table, "id BIGINT, ssn STRING", ENCRYPTED)

@@ -76,6 +76,7 @@ def test_sorted_partitions_are_joined_without_a_sort(
         assert sorted(map(str, spark_lake.rows(query))) == left
 
 
+@pytest.mark.nightly
 def test_an_order_is_told_only_if_every_file_has_it(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id BIGINT, n STRING, f FLOAT")

@@ -77,6 +77,7 @@ def test_name_is_free_again_after_a_failure(spark_lake: SparkLake, namespace: st
     assert spark_lake.rows(f"SELECT * FROM {namespace}.t") == [("y",)]
 
 
+@pytest.mark.nightly
 def test_nothing_is_seen_while_the_rows_are_written(
     spark_lake: SparkLake, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def _loaded(spark_lake: SparkLake, table: str) -> LoadedTable:
     return spark_lake.lake.services.loader.load_sealed(table_name([database], name))
 
 
+@pytest.mark.nightly
 def test_data_frames_replace_tables(spark_lake: SparkLake, namespace: str) -> None:
     table = _made(spark_lake, namespace)
     frame = spark_lake.spark.sql("SELECT 7 AS id")

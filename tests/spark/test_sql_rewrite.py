@@ -155,6 +155,7 @@ def test_files_that_cannot_be_read_are_named_and_hold_back_no_others(
     assert gone.name in refused and cut.name in refused
 
 
+@pytest.mark.nightly
 def test_a_file_that_a_group_fails_for_is_found_where_nothing_names_it(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -223,6 +224,7 @@ def test_whoever_cancels_a_job_cancels_the_rewrite(spark_lake: SparkLake, namesp
     assert call(spark_lake, table)["rewritten_data_files_count"] == 2
 
 
+@pytest.mark.nightly
 def test_rewrites_side_by_side_double_no_row(spark_lake: SparkLake, namespace: str) -> None:
     """Of two for one group one commits; the other says that it failed, or finds nothing left."""
     table = f"{namespace}.t"
@@ -241,6 +243,7 @@ def test_rewrites_side_by_side_double_no_row(spark_lake: SparkLake, namespace: s
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
 
 
+@pytest.mark.nightly
 def test_from_one_encryption_to_another(spark_lake: SparkLake, namespace: str) -> None:
     """Other columns under keys of their own, other keys, another algorithm, another footer, step by step."""
     table = f"{namespace}.t"
@@ -339,6 +342,7 @@ def test_whoever_may_not_see_a_column_rewrites_nothing(spark_lake: SparkLake, na
     assert encrypted(spark_lake, table) == [False]
 
 
+@pytest.mark.nightly
 def test_options_without_a_meaning_are_refused(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     migrating(spark_lake, table, files=1)
