@@ -3,9 +3,13 @@
 - Constants are strings, numbers, `TRUE`, `FALSE`, `DATE '…'`, `TIMESTAMP '…'`, and these functions:
   `current_user`, `session_user`, `user`, `current_date`, `date_add`, `date_sub`, `add_months`, intervals of
   days, weeks, months and years beside a date.
-- What can be read in two ways is refused: strings that stand beside each other, NULL in a comparison, the
-  macros of Ranger's resources, a zone behind a timestamp without one.
+- The string `'${{USER._name}}'` is the user's name. Ranger puts the name into the text of the filter; here it
+  is a constant, so that a name is never read as SQL. Ranger's other expressions in `${{…}}` are JavaScript.
+- What can be read in two ways is refused: strings that stand beside each other, NULL in a comparison, all
+  other macros in strings, a zone behind a timestamp without one.
 - `current_user` and the like without parentheses are columns for Spark, where the table has one of the name.
+
+Source: Ranger's RangerRequestExprResolver and RangerRequestScriptEvaluator.
 """
 
 from __future__ import annotations
@@ -20,9 +24,11 @@ from sqlglot import exp
 
 from policy.restrictions.conditions import Column, Day, Moment, Number, Operand, Text, Today, Truth, User
 from policy.restrictions.dates import day_of, moment_of, refused
-from policy.restrictions.syntax import SHOWN, call, parts, shown, unknown, unknown_function
+from policy.restrictions.syntax import NO_MACROS, SHOWN, call, parts, shown, unknown, unknown_function
 
 _MACRO: Final = re.compile(r"\{(USER|OWNER|GROUP)\}|\$\{\{", re.IGNORECASE)
+#: The user's name in Ranger's row filters.
+_USER_MACRO: Final = re.compile(r"\$\{\{ *USER\._name *\}\}")
 _MAX_EXPONENT: Final = 400
 _MAX_SHIFT: Final = 1_000_000
 _USER_NAMES: Final = frozenset({"current_user", "session_user", "user"})
@@ -98,10 +104,11 @@ def operand_of(node: exp.Expr) -> Operand:
 def _literal(node: exp.Literal) -> Operand:
     written = str(node.this)
     if node.is_string:
+        if _USER_MACRO.fullmatch(written):
+            return User()
         if _MACRO.search(written):
             raise refused(
-                f"the string {written[:SHOWN]!a} has a macro, which row filters do not replace",
-                "Use current_user().",
+                f"the string {written[:SHOWN]!a} has a macro, which row filters do not replace", NO_MACROS
             )
         return Text(written)
     try:

@@ -31,6 +31,8 @@ MAX_LEVELS: Final = 50
 
 SHOWN: Final = 60
 """Characters that a message shows of what it refuses."""
+NO_MACROS: Final = "Use current_user() for the user's name, and is_member('group') for groups."
+"""What to write in the place of a macro."""
 
 _FUNCTIONS: Final = (
     "current_user is_member current_date date_add date_sub add_months isnull isnotnull isnan startswith"
@@ -119,6 +121,8 @@ def _check_interval(text: str) -> None:
 
 
 def _check_word(written: str) -> None:
+    if written[:1] in ("$", "{"):
+        raise refused("it has a macro outside of a string, which row filters do not replace", NO_MACROS)
     if not _WORD.fullmatch(written):
         raise refused(
             f"{written[:SHOWN]!a} is not supported",

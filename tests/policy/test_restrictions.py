@@ -15,7 +15,7 @@ from policy.ranger import PolicySet
 from policy.restrictions.actions import ICEBERG_ACTIONS, MaskAction, action_of, takes
 from policy.restrictions.columns import SchemaField, TableColumns
 from policy.restrictions.model import UNRESTRICTED, ColumnMask, Restriction
-from policy.restrictions.predicate import FALSE, TRUE, IsNull
+from policy.restrictions.predicate import FALSE, TRUE, Compare, Comparison, IsNull, Literal
 from policy.restrictions.wire import restrictions_json
 from policy.view import View
 
@@ -91,6 +91,33 @@ def test_the_date_is_that_of_utc_and_groups_are_those_of_the_user() -> None:
     dated = filtering("f", "current_date = date '2026-03-31' and is_member('eu') or ssn is null")
     assert seen(dated, groups=frozenset({"eu"})).row_filter == TRUE
     assert seen(dated).row_filter == IsNull(2)
+
+
+def test_the_users_name_in_a_filter_is_a_constant_whatever_it_is_called() -> None:
+    """Ranger writes it into the text, where such a name would be SQL."""
+    for name in ("ann", "x' OR 'a' = 'a", "{USER}", "\\"):
+        for text in ("ssn = '${{USER._name}}'", "ssn = current_user()"):
+            assert seen(filtering("f", text), user=name).row_filter == Compare(
+                Comparison.EQ, 2, Literal("string", name)
+            )
+
+
+def test_a_user_macro_in_items_and_resources_stands_for_the_user() -> None:
+    for_all = {"users": ["{USER}"], "accesses": [{"type": "select"}]}
+    hashed = masking("m", "ssn") | {
+        "dataMaskPolicyItems": [{**for_all, "dataMaskInfo": {"dataMaskType": "MASK_HASH"}}]
+    }
+    few = filtering("f", table="t") | {
+        "rowFilterPolicyItems": [{**for_all, "rowFilterInfo": {"filterExpr": "id = 1"}}]
+    }
+    found = seen(hashed, few)
+    assert found.masks.keys() == {2} and found.row_filter == Compare(Comparison.EQ, 1, Literal("long", 1))
+    own = (filtering("f", "id = 1", table="{USER}"), masking("m", "{USER}", "MASK_HASH"))
+    assert seen(*own) == UNRESTRICTED
+    assert seen(*own, user="t").filters_by == {1} and seen(*own, user="ssn").masks.keys() == {2}
+    # Names of tables and columns are compared without letter case, those of users are not.
+    assert seen(*own, user="T").row_filter == FALSE
+    assert seen(*own, user="SSN").masks[2].action is MaskAction.REPLACE_WITH_NULL
 
 
 def test_what_may_be_in_force_shows_no_row_and_no_value() -> None:
