@@ -16,6 +16,8 @@ from policy.errors import PropertyInvalid, UnsupportedFormatVersion
 
 #: The table format version that Lakewarden writes (Iceberg table specification, "Format Versioning").
 WRITTEN_FORMAT_VERSION: Final = 2
+#: The versions of tables that clients can create and commit to. A table of version 1 is not encrypted.
+COMMITTED_FORMAT_VERSIONS: Final = (1, WRITTEN_FORMAT_VERSION)
 #: The property that sets it.
 FORMAT_VERSION: Final = "format-version"
 
@@ -103,20 +105,27 @@ def check_write_properties(properties: Mapping[str, str], table: str) -> None:
             raise invalid(name, value, f"a whole number from 1 to {largest}", table)
 
 
-def check_format_version(properties: Mapping[str, str], table: str) -> None:
-    """Check the format version that properties name.
+def check_format_version(properties: Mapping[str, str], table: str, *, with_rows: bool = False) -> int:
+    """Return the format version that properties name, or else the one that Lakewarden writes.
+
+    Args:
+        properties: of the table.
+        table: dotted name, for errors.
+        with_rows: whether Lakewarden writes the table's rows, rather than a client.
 
     Raises:
-        UnsupportedFormatVersion: it is not the one that is written.
+        UnsupportedFormatVersion: tables of this version cannot be written.
     """
     version = properties.get(FORMAT_VERSION, str(WRITTEN_FORMAT_VERSION))
-    if version != str(WRITTEN_FORMAT_VERSION):
+    permitted = (WRITTEN_FORMAT_VERSION,) if with_rows else COMMITTED_FORMAT_VERSIONS
+    if version not in map(str, permitted):
         raise UnsupportedFormatVersion(
             f"Format version {version[:20]!r} is not supported.",
             table=table,
             rule="format-version",
             hint=f"Use format version {WRITTEN_FORMAT_VERSION}.",
         )
+    return int(version)
 
 
 def is_number(value: str, largest: int) -> bool:

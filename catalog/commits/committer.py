@@ -27,7 +27,7 @@ from catalog.commits.publish import Publication, Publisher
 from catalog.commits.requirements import check_requirements
 from catalog.context import ServiceContext
 from catalog.envelope.peks import PekRecord
-from catalog.iceberg.metadata import require_written_version
+from catalog.iceberg.metadata import require_committed_version
 from catalog.reading.loading import LoadedTable
 from catalog.rules import governance
 from catalog.rules import table_changes as change_rules
@@ -301,4 +301,4 @@ def _check_identity(metadata: TableMetadata, table: LoadedTable) -> None:
             rule="table-uuid",
             hint="Load the table and commit again without the update assign-uuid.",
         )
-    require_written_version(metadata, table.name)
+    require_committed_version(metadata, table.name)

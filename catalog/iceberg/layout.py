@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final, NoReturn
 
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.transforms import (
@@ -26,6 +26,7 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import FixedType, IcebergType, ListType, MapType, NestedField, StructType
 
+from catalog.iceberg.metadata import SEQUENCE_NUMBERS_VERSION
 from policy.errors import RequestInvalid
 
 #: The first format version whose columns can have defaults (specification, "Default values").
@@ -129,6 +130,26 @@ def check_spec(spec: PartitionSpec, schema: Schema, table: str) -> None:
             _refuse("A partition field has no name", "partition-field", "Name each partition field.", table)
         _check_source(field.transform, field.source_id, schema, "partition", table)
     check_names(spec, schema, table)
+
+
+def check_sequential(spec: PartitionSpec, format_version: int, table: str) -> None:
+    """Check that a new partition spec of version 1 numbers its fields from 1000 on, without a gap.
+
+    Source: Apache Iceberg, `TableMetadata.Builder`; table specification, "Partition Evolution".
+
+    Raises:
+        RequestInvalid: it does not.
+    """
+    ids = [field.field_id for field in spec.fields]
+    first = PARTITION_FIELD_ID_START
+    if format_version < SEQUENCE_NUMBERS_VERSION and ids != list(range(first, first + len(ids))):
+        _refuse(
+            f"The partition fields have the ids {', '.join(map(str, ids[:10]))}, which are not the numbers "
+            f"from {first} on",
+            "partition-field",
+            "In format version 1, keep each field, and give one that is dropped the transform void.",
+            table,
+        )
 
 
 def check_field_ids(spec: PartitionSpec, others: Iterable[PartitionSpec], table: str) -> None:

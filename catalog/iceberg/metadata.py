@@ -20,8 +20,11 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from policy.errors import MetadataInvalid, RequestInvalid, UnsupportedFormatVersion
 from policy.location.location import Location
 from policy.strict_json import parse
+from policy.write_properties import COMMITTED_FORMAT_VERSIONS
 from policy.write_properties import WRITTEN_FORMAT_VERSION as WRITTEN_FORMAT_VERSION
 
+#: The first format version whose files and snapshots have sequence numbers.
+SEQUENCE_NUMBERS_VERSION: Final = 2
 #: The first format version whose files and snapshots have row ids.
 ROW_IDS_VERSION: Final = 3
 MAX_READ_FORMAT_VERSION: Final = 3
@@ -185,19 +188,35 @@ def last_sequence_number(metadata: TableMetadata) -> int:
     return number
 
 
+def require_committed_version(metadata: TableMetadata, table: str) -> None:
+    """Refuse a table of a format version that clients cannot commit to.
+
+    Raises:
+        UnsupportedFormatVersion: as it says.
+    """
+    if metadata.format_version not in COMMITTED_FORMAT_VERSIONS:
+        raise unsupported_version("Committing to", metadata, table)
+
+
 def require_written_version(metadata: TableMetadata, table: str) -> None:
-    """Refuse to write a format version other than the one that Lakewarden writes.
+    """Refuse to write files of a format version other than the one that Lakewarden writes.
 
     Raises:
         UnsupportedFormatVersion: another version.
     """
     if metadata.format_version != WRITTEN_FORMAT_VERSION:
-        raise UnsupportedFormatVersion(
-            f"Writing tables of format version {metadata.format_version} is not supported.",
-            table=table,
-            rule="format-version",
-            hint=f"Use format version {WRITTEN_FORMAT_VERSION}. A commit can upgrade an older table to it.",
-        )
+        raise unsupported_version("Writing", metadata, table)
+
+
+def unsupported_version(what: str, metadata: TableMetadata, table: str) -> UnsupportedFormatVersion:
+    """The refusal of something that the table's format version does not permit."""
+    return UnsupportedFormatVersion(
+        f"{what} tables of format version {metadata.format_version} is not supported.",
+        table=table,
+        rule="format-version",
+        hint=f"Use format version {WRITTEN_FORMAT_VERSION}. To upgrade an older table, set its property "
+        f"format-version to {WRITTEN_FORMAT_VERSION}.",
+    )
 
 
 def metadata_directory(metadata: TableMetadata) -> Location:

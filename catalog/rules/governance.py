@@ -14,7 +14,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import SortField
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 
-from catalog.iceberg.metadata import last_sequence_number
+from catalog.iceberg.metadata import SEQUENCE_NUMBERS_VERSION, last_sequence_number, unsupported_version
 from catalog.reading.loading import LoadedTable
 from catalog.rules.column_masks import check_masks
 from catalog.rules.table_changes import Changes
@@ -279,9 +279,12 @@ def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> N
         PropertyInvalid: a column does not exist, or there are too many.
         EncryptionPolicyViolation: an encrypted column is a partition source, or a plaintext column would show
             the order of an encrypted one; or the name of a column has a dot.
+        UnsupportedFormatVersion: without sequence numbers, files cannot be told by their epochs.
     """
     if not spec.encrypts:
         return
+    if metadata.format_version < SEQUENCE_NUMBERS_VERSION:
+        raise unsupported_version("Encrypting", metadata, table)
     require_numbered(spec, _leaves(metadata.schema()))
     keyed = resolve_columns(spec, column_ids(metadata.schema()))
     check_masks(spec, metadata.schema(), table)

@@ -126,6 +126,8 @@ def _check_layout(base: TableMetadata | None, metadata: TableMetadata, table: st
     for spec in metadata.partition_specs:
         if base is not None and spec.spec_id not in known_specs:
             layout.check_field_ids(spec, base.partition_specs, table)
+        if spec.spec_id not in known_specs:
+            layout.check_sequential(spec, metadata.format_version, table)
         if spec.spec_id not in known_specs or (other_schema and spec.spec_id == metadata.default_spec_id):
             layout.check_spec(spec, schema, table)
         elif other_schema:

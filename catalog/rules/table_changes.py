@@ -2,8 +2,7 @@
 
 Updates of metadata.json are separated from updates of governed properties, and classified by the privilege
 that they need. A commit that changes governed properties and adds a snapshot is refused: readers must know
-which rules a snapshot was checked by. Only the creation of a table can do both. Only the creation of a table
-can do both.
+which rules a snapshot was checked by. Only the creation of a table can do both.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pyiceberg.exceptions import ValidationError as IcebergValidationError
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AddSortOrderUpdate,
@@ -307,7 +306,15 @@ def apply(
         raise RequestInvalid(
             f"The updates cannot be applied to the table: {text[:300]}.", table=table, rule="updates"
         ) from error
-    return never_back(base, made)
+    return never_back(base, _with_deprecated_fields(made))
+
+
+def _with_deprecated_fields(metadata: TableMetadata) -> TableMetadata:
+    """Set the schema and partition spec that version 1 has beside its lists of both to the current ones."""
+    if not isinstance(metadata, TableMetadataV1):
+        return metadata
+    fields = [each.model_dump() for each in metadata.spec().fields]
+    return metadata.model_copy(update={"schema_": metadata.schema(), "partition_spec": fields})
 
 
 def _has_large_number(value: object) -> bool:

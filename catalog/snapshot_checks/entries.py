@@ -21,7 +21,7 @@ from pyiceberg.transforms import VoidTransform
 from catalog.base.errors import CommitConflict
 from catalog.iceberg.manifests import ManifestContent
 from catalog.iceberg.manifests.statistics import bounded_fields, described_fields
-from catalog.iceberg.metadata import ROW_IDS_VERSION, last_sequence_number
+from catalog.iceberg.metadata import ROW_IDS_VERSION, SEQUENCE_NUMBERS_VERSION, last_sequence_number
 from catalog.iceberg.partition_values import ShownPartitions
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest, refuse_outside
@@ -123,15 +123,16 @@ def _shows_encrypted(table: LoadedTable, spec: PartitionSpec) -> bool:
     return bool(sources) and (hidden is None or not hidden.isdisjoint(sources))
 
 
-def check_growth(table: LoadedTable, brought: Sequence[Snapshot]) -> None:
+def check_growth(table: LoadedTable, metadata: TableMetadata, brought: Sequence[Snapshot]) -> None:
     """Check that new snapshots take the next sequence numbers, one each: epochs depend on them.
 
     In a table that was never encrypted, a snapshot without a parent can have an older number: REPLACE TABLE
-    sends its snapshot again unchanged.
+    sends its snapshot again unchanged. In format version 1, every number is 0.
     """
     first = last_sequence_number(table.metadata) + 1
     free = [each for each in brought if not _may_be_stale(table, each, first)]
     numbers = sorted(snapshot.sequence_number or 0 for snapshot in free)
+    numbered = metadata.format_version >= SEQUENCE_NUMBERS_VERSION
     if numbers and 0 < numbers[0] < first:
         raise CommitConflict(
             f"A new snapshot has the sequence number {numbers[0]}, but {first - 1} is already assigned.",
@@ -139,7 +140,7 @@ def check_growth(table: LoadedTable, brought: Sequence[Snapshot]) -> None:
             rule="sequence-number",
             hint="Load the table and commit again.",
         )
-    if numbers != list(range(first, first + len(numbers))):
+    if numbers != (list(range(first, first + len(numbers))) if numbered else [0] * len(numbers)):
         raise MetadataTampered(
             "A new snapshot does not have the next sequence number.",
             table=table.name,

@@ -120,7 +120,7 @@ class Inspector:
         """
         brought = new_snapshots(table.metadata, metadata)
         self._check_statistics(table, metadata)
-        check_growth(table, brought)
+        check_growth(table, metadata, brought)
         files: dict[str, SealedFile] = {}
         added: list[pa.Table] = []
         new = {each.snapshot_id for each in brought}

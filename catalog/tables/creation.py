@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from pyiceberg.catalog import MetastoreCatalog
-from pyiceberg.table.update import AssignUUIDUpdate, SetLocationUpdate, TableRequirement, TableUpdate
+from pyiceberg.table.update import (
+    AssignUUIDUpdate,
+    SetLocationUpdate,
+    TableRequirement,
+    TableUpdate,
+    UpgradeFormatVersionUpdate,
+)
 from sqlalchemy import delete, insert, select
 
 from catalog.authorization import key_groups
@@ -24,7 +29,7 @@ from catalog.commits.requirements import check_requirements
 from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_staged
-from catalog.iceberg.metadata import require_written_version
+from catalog.iceberg.metadata import WRITTEN_FORMAT_VERSION, require_committed_version
 from catalog.reading import loading
 from catalog.reading.loading import LoadedTable
 from catalog.rules import governance
@@ -37,8 +42,6 @@ from policy.encryption.file_formats import written_format
 from policy.errors import RequestInvalid
 from policy.location.location import Location
 from policy.privileges.tables import write_paths
-
-_FORMAT_VERSION: Final = "format-version"
 
 
 class Creator:
@@ -122,10 +125,10 @@ class Creator:
                 hint="Leave out remove-properties.",
             )
         empty = MetastoreCatalog._empty_table_metadata()
-        metadata = change_rules.apply(empty, changes.updates, None, str(name))
+        metadata = change_rules.apply(empty, _of_a_version(changes.updates), None, str(name))
         if metadata.table_uuid != record.table_uuid or Location.parse(metadata.location) != record.location:
             raise _not_staged(name)
-        require_written_version(metadata, str(name))
+        require_committed_version(metadata, str(name))
         check_new_table(metadata, self._context.now_ms(), str(name))
         wanted = governance.for_new_table(
             changes.governed_set,
@@ -211,6 +214,13 @@ class Creator:
             "principal": caller.principal.name,
             "expires_ms": self._context.now_ms() + self._staged_ttl_ms,
         }
+
+
+def _of_a_version(updates: Sequence[TableUpdate]) -> tuple[TableUpdate, ...]:
+    """Return the updates of a new table; without a format version, it has the one that Lakewarden writes."""
+    if any(isinstance(each, UpgradeFormatVersionUpdate) for each in updates):
+        return tuple(updates)
+    return UpgradeFormatVersionUpdate(format_version=WRITTEN_FORMAT_VERSION), *updates
 
 
 def _not_staged(name: TableName) -> RequestInvalid:

@@ -23,7 +23,6 @@ from catalog.base.existence import no_namespace, staged_table_exists, table_exis
 from catalog.base.identifiers import TableName, slug
 from catalog.context import ServiceContext
 from catalog.iceberg import layout
-from catalog.iceberg.metadata import WRITTEN_FORMAT_VERSION
 from catalog.reading import loading
 from catalog.rules import governance
 from catalog.rules.governance import Requested
@@ -104,14 +103,14 @@ class Drafter:
         """
         table_uuid = uuid4()
         governed, ordinary = governed_names.split(new.properties or {})
-        check_format_version(ordinary, str(new.name))
+        version = check_format_version(ordinary, str(new.name))
         table_rules.check_properties(ordinary, str(new.name))
         location = self._default_location(new.name, table_uuid)
         record = new_record(caller, new.name, table_uuid, location, default=True)
         if new.location is not None:
             record = replace(record, location=Location.parse(new.location), default_location=False)
         table_rules.check_table_location(record.location, str(new.name))
-        metadata = _new_metadata(new, record, ordinary)
+        metadata = _new_metadata(new, record, ordinary, version)
         check_new_table(metadata, self._context.now_ms(), str(new.name))
         wanted = governance.for_new_table(
             governed,
@@ -191,8 +190,10 @@ def new_record(
     )
 
 
-def _new_metadata(new: NewTable, record: TableRecord, ordinary: dict[str, str]) -> TableMetadata:
-    layout.check_columns(new.schema, WRITTEN_FORMAT_VERSION, str(new.name))
+def _new_metadata(
+    new: NewTable, record: TableRecord, ordinary: dict[str, str], version: int
+) -> TableMetadata:
+    layout.check_columns(new.schema, version, str(new.name))
     try:
         return new_table_metadata(
             schema=new.schema,

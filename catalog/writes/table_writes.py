@@ -23,6 +23,7 @@ from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.envelope.parquet_key_tools import StockKey
 from catalog.envelope.peks import PekRecord, PekState
+from catalog.iceberg.metadata import require_written_version
 from catalog.keyring.keyring import Keyring
 from catalog.reading.loading import LoadedTable, TableLoader
 from catalog.rules.governance import check_room
@@ -239,10 +240,12 @@ def new_session(
         made: PEKs of the table that are not recorded yet.
 
     Raises:
+        UnsupportedFormatVersion: files of the table's format version are not written.
         LocationNotAllowed: the table's data directory is not in its allowed list.
         PropertyInvalid: the table has more columns than an encrypted file can hold.
         KeyNotUsable, KmsUnavailable: the table's key is not available.
     """
+    require_written_version(table.metadata, table.name)
     write_id, spec = uuid4(), table.governed.spec
     prefix = data_directory(table).child(str(write_id))
     require_allowed(table, prefix)

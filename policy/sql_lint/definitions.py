@@ -44,7 +44,7 @@ class Definitions(Needs):
         name, principal = self.names.table(statement.name), self.context.principal
         governed, ordinary = self._split(statement.properties)
         tables.check_properties(ordinary, str(name))
-        check_format_version(ordinary, str(name))
+        check_format_version(ordinary, str(name), with_rows=statement.query is not None)
         location = None if statement.location is None else Location.parse(statement.location)
         claimed = [*tables.write_paths(ordinary), *([location] if location else [])]
         self._claim(name, claimed)
@@ -88,7 +88,7 @@ class Definitions(Needs):
         before = self.known(name)
         governed, ordinary = self._split(definition.properties)
         tables.check_properties(ordinary, str(name))
-        check_format_version(ordinary, str(name))
+        check_format_version(ordinary, str(name), with_rows=definition.query is not None)
         location = None if definition.location is None else Location.parse(definition.location)
         moved = [*tables.write_paths(ordinary), *([location] if location else [])]
         self._claim(name, moved)

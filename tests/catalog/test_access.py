@@ -101,18 +101,18 @@ def adopted(lake: Lake, root: Path, version: str) -> TableName:
     return name
 
 
-def test_a_version_one_table_is_read_and_written_once_it_is_upgraded(lake: Lake, tmp_path: Path) -> None:
+def test_a_version_one_table_is_read_written_and_upgraded(lake: Lake, tmp_path: Path) -> None:
     name = adopted(lake, tmp_path, "1")
     table = lake.catalog().load_table(str(name))
     assert table.format_version == 1
     assert table.scan().to_arrow()["id"].to_pylist() == [1, 2]
     assert lake.services.planner.plan(lake.caller(ALICE), name, ScanRequest()).files.num_rows == 1
-    with pytest.raises(UnsupportedFormatVersion):
-        table.append(rows(3))
+    table.append(rows(3))
     with table.transaction() as transaction:
         transaction.upgrade_table_version(2)
-    table.append(rows(3))
-    assert sorted(lake.catalog().load_table(str(name)).scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4]
+    table.append(rows(5))
+    found = lake.catalog().load_table(str(name)).scan().to_arrow()
+    assert sorted(found["id"].to_pylist()) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_version_three_table_is_read_and_not_written(lake: Lake) -> None:

@@ -104,8 +104,8 @@ def test_what_has_no_effect_yet_is_refused_at_create(lake: Lake, properties: dic
     assert "no effect" in refused(lake, NotSupportedYet, properties=properties).message
 
 
-@pytest.mark.parametrize("version", ["1", "3", "4", "two", ""])
-def test_only_format_version_two_is_created(lake: Lake, version: str) -> None:
+@pytest.mark.parametrize("version", ["0", "3", "4", "two", "", "01"])
+def test_only_format_versions_one_and_two_are_created(lake: Lake, version: str) -> None:
     raised = refused(lake, UnsupportedFormatVersion, properties={"format-version": version})
     assert raised.rule == "format-version"
 

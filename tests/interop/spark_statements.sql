@@ -431,8 +431,18 @@ CREATE TABLE {t} (id BIGINT) USING iceberg;
 ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3');
 -- refused: format version
 CREATE TABLE {s} (v VARIANT) USING iceberg TBLPROPERTIES ('format-version' = '3');
--- refused: format version
-CREATE TABLE {s} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version' = '1');
+CREATE TABLE {s} (id BIGINT, part STRING) USING iceberg PARTITIONED BY (part) TBLPROPERTIES ('format-version' = '1');
+INSERT INTO {s} VALUES (1, 'a'), (2, 'b');
+INSERT INTO {s} VALUES (3, 'b');
+DELETE FROM {s} WHERE id = 2;
+UPDATE {s} SET part = 'c' WHERE id = 3;
+ALTER TABLE {s} DROP PARTITION FIELD part;
+ALTER TABLE {s} ADD COLUMN more INT;
+INSERT INTO {s} VALUES (4, 'd', 4);
+SELECT * FROM {s} ORDER BY id;
+ALTER TABLE {s} SET TBLPROPERTIES ('format-version' = '2');
+INSERT INTO {s} VALUES (5, 'e', 5);
+SELECT * FROM {s} ORDER BY id;
 ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '2');
 INSERT INTO {t} VALUES (1);
 SELECT * FROM {t};

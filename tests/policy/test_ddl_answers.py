@@ -365,6 +365,9 @@ def test_a_property_that_only_a_new_table_may_not_have() -> None:
     assert needs(changed) == ["alter table s.t"]
     made = the_answer(f"CREATE TABLE lake.s.n (a INT) TBLPROPERTIES ('format-version'='{'3' * 30}')")
     assert made.decision.explanation == f"Format version '{'3' * 20}' is not supported."
+    assert the_answer("CREATE TABLE lake.s.n (a INT) TBLPROPERTIES ('format-version'='1')").decision.allowed
+    filled = the_answer("CREATE TABLE lake.s.n TBLPROPERTIES ('format-version'='1') AS SELECT 1 AS a")
+    assert filled.decision.explanation == "Format version '1' is not supported."
 
 
 def test_columns_with_keys_outlive_a_change_of_columns() -> None:

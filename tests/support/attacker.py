@@ -257,7 +257,7 @@ class Attacker:
             changes: other fields of the snapshot, and `base`, the metadata that it follows.
         """
         base: TableMetadata = changes.pop("base", None) or self.metadata
-        number = changes.pop("sequence_number", base.last_sequence_number + 1)
+        number = changes.pop("sequence_number", base.next_sequence_number())
         parent = changes.pop("parent_snapshot_id", base.current_snapshot_id)
         path = at or f"{self.location}/metadata/snap-{snapshot_id}-{uuid4()}.avro"
         if manifests:

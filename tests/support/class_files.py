@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ _CONSTANTS = {
     **{15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2},
 }
 #: Texts, and what takes two numbers.
-_TEXT, _LARGE = 1, {5, 6}
+_TEXT, _LONG, _LARGE = 1, 5, {5, 6}
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,13 @@ def heads_in(jar: Path) -> Iterator[ClassHead]:
         yield file.head
 
 
-def with_texts(data: bytes, replaced: Callable[[str], str]) -> bytes:
-    """A class file with other texts among its constants.
+def with_constants(data: bytes, replaced: Callable[[str], str], longs: Mapping[int, int]) -> bytes:
+    """A class file with other constants.
 
     Args:
         data: the class file.
         replaced: the text to write for a text.
+        longs: the numbers to write for numbers of the type long.
     """
     places, end = _places(data)
     starts = [place for place in places if place]
@@ -82,6 +83,9 @@ def with_texts(data: bytes, replaced: Callable[[str], str]) -> bytes:
             text = replaced(constant[3:].decode("utf-8", "surrogateescape"))
             written = text.encode("utf-8", "surrogateescape")
             constant = struct.pack(">BH", _TEXT, len(written)) + written
+        elif constant[0] == _LONG:
+            (number,) = struct.unpack_from(">q", constant, 1)
+            constant = struct.pack(">Bq", _LONG, longs.get(number, number))
         parts.append(constant)
     return b"".join([*parts, data[end:]])
 

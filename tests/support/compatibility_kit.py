@@ -1,7 +1,8 @@
 """Runs Iceberg's REST Compatibility Kit against the real service.
 
 The kit's tests write files at the bare path `/path/to`, and tables at `file:/tmp`. As published, these are
-refused. With places granted, its classes have other texts there, which name places that the policies grant.
+refused, and so are files of another size than the kit states. With places granted, its classes have other
+constants there: places that the policies grant, and the size of the files.
 
 `make interop` fetches the kit. To run some tests of it:
 
@@ -25,7 +26,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 from spark_ext.runtime import find_java
-from tests.support.class_files import with_texts
+from tests.support.class_files import with_constants
 from tests.support.lake import ALICE
 from tests.support.service import Service, open_service
 
@@ -63,8 +64,8 @@ SUITES: Final[Mapping[str, Suite]] = {
 _CLASS: Final = "org/apache/iceberg/catalog/CatalogTests.class"
 _FILES: Final = "/path/to/"
 _TABLES: Final = "file:/tmp"
-#: What the kit says of each file there.
-_FILE_SIZE: Final = 10
+#: What the kit says of each file; those that it creates itself are empty.
+_STATED_SIZE: Final = 10
 _LIMIT_S: Final = 600
 
 
@@ -154,7 +155,7 @@ def _grant(service: Service, root: Path) -> list[str]:
 
 
 def _replace_places(target: Path, places: Mapping[str, str]) -> None:
-    """Write the kit's class with other texts at the beginning of its constants."""
+    """Write the kit's class with other beginnings of its texts, and the true size of its files."""
 
     def replaced(text: str) -> str:
         for old, new in places.items():
@@ -166,13 +167,13 @@ def _replace_places(target: Path, places: Mapping[str, str]) -> None:
     with zipfile.ZipFile(jar) as archive:
         file = target / _CLASS
         file.parent.mkdir(parents=True)
-        file.write_bytes(with_texts(archive.read(_CLASS), replaced))
+        file.write_bytes(with_constants(archive.read(_CLASS), replaced, {_STATED_SIZE: 0}))
 
 
 def _write_files(directory: Path) -> None:
     directory.mkdir()
     for each in "abc":
-        (directory / f"data-{each}.parquet").write_bytes(bytes(_FILE_SIZE))
+        (directory / f"data-{each}.parquet").touch()
 
 
 def _outcomes(reports: Path) -> dict[str, Outcome]:
