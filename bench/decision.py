@@ -19,8 +19,16 @@ _SELECT = [{"type": "select"}]
 
 
 def measure(runs: int) -> list[Figure]:
-    """Decide for a table of 20 columns that one policy in ten is about, by a wildcard."""
-    policies = PolicySet.parse({"policies": json.dumps({"policies": _policies()})})
+    """Decide for a table of 20 columns that one policy in ten, or each, is about."""
+    about = {"one in ten about the table": 10, "all about the table": 1}
+    return [
+        _measured(f"a restriction, {_POLICIES:,} policies, {name}", runs, each)
+        for name, each in about.items()
+    ]
+
+
+def _measured(name: str, runs: int, wildcards: int) -> Figure:
+    policies = PolicySet.parse({"policies": json.dumps({"policies": _policies(wildcards)})})
     now = datetime.now(UTC)
 
     def decide(user: int) -> None:
@@ -34,25 +42,32 @@ def measure(runs: int) -> list[Figure]:
         for user in range(100):
             decide(100 * run + user)
         taken.append((time.process_time() - start) * 10)
-    return [at_most(1, figure(f"a restriction, {_POLICIES:,} policies", taken, "ms"))]
+    return at_most(1, figure(name, taken, "ms"))
 
 
-def _policies() -> list[dict[str, Any]]:
-    return [each for number in range(_POLICIES // 2) for each in (_filter(number), _mask(number))]
+def _policies(wildcards: int) -> list[dict[str, Any]]:
+    """Policies, one in so many of which is about every table."""
+    numbers = range(_POLICIES // 2)
+    return [each for number in numbers for each in (_filter(number, wildcards), _mask(number, wildcards))]
 
 
-def _filter(number: int) -> dict[str, Any]:
+def _filter(number: int, wildcards: int) -> dict[str, Any]:
     text = f"c1 > {number} and c2 = current_user() or c3 in (1, 2, {number})"
     item = {"groups": [f"g{number}"], "accesses": _SELECT, "rowFilterInfo": {"filterExpr": text}}
-    return {"name": f"f{number}", "policyType": 2, "rowFilterPolicyItems": [item], **_about(number)}
+    return {
+        "name": f"f{number}",
+        "policyType": 2,
+        "rowFilterPolicyItems": [item],
+        **_about(number, wildcards),
+    }
 
 
-def _mask(number: int) -> dict[str, Any]:
+def _mask(number: int, wildcards: int) -> dict[str, Any]:
     item = {"groups": [f"g{number}"], "accesses": _SELECT, "dataMaskInfo": {"dataMaskType": "MASK_HASH"}}
-    about = _about(number, column={"values": [f"c{number % 20}", "x*"]})
+    about = _about(number, wildcards, column={"values": [f"c{number % 20}", "x*"]})
     return {"name": f"m{number}", "policyType": 1, "dataMaskPolicyItems": [item], **about}
 
 
-def _about(number: int, **more: Any) -> dict[str, Any]:
-    table = f"t{number}" if number % 10 else "t*"
+def _about(number: int, wildcards: int, **more: Any) -> dict[str, Any]:
+    table = f"t{number}" if number % wildcards else "t*"
     return {"resources": {"database": {"values": ["db"]}, "table": {"values": [table]}, **more}}

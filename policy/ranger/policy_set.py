@@ -29,7 +29,7 @@ from policy.ranger.evaluate import (
     mask_in_force,
     row_filters_in_force,
 )
-from policy.ranger.index import PolicyIndex
+from policy.ranger.index import Named, PolicyIndex
 from policy.ranger.matching import Match, ResourcePattern, Target
 from policy.ranger.model import Policy, PolicyType
 from policy.ranger.parse import Contents, parse_documents
@@ -115,10 +115,8 @@ class PolicySet:
         return now if self._scheduled else _ANY_TIME
 
     def _decided(self, request: AccessRequest, now: datetime) -> Decision:
-        applicable = self._applicable(
-            PolicyType.ACCESS, request.resource, request.principal, request.owner, now
-        )
         subject = self.subject(request.principal, request.owner)
+        applicable = self._applicable(PolicyType.ACCESS, request.resource, subject, now)
         single = request.access not in (ALL, ANY)
         accesses = [request.access] if single else sorted(request.resource.access_types)
         scope = _scope(request)
@@ -151,8 +149,8 @@ class PolicySet:
     def _mask_of(
         self, principal: Principal, column: Resource, owner: str | None, now: datetime
     ) -> MaskRule | None:
-        applicable = self._applicable(PolicyType.MASK, column, principal, owner, now)
-        return mask_in_force(applicable, self.subject(principal, owner))
+        subject = self.subject(principal, owner)
+        return mask_in_force(self._applicable(PolicyType.MASK, column, subject, now), subject)
 
     def row_filters_for(
         self, principal: Principal, database: str, table: str, now: datetime, *, owner: str | None = None
@@ -167,8 +165,8 @@ class PolicySet:
     def _row_filters_of(
         self, principal: Principal, table: Resource, owner: str | None, now: datetime
     ) -> tuple[FilterRule, ...]:
-        applicable = self._applicable(PolicyType.ROW_FILTER, table, principal, owner, now)
-        return row_filters_in_force(applicable, self.subject(principal, owner))
+        subject = self.subject(principal, owner)
+        return row_filters_in_force(self._applicable(PolicyType.ROW_FILTER, table, subject, now), subject)
 
     def about_table(self, database: str, table: str) -> tuple[Policy, ...]:
         """The access and masking policies that may be about a table or its columns; some may not be."""
@@ -231,33 +229,33 @@ class PolicySet:
         return Decision.all_of(may_administer(in_force, subject, policy) for policy in changed)
 
     def _applicable(
-        self,
-        kind: PolicyType,
-        resource: Resource,
-        principal: Principal,
-        owner: str | None,
-        now: datetime,
+        self, kind: PolicyType, resource: Resource, subject: Subject, now: datetime
     ) -> list[Applicable]:
-        """The policies of a type that are about `resource` and can be in force, highest priority first."""
+        """The policies of a type that are about `resource`, name the user and can be in force, highest
+        priority first."""
         _require_zone(now)
         target, related = self._related(kind, resource)
         found = []
-        for policy, known in related:
-            match = relation(policy, target, principal.name, owner) if known is None else known
+        for named, known in related:
+            if not named.is_about(subject):
+                continue
+            policy = named.policy
+            match = relation(policy, target, subject.name, subject.owner) if known is None else known
             if match in _APART:
                 continue
             if active(policy.schedules, now):
-                found.append(Applicable(policy, match, doubt_about(policy, principal.name, owner)))
+                found.append(Applicable(policy, match, doubt_about(policy, subject.name, subject.owner)))
         return found
 
     def _related_to(
         self, kind: PolicyType, resource: Resource
-    ) -> tuple[Target, tuple[tuple[Policy, Match | None], ...]]:
+    ) -> tuple[Target, tuple[tuple[Named, Match | None], ...]]:
         """The policies of a type that can be about a resource, and how; None where macros decide that."""
         target = Target.of(resource)
-        policies = self._indexes[kind].candidates(target)
+        policies = self._indexes[kind].named(target)
         matched = (
-            (each, None if _has_macro(each) else relation(each, target, "", None)) for each in policies
+            (each, None if _has_macro(each.policy) else relation(each.policy, target, "", None))
+            for each in policies
         )
         return target, tuple(each for each in matched if each[1] not in _APART)
 
