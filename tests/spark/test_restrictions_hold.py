@@ -147,6 +147,8 @@ def test_the_task_of_a_row_does_not_depend_on_hidden_rows(spark_lake: SparkLake,
     with restricted(Compare(Comparison.LT, 1, Literal("int", 10))):
         tasks = [sorted(spark_lake.rows(asked.format(name, size))) for size in (64, 1024, 1 << 20)]
         assert len(tasks[0]) == 2 and tasks[0] == tasks[1] == tasks[2]
+        with configured(spark_lake, "spark.sql.files.minPartitionNum", "1"):
+            assert [each.task for each in spark_lake.rows(asked.format(name, 64))] == [0, 0]
     sizes = {tuple(sorted(spark_lake.rows(asked.format(name, size)))) for size in (64, 1 << 20)}
     assert len(sizes) == 2
 
@@ -343,6 +345,15 @@ def state(spark_lake: SparkLake, table: str) -> tuple[str, set[Path]]:
     stored = stock_table(spark_lake, table)
     data = Path(stored.location().removeprefix("file://")) / "data"
     return stored.metadata_location, {path for path in data.rglob("*") if path.is_file()}
+
+
+@contextmanager
+def configured(spark_lake: SparkLake, name: str, value: str) -> Iterator[None]:
+    """Alice's session has a setting meanwhile."""
+    conf = spark_lake.spark.conf
+    conf.set(name, value)
+    yield
+    conf.unset(name)
 
 
 @contextmanager

@@ -67,14 +67,15 @@ private[read] object GuardedPartition {
   /** How many tasks a core has, if their number does not depend on the files. */
   private val tasksPerCore = 4
 
-  /** Puts whole files into a fixed number of tasks, each file into the same task whatever other files there are: neither
-    * the tasks, nor which one reads a row, tell of files with hidden rows alone or of the size of a file.
+  /** Puts whole files into a number of tasks that settings alone decide, each file into the same task whatever other files
+    * there are: neither the tasks, nor which one reads a row, tell of files with hidden rows alone or of the size of a file.
     *
     * @param parallelism
     *   how many tasks the cluster runs at once
     */
-  def scatter(files: Seq[PlannedFile], lease: PlanLease, parallelism: Int): Array[InputPartition] = {
-    val tasks = Array.fill(math.max(parallelism, 1) * tasksPerCore)(new ArrayBuffer[FileSplit])
+  def scatter(files: Seq[PlannedFile], lease: PlanLease, conf: SQLConf, parallelism: Int): Array[InputPartition] = {
+    val wanted = conf.filesMinPartitionNum.getOrElse(math.max(parallelism, 1) * tasksPerCore)
+    val tasks = Array.fill(math.min(math.max(wanted, 1), maxSplits))(new ArrayBuffer[FileSplit])
     files.foreach { each =>
       tasks(Math.floorMod(MurmurHash3.stringHash(each.path), tasks.length)) += FileSplit(each, 0, each.size)
     }

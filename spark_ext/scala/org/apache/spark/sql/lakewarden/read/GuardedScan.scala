@@ -131,7 +131,7 @@ private[lakewarden] class GuardedScan(
   private def any(files: Seq[PlannedFile], lease: PlanLease): Array[InputPartition] = {
     val parallelism = session.sparkContext.defaultParallelism
     if (lease.showsAllRows) GuardedPartition.pack(files, lease, SQLConf.get, options, parallelism, oneByOne)
-    else GuardedPartition.scatter(files, lease, parallelism)
+    else GuardedPartition.scatter(files, lease, SQLConf.get, parallelism)
   }
 
   override def createReaderFactory(): PartitionReaderFactory = readerFactory(plan)
