@@ -22,18 +22,31 @@ def in_rounds(
     warm_up: int = 2,
 ) -> Taken:
     """How long each action takes, in rounds of all of them, after some that do not count."""
-    taken: dict[str, list[float]] = {name: [] for name in actions}
+    (taken,) = in_rounds_by([time.perf_counter], actions, times, after, warm_up)
+    return taken
+
+
+def in_rounds_by(
+    clocks: Sequence[Callable[[], float]],
+    actions: Mapping[str, Callable[[], object]],
+    times: int,
+    after: Callable[[str], None] = lambda name: None,
+    warm_up: int = 2,
+) -> list[Taken]:
+    """The same by several clocks."""
+    taken: list[dict[str, list[float]]] = [{name: [] for name in actions} for _ in clocks]
     names = list(actions)
     for number in range(-warm_up, times):
         first = number % len(names)
         for name in names[first:] + names[:first]:
-            start = time.perf_counter()
+            starts = [clock() for clock in clocks]
             actions[name]()
-            took = time.perf_counter() - start
+            took = [clock() - start for clock, start in zip(clocks, starts, strict=True)]
             after(name)
             if number >= 0:
-                taken[name].append(took)
-    return taken
+                for each, seconds in zip(taken, took, strict=True):
+                    each[name].append(seconds)
+    return [*taken]
 
 
 def ratios_of(taken: Taken, name: str, base: str) -> list[float]:

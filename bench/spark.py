@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from rich.table import Table
 
 from bench import alone
 from bench.report import Figure, at_most, figure, show
-from bench.rounds import Taken, in_rounds, mean_of, ratios_of
+from bench.rounds import Taken, in_rounds, in_rounds_by, mean_of, ratios_of
 from bench.samples import root_of
 from bench.service import Served, served
 from bench.spark_lineitem import FILES, cached, generate, queries
@@ -133,12 +133,25 @@ def ask(spark: SparkSession, opened: Mapping[str, str], text: str, runs: int, wa
 
 def ask_each(spark: SparkSession, queries: Mapping[str, str], runs: int, warm_up: int = 2) -> Taken:
     """Run each contender's query; their results must be equal."""
+    (taken,) = ask_each_by([time.perf_counter], spark, queries, runs, warm_up)
+    return taken
+
+
+def ask_each_by(
+    clocks: Sequence[Callable[[], float]],
+    spark: SparkSession,
+    queries: Mapping[str, str],
+    runs: int,
+    warm_up: int = 2,
+) -> list[Taken]:
+    """The same by several clocks."""
     answers: dict[str, list[Any]] = {}
 
     def answer(name: str) -> None:
         answers[name] = spark.sql(queries[name]).collect()
 
-    taken = in_rounds({name: lambda name=name: answer(name) for name in queries}, runs, warm_up=warm_up)
+    asked = {name: lambda name=name: answer(name) for name in queries}
+    taken = in_rounds_by(clocks, asked, runs, warm_up=warm_up)
     first, *others = (sorted(map(str, each)) for each in answers.values())
     assert all(each == first for each in others), f"the results differ: {queries}"
     return taken

@@ -54,6 +54,14 @@ def session(catalog: Served, memory: str = "4g") -> Iterator[SparkSession]:
         spark.stop()
 
 
+def cpu_seconds(spark: SparkSession) -> float:
+    """The CPU time that the JVM has used."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    spent = jvm.java.lang.ProcessHandle.current().info().totalCpuDuration()
+    return float(spent.get().toMillis()) / 1000
+
+
 def versions(spark: SparkSession) -> dict[str, str]:
     """The versions of what runs the queries."""
     jvm = spark.sparkContext._jvm
