@@ -275,15 +275,22 @@ class TableLoader:
         """Return the location of the pointer, and its state.
 
         Pointer and seal are read one after the other. Where no current seal is found, a commit may have
-        landed in between; only a pointer that has not moved meanwhile stands on unsealed metadata.
+        landed in between, or a rename; only a pointer that has not moved meanwhile stands on unsealed
+        metadata.
         """
         pointer = self._pointers.load(name)
         for _ in range(_ATTEMPTS):
             if pointer is None:
                 raise _missing(name, self.settle(name))
-            record, governed, seal = self._vouched(name, pointer)
+            problem = None
+            try:
+                record, governed, seal = self._vouched(name, pointer)
+            except (NoSuchTable, MetadataTampered) as refusal:
+                problem, seal = refusal, None
             again = pointer if seal is not None else self._pointers.load(name)
             if again == pointer:
+                if problem is not None:
+                    raise problem
                 return pointer, record, governed, seal
             pointer = again
         raise _too_fast(name)
@@ -293,7 +300,7 @@ class TableLoader:
             record = table_state.bound(connection, self._catalog, name)
             seal = seals.find(connection, pointer)
             governed = table_state.current_governed(connection, record.id) if record is not None else None
-        if seal is not None and (seal.state is SealState.PREPARED or record is None):
+        if seal is not None and seal.state is SealState.PREPARED:
             return self._finish(name, seal)
         if record is None or governed is None:
             raise _ungoverned(name)
@@ -354,13 +361,13 @@ class TableLoader:
 def finish(
     connection: Connection, catalog: str, name: TableName, seal: Seal, *, governs: bool = True
 ) -> bool:
-    """Promote the seal at the pointer, and finish an intended rename.
+    """Promote the seal at the pointer, and bind a table that was being created.
 
     `governs` is whether the seal may bring a new governed version, and with it other keys in force.
     """
     seals.lock_table(connection, seal.table_id)
     record = table_state.table_by_id(connection, seal.table_id)
-    if record is None or name not in (record.name, record.pending_name):
+    if record is None or name != record.name:
         return False
     if not seals.promote(connection, seal):
         return False
@@ -369,50 +376,24 @@ def finish(
         key_records.retire_before(connection, record.id, governed.epochs.current.peks)
     if record.state is TableState.PREPARED:
         table_state.bind(connection, catalog, record)
-    elif record.pending_name == name and record.state is TableState.DROPPED:
-        now = seals.current(connection, record.id)
-        # It can have come back meanwhile, with other commits, and have been dropped again.
-        if now is not None and now.metadata_location == seal.metadata_location:
-            table_state.bind(connection, catalog, replace(record, name=name))
-    elif record.pending_name == name:
-        table_state.rebind(connection, catalog, record, name)
     return True
 
 
 def settle(engine: Engine, catalog: str, pointers: PointerStore, name: TableName) -> TableRecord | None:
     """Return the table bound to a name, after finishing what an interrupted process began.
 
-    A creation, registration or commit whose pointer was made is promoted. A drop or rename takes the pointer
-    away from the name, and says beforehand that it is about to; without that, a pointer that is gone was
-    removed behind the catalog's back, and the name stays bound.
+    A creation, registration or commit whose pointer was made is promoted. A pointer that is gone was removed
+    behind the catalog's back, and the name stays bound: drops and renames change both in one transaction.
     """
     pointer = pointers.load(name)
     with read(engine) as connection:
         record = table_state.bound(connection, catalog, name)
         seal = seals.find(connection, pointer) if pointer is not None else None
-    if pointer is None:
-        return _settle_gone(engine, catalog, pointers, record)
     if seal is None or (record is not None and seal.state is not SealState.PREPARED):
         return record
     with write(engine) as connection:
         finish(connection, catalog, name, seal)
         return table_state.bound(connection, catalog, name)
-
-
-def _settle_gone(
-    engine: Engine, catalog: str, pointers: PointerStore, record: TableRecord | None
-) -> TableRecord | None:
-    if record is None or not (record.dropping or record.pending_name):
-        return record
-    target = record.pending_name
-    pointer = pointers.load(target) if target is not None else None
-    with write(engine) as connection:
-        seal = seals.find(connection, pointer) if pointer is not None else None
-        if target is not None and seal is not None and seal.table_id == record.id:
-            finish(connection, catalog, target, seal)
-        elif record.dropping:
-            bury(connection, record)
-        return table_state.bound(connection, catalog, record.name)
 
 
 def bury(connection: Connection, record: TableRecord) -> TableRecord:

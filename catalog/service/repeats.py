@@ -199,12 +199,7 @@ class Repeats:
             return None
         with read(self._context.engine) as connection:
             seal = seals.find(connection, kept.detail)
-            record = table_state.table_by_id(connection, seal.table_id) if seal else None
-        if record is None or record.pending_name is None:
-            return record
-        self._context.loader.settle(record.name)
-        with read(self._context.engine) as connection:
-            return table_state.table_by_id(connection, record.id)
+            return table_state.table_by_id(connection, seal.table_id) if seal else None
 
 
 def _still_there(record: TableRecord | None, name: TableName) -> TableRecord:

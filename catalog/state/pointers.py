@@ -9,13 +9,20 @@ in the pointer store. Otherwise users who can write to the pointer store could d
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
+
+from sqlalchemy import Connection
 
 from catalog.base.identifiers import Namespace, TableName
 
 MAX_LOCATION_LENGTH: Final = 1000
+
+
+#: Changes the binding of a name in the transaction that changes its pointer, so that no other request comes
+#: between the two. If it raises, the pointer stays. It locks the table after the pointer.
+Bind = Callable[[Connection], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +49,8 @@ class PointerStore(Protocol):
     def settled(self, name: TableName) -> str | None:
         """Load the pointer after waiting for a move in progress. A creation in progress is not seen."""
 
-    def create(self, name: TableName, location: str) -> None:
-        """Create a pointer for a new table.
+    def create(self, name: TableName, location: str, bind: Bind | None = None) -> None:
+        """Create a pointer for a table that had none.
 
         Raises TableExists if there is one, and NoSuchNamespace without its namespace.
         """
@@ -58,10 +65,10 @@ class PointerStore(Protocol):
             the first table whose pointer is elsewhere, in which case nothing moved; None if all moved.
         """
 
-    def delete(self, name: TableName, expected: str) -> bool:
+    def delete(self, name: TableName, expected: str, bind: Bind | None = None) -> bool:
         """Delete the pointer if it equals `expected`; otherwise return False without a change."""
 
-    def rename(self, source: TableName, target: TableName, expected: str) -> None:
+    def rename(self, source: TableName, target: TableName, expected: str, bind: Bind | None = None) -> None:
         """Rename the pointer if it equals `expected`.
 
         Raises NoSuchTable if it does not, and TableExists or NoSuchNamespace for the target.

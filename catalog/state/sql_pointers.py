@@ -37,7 +37,7 @@ from catalog.db.engine import read, write
 from catalog.db.schema import iceberg_namespace_properties, iceberg_tables, lw_namespace_property
 from catalog.state import commit_records, open_writes
 from catalog.state.idempotency import settle
-from catalog.state.pointers import MAX_LOCATION_LENGTH, Move
+from catalog.state.pointers import MAX_LOCATION_LENGTH, Bind, Move
 from policy.errors import RequestInvalid
 from policy.privileges.namespaces import PROTECTING
 
@@ -60,6 +60,11 @@ def _is_table() -> ColumnElement[bool]:
     """Return whether a row is a table; other tools store views in the same table."""
     kind = iceberg_tables.c.iceberg_type
     return or_(kind.is_(None), kind == _TABLE)
+
+
+def _bind(connection: Connection, bind: Bind | None) -> None:
+    if bind is not None:
+        bind(connection)
 
 
 #: Each load runs this statement, so it is built once.
@@ -95,12 +100,13 @@ class SqlPointerStore:
             location: str | None = connection.scalar(statement)
         return location
 
-    def create(self, name: TableName, location: str) -> None:
+    def create(self, name: TableName, location: str, bind: Bind | None = None) -> None:
         self._require_namespace(name.namespace)
         row = self._key(name) | {"metadata_location": _bounded(location), "iceberg_type": _TABLE}
         try:
             with write(self._engine) as connection:
                 connection.execute(insert(iceberg_tables).values(**row))
+                _bind(connection, bind)
                 settle(connection, location)
         except IntegrityError as error:
             raise table_exists(name, is_view=self._is_view(name)) from error
@@ -142,16 +148,17 @@ class SqlPointerStore:
             found = connection.execute(select(iceberg_tables.c.iceberg_type).where(*row)).first()
         return None if found is None else found.iceberg_type or _TABLE
 
-    def delete(self, name: TableName, expected: str) -> bool:
+    def delete(self, name: TableName, expected: str, bind: Bind | None = None) -> bool:
         stands = iceberg_tables.c.metadata_location == expected
         statement = delete(iceberg_tables).where(*self._is(name), stands)
         with write(self._engine) as connection:
             deleted = connection.execute(statement).rowcount == 1
             if deleted:
+                _bind(connection, bind)
                 settle(connection, expected)
         return deleted
 
-    def rename(self, source: TableName, target: TableName, expected: str) -> None:
+    def rename(self, source: TableName, target: TableName, expected: str, bind: Bind | None = None) -> None:
         self._require_namespace(target.namespace)
         stands = iceberg_tables.c.metadata_location == expected
         statement = update(iceberg_tables).where(*self._is(source), stands).values(**self._key(target))
@@ -159,6 +166,7 @@ class SqlPointerStore:
             with write(self._engine) as connection:
                 moved = connection.execute(statement).rowcount == 1
                 if moved:
+                    _bind(connection, bind)
                     settle(connection, expected)
         except IntegrityError as error:
             raise table_rename_taken(source, target, is_view=self._is_view(target)) from error

@@ -161,6 +161,12 @@ def table_by_id(connection: Connection, table_id: str) -> TableRecord | None:
     return None if row is None else table_of(row)
 
 
+def locked(connection: Connection, record: TableRecord) -> TableRecord:
+    """Lock a table until the transaction ends, and return its present record."""
+    mine = select(lw_table).where(lw_table.c.id == record.id).with_for_update()
+    return table_of(connection.execute(mine).one())
+
+
 def add_table(connection: Connection, catalog: str, record: TableRecord, at_ms: int) -> None:
     """Add a table that is being created.
 
@@ -269,11 +275,16 @@ def _intend(connection: Connection, record: TableRecord, values: dict[str, objec
         columns.state == record.state,
     )
     if connection.execute(update(lw_table).where(*as_it_was).values(**values)).rowcount != 1:
-        raise CommitConflict(
-            "Another request renamed, dropped or registered the table.",
-            table=str(record.name),
-            hint="Load the table again, and repeat the request if it is still needed.",
-        )
+        raise changed_meanwhile(record.name)
+
+
+def changed_meanwhile(name: TableName) -> CommitConflict:
+    """Build the error for a table that other requests renamed, dropped or registered."""
+    return CommitConflict(
+        "Another request renamed, dropped or registered the table.",
+        table=str(name),
+        hint="List the tables: it can have another name. Repeat the request if it is still needed.",
+    )
 
 
 def bury(connection: Connection, record: TableRecord) -> TableRecord:

@@ -4,13 +4,15 @@
 - A purge deletes the table's keys and files at once. Without the keys, all copies of the files are
   unreadable. The keys are deleted in the transaction that frees the name, so that the table cannot be
   registered again with keys that are about to be deleted. After an interruption, the next clean-up continues.
-- The intention to free or assign a name is recorded before the pointer changes. An interruption before that
-  has no effect; after it, `loading.settle` completes the operation.
+- The intention to free or assign a name is recorded first. The pointer and the name's binding then change in
+  one transaction, and only while the intention stands: an operation that another one overtakes has no effect.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+from sqlalchemy import Connection
 
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import every_name, refuse_masks, selects
@@ -24,6 +26,7 @@ from catalog.reading import loading
 from catalog.reading.loading import LoadedTable
 from catalog.rules.file_deletion import require_deletable
 from catalog.state import claims, seals, table_state
+from catalog.state.pointers import Bind
 from catalog.state.table_state import TableRecord, TableState
 from policy.location.location import Location
 from policy.privileges.operations import renaming, required
@@ -66,15 +69,19 @@ class Lifecycle:
             table_state.require_unbound(connection, self._context.catalog, target)
             table_state.intend_rename(connection, record, target)
         crash_points.point("rename:intended")
+
+        def bind(connection: Connection) -> None:
+            now = table_state.locked(connection, record)
+            if now.state is not TableState.ACTIVE or (now.name, now.pending_name) != (source, target):
+                raise table_state.changed_meanwhile(source)
+            table_state.rebind(connection, self._context.catalog, now, target)
+
         try:
-            self._context.pointers.rename(source, target, table.metadata_location)
-        except (NoSuchTable, TableExists, NoSuchNamespace):
+            self._context.pointers.rename(source, target, table.metadata_location, bind)
+        except (NoSuchTable, TableExists, NoSuchNamespace, CommitConflict):
             with write(self._context.engine) as connection:
                 table_state.take_back_rename(connection, record, target)
             raise
-        crash_points.point("rename:pointer-moved")
-        with loading.left_to_the_next_load("a rename"), write(self._context.engine) as connection:
-            table_state.rebind(connection, self._context.catalog, record, target)
         crash_points.point("rename:bound")
 
     def _renamed(self, caller: Caller, source: TableName, target: TableName, both: str) -> LoadedTable:
@@ -145,18 +152,15 @@ class Lifecycle:
         return foreign
 
     def clean_up(self) -> int:
-        """Complete interrupted drops and purges; return the number of tables whose files were deleted.
+        """Complete interrupted purges; return the number of tables whose files were deleted.
 
-        A drop that was cut short before it took effect is taken back. Files of a purged table are deleted
+        The intention of a drop that was cut short is taken back. Files of a purged table are deleted
         where the catalog chose the place and nothing else is there.
         """
         with read(self._context.engine) as connection:
             left = table_state.dropping_before(
                 connection, self._context.catalog, self._context.now_ms() - _CUT_SHORT_MS
             )
-        for record in left:
-            if record.dropping:
-                self._context.loader.settle(record.name)
         return sum(self._finish(record) for record in left)
 
     def _finish(self, record: TableRecord) -> bool:
@@ -180,33 +184,40 @@ class Lifecycle:
         with write(self._context.engine) as connection:
             table_state.intend_drop(connection, record, self._context.now_ms(), purge=purge)
         crash_points.point("drop:intended")
-        if not self._unpointed(record, pointer):
+
+        def bury(connection: Connection) -> None:
+            now = table_state.locked(connection, record)
+            intended = now.state is TableState.ACTIVE and now.dropping and now.purging is purge
+            if not intended or now.name != record.name:
+                raise _overtaken(record)
+            loading.bury(connection, now)
+
+        try:
+            if not self._unpointed(record.name, pointer, bury):
+                raise _overtaken(record)
+        except CommitConflict:
             with write(self._context.engine) as connection:
                 table_state.take_back_drop(connection, record)
-            raise _overtaken(record)
-        crash_points.point("drop:pointer-deleted")
-        with loading.left_to_the_next_load("a drop"), write(self._context.engine) as connection:
-            now = loading.bury(connection, record)
-            if now.state is TableState.ACTIVE or (purge and not now.purging):
-                raise _overtaken(record)
+            raise
         crash_points.point("drop:buried")
 
-    def _unpointed(self, record: TableRecord, expected: str | None) -> bool:
-        """Remove the table's pointer, never that of another table that has the name now.
+    def _unpointed(self, name: TableName, expected: str | None, bury: Bind) -> bool:
+        """Remove the table's pointer and bury the table; return False if the pointer moves all the time.
 
         Args:
-            record: the table.
+            name: the table.
             expected: what the pointer must be; None for whatever it is.
+            bury: buries the table, and raises if the name is another table's now.
         """
         for _ in range(_ATTEMPTS):
-            pointer = self._context.pointers.load(record.name)
+            pointer = self._context.pointers.load(name)
             if expected is not None and pointer != expected:
                 return False
-            with read(self._context.engine) as connection:
-                bound = table_state.bound(connection, self._context.catalog, record.name)
-            if bound is None or bound.id != record.id or not bound.dropping:
-                return False
-            if pointer is None or self._context.pointers.delete(record.name, pointer):
+            if pointer is None:
+                with write(self._context.engine) as connection:
+                    bury(connection)
+                return True
+            if self._context.pointers.delete(name, pointer, bury):
                 return True
         return False
 

@@ -27,7 +27,7 @@ from catalog.state.pointers import Move
 from catalog.state.seals import Digest, Seal, SealRequest, SealState
 from catalog.state.table_state import Governed, TableRecord, TableState
 from catalog.storage.errors import ObjectMissing
-from catalog.tables.undrop import Undrop, point_at
+from catalog.tables.undrop import Undrop
 from policy.encryption.epochs import Epoch, Epochs
 from policy.encryption.specification import EncryptionSpec, Mechanism
 from policy.errors import MetadataTampered, MetadataUnsealed, RequestInvalid
@@ -247,7 +247,9 @@ class Registration:
         return self._context.loader.load_sealed(record.name)
 
     def _reveal(self, name: TableName, location: str, seal: Seal) -> None:
-        point_at(self._context.pointers, name, location)
+        # It can exist already: an adopted table, or a repeated call.
+        if self._context.pointers.load(name) != location:
+            self._context.pointers.create(name, location)
         crash_points.point("register:pointer-made")
         with loading.left_to_the_next_load("a registration"), write(self._context.engine) as connection:
             loading.finish(connection, self._context.catalog, name, seal)

@@ -2,13 +2,15 @@
 
 - It needs privileges on the dropped table, and the metadata that was current when it was dropped. The
   governed version of that time is in force again.
-- The intention to assign the name is recorded before the pointer changes. An interruption before that has no
-  effect; after it, `loading.settle` completes the operation.
+- The intention to assign the name is recorded first. The pointer and the name's binding are then made in one
+  transaction, and only while the intention stands: a registration that another one overtakes has no effect.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+
+from sqlalchemy import Connection
 
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import every_name, refuse_masks, selects
@@ -19,10 +21,8 @@ from catalog.base.existence import table_exists
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read, write
-from catalog.reading import loading
 from catalog.reading.loading import LoadedTable
 from catalog.state import seals, table_state
-from catalog.state.pointers import PointerStore
 from catalog.state.seals import Seal, SealState
 from catalog.state.table_state import TableRecord, TableState
 from policy.errors import MetadataTampered, RequestInvalid
@@ -105,30 +105,29 @@ class Undrop:
 
     def _bind(self, known: TableRecord, name: TableName, seal: Seal) -> None:
         """Assign the name and the pointer to the table."""
-        location = seal.metadata_location
         with write(self._context.engine) as connection:
             table_state.require_unbound(connection, self._context.catalog, name)
             table_state.intend_rename(connection, known, name)
         crash_points.point("revive:intended")
+
+        def bind(connection: Connection) -> None:
+            now = table_state.locked(connection, known)
+            # It can have come back meanwhile, with other commits, and have been dropped again.
+            unchanged = seals.current(connection, known.id) == seal
+            if now.state is not TableState.DROPPED or now.pending_name != name or not unchanged:
+                raise table_state.changed_meanwhile(name)
+            table_state.bind(connection, self._context.catalog, replace(now, name=name))
+
         try:
-            point_at(self._context.pointers, name, location)
-        except (TableExists, NoSuchNamespace):
+            if self._context.pointers.load(name) == seal.metadata_location:  # Of a table that is adopted.
+                with write(self._context.engine) as connection:
+                    bind(connection)
+            else:
+                self._context.pointers.create(name, seal.metadata_location, bind)
+        except (TableExists, NoSuchNamespace, CommitConflict):
             with write(self._context.engine) as connection:
                 table_state.take_back_rename(connection, known, name)
             raise
-        crash_points.point("revive:pointer-made")
-        finished = True
-        with loading.left_to_the_next_load("a registration"), write(self._context.engine) as connection:
-            loading.finish(connection, self._context.catalog, name, seal)
-            bound = table_state.bound(connection, self._context.catalog, name)
-            finished = bound is not None and bound.id == known.id
-        if not finished:
-            self._context.pointers.delete(name, location)
-            raise CommitConflict(
-                "Another request registered or dropped the same table.",
-                table=str(name),
-                hint="List the tables: it can have another name. If not, register its last metadata.",
-            )
         crash_points.point("revive:bound")
 
 
@@ -147,13 +146,3 @@ def _require_dropped(known: TableRecord, name: TableName) -> None:
             table=str(name),
             rule="purged",
         )
-
-
-def point_at(pointers: PointerStore, name: TableName, location: str) -> None:
-    """Create the pointer. It can exist already: an adopted table, or a repeated call.
-
-    Raises:
-        TableExists, NoSuchNamespace: as it says.
-    """
-    if pointers.load(name) != location:
-        pointers.create(name, location)

@@ -128,7 +128,7 @@ class ReplacingWrites:
 
     def name(self, row: WriteRow) -> TableName:
         """Return the current name of the write's table."""
-        return name_of(self._context.engine, self._context.loader, row)
+        return name_of(self._context.engine, row)
 
     def authorize(self, caller: Caller, row: WriteRow) -> Granted:
         """Authorize the caller to replace the table; the commit decides the rest of what it requires.

@@ -101,7 +101,7 @@ class StagedWrites:
 
     def name(self, row: WriteRow) -> TableName:
         """Return the name of the table that the write creates or has created."""
-        return name_of(self._context.engine, self._context.loader, row)
+        return name_of(self._context.engine, row)
 
     def authorize(self, caller: Caller, row: WriteRow) -> Granted:
         """Authorize the caller to create the table now.

@@ -25,7 +25,7 @@ from catalog.envelope.parquet_key_tools import StockKey
 from catalog.envelope.peks import PekRecord, PekState
 from catalog.iceberg.metadata import require_written_version
 from catalog.keyring.keyring import Keyring
-from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.reading.loading import LoadedTable
 from catalog.rules.governance import check_room
 from catalog.snapshot_checks.inspection import Origin
 from catalog.state import pek_records as key_records
@@ -112,7 +112,7 @@ class TableWrites:
         Raises:
             RequestInvalid: the table is gone.
         """
-        return name_of(self._context.engine, self._context.loader, row)
+        return name_of(self._context.engine, row)
 
     def found(self, row: WriteRow, granted: Granted) -> LoadedTable:
         """Load the table of a published write."""
@@ -209,18 +209,14 @@ class TableWrites:
             return seals.holds_snapshot(connection, row.table_id, row.snapshot_id)
 
 
-def name_of(engine: Engine, loader: TableLoader, row: WriteRow) -> TableName:
-    """Return the current name of a write's table, after completing an interrupted rename.
+def name_of(engine: Engine, row: WriteRow) -> TableName:
+    """Return the current name of a write's table.
 
     Raises:
         RequestInvalid: the table is gone.
     """
     with read(engine) as connection:
         record = table_state.table_by_id(connection, row.table_id)
-    if record is not None and record.pending_name is not None:
-        loader.settle(record.name)
-        with read(engine) as connection:
-            record = table_state.table_by_id(connection, row.table_id)
     if record is None:
         raise RequestInvalid(
             "The table of this write was dropped.", rule="write-id", hint="Begin a new write."

@@ -85,16 +85,7 @@ def test_the_keys_go_with_the_name(lake: Lake) -> None:
     assert (keys_of(lake, record), now(lake, record).purging) == (["destroyed"], True)
 
 
-def test_a_purge_that_took_the_pointer_is_finished_by_the_next_look(lake: Lake) -> None:
-    name = encrypted(lake, files=1)
-    record = cut(lake, name, "drop:pointer-deleted")
-    assert keys_of(lake, record) == ["active"]
-    with pytest.raises(NoSuchTable):
-        load(lake, name)
-    assert keys_of(lake, record) == ["destroyed"]
-
-
-@pytest.mark.parametrize("point", ["drop:pointer-deleted", "drop:buried", "purge:files-deleted"])
+@pytest.mark.parametrize("point", ["drop:buried", "purge:files-deleted"])
 def test_a_purge_that_took_effect_is_finished_by_the_next_clean_up(lake: Lake, point: str) -> None:
     record = cut(lake, encrypted(lake, files=1), point)
     assert lake.services.lifecycle.clean_up() == 0, "it may still be under way"
@@ -125,12 +116,11 @@ def test_a_drop_after_a_purge_that_took_no_effect_keeps_the_keys(lake: Lake) -> 
     assert len(released(lake, name)) == 1
 
 
-@pytest.mark.parametrize("point", ["drop:intended", "drop:pointer-deleted"])
-def test_a_purge_that_a_drop_overtakes_takes_neither_keys_nor_files(lake: Lake, point: str) -> None:
+def test_a_purge_that_a_drop_overtakes_takes_neither_keys_nor_files(lake: Lake) -> None:
     name = encrypted(lake, files=1)
     table = load(lake, name)
     with (
-        crash_points.hooked(once_at(point, lambda: drop_and_register(lake, name))),
+        crash_points.hooked(once_at("drop:intended", lambda: drop_and_register(lake, name))),
         pytest.raises(CommitConflict),
     ):
         purge(lake, name)

@@ -34,7 +34,7 @@ WRITE = (
     "write:landed",
     "write:committed",
 )
-DROP = ("drop:intended", "drop:pointer-deleted", "drop:buried")
+DROP = ("drop:intended", "drop:buried")
 
 
 @dataclass(frozen=True)
@@ -297,16 +297,16 @@ SCENARIOS = {
     "write": Scenario((WRITE[0], "write:looked", *WRITE[1:]), "pointer-moved", _begun, commit_write),
     "staged-write": Scenario(WRITE, "pointer-moved", _staged_write, commit_write),
     "rename": Scenario(
-        ("rename:intended", "rename:pointer-moved", "rename:bound"),
-        "rename:pointer-moved",
+        ("rename:intended", "rename:bound"),
+        "rename:bound",
         _to_rename,
         rename,
         (NoSuchTable,),
     ),
-    "drop": Scenario(DROP, "drop:pointer-deleted", _table, drop, (NoSuchTable,)),
+    "drop": Scenario(DROP, "drop:buried", _table, drop, (NoSuchTable,)),
     "purge": Scenario(
         (*DROP, "purge:files-deleted", "purge:directory-deleted", "purge:recorded"),
-        "drop:pointer-deleted",
+        "drop:buried",
         _table,
         purge,
         (NoSuchTable,),
@@ -319,8 +319,8 @@ SCENARIOS = {
         (TableExists,),
     ),
     "revive": Scenario(
-        ("revive:intended", "revive:pointer-made", "revive:bound"),
-        "revive:pointer-made",
+        ("revive:intended", "revive:bound"),
+        "revive:bound",
         _dropped,
         register,
         (TableExists,),

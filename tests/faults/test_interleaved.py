@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -12,6 +14,7 @@ from catalog.base.errors import CommitConflict, NoSuchTable, TableExists
 from catalog.base.identifiers import TableName, table_name
 from catalog.writes.new_files import FileCommit
 from policy.errors import LakewardenError, RequestInvalid
+from tests.faults.conftest import Shared
 from tests.support.attacker import OWN_ROWS
 from tests.support.hooks import once_at
 from tests.support.lake import ALICE, Lake
@@ -81,8 +84,7 @@ def test_a_dropped_table_comes_back_under_one_name(stocked: Lake) -> None:
         stocked.services.loader.load(B)
 
 
-@pytest.mark.parametrize("dropped_at", ["revive:intended", "revive:pointer-made"])
-def test_a_dropped_table_does_not_come_back_without_its_last_commits(stocked: Lake, dropped_at: str) -> None:
+def test_a_dropped_table_does_not_come_back_without_its_last_commits(stocked: Lake) -> None:
     """Between the steps, another one registers the table, commits to it and drops it again."""
     services, caller = stocked.services, stocked.caller(ALICE)
     catalog = stocked.catalog(ALICE)
@@ -97,7 +99,7 @@ def test_a_dropped_table_does_not_come_back_without_its_last_commits(stocked: La
         last.append(catalog.load_table("db.a").metadata_location)
         services.lifecycle.drop(caller, A)
 
-    with crash_points.hooked(once_at(dropped_at, overtake)), pytest.raises(CommitConflict):
+    with crash_points.hooked(once_at("revive:intended", overtake)), pytest.raises(CommitConflict):
         services.registration.register(caller, A, before)
     assert services.loader.settle(A) is None
     with pytest.raises(NoSuchTable, match="does not exist"):
@@ -114,3 +116,95 @@ def test_a_write_on_a_dropped_table_is_not_published_in_its_namesake(stocked: La
     with pytest.raises(RequestInvalid):
         stocked.services.writes.commit(stocked.caller(ALICE), session.id, FileCommit("append", ()))
     assert rows(stocked, A) == 0
+
+
+Step = Callable[[Lake, str], object]
+
+
+def rename_to(target: TableName) -> Step:
+    """Rename the table, whatever its name is."""
+
+    def do(lake: Lake, _: str) -> None:
+        services = lake.services
+        (name,) = [each for each in (A, B, C) if services.loader.settle(each)]
+        services.lifecycle.rename(lake.caller(ALICE), name, target)
+
+    return do
+
+
+def drop(lake: Lake, _: str) -> None:
+    (name,) = [each for each in (A, B, C) if lake.services.loader.settle(each)]
+    lake.services.lifecycle.drop(lake.caller(ALICE), name)
+
+
+def register_as(name: TableName) -> Step:
+    return lambda lake, last: lake.services.registration.register(lake.caller(ALICE), name, last)
+
+
+STEPS: dict[str, Step] = {
+    "rename to b": rename_to(B),
+    "rename to c": rename_to(C),
+    "drop": drop,
+    "register as a": register_as(A),
+    "register as c": register_as(C),
+}
+
+
+#: What comes between, in this order.
+OVERTAKING = (
+    ("drop", "register as a"),
+    ("drop", "register as c"),
+    ("register as a", "drop"),
+    ("register as c", "rename to b"),
+    ("rename to b", "drop"),
+    ("rename to c", "rename to b"),
+    ("register as c", "drop", "register as a"),
+    ("drop", "register as a", "drop"),
+)
+
+
+@pytest.mark.parametrize("overtaken", ["rename to b", "drop", "register as a"])
+@pytest.mark.parametrize("others", OVERTAKING, ids=", ".join)
+def test_pointers_and_names_stay_together(on_sqlite: Shared, overtaken: str, others: tuple[str, ...]) -> None:
+    """Other changes of its name come to their end between each two steps of the first one."""
+    lake, services = on_sqlite.lake, on_sqlite.lake.services
+    if services.pointers.namespace_properties(A.namespace) is None:
+        lake.catalog(ALICE).create_namespace("db")
+    for step in itertools.count():
+        last = lake.catalog(ALICE).create_table("db.a", OWN_ROWS.schema).metadata_location
+        if overtaken == "register as a":
+            drop(lake, last)
+        left = [partial(_attempt, lake, last, each) for each in others]
+        with crash_points.hooked(_at_step(step, overtaken, left)):
+            _attempt(lake, last, overtaken)
+        found = [each for each in (A, B, C) if services.loader.settle(each)]
+        assert found == [each for each in (A, B, C) if services.pointers.load(each)], step
+        for each in found:
+            assert services.loader.load_sealed(each).metadata_location == last
+        if not found:
+            services.registration.register(lake.caller(ALICE), A, last)
+        drop(lake, last)
+        if left:
+            break
+    assert step > 1
+
+
+def _at_step(number: int, overtaken: str, left: list[Callable[[], None]]) -> Callable[[str], None]:
+    """A hook that does what is left at one of the points that an operation reaches."""
+    prefix = {"rename": "rename:", "drop": "drop:", "register": "revive:"}[overtaken.partition(" ")[0]]
+    reached = itertools.count()
+
+    def hook(point: str) -> None:
+        if left and point.startswith(prefix) and next(reached) == number:
+            doing = list(left)
+            left.clear()
+            for act in doing:
+                act()
+
+    return hook
+
+
+def _attempt(lake: Lake, last: str, name: str) -> None:
+    """Take a step; it can be refused, or not be possible, where another one came first."""
+    with suppress(LakewardenError, ValueError):
+        STEPS[name](lake, last)

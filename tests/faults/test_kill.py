@@ -83,11 +83,11 @@ def test_a_writer_that_is_killed_loses_no_acknowledged_commit(on_sqlite: Shared,
 
 @pytest.mark.parametrize("follow", ["create", "drop", "rename"])
 def test_the_old_name_of_a_rename_that_was_cut_short_is_free(on_sqlite: Shared, follow: str) -> None:
-    """A caller by the old name finishes the rename, and cannot harm the table under the new one."""
+    """A caller by the old name cannot harm the table under the new one."""
     lake, scenario = on_sqlite.lake, SCENARIOS["rename"]
     subject = scenario.before(lake)
     assert subject.target is not None
-    die_at(lake, on_sqlite.overrides, scenario.act, subject, "rename:pointer-moved")
+    die_at(lake, on_sqlite.overrides, scenario.act, subject, "rename:bound")
     if follow == "create":
         make(lake, subject.name)
     elif follow == "drop":
@@ -103,7 +103,7 @@ def test_the_old_name_of_a_rename_that_was_cut_short_is_free(on_sqlite: Shared, 
 def test_the_name_of_a_drop_that_was_cut_short_is_free(on_sqlite: Shared, follow: str) -> None:
     lake, scenario = on_sqlite.lake, SCENARIOS["drop"]
     subject = scenario.before(lake)
-    die_at(lake, on_sqlite.overrides, scenario.act, subject, "drop:pointer-deleted")
+    die_at(lake, on_sqlite.overrides, scenario.act, subject, "drop:buried")
     if follow == "create":
         make(lake, subject.name)
     else:

@@ -10,10 +10,10 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import event, text
 
-from catalog.base.errors import ViewExists
+from catalog.base.errors import CommitConflict, ViewExists
 from catalog.base.identifiers import TableName
 from catalog.db.engine import read, write
-from catalog.state import seals, table_state, views
+from catalog.state import views
 from catalog.tables.views import ViewDefinition
 from tests.faults.conftest import Shared
 from tests.support.crash import PATIENCE_S
@@ -44,25 +44,28 @@ def test_a_view_is_renamed_to_a_name_that_another_one_is_getting(on_postgres: Sh
             renames[0].result(PATIENCE_S)
 
 
-def test_a_rename_is_finished_by_its_request_and_by_a_load(on_postgres: Shared) -> None:
-    lake, catalog = on_postgres.lake, on_postgres.lake.settings.catalog.name
-    engine = lake.services.engine
-    record = lake.services.loader.record(name_of(make(lake)))
-    target = TableName(record.name.namespace, f"{record.name.name}_renamed")
-
-    def rebind() -> None:
-        with write(engine) as connection:
-            table_state.rebind(connection, catalog, record, target)
-
+def test_a_drop_waits_for_a_rename_and_finds_the_table_gone(on_postgres: Shared) -> None:
+    """A rename locks the pointer, then the table; a drop locks the table alone, and then does the same."""
+    lake, services = on_postgres.lake, on_postgres.lake.services
+    name = name_of(make(lake))
+    target = TableName(name.namespace, f"{name.name}_renamed")
+    drops: list[Future[None]] = []
     with ThreadPoolExecutor(1) as pool:
-        with write(engine) as connection:
-            seals.lock_table(connection, record.id)
-            request = pool.submit(rebind)
-            _wait_for_a_lock(lake)
-            table_state.rebind(connection, catalog, record, target)
-        request.result(PATIENCE_S)
-    with read(engine) as connection:
-        assert table_state.bound(connection, catalog, target) is not None
+
+        def drop(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+            if statement.startswith("UPDATE lw_binding") and not drops:
+                drops.append(pool.submit(services.lifecycle.drop, lake.caller(ALICE), name))
+                _wait_for_a_lock(lake)
+
+        event.listen(services.engine, "after_cursor_execute", drop)
+        try:
+            services.lifecycle.rename(lake.caller(ALICE), name, target)
+        finally:
+            event.remove(services.engine, "after_cursor_execute", drop)
+        with pytest.raises(CommitConflict):
+            drops[0].result(PATIENCE_S)
+    assert services.loader.load_sealed(target).record.name == target
+    assert services.pointers.load(name) is None
 
 
 def _wait_for_a_lock(lake: Lake) -> None:
