@@ -3,8 +3,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
-# Three on two cores: a worker that waits for a process or a clock leaves a core to another one.
-PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+# Four on two cores: a worker that waits for a process or a clock leaves a core to another one.
+# Two of them start Spark, see tests/support/scheduling.py.
+PYTEST := $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 SPARK_CLASSES := $(VENV)/spark.jsa
 OLDEST := 4.1.4

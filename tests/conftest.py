@@ -6,7 +6,7 @@ What a fixture needs is imported by the fixture, so that a test of one function 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,16 @@ from hypothesis import HealthCheck, settings
 from tests.support.memory import temporary_files_in_memory
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadFileScheduling
+
     from tests.support.lake import Lake
     from tests.support.moto_server import MotoS3
     from tests.support.postgres import PostgresServer
     from tests.support.service import Service
 
+#: New objects; by default 700, for which the services of each test bring it to work all the time.
+_OBJECTS_UNTIL_COLLECTION = 10_000
 
 # No example has a deadline: that would ask how fast the machine is.
 settings.register_profile("tests", max_examples=50, deadline=None)
@@ -57,9 +62,26 @@ def _is_asked_for(config: pytest.Config, item: pytest.Item) -> bool:
     return not needs and (config.getoption("--interop") or item.get_closest_marker("interop") is None)
 
 
-def pytest_collection_finish() -> None:
-    """What was imported and collected stays, so the garbage collector need not look at it again."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare the garbage collector what was imported and collected, which stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(_OBJECTS_UNTIL_COLLECTION)
+        gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """With `--dist loadfile`, only some workers start the Spark that tests share."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.support.scheduling import FewSparks
+
+    return FewSparks(config, log)
 
 
 @pytest.fixture(scope="session")
