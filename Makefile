@@ -8,6 +8,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check
 PYTEST := $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 SPARK_CLASSES := $(VENV)/spark.jsa
+REWRITTEN := $(VENV)/.rewritten
 OLDEST := 4.1.4
 OLDER_SPARKS := $(OLDEST) 4.2.1
 ON_OLDER_SPARKS := $(OLDER_SPARKS:%=test-spark-%)
@@ -30,8 +31,13 @@ check: java lint $(SPARK_CLASSES)
 test: java $(SPARK_CLASSES)
 	@$(MAKE) --no-print-directory -j 2 lint tests
 
-tests:
+tests: $(REWRITTEN)
 	$(PYTEST) -m 'not nightly'
+
+# Pytest rewrites the assertions of each file of tests once: here, not in each worker at the same time.
+$(REWRITTEN): | $(INSTALLED)
+	$(BIN)/pytest --collect-only -qq > /dev/null
+	@touch $@
 
 # Everything: also processes that are killed, long differential tests with more examples, pages that are followed
 # step by step, and the core of the tests again through Spark Connect and on the older Sparks.
