@@ -29,7 +29,7 @@ from policy.ranger.evaluate import (
     mask_in_force,
     row_filters_in_force,
 )
-from policy.ranger.index import Named, PolicyIndex
+from policy.ranger.index import PolicyIndex
 from policy.ranger.matching import Match, ResourcePattern, Target
 from policy.ranger.model import Policy, PolicyType
 from policy.ranger.parse import Contents, parse_documents
@@ -41,6 +41,8 @@ from policy.ranger.validity import active
 _KEPT_ANSWERS: Final = 4096
 #: Resources, the latest ones, of which it is kept which policies are about them.
 _KEPT_RESOURCES: Final = 1024
+#: Users, the latest ones, of whom it is kept which policies name them: a scan asks for each of its columns.
+_KEPT_USERS: Final = 32
 _APART: Final = (Match.NONE, Match.ABOVE)
 _RESTRICTING: Final = (PolicyType.ROW_FILTER, PolicyType.MASK)
 #: Where the time decides nothing, it is this one.
@@ -58,6 +60,7 @@ class PolicySet:
         "_decide",
         "_indexes",
         "_mask",
+        "_naming",
         "_related",
         "_roles",
         "_row_filters",
@@ -74,6 +77,7 @@ class PolicySet:
         }
         self._scheduled = any(policy.schedules for policy in contents.policies)
         self._related = lru_cache(_KEPT_RESOURCES)(self._related_to)
+        self._naming = lru_cache(_KEPT_USERS)(lambda kind, subject: self._indexes[kind].naming(subject))
         kept = 0 if self._scheduled else _KEPT_ANSWERS
         self._decide = lru_cache(kept)(self._decided)
         self._mask = lru_cache(kept)(self._mask_of)
@@ -235,11 +239,12 @@ class PolicySet:
         priority first."""
         _require_zone(now)
         target, related = self._related(kind, resource)
+        index, own = self._indexes[kind], self._naming(kind, subject)
         found = []
-        for named, known in related:
-            if not named.is_about(subject):
+        for position, known in related:
+            if position not in own and position not in index.of_everyone:
                 continue
-            policy = named.policy
+            policy = index.policies[position]
             match = relation(policy, target, subject.name, subject.owner) if known is None else known
             if match in _APART:
                 continue
@@ -249,13 +254,14 @@ class PolicySet:
 
     def _related_to(
         self, kind: PolicyType, resource: Resource
-    ) -> tuple[Target, tuple[tuple[Named, Match | None], ...]]:
-        """The policies of a type that can be about a resource, and how; None where macros decide that."""
-        target = Target.of(resource)
-        policies = self._indexes[kind].named(target)
+    ) -> tuple[Target, tuple[tuple[int, Match | None], ...]]:
+        """Where the policies of a type stand that can be about a resource, and how they match; None where
+        macros decide that."""
+        target, index = Target.of(resource), self._indexes[kind]
         matched = (
-            (each, None if _has_macro(each.policy) else relation(each.policy, target, "", None))
-            for each in policies
+            (each, None if _has_macro(policy) else relation(policy, target, "", None))
+            for each in index.positions(target)
+            for policy in [index.policies[each]]
         )
         return target, tuple(each for each in matched if each[1] not in _APART)
 
