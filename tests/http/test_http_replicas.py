@@ -12,7 +12,10 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from pyiceberg.types import StringType
+from pyiceberg.exceptions import ViewAlreadyExistsError
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.view.metadata import SQLViewRepresentation, ViewVersion
 
 from tests.support.crash import assert_sound
 from tests.support.guarded_store import guarded_store
@@ -25,7 +28,7 @@ from tests.support.http_calls import (
     tables_of,
     written_file,
 )
-from tests.support.lake import BOB, policy, tables
+from tests.support.lake import ALICE, BOB, CAROL, policy, tables
 from tests.support.moto_server import MotoS3
 from tests.support.postgres import PostgresServer
 from tests.support.replicas import Replicas, processes, threads
@@ -35,6 +38,7 @@ from tests.support.tables import rows
 #: Plans of more than one file come in parts; policies are looked for often.
 SETTINGS = {"PLANNING__ANSWER_FILES": "1", "POLICIES_POLL_S": "0.2"}
 PATIENCE_S = 30.0
+VIEW_SCHEMA = Schema(NestedField(1, "id", LongType()))
 
 
 @pytest.fixture(scope="module")
@@ -311,6 +315,69 @@ def test_storage_credentials(tmp_path: Path, postgres: PostgresServer, moto: Mot
             with running.balanced.client() as client:
                 given = [client.get(url, headers=asked).json()["storage-credentials"] for _ in range(2)]
                 assert given[0][0]["prefix"] == given[1][0]["prefix"]
+
+
+def _opened(service: Service, location: str, user: str = ALICE) -> int:
+    """Read a file with a signature alone; return the status of the refusal, or of the store's answer."""
+    bucket, _, key = location.removeprefix("s3://").partition("/")
+    uri = f"{service.lake.settings.s3.endpoint}/{bucket}/{key}"
+    asked = {"method": "GET", "region": "us-east-1", "uri": uri, "headers": {}}
+    with service.client(user) as client:
+        answer = client.post(f"{service.prefix}/namespaces/db/tables/t/sign", json=asked)
+    if answer.status_code != 200:
+        return answer.status_code
+    signed = {name: values[0] for name, values in answer.json()["headers"].items()}
+    return httpx.get(answer.json()["uri"], headers=signed).status_code
+
+
+@pytest.mark.nightly
+def test_signatures(tmp_path: Path, postgres: PostgresServer, moto: MotoS3) -> None:
+    """Each replica signs what the other one committed or planned, and nothing that the other one refuses."""
+    settings = SETTINGS | s3_settings(moto) | {"S3__SIGNING": "true"}
+    with threads(tmp_path, postgres.create_database(), **settings) as running:
+        catalog = running.balanced.iceberg(**moto.pyiceberg_properties())
+        catalog.create_namespace("db")
+        table = catalog.create_table("db.t", schema=rows(1).schema)
+        for first in (1, 11, 21):
+            table.append(rows(first))
+            files = [each.file.file_path for each in table.scan().plan_files()]
+            assert [_opened(each, file) for each in running.each for file in files] == [200] * 2 * len(files)
+        stray = f"{table.location()}/data/stray.parquet"
+        assert [_opened(each, stray) for each in running.each] == [403] * 2
+        with table.transaction() as transaction:
+            transaction.set_properties({"read.scan-planning-mode": "server"})
+        assert [_opened(each, files[0], CAROL) for each in running.each] == [403] * 2
+        first, second = running.each
+        with first.client(CAROL) as carol:
+            planned = carol.post(f"{first.prefix}/namespaces/db/tables/t/plan", json={})
+            assert planned.status_code == 200, planned.text
+        assert [_opened(each, files[0], CAROL) for each in (second, first)] == [200] * 2
+        with second.client(CAROL) as carol:
+            at = f"{second.prefix}/namespaces/db/tables/t/plan/{planned.json()['plan-id']}"
+            assert carol.delete(at).status_code == 204
+        assert [_opened(each, files[0], CAROL) for each in (first, second)] == [403] * 2
+
+
+@pytest.mark.nightly
+def test_views_of_a_standard_client(balanced: Service, namespace: str) -> None:
+    catalog, name = balanced.iceberg(), (namespace, "v")
+    texts = [SQLViewRepresentation(type="sql", sql="SELECT 1 AS id", dialect="spark")]
+    version = ViewVersion(
+        version_id=1,
+        schema_id=0,
+        timestamp_ms=int(time.time() * 1000),
+        summary={},
+        representations=texts,
+        default_namespace=[namespace],
+    )
+    for _ in range(3):
+        catalog.create_view(name, VIEW_SCHEMA, version)
+        with pytest.raises(ViewAlreadyExistsError):
+            catalog.create_view(name, VIEW_SCHEMA, version)
+        assert [catalog.load_view(name).schema().column_names for _ in range(2)] == [["id"]] * 2
+        assert catalog.list_views(namespace) == [name]
+        catalog.drop_view(name)
+        assert [catalog.view_exists(name) for _ in range(2)] == [False] * 2
 
 
 @pytest.mark.nightly
