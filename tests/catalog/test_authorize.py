@@ -26,6 +26,7 @@ from policy.errors import NotAuthorized
 from tests.catalog.operations import TABLE, USERS, Row
 from tests.support.lake import Lake
 from tests.support.tables import fresh, make, named, records
+from tests.support.vectors import each_row
 
 INTERFACE = (
     TableAccess,
@@ -51,7 +52,6 @@ OF_THE_SERVICE = {
     "StandardPlanner.is_required",
     "StandardPlanner.has_planned",
 }
-CASES = list(itertools.product(TABLE, ("db", "bobs"), USERS))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,10 +75,9 @@ def test_every_operation_has_a_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "database", "user"),
-    CASES,
-    ids=[f"{row.operation}{'-' * bool(row.variant)}{row.variant}-{db}-{user}" for row, db, user in CASES],
+    "row", TABLE, ids=[f"{row.operation}{'-' * bool(row.variant)}{row.variant}" for row in TABLE]
 )
+@each_row("database, user", itertools.product(("db", "bobs"), USERS))
 def test_each_operation_is_for_those_with_the_right_and_is_on_record(
     lake: Lake, row: Row, database: str, user: str
 ) -> None:
