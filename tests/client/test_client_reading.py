@@ -133,6 +133,8 @@ MODES = {
     "keyed-ctr": KEYED | CTR,
     "keyed-signed": KEYED | SIGNED,
 }
+#: Two settings at once; each alone is tried in each run.
+AT_NIGHT = {"keyed-ctr", "keyed-signed"}
 
 
 def filled_with(served: Service, mode: str, name: str) -> str:
@@ -144,7 +146,10 @@ def filled_with(served: Service, mode: str, name: str) -> str:
     return name
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(mode, marks=pytest.mark.nightly) if mode in AT_NIGHT else mode for mode in MODES],
+)
 def filled(request: pytest.FixtureRequest, served: Service) -> str:
     """A table of each mode."""
     return filled_with(served, request.param, f"db.filled_{request.param.replace('-', '_')}")

@@ -21,6 +21,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tests.support.lake import ALICE, BOB, policy, standard_policies
 from tests.support.spark import SparkLake
 from tests.support.spark_refusals import active, refusal, refused_as
+from tests.support.vectors import each_row
 
 pytestmark = pytest.mark.core
 
@@ -227,7 +228,7 @@ def bob(spark_lake: SparkLake) -> SparkSession:
     return session
 
 
-@pytest.mark.parametrize("statement", REFUSED.values(), ids=REFUSED)
+@each_row("statement", REFUSED.values())
 def test_code_and_paths_are_refused_before_anything_is_looked_for(bob: SparkSession, statement: str) -> None:
     if statement.startswith("SET spark.sql.catalog.lake"):
         refused_as("CATALOG_NOT_TRUSTED", bob, statement)
