@@ -29,6 +29,7 @@ from policy.sql_lint.row_changes import (
 from policy.sql_lint.settings import read_reset, read_setting
 from policy.sql_lint.statements import (
     AlterProperties,
+    ChangeRows,
     Code,
     CreateView,
     DescribeTable,
@@ -303,7 +304,16 @@ def _comment_on(cursor: Cursor) -> Statement:
 def _explain(cursor: Cursor) -> Statement:
     if cursor.past("EXTENDED|CODEGEN|COST|FORMATTED").ahead("EXPLAIN"):
         cursor.refuse("expected a statement after EXPLAIN")
-    return Explain(_statement(cursor))
+    start = cursor.next.start
+    statement = _statement(cursor)
+    if isinstance(statement, Insert | ChangeRows) and statement.evolves:
+        raise Problem(
+            start,
+            "explain-evolution",
+            "The engine refuses EXPLAIN of a statement WITH SCHEMA EVOLUTION.",
+            "Explain the statement without WITH SCHEMA EVOLUTION.",
+        )
+    return Explain(statement)
 
 
 def _add(cursor: Cursor) -> Statement:

@@ -187,6 +187,7 @@ def test_what_is_understood(sql: str, needed: list[str] | None) -> None:
         ("INSERT INTO s.t WITH ('overwrite-mode' = 'dynamic') SELECT 1", "syntax"),
         ("INSERT INTO s.t WITH ('tag' = 'x') SELECT 1", "option"),
         ("INSERT WITH SCHEMA EVOLUTION DIRECTORY 'x' SELECT 1", "syntax"),
+        ("EXPLAIN INSERT WITH SCHEMA EVOLUTION INTO s.t SELECT 1", "explain-evolution"),
         ("REPLACE TABLE IF NOT EXISTS s.t (a INT)", "syntax"),
         ("REPLACE TABLE s.t LIKE s.u", "syntax"),
         ("REPLACE TABLE s.t", "columns"),

@@ -167,6 +167,7 @@ alice    CREATE TABLE bobs.like5 LIKE bobs.n5 TBLPROPERTIES ('encryption.mechani
 alice    CREATE TABLE bobs.like5 LIKE bobs.n5 COMMENT 'x'
 bob      INSERT WITH SCHEMA EVOLUTION INTO lint.w BY NAME SELECT 2 AS id, 3 AS more
 alice    INSERT WITH SCHEMA EVOLUTION INTO lint.w BY NAME SELECT 2 AS id, 3 AS more
+alice    EXPLAIN INSERT WITH SCHEMA EVOLUTION INTO lint.w BY NAME SELECT 2 AS id, 3 AS yet_more
 alice    MERGE WITH SCHEMA EVOLUTION INTO lint.w t USING lint.more s ON t.id=s.id WHEN MATCHED THEN DELETE
 bob      SELECT id FROM lint.t WITH ('split-size' = '1024')
 bob      SELECT id FROM lint.t WITH ('split-size' = '1024', 'lookback' = '3')

@@ -3,7 +3,7 @@ package lakewarden.spark
 import org.apache.spark.sql.{classic, SparkSession, SparkSessionExtensions}
 import org.apache.spark.sql.lakewarden.catalog._
 import org.apache.spark.sql.lakewarden.code._
-import org.apache.spark.sql.lakewarden.statements.{IcebergStatements, InsertingMerge, KeptMatches, MetadataInCommands, OurTables}
+import org.apache.spark.sql.lakewarden.statements.{ExplainedEvolution, IcebergStatements, InsertingMerge, KeptMatches, MetadataInCommands, OurTables}
 import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
 
 /** `spark.sql.extensions=lakewarden.spark.LakewardenExtensions`.
@@ -22,7 +22,7 @@ import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
   *  - changes of rows use no metadata column that they do not have (`MetadataInCommands`);
   *  - CHANGES of a table are without rows that were only copied (`ChangelogRule`);
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
-  *  - DELETE has no options (`DeleteRule`);
+  *  - DELETE has no options (`DeleteRule`), and EXPLAIN changes no table (`ExplainedEvolution`);
   *  - a new table's OPTIONS do not contradict its properties (`OptionsRule`), and a stream fits its table
   *    (`StreamRule`);
   *  - before a plan is made physical: once more (`LaunchStrategy`);
@@ -77,6 +77,7 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectPostHocResolutionRule(_ => MetadataInCommands.Used)
     extensions.injectPostHocResolutionRule(_ => InsertingMerge)
     extensions.injectCheckRule(_ => DeleteRule)
+    extensions.injectCheckRule(session => new ExplainedEvolution(ours(session).contains))
     extensions.injectCheckRule(_ => StreamRule)
     extensions.injectCheckRule(_ => DefinerViews.OptionsCheck)
     extensions.injectCheckRule(session => new CodeCheck(code(session)))
