@@ -17,16 +17,17 @@ from tests.support.stock_spark import ask
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "stock-readers.md").read_text("utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    """The page's blocks of a language."""
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+def blocks(language: str, heading: str) -> list[str]:
+    """The blocks of a language below a heading of the page."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)
 
 
 def with_pyarrow(
     url: str, token: str, paths: Sequence[str], columns: Sequence[str]
 ) -> tuple[pa.Table, pa.Table]:
     """The columns of the first file, and those of all files."""
-    client, reading = blocks("python")
+    client, reading = blocks("python", "PyArrow")
     names: dict[str, Any] = {"__name__": "page", "url": url, "token": token}
     names |= {"path": paths[0], "paths": list(paths)}
     asked = reading.replace('["id", "name"]', repr(list(columns)))
@@ -37,7 +38,7 @@ def with_pyarrow(
 @cache
 def client_jar(directory: Path) -> Path:
     """The page's client for Spark, compiled."""
-    (source,) = blocks("scala")
+    (source,) = blocks("scala", "Spark")
     sources = directory / "client"
     sources.mkdir()
     (sources / "LakewardenKms.scala").write_text(source)
@@ -54,7 +55,7 @@ def with_spark(
         url: where the KMS endpoint is.
         questions: a token, the paths to read, and the columns wanted, ordered by the first of them.
     """
-    (page,) = blocks("properties")
+    (page,) = blocks("properties", "Spark")
     settings = dict(line.split(maxsplit=1) for line in page.splitlines())
     settings["spark.hadoop.parquet.encryption.kms.instance.url"] = url
     del settings["spark.hadoop.parquet.encryption.key.access.token"]
