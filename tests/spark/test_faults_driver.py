@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pytest
 
 from catalog.base import crash_points
+from catalog.base.identifiers import table_name
+from tests.support.crash import Seen, seen
 from tests.support.leftovers import KnownWrite, clean_up_expired, known_writes, strays
 from tests.support.service import Service, open_service
 from tests.support.spark_remote import Place, Step, disturbed, disturbed_condition, remote_spark
@@ -118,24 +121,70 @@ def test_what_is_left_lies_under_recorded_writes_and_is_cleaned_up(bereft: Servi
         assert client.post(f"{bereft.prefix}/namespaces/n/tables", json=body).status_code == 200
 
 
-#: Statements that wait while Spark writes what they change. A copy-on-write reads the rows twice.
 MERGE = (
-    "MERGE INTO {table} t USING (SELECT {condition} AS id FROM range(0, 800, 2, 2)) s ON t.id = s.id "
+    "MERGE INTO {table} t USING (SELECT {condition} AS id, 1 AS p FROM range(0, 800, 2, 2)) s ON t.id = s.id "
     "WHEN MATCHED THEN UPDATE SET id = -s.id WHEN NOT MATCHED THEN INSERT *"
 )
+ROWS = "SELECT {value}, 1 AS p FROM range(0, 400, 1, 2)"
+DYNAMIC = "spark.sql.sources.partitionOverwriteMode"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A statement that waits while Spark writes what it changes.
+
+    Attributes:
+        statement: the statement.
+        action: of the task that waits: a copy-on-write reads the rows twice.
+        command: the command that is merge-on-read.
+        overwrites: how it overwrites partitions.
+    """
+
+    statement: str
+    action: str = "wait"
+    command: str = ""
+    overwrites: str = "static"
+
+    def properties(self) -> str:
+        mode = f", 'write.{self.command}.mode' = 'merge-on-read'" if self.command else ""
+        return f"TBLPROPERTIES ({PARTITIONED}{mode})"
+
+
+#: Rows are written as they come, neither moved nor sorted before.
+PARTITIONED = (
+    "'encryption.mechanism' = 'envelope', 'encryption.plaintext-columns' = 'p', "
+    "'write.distribution-mode' = 'none', 'write.spark.fanout.enabled' = 'true'"
+)
 CHANGES = {
-    "overwrite": ("wait", "", "INSERT OVERWRITE {table} SELECT {value} FROM range(0, 400, 1, 2)"),
-    "delete": ("wait again", "", "DELETE FROM {table} WHERE {condition} < 395"),
-    "delete_rows": ("wait", "delete", "DELETE FROM {table} WHERE {condition} < 395"),
-    "update": ("wait again", "", "UPDATE {table} SET id = -id WHERE {condition} < 395"),
-    "update_rows": ("wait", "update", "UPDATE {table} SET id = -id WHERE {condition} < 395"),
-    "merge": ("wait again", "", MERGE),
-    "merge_rows": ("wait", "merge", MERGE),
+    "overwrite": Change(f"INSERT OVERWRITE {{table}} {ROWS}"),
+    "overwrite_static": Change(
+        "INSERT OVERWRITE {table} PARTITION (p = 1) SELECT {value} FROM range(0, 400, 1, 2)"
+    ),
+    "overwrite_dynamic": Change(f"INSERT OVERWRITE {{table}} {ROWS}", overwrites="dynamic"),
+    "replace_where": Change(f"INSERT INTO {{table}} REPLACE WHERE p = 1 {ROWS}"),
+    "replace_table": Change(f"REPLACE TABLE {{table}} TBLPROPERTIES ({PARTITIONED}) AS {ROWS}"),
+    "create_or_replace": Change(f"CREATE OR REPLACE TABLE {{table}} PARTITIONED BY (p) AS {ROWS}"),
+    "delete": Change("DELETE FROM {table} WHERE {condition} < 395", "wait again"),
+    "delete_rows": Change("DELETE FROM {table} WHERE {condition} < 395", command="delete"),
+    "update": Change("UPDATE {table} SET id = -id WHERE {condition} < 395", "wait again"),
+    "update_rows": Change("UPDATE {table} SET id = -id WHERE {condition} < 395", command="update"),
+    "merge": Change(MERGE, "wait again"),
+    "merge_rows": Change(MERGE, command="merge"),
 }
+#: The copy-on-write MERGE is still looking for the files to write again.
+BEGUN = len(CHANGES) - 1
+
+
+@dataclass
+class Changing:
+    """A service, and each table as it was before its statement."""
+
+    service: Service
+    before: dict[str, Seen | None]
 
 
 @pytest.fixture(scope="module")
-def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changing]:
     """A service whose only Spark was killed while it changed rows of tables, each with 400 in two files."""
     root = tmp_path_factory.mktemp("changing")
     (root / "lake").mkdir()
@@ -147,34 +196,43 @@ def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         "spark.sql.autoBroadcastJoinThreshold": "-1",
     }
     with open_service(root / "lake") as service:
+        before = {}
         with remote_spark(service, settings=settings) as spark:
             spark.rows("CREATE NAMESPACE lake.n")
-            for name, (action, command, statement) in CHANGES.items():
+            for name, change in CHANGES.items():
                 table, place = f"lake.n.{name}", Place.make(root, name)
-                mode = f", 'write.{command}.mode' = 'merge-on-read'" if command else ""
-                properties = f"TBLPROPERTIES ('encryption.mechanism' = 'envelope'{mode})"
-                spark.rows(f"CREATE TABLE {table} {properties} AS SELECT id FROM range(0, 400, 1, 2)")
-                step = Step(action, 390, place=place)
+                spark.rows(
+                    f"CREATE TABLE {table} PARTITIONED BY (p) {change.properties()} "
+                    "AS SELECT id, 1 AS p FROM range(0, 400, 1, 2)"
+                )
+                before[name] = _seen(service, name)
+                step = Step(change.action, 390, place=place)
                 told = {"value": disturbed(step), "condition": disturbed_condition(step)}
-                spark.begin(statement.format(table=table, **told))
+                spark.rows(f"SET {DYNAMIC} = {change.overwrites}")
+                spark.begin(change.statement.format(table=table, **told))
                 place.wait()
             spark.process.kill()
-        yield service
+        yield Changing(service, before)
 
 
-def test_changes_of_rows_that_were_being_written_changed_nothing(changing: Service) -> None:
+def _seen(service: Service, name: str) -> Seen | None:
+    return seen(service.lake, table_name(["n"], name))
+
+
+def test_changes_of_rows_that_were_being_written_changed_nothing(changing: Changing) -> None:
     for name in CHANGES:
-        table = changing.lake.catalog().load_table(f"n.{name}")
+        table = changing.service.lake.catalog().load_table(f"n.{name}")
         assert len(table.metadata.snapshots) == 1, name
         assert sum(table.inspect.files()["record_count"].to_pylist()) == 400, name
+        assert _seen(changing.service, name) == changing.before[name], name
 
 
-def test_files_of_changes_that_were_being_written_are_cleaned_up(changing: Service) -> None:
-    assert strays(changing.lake) == []
-    left = _open_writes(changing)
-    # The copy-on-write MERGE was still looking for the files to write again.
-    assert len(left) == len(CHANGES) - 1
-    committed = {each: each.files() for each in known_writes(changing.lake).values() if each not in left}
-    assert clean_up_expired(changing) == len(left)
+def test_files_of_changes_that_were_being_written_are_cleaned_up(changing: Changing) -> None:
+    service = changing.service
+    assert strays(service.lake) == []
+    left = _open_writes(service)
+    assert len(left) == BEGUN
+    committed = {each: each.files() for each in known_writes(service.lake).values() if each not in left}
+    assert clean_up_expired(service) == len(left)
     assert [each.files() for each in left] == [[]] * len(left)
     assert all(each.files() == files != [] for each, files in committed.items())
