@@ -70,6 +70,20 @@ def test_a_rename_that_another_overtakes_takes_no_other_table_along(stocked: Lak
         stocked.services.loader.load(B)
 
 
+def test_a_rename_ends_where_the_table_was_dropped_and_came_back(stocked: Lake) -> None:
+    """It was permitted before that; who has the table now can be somebody else."""
+    services, caller = stocked.services, stocked.caller(ALICE)
+    location = services.loader.load(A).metadata_location
+
+    def come_back() -> None:
+        services.lifecycle.drop(caller, A)
+        services.registration.register(caller, A, location)
+
+    with crash_points.hooked(once_at("rename:intended", come_back)), pytest.raises(CommitConflict):
+        services.lifecycle.rename(caller, A, B)
+    assert rows(stocked, A) == 2
+
+
 def test_a_dropped_table_comes_back_under_one_name(stocked: Lake) -> None:
     location = stocked.services.loader.load(A).metadata_location
     stocked.services.lifecycle.drop(stocked.caller(ALICE), A)
