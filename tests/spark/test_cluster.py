@@ -15,10 +15,12 @@ from uuid import uuid4
 import pytest
 
 from catalog.base import crash_points
+from catalog.base.identifiers import table_name
 from tests.support.attacker import Attacker, data_file, entry, local
+from tests.support.crash import Seen, seen
 from tests.support.hooks import once_at
 from tests.support.lake import BOB
-from tests.support.leftovers import await_files, known_writes, strays
+from tests.support.leftovers import await_files, clean_up_expired, known_writes, strays
 from tests.support.service import Service, open_service
 from tests.support.spark import FRUGAL
 from tests.support.spark_remote import (
@@ -37,6 +39,8 @@ pytestmark = pytest.mark.nightly
 ENCRYPTED = "'encryption.mechanism' = 'envelope'"
 #: A task is started a second time as soon as one other is done. Executors start quickly.
 SETTINGS = {
+    # However many executors die, the application goes on.
+    "spark.deploy.maxExecutorRetries": "-1",
     "spark.executor.extraJavaOptions": FRUGAL["spark.driver.extraJavaOptions"],
     "spark.speculation": "true",
     "spark.speculation.interval": "20ms",
@@ -298,6 +302,56 @@ def test_executors_that_die_while_files_are_rewritten(cluster: Cluster) -> None:
     (write,) = (each for each in known_writes(cluster.service.lake).values() if each.id not in before)
     assert write.state == "committed"
     assert cluster.ids(table) == list(range(400))
+    assert strays(cluster.service.lake) == []
+
+
+ROWS = "SELECT {value}, 1 AS p FROM range(0, 400, 1, 2)"
+#: Statements with a task that ends its executor.
+DYING = {
+    "INSERT": f"INSERT INTO {{table}} {ROWS}",
+    "INSERT OVERWRITE": f"INSERT OVERWRITE {{table}} {ROWS}",
+    "INSERT OVERWRITE PARTITION": (
+        "INSERT OVERWRITE {table} PARTITION (p = 1) SELECT {value} FROM range(0, 400, 1, 2)"
+    ),
+    "REPLACE WHERE": f"INSERT INTO {{table}} REPLACE WHERE p = 1 {ROWS}",
+}
+
+
+@pytest.mark.parametrize("kind", DYING)
+def test_a_statement_whose_executors_die_in_every_attempt_changes_nothing(
+    cluster: Cluster, kind: str
+) -> None:
+    table = _parted(cluster)
+    before = _seen(cluster, table)
+    steps = [Step("die", 390, attempt) for attempt in range(4)]
+    with pytest.raises(Refused) as refused:
+        cluster.spark.rows(DYING[kind].format(table=table, value=disturbed(*steps)))
+    assert refused.value.condition is not None, refused.value.trace
+    assert _seen(cluster, table) == before
+    _assert_cleaned_up(cluster)
+    assert cluster.ids(table) == list(range(400))
+
+
+def _parted(cluster: Cluster) -> str:
+    """A table with 400 rows in two files."""
+    table = cluster.new_name()
+    cluster.spark.rows(
+        f"CREATE TABLE {table} PARTITIONED BY (p) TBLPROPERTIES ({ENCRYPTED}, "
+        f"'encryption.plaintext-columns' = 'p', 'write.distribution-mode' = 'none') "
+        "AS SELECT id, 1 AS p FROM range(0, 400, 1, 2)"
+    )
+    return table
+
+
+def _seen(cluster: Cluster, table: str) -> Seen | None:
+    return seen(cluster.service.lake, table_name(["n"], table.removeprefix("lake.n.")))
+
+
+def _assert_cleaned_up(cluster: Cluster) -> None:
+    """Nothing lies under writes that were given up, once those have expired that nobody gave up."""
+    clean_up_expired(cluster.service)
+    left = [each for each in known_writes(cluster.service.lake).values() if each.state != "committed"]
+    assert [each.files() for each in left] == [[]] * len(left)
     assert strays(cluster.service.lake) == []
 
 
