@@ -96,6 +96,23 @@ def test_a_limit_reads_no_more_files_than_have_its_rows(spark_lake, namespace):
         assert len(spark_lake.rows(f"SELECT * FROM {table} LIMIT 10")) == 10
 
 
+def test_tasks_read_about_as_many_files_as_each_other(spark_lake, namespace):
+    table = f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
+    spark_lake.rows(f"INSERT INTO {table} SELECT /*+ REPARTITION_BY_RANGE(7, id) */ id FROM range(700)")
+    read = f"SELECT spark_partition_id() AS task, _file, id FROM {table}"
+    # A task is full with three of the files.
+    full = {
+        "spark.sql.files.maxPartitionBytes": "60m",
+        "spark.sql.files.openCostInBytes": "25m",
+        "spark.sql.files.minPartitionNum": "1",
+    }
+    with settings(spark_lake, full):
+        tasks = spark_lake.rows(f"SELECT count(DISTINCT _file), count(*) FROM ({read}) GROUP BY task")
+    assert sorted(files for files, _ in tasks) == [2, 2, 3]
+    assert sum(rows for _, rows in tasks) == 700
+
+
 def _files(spark_lake: SparkLake, query: str) -> int:
     """The number of tasks that read files in the plan of a query."""
     plan = spark_lake.session().sql(query)._jdf.queryExecution().sparkPlan()

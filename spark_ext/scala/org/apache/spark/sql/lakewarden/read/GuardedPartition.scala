@@ -1,6 +1,6 @@
 package org.apache.spark.sql.lakewarden.read
 
-import scala.collection.mutable.ArrayBuffer
+import scala.collection.mutable.{ArrayBuffer, PriorityQueue}
 import scala.util.hashing.MurmurHash3
 
 import org.apache.spark.sql.catalyst.InternalRow
@@ -41,8 +41,9 @@ private[read] object GuardedPartition {
   /** No more parts than this, of one file and of all, whatever sizes the table's metadata claims. */
   private val (maxSplitsOfFile, maxSplits) = (10000, 200000)
 
-  /** Packs files into tasks as Spark's own file sources do, by its settings: large files are split, small ones
-    * put together.
+  /** Packs files into tasks by the settings of Spark's own file sources: large files are split, small ones put together.
+    * There are as many tasks as Spark would make. Spark fills one after the other, so that the last ones can be almost
+    * empty; here all read about as much.
     *
     * @param options
     *   go before the settings
@@ -60,7 +61,7 @@ private[read] object GuardedPartition {
     val bySettings = math.min(conf.filesMaxPartitionBytes.toDouble, math.max(openCost.toDouble, total / wanted))
     val most = math.max(math.max(options.splitSize.fold(bySettings)(_.toDouble), total / maxSplits), 1).toLong
     val splits = files.flatMap(split(_, most)).sortBy(-_.length)
-    val tasks = if (alone) splits.map(Seq(_)) else packed(splits, most, openCost)
+    val tasks = if (alone) splits.map(Seq(_)) else spread(splits, filled(splits, most, openCost), openCost)
     tasks.map(each => AnySplits(each)(lease): InputPartition).toArray
   }
 
@@ -89,12 +90,24 @@ private[read] object GuardedPartition {
     else (0L until file.size by part).map(start => FileSplit(file, start, math.min(part, file.size - start)))
   }
 
-  private def packed(splits: Seq[FileSplit], most: Long, openCost: Long): Seq[Seq[FileSplit]] = {
-    val (done, last, _) = splits.foldLeft((new ArrayBuffer[Seq[FileSplit]], Vector.empty[FileSplit], 0L)) {
-      case ((full, open, size), split) if open.nonEmpty && size + split.length > most =>
-        (full += open, Vector(split), split.length + openCost)
-      case ((full, open, size), split) => (full, open :+ split, size + split.length + openCost)
+  /** How many tasks there are if each is filled before the next. */
+  private def filled(splits: Seq[FileSplit], most: Long, openCost: Long): Int = {
+    val (tasks, _) = splits.foldLeft((0, 0L)) { case ((count, size), split) =>
+      if (count > 0 && size + split.length <= most) (count, size + split.length + openCost)
+      else (count + 1, split.length + openCost)
     }
-    if (last.isEmpty) done.toSeq else (done += last).toSeq
+    tasks
+  }
+
+  /** Gives each split, the largest first, to the task that has the least to read so far. */
+  private def spread(splits: Seq[FileSplit], count: Int, openCost: Long): Seq[Seq[FileSplit]] = {
+    val tasks = Array.fill(count)(new ArrayBuffer[FileSplit])
+    val least = PriorityQueue.from(tasks.indices.map(0.0 -> _))(Ordering[(Double, Int)].reverse)
+    splits.foreach { split =>
+      val (size, task) = least.dequeue()
+      tasks(task) += split
+      least.enqueue((size + split.length + openCost, task))
+    }
+    tasks.toSeq.map(_.toSeq)
   }
 }
