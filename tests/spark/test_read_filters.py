@@ -95,6 +95,7 @@ CONDITIONS = [
     *(f"{column} = {value}" for column in ("f", "x") for value in ("double('NaN')", "0.0d", "-0.0d", "1.5d")),
     "x > double('infinity')", "x <=> NULL", "NOT (x < 1.5)", "x IN (double('NaN'), 0.0d)",
     "x <= double('NaN')",
+    "id IS NOT NULL", "i IS NOT NULL", "id IS NOT NULL AND i > 5 OR i IS NULL",
     "i = 5", "i > 5", "i <= -2147483648", "i IN (1, 7, NULL)", "i NOT IN (1, 7)", "i <> 5", "i IS NULL",
     "NOT (i > 1 AND l > 1)", "i = 5 OR s = 'a'", "l > 10737418240", "l >= 9223372036854775807",
     "i > 3000000000",
@@ -134,13 +135,14 @@ def test_no_wanted_row_is_left_out(spark_lake, table, wanted, condition):
 def halves(spark_lake: SparkLake) -> str:
     """A table of one file whose second row group is destroyed, so that reading it would fail."""
     name = f"{spark_lake.namespace()}.halves"
-    spark_lake.rows(f"CREATE TABLE {name} (was INT, s STRING, st STRUCT<a: INT>) USING iceberg")
-    inner = pa.struct([pa.field("a", pa.int32(), metadata=_id(4))])
+    spark_lake.rows(f"CREATE TABLE {name} (was INT, s STRING, st STRUCT<a: INT>, half INT) USING iceberg")
+    inner = pa.struct([pa.field("a", pa.int32(), metadata=_id(5))])
     numbers = list(range(2000))
     made = pa.table({
         "was": pa.array(numbers, pa.int32()),
         "s": [f"{number:05}" for number in numbers],
         "st": pa.array([{"a": number} for number in numbers], inner),
+        "half": pa.array([number if number < 1000 else None for number in numbers], pa.int32()),
     })  # fmt: skip
     _publish_in_groups(spark_lake, name, with_ids(made), 1000)
     (path,) = data_files(spark_lake, name)
@@ -156,7 +158,8 @@ def halves(spark_lake: SparkLake) -> str:
 
 
 @pytest.mark.parametrize(
-    "condition", ["now < 1000", "s = '00007'", "s LIKE '000%'", "st.a <= 5", "now IN (3, 4)"]
+    "condition",
+    ["now < 1000", "s = '00007'", "s LIKE '000%'", "st.a <= 5", "now IN (3, 4)", "half IS NOT NULL"],
 )
 def test_row_groups_without_a_wanted_row_are_not_read(spark_lake, halves, condition):
     assert (

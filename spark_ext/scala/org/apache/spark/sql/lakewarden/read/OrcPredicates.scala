@@ -3,7 +3,6 @@ package org.apache.spark.sql.lakewarden.read
 import org.apache.hadoop.hive.ql.io.sarg.{SearchArgument, SearchArgumentFactory}
 
 import org.apache.spark.sql.sources._
-import org.apache.spark.sql.types.StructType
 
 /** Filters as ORC uses them to leave out groups of rows of one file.
   *
@@ -12,7 +11,7 @@ import org.apache.spark.sql.types.StructType
   * UTF-8; floating point, with its NaN; and what lies in structs, since it does not count the NULLs of fields whose
   * struct is NULL.
   */
-private[read] final class OrcPredicates(columns: OrcColumns, wanted: StructType) {
+private[read] final class OrcPredicates(columns: OrcColumns, named: FilterColumns) {
   import OrcColumn.{all, Said}
 
   private val MaxValues = 200
@@ -42,7 +41,7 @@ private[read] final class OrcPredicates(columns: OrcColumns, wanted: StructType)
 
   private def column(name: String): Option[OrcColumn] =
     for {
-      field <- WantedColumn.find(wanted, name)
+      field <- named.find(name)
       (name, leaf) <- columns.leaf(field.id)
       found <- OrcColumn.of(s"`${name.replace("`", "``")}`", leaf.getCategory)
     } yield found

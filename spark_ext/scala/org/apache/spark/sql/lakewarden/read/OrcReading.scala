@@ -17,6 +17,7 @@ import org.apache.spark.sql.vectorized.{ColumnarBatch, ColumnVector}
 private[read] final class OrcReading(
     files: OrcFiles, wanted: StructType, masked: Set[Int], filters: Seq[Filter], mode: ReadMode, conf: Configuration)
     extends FormatReading {
+  private val filterColumns = new FilterColumns(wanted)
 
   override def open(split: FileSplit, numbered: Boolean, errors: ReadErrors): BatchReader =
     opened(split, errors)((file, columns) => rows(file, columns, split))
@@ -52,7 +53,7 @@ private[read] final class OrcReading(
       .useZeroCopy(false)
       .allowPluginFilters(false)
       .allowSARGToFilter(false)
-    new OrcPredicates(columns, wanted).of(filters).foreach { found =>
+    new OrcPredicates(columns, filterColumns).of(filters).foreach { found =>
       options.searchArgument(found, Array.empty[String])
     }
     val batch = file.getSchema.createRowBatch(TypeDescription.RowBatchVersion.USE_DECIMAL64, mode.batchRows)

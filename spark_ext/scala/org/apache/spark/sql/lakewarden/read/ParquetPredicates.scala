@@ -1,18 +1,26 @@
 package org.apache.spark.sql.lakewarden.read
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.parquet.filter2.predicate.FilterApi.{and, or}
 import org.apache.parquet.filter2.predicate.FilterPredicate
+import org.apache.parquet.hadoop.metadata.{ColumnChunkMetaData, ParquetMetadata}
 
 import org.apache.spark.sql.sources._
-import org.apache.spark.sql.types.StructType
 
 /** Filters as Parquet uses them to leave out row groups and pages of one file.
   *
   * Columns are found by field id. What cannot be said exactly about this file's column (another physical type, an
   * absent column, a comparison that Spark answers differently) is left out: Spark filters again after the scan, so
-  * that leaving out is always right.
+  * that leaving out is always right. Spark adds `IS NOT NULL` to every join and comparison. Where the footer lists no
+  * NULL of the column it is left out, since Parquet would read the column's index of pages for nothing.
+  *
+  * @param named
+  *   finds the columns that filters name
+  * @param footer
+  *   of the file
   */
-private[read] final class ParquetPredicates(columns: FileColumns, wanted: StructType) {
+private[read] final class ParquetPredicates(columns: FileColumns, named: FilterColumns, footer: ParquetMetadata) {
   private val MaxValues = 200
 
   /** All filters together; none if there is nothing to say. */
@@ -22,7 +30,7 @@ private[read] final class ParquetPredicates(columns: FileColumns, wanted: Struct
     case And(left, right)            => Seq(left, right).flatMap(one).reduceOption(and(_, _))
     case Or(left, right)             => for (first <- one(left); second <- one(right)) yield or(first, second)
     case IsNull(name)                => column(name).map(_.isNull)
-    case IsNotNull(name)             => column(name).map(_.isNotNull)
+    case IsNotNull(name)             => leaf(name).filterNot(isFilled).flatMap(asked).map(_.isNotNull)
     case EqualNullSafe(name, null)   => column(name).map(_.isNull)
     case EqualNullSafe(name, value)  => column(name).flatMap(_.equal(value))
     case EqualTo(name, value)        => column(name).flatMap(_.equal(value))
@@ -35,10 +43,22 @@ private[read] final class ParquetPredicates(columns: FileColumns, wanted: Struct
     case _                                              => None
   }
 
-  private def column(name: String): Option[ParquetColumn] =
+  private def column(name: String): Option[ParquetColumn] = leaf(name).flatMap(asked)
+
+  private type Found = (WantedColumn, FileColumns.Leaf)
+
+  private def leaf(name: String): Option[Found] =
     for {
-      field <- WantedColumn.find(wanted, name)
+      field <- named.find(name)
       leaf <- columns.leaf(field.id)
-      found <- ParquetColumn.of(field.dataType, leaf)
-    } yield found
+    } yield (field, leaf)
+
+  private def asked(found: Found): Option[ParquetColumn] = ParquetColumn.of(found._1.dataType, found._2)
+
+  private def isFilled(found: Found): Boolean = footer.getBlocks.asScala.forall { block =>
+    block.getColumns.asScala.exists(each => each.getPath == found._2.path && hasNoNull(each))
+  }
+
+  private def hasNoNull(chunk: ColumnChunkMetaData): Boolean =
+    Option(chunk.getStatistics).exists(each => each.isNumNullsSet && each.getNumNulls == 0)
 }

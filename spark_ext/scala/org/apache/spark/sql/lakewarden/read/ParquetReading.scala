@@ -27,6 +27,7 @@ private[read] final class ParquetReading(
     conf: Configuration)
     extends FormatReading {
   private lazy val own = new JobConf(conf)
+  private val filterColumns = new FilterColumns(wanted)
 
   override def open(split: FileSplit, numbered: Boolean, errors: ReadErrors): BatchReader =
     opened(split, numbered, errors)(rows(_, split, numbered))
@@ -49,7 +50,7 @@ private[read] final class ParquetReading(
       val keyed = split.file.keys.flatMap(_.label.fieldIds).toSet
       val doubtful = if (split.file.footerDigest.isEmpty) keyed else Set.empty[Int]
       val columns = new FileColumns(schema, split.file.withoutLike, errors, masked, locked(file, keyed), doubtful)
-      prepare(columns, numbered, errors)
+      prepare(file, columns, numbered, errors)
       use(file)
     } catch {
       case failure: Throwable =>
@@ -84,7 +85,7 @@ private[read] final class ParquetReading(
   }
 
   /** Says to the reader of one file which columns and rows are wanted, in the file's own names. */
-  private def prepare(columns: FileColumns, numbered: Boolean, errors: ReadErrors): Unit = {
+  private def prepare(file: OpenedFile, columns: FileColumns, numbered: Boolean, errors: ReadErrors): Unit = {
     val named = columns.renamed(wanted)
     // Spark's reader would make row numbers of it.
     if (named.fieldNames.contains(ParquetReading.RowNumber)) throw errors.unsupported(
@@ -92,7 +93,8 @@ private[read] final class ParquetReading(
     val read = if (numbered) named.add(ParquetReading.RowNumber, LongType) else named
     own.set(ParquetReadSupport.SPARK_ROW_REQUESTED_SCHEMA, read.json)
     own.unset(ParquetInputFormat.FILTER_PREDICATE)
-    new ParquetPredicates(columns, wanted).of(filters).foreach(ParquetInputFormat.setFilterPredicate(own, _))
+    val predicates = new ParquetPredicates(columns, filterColumns, file.footer)
+    predicates.of(filters).foreach(ParquetInputFormat.setFilterPredicate(own, _))
   }
 
   /** Dates and times are in the proleptic Gregorian calendar, as Iceberg's are, unless Spark wrote into a

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.lakewarden.read
 
+import scala.collection.mutable
+
 import org.apache.spark.sql.catalyst.analysis.{caseSensitiveResolution, Resolver}
 import org.apache.spark.sql.connector.catalog.CatalogV2Implicits.parseColumnPath
 import org.apache.spark.sql.lakewarden.schema.FieldIds
@@ -53,4 +55,13 @@ private[read] object WantedColumn {
         }
       case _ => None
     }
+}
+
+/** The columns that the filters of one task name. Spark's SQL parser reads a name, which takes long: here once for all
+  * files.
+  */
+private[read] final class FilterColumns(schema: StructType) {
+  private val known = mutable.Map.empty[String, Option[WantedColumn]]
+
+  def find(name: String): Option[WantedColumn] = known.getOrElseUpdate(name, WantedColumn.find(schema, name))
 }
