@@ -2,7 +2,8 @@
 
 - A request reads, looks at, creates, copies or deletes an object, deletes many, lists a prefix, or is a step
   of an upload in parts. Any other method or query parameter is refused, such as `versionId`, `acl`,
-  `tagging`, `response-*` and those of a presigned URL. A parameter is given once.
+  `tagging`, `response-*` and those of a presigned URL. A parameter is given once. The parameter `x-id` of the
+  SDKs for Go and JavaScript names the operation that the request is.
 - The address is that of the configured store: the bucket is in the path, or, at Amazon S3, in the host. A key
   is decoded once. A key that a location cannot name byte for byte is refused.
 - Of headers that begin with `x-`, a short list passes. None of them changes permissions, tags, the storage
@@ -92,6 +93,24 @@ _ACTIONS: Final[Mapping[tuple[str, frozenset[str]], Action]] = MappingProxyType(
         ("DELETE", frozenset[str]()): Action.DELETE,
     }
 )
+#: Names of operations by what they do, and by whether they copy an object or are about many.
+_OPERATIONS: Final[Mapping[tuple[Action, bool], str]] = MappingProxyType(
+    {
+        (Action.READ, False): "GetObject",
+        (Action.LOOK, False): "HeadObject",
+        (Action.CREATE, False): "PutObject",
+        (Action.CREATE, True): "CopyObject",
+        (Action.BEGIN, False): "CreateMultipartUpload",
+        (Action.PART, False): "UploadPart",
+        (Action.PART, True): "UploadPartCopy",
+        (Action.COMPLETE, False): "CompleteMultipartUpload",
+        (Action.ABORT, False): "AbortMultipartUpload",
+        (Action.DELETE, False): "DeleteObject",
+        (Action.DELETE, True): "DeleteObjects",
+        (Action.LIST, False): "ListObjectsV2",
+    }
+)
+_OPERATION: Final = "x-id"
 _OF_LISTS: Final = frozenset(
     {"continuation-token", "delimiter", "encoding-type", "fetch-owner", "max-keys", "start-after"}
 )
@@ -193,6 +212,17 @@ def parse(store: Store, asked: Asked) -> S3Request:
     else:
         path = path.removeprefix("/")
     parameters, headers = _parameters(query), _headers(asked.headers, host)
+    named = parameters.pop(_OPERATION, None)
+    request = _request(asked, bucket, path, parameters, headers)
+    several = request.source is not None or "delete" in parameters
+    if named is not None and named != _OPERATIONS[request.action, several]:
+        _refuse("operation", "The parameter x-id names another operation.")
+    return request
+
+
+def _request(
+    asked: Asked, bucket: str, path: str, parameters: Mapping[str, str], headers: dict[str, str]
+) -> S3Request:
     if asked.method == "POST" and set(parameters) == {"delete"}:
         return _delete_many(asked, bucket, path, parameters, headers)
     if "list-type" in parameters:

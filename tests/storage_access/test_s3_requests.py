@@ -173,7 +173,7 @@ def test_wildcards_quotes_and_encodings_are_literal() -> None:
         "select&select-type=2",
         "restore",
         "X-Amz-Signature=0123456789abcdef",
-        "x-id=GetObject",
+        "x-id=ListBuckets",
         "uploads",
         "uploadId=",
         "uploads=1",
@@ -193,6 +193,32 @@ def test_parameters_that_are_not_known(query: str) -> None:
         with pytest.raises(RequestInvalid) as refusal:
             _parse(method, f"{KEY}?{query}")
         assert "0123456789abcdef" not in str(refusal.value)
+
+
+def test_an_operation_that_the_address_names_is_the_one_of_the_request() -> None:
+    """The SDKs for Go and JavaScript name the operation in `x-id`."""
+    bucket = KEY.partition("/t/")[0]
+    body = "<Delete><Object><Key>t/f</Key></Object></Delete>"
+    named: list[tuple[str, str, str, dict[str, str], str | None]] = [
+        ("GetObject", "GET", f"{KEY}?x-id=", {}, None),
+        ("HeadObject", "HEAD", f"{KEY}?x-id=", {}, None),
+        ("PutObject", "PUT", f"{KEY}?x-id=", {}, None),
+        ("CopyObject", "PUT", f"{KEY}?x-id=", _COPY, None),
+        ("CreateMultipartUpload", "POST", f"{KEY}?uploads&x-id=", {}, None),
+        ("UploadPart", "PUT", f"{KEY}?partNumber=1&uploadId=u&x-id=", {}, None),
+        ("UploadPartCopy", "PUT", f"{KEY}?partNumber=1&uploadId=u&x-id=", _COPY, None),
+        ("CompleteMultipartUpload", "POST", f"{KEY}?uploadId=u&x-id=", {}, None),
+        ("AbortMultipartUpload", "DELETE", f"{KEY}?uploadId=u&x-id=", {}, None),
+        ("DeleteObject", "DELETE", f"{KEY}?x-id=", {}, None),
+        ("DeleteObjects", "POST", f"{bucket}?delete&x-id=", {}, body),
+        ("ListObjectsV2", "GET", f"{bucket}?list-type=2&prefix=t%2F&x-id=", {}, None),
+    ]
+    names = [operation for operation, *_ in named]
+    for operation, method, uri, headers, sent in named:
+        assert _parse(method, uri + operation, body=sent, **headers).uri == uri + operation
+        for other in {*names, "", operation.lower(), f"{operation}%20"} - {operation}:
+            with pytest.raises(RequestInvalid, match="names another operation"):
+                _parse(method, uri + other, body=sent, **headers)
 
 
 @pytest.mark.parametrize(
