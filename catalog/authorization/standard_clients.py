@@ -26,22 +26,27 @@ Callers of the engine interface are not judged here: they plan scans and begin w
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Final, NoReturn
 
 from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.authorization.columns import every_name, former_fields, view_of
 from catalog.authorization.restrictions import columns_of
 from catalog.base.identifiers import TableName
+from catalog.base.recent import Recent
 from catalog.reading.loading import LoadedTable, TableLoader
 from policy.decision import Decision, Reason
 from policy.encryption.governed import STANDARD_CLIENTS
 from policy.encryption.specification import EncryptionSpec
 from policy.errors import NotAuthorized
 from policy.privileges.operations import On, required
+from policy.ranger import PolicySet
 from policy.restrictions.model import UNRESTRICTED, Restriction
 from policy.standard_clients import INSTEAD, UNTRUSTED, Withheld, enforced, enforces, view_of_everything
 from policy.view import View
 
+#: Judgements, the latest ones, that are remembered.
+_JUDGEMENTS: Final = 10_000
 _ENCRYPTED: Final = (
     f"{INSTEAD}; other engines can read its Parquet files as described in docs/stock-readers.md. "
     "To let standard clients browse the table and change its schema, a user with the unprotect "
@@ -63,6 +68,8 @@ class StandardClients:
         self._authorizer = authorizer
         self._loader = loader
         self._catalog = catalog
+        #: What callers were judged by who get the whole table without restrictions.
+        self._whole: Recent[bool] = Recent(_JUDGEMENTS, lambda _: 1)
 
     def require(self, caller: Caller, action: str, table: LoadedTable) -> None:
         """Refuse a table that must not go to the caller's client without restrictions; record the refusal.
@@ -85,9 +92,15 @@ class StandardClients:
         """
         if not caller.standard:
             return UNRESTRICTED
-        view = view_of(self._authorizer.settled(), caller, table)
+        authorizer = self._authorizer.settled()
+        key = _judgement(authorizer.policies(), caller, table)
+        if key is not None and self._whole.known(key):
+            return UNRESTRICTED
+        view = view_of(authorizer, caller, table)
         restriction = self._restriction(view, caller, action, table)
         if not restriction:
+            if key is not None:
+                self._whole.get(key, lambda: True)
             return UNRESTRICTED
         if not self._enforces(view, caller):
             self._refuse_partial(caller, action, table, Withheld(_told(restriction), UNTRUSTED))
@@ -166,6 +179,26 @@ class StandardClients:
     def _refuse(self, caller: Caller, action: str, name: TableName, reason: Reason, hint: str) -> NoReturn:
         self._authorizer.record(caller, action, str(name), Decision.deny(reason))
         raise NotAuthorized(reason.detail, table=str(name), rule=reason.rule, hint=hint)
+
+
+def _judgement(policies: PolicySet, caller: Caller, table: LoadedTable) -> Hashable:
+    """Return everything that decides what a caller's client gets of a table; None where more does.
+
+    With schedules in policies, the time decides, too; of an encrypted table, properties of its namespace do.
+    """
+    record, seal = table.record, table.seal
+    if seal is None or policies.is_scheduled or table.governed.spec.encrypts:
+        return None
+    named = (record.id, record.name, record.owner)
+    return (
+        policies.version,
+        caller.principal,
+        caller.engine,
+        *named,
+        seal.id,
+        seal.digest,
+        table.governed.version,
+    )
 
 
 def _encrypts_nothing(caller: Caller) -> bool:

@@ -25,6 +25,13 @@ class Recent(Generic[_Kept]):
         self._total = 0
         self._lock = threading.Lock()
 
+    def known(self, key: Hashable) -> _Kept | None:
+        """Return a value that is remembered; None if it is not."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
     def get(self, key: Hashable, make: Callable[[], _Kept]) -> _Kept:
         """Return a value, or make it; a failure is not remembered."""
         with self._lock:

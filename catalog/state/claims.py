@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
-from sqlalchemy import Connection, Select, func, or_, select
+from sqlalchemy import Connection, bindparam, func, or_, select
 
 from catalog.base.errors import CommitConflict
 from catalog.db.schema import lw_table, lw_write
@@ -23,6 +23,27 @@ from policy.location.location import Location
 _CREATION_MS: Final = 15 * 60 * 1000
 #: The advisory lock for claiming locations on PostgreSQL: an arbitrary number that nothing else uses.
 _LOCATIONS_LOCK: Final = 0x6C61_6B65_6C6F_6373
+
+#: Ids of tables with a write that is neither aborted nor expired.
+_BEING_WRITTEN: Final = select(lw_write.c.table_id).where(
+    lw_write.c.state.in_(ALIVE), lw_write.c.expires_ms > bindparam("now_ms")
+)
+#: Each signature of a request that writes runs this statement, so it is built once.
+_OVERLAPPING: Final = select(lw_table).where(
+    lw_table.c.catalog == bindparam("catalog"),
+    lw_table.c.state != TableState.PURGED,
+    or_(
+        lw_table.c.state != TableState.PREPARED,
+        lw_table.c.created_ms > bindparam("began_after_ms"),
+        lw_table.c.id.in_(_BEING_WRITTEN),
+    ),
+    # Each with a slash at its end, one begins with the other.
+    or_(
+        func.substr(bindparam("inside"), 1, func.length(lw_table.c.location) + 1)
+        == lw_table.c.location + "/",
+        func.substr(lw_table.c.location, 1, bindparam("length")) == bindparam("inside"),
+    ),
+)
 
 
 def overlapping_any(
@@ -49,23 +70,16 @@ def overlapping(
     Dropped tables count until they are purged. A creation in progress counts: with a staged write as long as
     the write can be committed, otherwise for a limited time.
     """
-    columns = lw_table.c
     inside = location.canonical + "/"
-    statement = select(lw_table).where(
-        columns.catalog == catalog,
-        columns.state != TableState.PURGED,
-        or_(
-            columns.state != TableState.PREPARED,
-            columns.created_ms > now_ms - _CREATION_MS,
-            columns.id.in_(_being_written(now_ms)),
-        ),
-        or_(
-            columns.location.in_(_with_ancestors(location)),
-            func.substr(columns.location, 1, len(inside)) == inside,
-        ),
-    )
-    records = [table_state.table_of(row) for row in connection.execute(statement)]
-    return [record for record in records if record.id != except_id]
+    wanted = {
+        "catalog": catalog,
+        "now_ms": now_ms,
+        "began_after_ms": now_ms - _CREATION_MS,
+        "inside": inside,
+        "length": len(inside),
+    }
+    rows = connection.execute(_OVERLAPPING, wanted)
+    return [table_state.table_of(row) for row in rows if row.id != except_id]
 
 
 def require_unclaimed(
@@ -131,12 +145,6 @@ def lock_locations(connection: Connection) -> None:
 
 def _meet(one: Location, other: Location) -> bool:
     return one.contains(other) or other.contains(one)
-
-
-def _being_written(now_ms: int) -> Select[tuple[str]]:
-    """Return ids of tables with a write that is neither aborted nor expired."""
-    alive = (lw_write.c.state.in_(ALIVE), lw_write.c.expires_ms > now_ms)
-    return select(lw_write.c.table_id).where(*alive)
 
 
 def _fragments(locations: Iterable[Location]) -> set[str]:

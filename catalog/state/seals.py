@@ -144,14 +144,14 @@ _SEALED_FILES: Final = (
 def find(connection: Connection, metadata_location: str) -> Seal | None:
     """Return the seal of a metadata.json, in any state."""
     row = connection.execute(_FIND, {"metadata_location": metadata_location}).first()
-    return None if row is None else _seal(row)
+    return None if row is None else seal_of(row)
 
 
 def current(connection: Connection, table_id: str) -> Seal | None:
     """Return the table's current seal."""
     statement = select(lw_seal).where(lw_seal.c.table_id == table_id, lw_seal.c.state == SealState.CURRENT)
     row = connection.execute(statement).first()
-    return None if row is None else _seal(row)
+    return None if row is None else seal_of(row)
 
 
 def superseded(connection: Connection, table_id: str, locations: Sequence[str]) -> list[str]:
@@ -276,6 +276,14 @@ def sealed_files(connection: Connection, table_id: str, paths: Iterable[str]) ->
     return found
 
 
+def was_sealed(connection: Connection, table_id: str, path: str) -> bool:
+    """Return whether a file is or was metadata of the table: a metadata.json, manifest list or manifest."""
+    seal = find(connection, path)
+    if seal is not None:
+        return seal.table_id == table_id and seal.state in (SealState.CURRENT, SealState.SUPERSEDED)
+    return path in sealed_files(connection, table_id, [path])
+
+
 def manifest_lists(connection: Connection, table_id: str) -> list[SealedFile]:
     """Return the manifest lists of all snapshots that were ever committed to the table, oldest first."""
     statement = (
@@ -373,7 +381,8 @@ def _set_state(connection: Connection, seal_id: int, state: SealState) -> None:
     connection.execute(update(lw_seal).where(lw_seal.c.id == seal_id).values(state=state))
 
 
-def _seal(row: Row[tuple[object, ...]]) -> Seal:
+def seal_of(row: Row[tuple[object, ...]]) -> Seal:
+    """Convert a row of `lw_seal` to a seal."""
     return Seal(
         row.id,
         row.table_id,

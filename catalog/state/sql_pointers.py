@@ -91,7 +91,10 @@ class SqlPointerStore:
 
     def load(self, name: TableName) -> str | None:
         with read(self._engine) as connection:
-            location: str | None = connection.scalar(_LOCATION, self._key(name))
+            return self.load_in(connection, name)
+
+    def load_in(self, connection: Connection, name: TableName) -> str | None:
+        location: str | None = connection.scalar(_LOCATION, self._key(name))
         return location
 
     def settled(self, name: TableName) -> str | None:

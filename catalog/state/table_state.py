@@ -155,6 +155,14 @@ def tombstone(connection: Connection, catalog: str, table_uuid: UUID) -> TableRe
     return None if row is None else table_of(row)
 
 
+def dropped_as(connection: Connection, catalog: str, name: TableName, after_ms: int) -> list[TableRecord]:
+    """Return the tables that had a name when they were dropped, after a time, and were not purged."""
+    columns = lw_table.c
+    mine = (columns.catalog == catalog, columns.namespace == name.database, columns.name == name.name)
+    gone = (columns.state == TableState.DROPPED, columns.dropped_ms > after_ms)
+    return [table_of(row) for row in connection.execute(select(lw_table).where(*mine, *gone))]
+
+
 def table_by_id(connection: Connection, table_id: str) -> TableRecord | None:
     """Return the table with this internal id, in any state."""
     row = connection.execute(select(lw_table).where(lw_table.c.id == table_id)).first()
@@ -357,14 +365,14 @@ def allowed_of_others(
 def current_governed(connection: Connection, table_id: str) -> Governed | None:
     """Return the table's current governed version."""
     row = connection.execute(_CURRENT_GOVERNED, {"table_id": table_id}).first()
-    return None if row is None else _governed(row)
+    return None if row is None else governed_of(row)
 
 
 def governed_version(connection: Connection, table_id: str, version: int) -> Governed | None:
     """Return a current or prepared governed version of a table."""
     mine = (lw_governed.c.table_id == table_id, lw_governed.c.version == version)
     row = connection.execute(select(lw_governed).where(*mine)).first()
-    return None if row is None else _governed(row)
+    return None if row is None else governed_of(row)
 
 
 def next_governed_version(connection: Connection, table_id: str) -> int:
@@ -447,7 +455,8 @@ def table_of(row: Row[tuple[object, ...]]) -> TableRecord:
     )
 
 
-def _governed(row: Row[tuple[object, ...]]) -> Governed:
+def governed_of(row: Row[tuple[object, ...]]) -> Governed:
+    """Convert a row of `lw_governed` to a governed version."""
     spec = EncryptionSpec.parse(json.loads(row.properties), catalog_master_key_id=None)
     epochs = Epochs.of(_epoch(each) for each in json.loads(row.regimes))
     return Governed(row.version, AllowList.of(json.loads(row.allowed_paths)), spec, epochs)

@@ -100,6 +100,11 @@ class PolicySet:
         """No policies: everything is denied."""
         return cls.parse({})
 
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether the time decides anything: a policy has a schedule."""
+        return self._scheduled
+
     def decide(self, request: AccessRequest, now: datetime) -> Decision:
         """Decide one request.
 
