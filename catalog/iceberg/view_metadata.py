@@ -30,6 +30,7 @@ from pyiceberg.view.metadata import ViewHistoryEntry, ViewMetadata, ViewVersion
 
 from catalog.base.errors import CommitConflict
 from catalog.iceberg.metadata import first_problem, unpacked
+from catalog.iceberg.view_bounds import wrong_id, wrong_time
 from policy.errors import MetadataInvalid, PropertyInvalid, RequestInvalid
 from policy.location.location import Location
 from policy.strict_json import parse
@@ -181,7 +182,7 @@ def read_as(version: ViewVersion) -> tuple[object, ...]:
     return texts(version), version.default_catalog, tuple(version.default_namespace), summary
 
 
-def parse_view(data: bytes, *, path: str, view: str, max_bytes: int) -> ViewMetadata:
+def parse_view(data: bytes, *, path: str, view: str, max_bytes: int, now_ms: int) -> ViewMetadata:
     """Parse the bytes of a metadata file of a view.
 
     Args:
@@ -189,9 +190,10 @@ def parse_view(data: bytes, *, path: str, view: str, max_bytes: int) -> ViewMeta
         path: its location; the name says whether it is gzip.
         view: dotted name, for errors.
         max_bytes: maximum decompressed size in bytes.
+        now_ms: the time in milliseconds.
 
     Raises:
-        MetadataInvalid: not JSON, ambiguous JSON, or no view metadata.
+        MetadataInvalid: not JSON, ambiguous JSON, or no view metadata; or an id or time is out of bounds.
     """
     document = parse(unpacked(data, path, view, max_bytes), what="The view metadata", error=MetadataInvalid)
     try:
@@ -202,6 +204,9 @@ def parse_view(data: bytes, *, path: str, view: str, max_bytes: int) -> ViewMeta
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         # pyiceberg's validators run on raw dictionaries and fail on unexpected types.
         raise _invalid(type(error).__name__, path, view) from error
+    problem = wrong_id(metadata) or wrong_time(metadata, now_ms)
+    if problem is not None:
+        raise _invalid(problem, path, view)
     return metadata
 
 
@@ -282,7 +287,7 @@ class _Draft:
         self._require_dialects()
         kept = self._kept()
         schemas = {each.schema_id for each in kept} | ({self._last_schema} - {None})
-        return self._base.model_copy(
+        made = self._base.model_copy(
             update={
                 "location": self._location,
                 "schemas": [each for id_, each in self._schemas.items() if id_ in schemas],
@@ -292,6 +297,10 @@ class _Draft:
                 "properties": self._properties,
             }
         )
+        problem = wrong_id(made)
+        if problem is not None:
+            raise self._refused(f"Invalid view: {problem}")
+        return made
 
     def _add_schema(self, schema: Schema) -> int:
         same = next((id_ for id_, each in self._schemas.items() if each == schema), None)

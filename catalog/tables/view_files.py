@@ -105,7 +105,13 @@ class ViewFiles:
             ObjectMissing, ObjectTooLarge, StorageUnavailable: as it says.
         """
         data = self._context.storage.read(location, limit=self._max_bytes)
-        return parse_view(data, path=location.original, view=view, max_bytes=self._max_bytes)
+        return parse_view(
+            data,
+            path=location.original,
+            view=view,
+            max_bytes=self._max_bytes,
+            now_ms=self._context.now_ms(),
+        )
 
     def superseded(self, record: ViewRecord) -> None:
         """Delete the file of a state that is not the current one any more."""

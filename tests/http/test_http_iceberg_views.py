@@ -308,6 +308,9 @@ def test_files_of_former_states_are_deleted(alice: httpx.Client, views: str, mak
         {"format-version": 2},
         {"version-log": "x"},
         {"location": "s3://b/../x"},
+        {"version-log": [{"version-id": 1, "timestamp-ms": 2**53}]},
+        {"version-log": [{"version-id": 1, "timestamp-ms": -1}]},
+        {"version-log": [{"version-id": 1, "timestamp-ms": at} for at in (1_700_000_000_000, 1)]},
     ],
     ids=lambda damage: next(iter(damage)),
 )
@@ -326,6 +329,33 @@ def test_a_file_that_is_no_view_is_not_registered(
     answer = alice.post(register, json={"name": "v", "metadata-location": file.as_uri()})
     assert answer.status_code == 400, answer.text
     refused(alice.get(f"{views}/v"), 404, "NoSuchView")
+
+
+@pytest.mark.parametrize("version_id", [2**31, -1])
+def test_a_view_with_an_id_that_readers_cannot_store_is_not_registered(
+    served: Service, alice: httpx.Client, namespace: str, make: Made, tmp_path: Path, version_id: int
+) -> None:
+    file, metadata = tmp_path / "00001-x.metadata.json", make("of")["metadata"]
+    for each in (*metadata["versions"], *metadata["version-log"]):
+        each["version-id"] = version_id
+    file.write_text(json.dumps(metadata | {"current-version-id": version_id}))
+    register = f"{served.prefix}/namespaces/{namespace}/register-view"
+    answer = alice.post(register, json={"name": "v", "metadata-location": file.as_uri()})
+    refused(answer, 400, "MetadataInvalid")
+    assert str(version_id) in answer.json()["error"]["message"]
+
+
+def test_no_later_version_of_a_registered_view_has_an_id_that_readers_cannot_store(
+    served: Service, alice: httpx.Client, namespace: str, views: str, make: Made, tmp_path: Path
+) -> None:
+    file, metadata = tmp_path / "00001-x.metadata.json", make("of")["metadata"]
+    for each in (*metadata["versions"], *metadata["version-log"]):
+        each["version-id"] = 2**31 - 1
+    file.write_text(json.dumps(metadata | {"current-version-id": 2**31 - 1}))
+    register = f"{served.prefix}/namespaces/{namespace}/register-view"
+    assert alice.post(register, json={"name": "v", "metadata-location": file.as_uri()}).status_code == 200
+    change = {"updates": replacing(SPARK | {"sql": "SELECT 2"})}
+    refused(alice.post(f"{views}/v", json=change), 400, "IllegalArgumentException")
 
 
 @pytest.mark.parametrize("views_", ["v", "db\x1fv,w", "\x1fv", ","])
