@@ -25,6 +25,7 @@ from pyiceberg.types import (
     IntegerType,
     LongType,
     NestedField,
+    StringType,
     TimestamptzType,
 )
 
@@ -48,9 +49,12 @@ def require_exact(
         table: its dotted name, for errors.
 
     Raises:
-        RequestInvalid: the type of a column cannot store its value.
+        RequestInvalid: the type of a column cannot store its value, or has no beginnings to compare.
         ValueError: a column does not exist.
     """
+    for _, predicate in _predicates(expression):
+        if isinstance(predicate, iceberg.StartsWith | iceberg.NotStartsWith):
+            _require_text(compared_field(predicate.term, schema, case_sensitive), table)
     for term, literal in _compared(expression):
         column = compared_field(term, schema, case_sensitive)
         if not _holds(column.field_type, literal):
@@ -164,6 +168,16 @@ def _places(number: Decimal) -> float:
         return math.inf
     written = "".join(map(str, digits))
     return len(written.rstrip("0")) - len(written) - exponent if written.strip("0") else 0
+
+
+def _require_text(column: NestedField, table: str | None) -> None:
+    if not isinstance(column.field_type, StringType | BinaryType | FixedType):
+        raise RequestInvalid(
+            f"Column {column.name} has the type {column.field_type}, but the filter compares how its values begin.",
+            table=table,
+            rule="filter",
+            hint="Use starts-with on string columns only.",
+        )
 
 
 def _inexact(column: NestedField, literal: values.Literal[Any], table: str | None) -> RequestInvalid:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.expressions import EqualTo, GreaterThan, IsNull
+from pyiceberg.expressions import EqualTo, GreaterThan, IsNull, NotStartsWith, StartsWith
 from pyiceberg.expressions.parser import parse
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -184,6 +184,16 @@ def test_a_filter_with_a_value_that_no_row_can_have_is_refused_and_not_rounded(l
         plan(lake, table, filter=parse(text))
     assert (refused.value.rule, refused.value.table) == ("filter", ".".join(table.name()))
     assert plan(lake, table, filter=parse("id = 1.0")).files.num_rows == 1
+
+
+def test_how_a_number_begins_is_not_compared(lake: Lake) -> None:
+    """Also not by the value of a partition, which would be taken for one of another type."""
+    table = make(lake, partition_spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id")))
+    table.append(rows(1))
+    for each in (StartsWith("id", "1"), NotStartsWith("id", "1")):
+        with pytest.raises(RequestInvalid, match="Column id has the type long") as refused:
+            plan(lake, table, filter=each)
+        assert (refused.value.rule, refused.value.table) == ("filter", ".".join(table.name()))
 
 
 def test_snapshots_branches_tags_and_times_are_read(lake: Lake) -> None:
