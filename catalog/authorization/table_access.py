@@ -80,13 +80,21 @@ class TableAccess:
         """
         return self._loaded(caller, name, _PLAN, self._standard_clients.restrictions)
 
-    def load_for_files(self, caller: Caller, name: TableName, action: str) -> tuple[LoadedTable, Restriction]:
+    def load_for_files(
+        self, caller: Caller, name: TableName, action: str, known: LoadedTable | None
+    ) -> tuple[LoadedTable, Restriction]:
         """Load a table of which a standard client gets files, by sealed metadata that was verified before.
+
+        Args:
+            caller: who asks.
+            name: the table.
+            action: what for, as the audit log names it.
+            known: the table, where it is loaded already (`TableLoader.load_known`).
 
         Returns and raises:
             as `load_restricted`.
         """
-        return self._loaded(caller, name, action, self._standard_clients.restrictions, again=False)
+        return self._loaded(caller, name, action, self._standard_clients.restrictions, known, again=False)
 
     def report(self, caller: Caller, name: TableName) -> None:
         """Check that a caller can load a table whose metrics they report; errors as in `load_restricted`."""
@@ -98,18 +106,19 @@ class TableAccess:
         name: TableName,
         action: str,
         judge: Callable[[Caller, str, LoadedTable], _Judged],
+        known: LoadedTable | None = None,
         *,
         again: bool = True,
     ) -> tuple[LoadedTable, _Judged]:
         authorizer = self._authorizer.settled()
-        on = caller.on(name, self._loader.owner(name))
+        on = caller.on(name, self._loader.owner(name) if known is None else known.record.owner)
         ways = loading(on)
         if not any_of(authorizer, ways) and authorizer.decide(required(_EXISTS, on)).allowed:
             ways += on.select(self._columns(caller, name, action))
         require_any(authorizer, caller, action, str(name), ways)
         see_paths = caller.reader is None and sees_paths(authorizer, on)
         with authorizer.recorded(caller, action, str(name), show_path=see_paths):
-            table = self._loader.load(name, again=again)
+            table = self._loader.load(name, again=again) if known is None else known
             judged = judge(caller, action, table)
             if table.seal is None:
                 self._inspector.whole(table)

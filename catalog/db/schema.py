@@ -210,6 +210,7 @@ lw_staged = Table(
     Column("location", String(1000), nullable=False),
     Column("default_location", Boolean, nullable=False),
     Column("principal", String(255), nullable=False),
+    Column("write_locations", Text, nullable=True),
     Column("expires_ms", BigInteger, nullable=False),
 )
 

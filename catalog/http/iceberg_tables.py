@@ -107,13 +107,15 @@ def create_table(
 ) -> Response:
     """Create a table, or stage its creation: CREATE on it, RWStorage on each location, `use` on each key."""
     new = new_table_of(namespace, body)
-    vending = services.credentials if asks_for_credentials(delegation) else None
+    signing = signing_config(services.settings, new.name, delegation)
+    vending = services.credentials if asks_for_credentials(delegation) and not signing else None
     if body.stage_create:
         draft = services.creator.stage(caller, new)
         staged = None if vending is None else vending.of_staged(caller, draft)
         storage = None if staged is None else StorageAnswer(staged, services.settings, None)
-        return staged_table(draft.metadata, draft.given, storage)
-    signing = signing_config(services.settings, new.name, delegation)
+        # Only engines write the files of encrypted tables, with permissions of their own.
+        told = {} if draft.wanted.spec.encrypts else signing
+        return staged_table(draft.metadata, draft.given, told, storage)
     viewer = Viewer.of(caller, services, signing)
     table = once(
         lambda: services.creator.create(caller, new),
@@ -121,7 +123,7 @@ def create_table(
         "create",
     )
     restriction = services.standard_clients.restrictions_of_new(caller, table)
-    issued = None if vending is None or signing else vending.of_created(caller, table)
+    issued = None if vending is None else vending.of_created(caller, table)
     storage = None if issued is None else StorageAnswer(issued, services.settings, new.name)
     return loaded_table(table, viewer, restrictions=standard_json(restriction), storage=storage)
 

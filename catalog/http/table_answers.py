@@ -121,15 +121,22 @@ def loaded_table(
 
 
 def staged_table(
-    metadata: TableMetadata, governed: Mapping[str, str], storage: StorageAnswer | None
+    metadata: TableMetadata,
+    governed: Mapping[str, str],
+    signing: Mapping[str, str],
+    storage: StorageAnswer | None,
 ) -> Response:
     """Build the `LoadTableResult` of a staged table, which has metadata and no metadata.json yet.
 
-    The governed properties are shown as the client sent them, because the client commits what it is shown.
+    Args:
+        metadata: of the table.
+        governed: its governed properties as the client sent them, because it commits what it is shown.
+        signing: what tells the client to let the catalog sign its requests.
+        storage: the storage credential that the client asked for.
     """
     shown = metadata.model_copy(update={"properties": {**metadata.properties, **governed}})
     if storage is None:
-        return Response(_document(shown, None, {}), media_type="application/json")
+        return Response(_document(shown, None, dict(signing)), media_type="application/json")
     body = _document(shown, None, storage.config, f'"storage-credentials":{storage.entries}')
     return Response(body, media_type="application/json", headers=NO_STORE)
 

@@ -12,6 +12,8 @@ Signed requests and vended credentials both build on this decision.
 - Users with UPDATE write below the table's write locations: its own location, and those of its properties
   `write.*.path`, as far as the allowed locations contain them. Not in an unsealed table, and not with a
   client that would write plaintext into an encrypted table, and not where another table lies below.
+- Users who can expire snapshots (ALTER, DROP and UPDATE) also read metadata files that no retained snapshot
+  names any more, in the table's own write locations: clients delete expired files after the commit.
 - No file is overwritten that a retained snapshot or the metadata log names. None is deleted that is part of
   a retained snapshot, and none where another table lies or can be read from.
 
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 from catalog.authorization.authorizer import Caller
@@ -33,8 +35,11 @@ from catalog.db.engine import read
 from catalog.planning.standard import StandardPlanner
 from catalog.reading.loading import LoadedTable
 from catalog.rules.file_deletion import is_deletable
-from catalog.state import claims
+from catalog.state import claims, seals
+from catalog.storage_access.dropped import dropped_access
 from catalog.storage_access.named_files import NamedFiles, NamedFilesReader
+from catalog.storage_access.objects import KEPT, NO_WRITES, SHARED, WRITTEN, ObjectAccess
+from catalog.storage_access.staged import staged_access
 from policy.decision import Decision, Reason
 from policy.location.location import Location
 from policy.privileges.operations import required
@@ -47,35 +52,34 @@ _NOT_PLANNED: Final = Decision.deny(
         "planned-files", "The catalog plans scans of the table, and no kept plan of the user names the file."
     )
 )
-_NO_WRITES: Final = Decision.deny(
-    Reason("write-locations", "The location is not below one that the user can write for the table.")
-)
 _NAMED: Final = Decision.deny(Reason("retained-file", "The metadata or a retained snapshot names the file."))
-_SHARED: Final = Decision.deny(
-    Reason("shared-location", "Another table lies in the table's location, or can be read from there.")
-)
-_KEPT: Final = Decision.deny(Reason("gc-enabled", "The table sets gc.enabled=false."))
 _READ: Final = Decision.allow(Reason("named-files", "A retained snapshot names the file."))
-_WRITTEN: Final = Decision.allow(Reason("write-locations", "The user can write below the location."))
+_FORMER: Final = Decision.allow(
+    Reason("former-metadata", "The file was sealed for the table, and the user can expire its snapshots.")
+)
 
 
 @dataclass(frozen=True)
-class StorageAccess:
+class StorageAccess(ObjectAccess):
     """What a caller's client can do in the object store for one table.
 
     Attributes:
         table: the table; the caller's client can have all of it.
         plans_itself: whether the client can plan scans; else it reads only the data files of kept plans.
-        write_locations: below which it creates files; empty if it only reads.
     """
 
     table: LoadedTable
     plans_itself: bool
-    write_locations: tuple[Location, ...]
+    _writes: Callable[[], tuple[Location, ...]]
     _named: Callable[[], NamedFiles]
     _planned: Callable[[str], bool]
-    _shared: Callable[[], bool]
-    _foreign: Callable[[Location], bool]
+    _shared: Callable[[tuple[Location, ...]], bool]
+    _foreign: Callable[[tuple[Location, ...], Location], bool]
+    _former: Callable[[Location], bool]
+
+    @property
+    def name(self) -> str:
+        return self.table.name
 
     @property
     def read_locations(self) -> tuple[Location, ...]:
@@ -83,51 +87,63 @@ class StorageAccess:
         return self.table.governed.allowed.entries
 
     @cached_property
+    def write_locations(self) -> tuple[Location, ...]:
+        """The locations below which the client creates files; empty if it only reads."""
+        return self._writes()
+
+    @cached_property
     def named(self) -> NamedFiles:
         """The files that metadata and retained snapshots name."""
         return self._named()
 
     def decide_read(self, file: Location) -> Decision:
-        """Decide whether the content of a file can be read."""
         inside = self.table.governed.allowed.decide(file)
         if not inside.allowed:
             return inside
         # A data file that the metadata also names as something else is a data file.
         if self.named.is_live(file.canonical):
             return _READ if self.plans_itself or self._planned(file.canonical) else _NOT_PLANNED
-        return _READ if file.canonical in self.named.metadata else _NOT_NAMED
+        if file.canonical in self.named.metadata:
+            return _READ
+        # Who expires snapshots reads, after the commit, which files they had.
+        return (
+            _FORMER if self._is_written(file) and self._former(file) and not self._is_shared else _NOT_NAMED
+        )
 
     def decide_look(self, file: Location) -> Decision:
         """Decide whether it can be asked if there is a file, and how large it is.
 
         Writers ask before they create a file. That a file is there, its creation would tell them too.
         """
-        return _WRITTEN if self._is_written(file) else self.decide_read(file)
+        return WRITTEN if self._is_written(file) else self.decide_read(file)
 
     def decide_create(self, file: Location) -> Decision:
-        """Decide whether a file can be created; it is for the request to say that it overwrites none."""
         if not self._is_written(file):
-            return _NO_WRITES
-        return _NAMED if self._is_live(file) or self.named.is_removed(file.canonical) else _WRITTEN
+            return NO_WRITES
+        return _NAMED if self._is_live(file) or self.named.is_removed(file.canonical) else WRITTEN
 
     def decide_delete(self, file: Location) -> Decision:
-        """Decide whether a file can be deleted."""
         if not self._is_written(file):
-            return _NO_WRITES
+            return NO_WRITES
         if self._is_live(file):
             return _NAMED
         if not is_deletable(self.table.metadata):
-            return _KEPT
-        return _SHARED if self._shared() else _WRITTEN
+            return KEPT
+        return SHARED if self._is_shared else WRITTEN
 
     def decide_list(self, directory: Location) -> Decision:
         """Decide whether names below a directory can be listed: by writers, in their write locations."""
         inside = any(each.contains(directory) for each in self.write_locations)
-        return _WRITTEN if inside and not self._foreign(directory) else _NO_WRITES
+        return WRITTEN if inside and not self._foreign(self.write_locations, directory) else NO_WRITES
+
+    @cached_property
+    def _is_shared(self) -> bool:
+        return self._shared(self.write_locations)
 
     def _is_written(self, file: Location) -> bool:
-        below = any(each.contains(file) and each != file for each in self.write_locations)
-        return below and self.table.governed.allowed.decide(file).allowed and not self._foreign(file)
+        places = self.write_locations
+        below = any(each.contains(file) and each != file for each in places)
+        return below and self.table.governed.allowed.decide(file).allowed and not self._foreign(places, file)
 
     def _is_live(self, file: Location) -> bool:
         named, path = self.named, file.canonical
@@ -149,20 +165,44 @@ class StorageDecisions:
         self._planner = planner
         self._files = NamedFilesReader(context.reader)
 
-    def load(self, caller: Caller, name: TableName, action: str) -> StorageAccess:
+    def access(self, caller: Caller, name: TableName, action: str, file: Location) -> ObjectAccess:
+        """Return what a caller's client can touch of the table of a name, be it staged or dropped.
+
+        Args:
+            caller: who asks.
+            name: the name.
+            action: what for, as the audit log names it.
+            file: the first object of the request.
+
+        Raises:
+            as `load`.
+        """
+        known = self._context.loader.load_known(name)
+        if known is None and self._context.loader.settle(name) is None:
+            given = (self._context, caller, action, name, file)
+            found = staged_access(*given) or dropped_access(*given)
+            if found is not None:
+                return found
+        return self.load(caller, name, action, known)
+
+    def load(
+        self, caller: Caller, name: TableName, action: str, known: LoadedTable | None = None
+    ) -> StorageAccess:
         """Load a table, judge the caller, and return what the client can touch.
 
         Args:
             caller: who asks, by whatever interface.
             name: the table.
             action: what for, as the audit log names it.
+            known: the table, where it is loaded already (`TableLoader.load_known`).
 
         Raises:
             NotAuthorized: the caller's client cannot have the whole table, for what reason ever.
             NoSuchTable: there is none.
             LocationNotAllowed, MetadataTampered, MetadataUnsealed, MetadataInvalid: the table breaks a rule.
         """
-        table, restriction = self._access.load_for_files(replace(caller, standard=True), name, action)
+        caller = replace(caller, standard=True)
+        table, restriction = self._access.load_for_files(caller, name, action, known)
         return self.of(caller, table, restriction)
 
     def of(self, caller: Caller, table: LoadedTable, restriction: Restriction) -> StorageAccess:
@@ -173,15 +213,15 @@ class StorageDecisions:
             table: the table.
             restriction: what the client enforces, as `StandardClients.restrictions` judged the caller.
         """
-        writes = self._write_locations(caller, table)
         return StorageAccess(
             table,
             not self._planner.is_required(table),
-            writes,
+            _writes=lambda: self._write_locations(caller, table),
             _named=lambda: self._files.of(table),
             _planned=lambda file: self._planner.has_planned(caller, table, restriction, file),
-            _shared=lambda: self._is_shared(table, writes),
-            _foreign=lambda place: self._is_foreign(table, writes, place),
+            _shared=partial(self._is_shared, table),
+            _foreign=partial(self._is_foreign, table),
+            _former=partial(self._is_former, caller, table),
         )
 
     def _write_locations(self, caller: Caller, table: LoadedTable) -> tuple[Location, ...]:
@@ -195,6 +235,16 @@ class StorageDecisions:
         """Return whether a place meets another table that lies below one of the locations."""
         others = self._context.overlapping(table.record, [place])
         return any(each.contains(other.location) for other in others for each in locations)
+
+    def _is_former(self, caller: Caller, table: LoadedTable, file: Location) -> bool:
+        """Return whether a file was metadata of the table that a caller can expire the snapshots of."""
+        context, record = self._context, table.record
+        if not context.authorizer.decide(
+            required("table.expire", caller.on(record.name, record.owner))
+        ).allowed:
+            return False
+        with read(context.engine) as connection:
+            return seals.was_sealed(connection, record.id, file.canonical)
 
     def _is_shared(self, table: LoadedTable, locations: tuple[Location, ...]) -> bool:
         """Return whether another table lies in one of the locations, or can be read from there."""

@@ -1,7 +1,8 @@
 """Signs single requests of standard clients to S3 (remote signing), after deciding each.
 
 - Each request is parsed strictly (`s3_requests`), the caller is judged anew, and each object in it is decided
-  (`decision`). A revocation holds from the next request, since clients are told to keep nothing.
+  (`decision`; `staged` and `dropped` where no table has the name). A revocation holds from the next request,
+  since clients are told to keep nothing.
 - What creates an object is signed with `If-None-Match: *`, so that it overwrites none.
 - No signature is logged, recorded or part of an error.
 
@@ -18,7 +19,8 @@ from catalog.audit.outcomes import note
 from catalog.authorization.authorizer import Caller
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
-from catalog.storage_access.decision import StorageAccess, StorageDecisions
+from catalog.storage_access.decision import StorageDecisions
+from catalog.storage_access.objects import ObjectAccess
 from catalog.storage_access.s3_requests import Action, Asked, S3Request, Store, parse
 from catalog.storage_access.signatures import BotoSigner
 from policy.decision import Decision
@@ -27,17 +29,17 @@ from policy.location.location import Location
 
 ACTION: Final = "table.sign"
 
-_DECISIONS: Final[Mapping[Action, Callable[[StorageAccess, Location], Decision]]] = MappingProxyType(
+_DECISIONS: Final[Mapping[Action, Callable[[ObjectAccess, Location], Decision]]] = MappingProxyType(
     {
-        Action.READ: StorageAccess.decide_read,
-        Action.LOOK: StorageAccess.decide_look,
-        Action.CREATE: StorageAccess.decide_create,
-        Action.BEGIN: StorageAccess.decide_create,
-        Action.PART: StorageAccess.decide_create,
-        Action.COMPLETE: StorageAccess.decide_create,
-        Action.ABORT: StorageAccess.decide_create,
-        Action.DELETE: StorageAccess.decide_delete,
-        Action.LIST: StorageAccess.decide_list,
+        Action.READ: lambda access, file: access.decide_read(file),
+        Action.LOOK: lambda access, file: access.decide_look(file),
+        Action.CREATE: lambda access, file: access.decide_create(file),
+        Action.BEGIN: lambda access, file: access.decide_create(file),
+        Action.PART: lambda access, file: access.decide_create(file),
+        Action.COMPLETE: lambda access, file: access.decide_create(file),
+        Action.ABORT: lambda access, file: access.decide_create(file),
+        Action.DELETE: lambda access, file: access.decide_delete(file),
+        Action.LIST: lambda access, file: access.decide_list(file),
     }
 )
 
@@ -76,8 +78,8 @@ class RequestSigning:
             LocationNotAllowed, MetadataTampered, MetadataUnsealed, MetadataInvalid: the table breaks a rule.
             StorageUnavailable: the catalog has no credentials.
         """
-        access = self._decisions.load(caller, name, ACTION)
         request = parse(self._store, asked)
+        access = self._decisions.access(caller, name, ACTION, request.targets[0])
         decide = _DECISIONS[request.action]
         for target in request.targets:
             self._require(caller, access, decide(access, target), request, target)
@@ -90,11 +92,11 @@ class RequestSigning:
         return {header: value for header, value in signed.items() if header not in sent}
 
     def _require(
-        self, caller: Caller, access: StorageAccess, decision: Decision, request: S3Request, target: Location
+        self, caller: Caller, access: ObjectAccess, decision: Decision, request: S3Request, target: Location
     ) -> None:
         if decision.allowed:
             return
-        name, reason = access.table.name, decision.reasons[0]
+        name, reason = access.name, decision.reasons[0]
         self._context.authorizer.record(caller, ACTION, name, decision)
         raise NotAuthorized(
             f"The request ({request.action.value}) is not signed. {reason.detail}",

@@ -17,7 +17,6 @@ from pyiceberg.table.update import (
     TableUpdate,
     UpgradeFormatVersionUpdate,
 )
-from sqlalchemy import delete, insert, select
 
 from catalog.authorization import key_groups
 from catalog.authorization.authorizer import Caller
@@ -28,14 +27,14 @@ from catalog.commits.publish import Publication, Publisher
 from catalog.commits.requirements import check_requirements
 from catalog.context import ServiceContext
 from catalog.db.engine import read, write
-from catalog.db.schema import lw_staged
 from catalog.iceberg.metadata import WRITTEN_FORMAT_VERSION, require_committed_version
 from catalog.reading import loading
 from catalog.reading.loading import LoadedTable
 from catalog.rules import governance
 from catalog.rules import table_changes as change_rules
 from catalog.rules.openable import check_new_table
-from catalog.state import table_state
+from catalog.state import staged_tables, table_state
+from catalog.state.staged_tables import StagedTable
 from catalog.state.table_state import TableRecord, TableState
 from catalog.tables.drafts import Draft, Drafter, NewTable, new_record
 from policy.encryption.file_formats import written_format
@@ -88,8 +87,8 @@ class Creator:
             self._drafter.check_rules(new.name, draft.metadata, draft.wanted.spec)
             self._drafter.require_free(draft.record.name)
             with write(self._context.engine) as connection:
-                connection.execute(delete(lw_staged).where(lw_staged.c.expires_ms < self._context.now_ms()))
-                connection.execute(insert(lw_staged).values(**self._staged_row(caller, draft.record)))
+                now_ms = self._context.now_ms()
+                staged_tables.add(connection, self._context.catalog, self._staged(caller, draft), now_ms)
             return draft
 
     def commit_staged(
@@ -146,23 +145,15 @@ class Creator:
         locations = [update.location for update in updates if isinstance(update, SetLocationUpdate)]
         if len(uuids) != 1 or len(locations) != 1:
             raise _not_staged(name)
-        statement = select(lw_staged).where(
-            lw_staged.c.table_uuid == str(uuids[0]),
-            lw_staged.c.catalog == self._context.catalog,
-            lw_staged.c.namespace == name.database,
-            lw_staged.c.name == name.name,
-            lw_staged.c.principal == caller.principal.name,
-            lw_staged.c.expires_ms > self._context.now_ms(),
-        )
-        with read(self._context.engine) as connection:
-            row = connection.execute(statement).first()
+        context, user = self._context, caller.principal.name
+        with read(context.engine) as connection:
+            staged = staged_tables.find(connection, context.catalog, name, user, uuids[0], context.now_ms())
             known = table_state.table_by_uuid(connection, uuids[0])
-        if row is None and known and (known.name, known.owner) == (name, caller.principal.name):
+        if staged is None and known and (known.name, known.owner) == (name, user):
             raise table_exists(name)  # the answer was lost
-        if row is None:
+        if staged is None:
             raise _not_staged(name)
-        location = Location.parse(row.location)
-        record = new_record(caller, name, uuids[0], location, default=row.default_location)
+        record = new_record(caller, name, uuids[0], staged.location, default=staged.default_location)
         # An interrupted creation is repeated under its internal id.
         return replace(record, id=known.id) if known and known.state is TableState.PREPARED else record
 
@@ -197,23 +188,24 @@ class Creator:
             )
         )
         with loading.left_to_the_next_load("a creation"), write(self._context.engine) as connection:
-            mine = lw_staged.c.table_uuid == str(draft.record.table_uuid)
-            connection.execute(delete(lw_staged).where(mine))
+            staged_tables.remove(connection, draft.record.table_uuid)
         crash_points.point("create:unstaged")
         key_groups.report(self._context.authorizer, caller, "table.create", published)
         return published
 
-    def _staged_row(self, caller: Caller, record: TableRecord) -> dict[str, object]:
-        return {
-            "table_uuid": str(record.table_uuid),
-            "catalog": self._context.catalog,
-            "namespace": record.name.database,
-            "name": record.name.name,
-            "location": record.location.canonical,
-            "default_location": record.default_location,
-            "principal": caller.principal.name,
-            "expires_ms": self._context.now_ms() + self._staged_ttl_ms,
-        }
+    def _staged(self, caller: Caller, draft: Draft) -> StagedTable:
+        record, wanted = draft.record, draft.wanted
+        places = dict.fromkeys((record.location, *draft.write_paths))
+        signed = () if wanted.spec.encrypts else [each for each in places if wanted.allowed.covers(each)]
+        return StagedTable(
+            record.table_uuid,
+            record.name,
+            caller.principal.name,
+            record.location,
+            record.default_location,
+            tuple(signed),
+            self._context.now_ms() + self._staged_ttl_ms,
+        )
 
 
 def _of_a_version(updates: Sequence[TableUpdate]) -> tuple[TableUpdate, ...]:

@@ -19,6 +19,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from pyiceberg.exceptions import ForbiddenError, SignError
 from pyiceberg.io.fsspec import S3V4RestSigner
+from pyiceberg.types import StringType
 from sqlalchemy import select
 
 from catalog.db.engine import read
@@ -193,6 +194,7 @@ def test_the_signature_is_of_the_request_alone(table: Opened) -> None:
     assert not _verifies("GET", uri, sent)
     assert not _verifies("PUT", uri.replace("/new", "/old"), sent)
     assert not _verifies("PUT", f"{uri}?acl", sent)
+    assert not _verifies("PUT", f"{uri}?x-id=PutObject", sent)
     for name in ("if-none-match", "content-md5", "x-amz-content-sha256"):
         assert not _verifies("PUT", uri, sent | {name: "x"})
 
@@ -237,6 +239,38 @@ def test_a_revocation_holds_from_the_next_request(served: Service, table: Opened
     try:
         served.lake.set_policies(_policies(carol=False))
         refused(table.sign("GET", table.file, CAROL), 403, "NotAuthorized")
+    finally:
+        served.lake.set_policies(_policies())
+
+
+def test_no_judgement_of_a_user_outlives_what_it_was_made_of(served: Service) -> None:
+    """The service remembers who gets a whole table; other policies or another schema make it judge anew."""
+    made = served.iceberg().create_table("db.judged", ROWS.schema)
+    made.append(ROWS)
+    judged = Opened.of(served, "judged")
+    hidden = {"users": [CAROL], "accesses": SELECT, "rowFilterInfo": {"filterExpr": "id < 2"}}
+    masked = {"users": [CAROL], "accesses": SELECT, "dataMaskInfo": {"dataMaskType": "MASK_NULL"}}
+    denied = {"denyPolicyItems": [{"users": [CAROL], "accesses": SELECT}]}
+    place = {"database": ["db"], "table": ["judged"]}
+    changes = {
+        "row-filter": policy("new", place, {}, policyType=2, rowFilterPolicyItems=[hidden]),
+        "mask": policy("new", place | {"column": ["name"]}, {}, policyType=1, dataMaskPolicyItems=[masked]),
+        "policy-deny": policy("new", place | {"column": ["id"]}, {}, **denied),
+    }
+    try:
+        for rule, change in changes.items():
+            for _ in range(2):
+                assert judged.sign("GET", judged.file, CAROL).status_code == 200
+            served.lake.set_policies([*_policies(), change])
+            refused(judged.sign("GET", judged.file, CAROL), 403, "NotAuthorized", rule)
+            served.lake.set_policies(_policies())
+        secret = policy("new", place | {"column": ["secret"]}, {}, **denied)
+        served.lake.set_policies([*_policies(), secret])
+        assert judged.sign("GET", judged.file, CAROL).status_code == 200
+        with made.update_schema() as evolution:
+            evolution.add_column("secret", StringType())
+        refused(judged.sign("GET", judged.file, CAROL), 403, "NotAuthorized", "policy-deny")
+        assert judged.sign("GET", judged.file).status_code == 200
     finally:
         served.lake.set_policies(_policies())
 

@@ -223,7 +223,7 @@ TABLE = [
     ),
     Row(
         "TableAccess.load_for_files",
-        on_table(lambda lake, who, n: lake.services.access.load_for_files(who, n, "table.sign")),
+        on_table(lambda lake, who, n: lake.services.access.load_for_files(who, n, "table.sign", None)),
         READS,
         "table.sign",
     ),
