@@ -173,7 +173,7 @@ def _places(number: Decimal) -> float:
 def _require_text(column: NestedField, table: str | None) -> None:
     if not isinstance(column.field_type, StringType | BinaryType | FixedType):
         raise RequestInvalid(
-            f"Column {column.name} has the type {column.field_type}, but the filter compares how its values begin.",
+            f"Column {column.name} has the type {column.field_type}; starts-with compares text.",
             table=table,
             rule="filter",
             hint="Use starts-with on string columns only.",

@@ -111,6 +111,26 @@ def test_spark_reads_and_writes_by_signed_requests(service: Service, mode: str) 
             "FROM range(60000)",
         )
         assert spark.sql(f"SELECT count(*), count(DISTINCT s) FROM {CAROL}.{table}") == [[60001, 60001]]
+        before = set(store.keys(_bucket(service)))
+        spark.sql(
+            f"CALL {ALICE}.system.expire_snapshots(table => '{table}', retain_last => 1, "
+            "older_than => TIMESTAMP '2100-01-01 00:00:00')"
+        )
+        assert {each.rpartition(".")[2] for each in before - set(store.keys(_bucket(service)))} >= {"avro"}
+        assert spark.sql(f"SELECT count(*), count(DISTINCT s) FROM {CAROL}.{table}") == [[60001, 60001]]
+        copied = f"{table}_copy"
+        spark.sql(
+            f"CREATE TABLE {ALICE}.{copied} USING iceberg AS SELECT * FROM {ALICE}.{table} WHERE id < 10"
+        )
+        assert spark.sql(f"SELECT count(*) FROM {CAROL}.{copied}") == [[11]]
+        place = f"/{copied.partition('.')[2]}-"
+        assert any(place in each for each in store.keys(_bucket(service)))
+        spark.sql(f"DROP TABLE {ALICE}.{copied} PURGE")
+        assert not any(place in each for each in store.keys(_bucket(service)))
+
+
+def _bucket(service: Service) -> str:
+    return service.lake.settings.warehouse.removeprefix("s3://").partition("/")[0]
 
 
 def test_a_credential_opens_its_table_alone(service: Service, store: MotoS3) -> None:

@@ -191,7 +191,7 @@ def test_how_a_number_begins_is_not_compared(lake: Lake) -> None:
     table = make(lake, partition_spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id")))
     table.append(rows(1))
     for each in (StartsWith("id", "1"), NotStartsWith("id", "1")):
-        with pytest.raises(RequestInvalid, match="Column id has the type long") as refused:
+        with pytest.raises(RequestInvalid, match="Column id has the type long; starts-with") as refused:
             plan(lake, table, filter=each)
         assert (refused.value.rule, refused.value.table) == ("filter", ".".join(table.name()))
 
