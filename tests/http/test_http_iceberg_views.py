@@ -355,7 +355,7 @@ def test_no_later_version_of_a_registered_view_has_an_id_that_readers_cannot_sto
     register = f"{served.prefix}/namespaces/{namespace}/register-view"
     assert alice.post(register, json={"name": "v", "metadata-location": file.as_uri()}).status_code == 200
     change = {"updates": replacing(SPARK | {"sql": "SELECT 2"})}
-    refused(alice.post(f"{views}/v", json=change), 400, "IllegalArgumentException")
+    refused(alice.post(f"{views}/v", json=change), 400, "ViewUpdateInvalid")
 
 
 @pytest.mark.parametrize("views_", ["v", "db\x1fv,w", "\x1fv", ","])
