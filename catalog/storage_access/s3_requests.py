@@ -299,8 +299,14 @@ def _list(
 def _delete_many(
     asked: Asked, bucket: str, path: str, parameters: Mapping[str, str], headers: dict[str, str]
 ) -> S3Request:
-    if path or parameters["delete"] or asked.body is None:
-        _refuse("delete", "A request that deletes many objects needs its body to be signed.")
+    if asked.body is None:
+        _refuse(
+            "delete",
+            "The client did not send the body of DeleteObjects, which names the objects. Delete them one by "
+            "one, or with a client that sends it, such as Iceberg's Java library.",
+        )
+    if path or parameters["delete"]:
+        _refuse("delete", "DeleteObjects is asked of a bucket, by the parameter delete without a value.")
     digest = hashlib.sha256(asked.body.encode()).hexdigest()
     if headers.get(CONTENT_SHA256, digest) != digest:
         _refuse("delete", "The header x-amz-content-sha256 is not the digest of the body.")

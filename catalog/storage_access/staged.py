@@ -21,8 +21,9 @@ from catalog.authorization.authorizer import Caller
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read
-from catalog.state import claims, staged_tables
+from catalog.state import claims, staged_tables, table_state
 from catalog.state.staged_tables import StagedTable
+from catalog.state.table_state import TableState
 from catalog.storage_access.objects import NO_WRITES, SHARED, WRITTEN, ObjectAccess
 from policy.decision import Decision, Reason
 from policy.location.location import Location
@@ -102,12 +103,13 @@ def staged_access(
     Raises:
         NotAuthorized: the caller lacks a permission that staging or writing it needs.
     """
+    user = caller.principal.name
     with read(context.engine) as connection:
-        every = staged_tables.of_user(
-            connection, context.catalog, name, caller.principal.name, context.now_ms()
-        )
-    staged = next((each for each in every if any(at.contains(file) for at in each.write_locations)), None)
-    if staged is None:
+        every = staged_tables.of_user(connection, context.catalog, name, user, context.now_ms())
+        staged = next((each for each in every if any(at.contains(file) for at in each.write_locations)), None)
+        # An interrupted commit leaves the row of a table that is there, or was.
+        made = staged and table_state.table_by_uuid(connection, staged.table_uuid)
+    if staged is None or (made and made.state is not TableState.PREPARED):
         return None
     on = caller.on(name, caller.principal.name)
     own = staged.location if staged.default_location else None

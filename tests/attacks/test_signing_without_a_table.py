@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import insert, select, update
 
-from catalog.db.engine import write
+from catalog.db.engine import read, write
 from catalog.db.schema import lw_staged, lw_table
 from tests.attacks.test_signed_requests import ASKED, ROWS, Opened
 from tests.support.http_calls import refused
@@ -127,6 +127,20 @@ def test_an_expired_creation_is_not_signed_for(served: Service) -> None:
     with write(served.lake.services.engine) as connection:
         connection.execute(update(lw_staged).where(lw_staged.c.name == "late").values(expires_ms=1))
     refused(made.sign("PUT", made.file), 404, "NoSuchTable")
+
+
+def test_a_row_that_a_commit_left_behind_opens_no_dropped_table(served: Service) -> None:
+    creation = served.iceberg().create_table_transaction("db.left", ROWS.schema)
+    with read(served.lake.services.engine) as connection:
+        row = connection.execute(select(lw_staged).where(lw_staged.c.name == "left")).mappings().one()
+    creation.append(ROWS)
+    creation.commit_transaction()
+    left = Opened.of(served, "left")
+    served.lake.catalog().drop_table("db.left")
+    with write(served.lake.services.engine) as connection:
+        connection.execute(insert(lw_staged).values(**row))
+    refused(left.sign("PUT", f"{left.base}/data/new"), 403, "NotAuthorized", "write-locations")
+    refused(left.sign("GET", left.file), 403, "NotAuthorized", "named-files")
 
 
 def test_a_name_that_another_table_took_is_not_signed_for(served: Service) -> None:
