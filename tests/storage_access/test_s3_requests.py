@@ -340,7 +340,7 @@ def test_bodies_of_deletes_that_are_not_plain(body: str | None) -> None:
 
 def test_a_delete_of_many_objects_without_its_body_says_what_to_do() -> None:
     """PyIceberg 0.12 sends none."""
-    with pytest.raises(RequestInvalid, match="did not send the body of DeleteObjects.*one by one"):
+    with pytest.raises(RequestInvalid, match=r"did not send the body of DeleteObjects.*one by one"):
         _parse("POST", "http://127.0.0.1:9000/lake?delete=")
 
 
