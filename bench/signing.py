@@ -1,8 +1,8 @@
 """Measures the CPU of a signed request to S3: judging the caller, deciding, signing; then with its record.
 
 Budget: 2 ms of CPU of the whole process with the audit record, which every request has. Each record is
-committed by itself here; of concurrent requests, several are committed together. Nothing is read from S3 after
-the first request.
+committed by itself here; of concurrent requests, several are committed together. Nothing is read from S3
+after the first request.
 """
 
 from __future__ import annotations
