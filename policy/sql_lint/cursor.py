@@ -52,8 +52,15 @@ class Cursor:
         self._at = len(self._tokens)
         return start, self._text[start : rest[-1].end] if rest else "", rest
 
-    def balanced(self, *stops: str, commas: bool = False) -> str:
+    def balanced(
+        self, *stops: str, commas: bool = False, until: Callable[[Cursor], bool] = lambda _: False
+    ) -> str:
         """The text up to a keyword, closing parenthesis or comma, but for those in parentheses or CASE … END.
+
+        Args:
+            stops: the keywords.
+            commas: whether a comma ends it.
+            until: whether it ends here; asked outside of parentheses.
 
         Raises:
             Problem: there is none.
@@ -62,7 +69,8 @@ class Cursor:
         while self.next.kind is not Kind.END:
             token = self.next
             closes = token.is_symbol(")", "]")
-            if depth == 0 and (closes or token.is_word(*stops) or (commas and token.is_symbol(","))):
+            ends = closes or token.is_word(*stops) or (commas and token.is_symbol(","))
+            if depth == 0 and (ends or until(self)):
                 break
             depth += token.is_symbol("(", "[") or token.is_word("CASE")
             depth -= closes or token.is_word("END")

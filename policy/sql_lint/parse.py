@@ -18,10 +18,12 @@ from policy.sql_lint.procedures import read_call
 from policy.sql_lint.queries import begins_query, read_query
 from policy.sql_lint.row_changes import (
     by_name,
+    inserted_into,
     read_delete,
     read_merge,
     read_overwrite,
     read_replacement,
+    read_replacing,
     read_truncate,
     read_update,
     took_evolution,
@@ -248,13 +250,18 @@ def _insert(cursor: Cursor) -> Statement:
     evolves = took_evolution(cursor)
     if cursor.took("OVERWRITE"):
         return read_overwrite(cursor, evolves=evolves)
-    name = cursor.expect("INTO").past("TABLE").name()
+    name, alias = inserted_into(cursor.expect("INTO").past("TABLE"))
     options = took_options(cursor, WRITE)
     if cursor.took("PARTITION"):
         cursor.listed(_static_value)
     by_name(cursor)
     if not cursor.hive and cursor.took("REPLACE WHERE"):
         return read_replacement(cursor, name, evolves=evolves)
+    if not cursor.hive and (alias is not None or cursor.ahead("REPLACE")):
+        cursor.expect("REPLACE")
+        if options:
+            cursor.refuse("options are not supported before this")
+        return read_replacing(cursor, name, alias, evolves=evolves)
     refuse_of_overwrites(cursor, options)
     return Insert(name, read_query(cursor), evolves=evolves)
 

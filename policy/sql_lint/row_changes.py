@@ -35,6 +35,7 @@ class _Source:
 
 _CONDITION: Final = "WHERE|USING|SET|ON"
 _QUERY: Final = "SELECT|WITH|VALUES|FROM"
+_AFTER_TABLE: Final = "WITH|PARTITION|BY|REPLACE"
 
 
 def read_delete(cursor: Cursor) -> ChangeRows:
@@ -109,6 +110,59 @@ def read_replacement(cursor: Cursor, name: Name, *, evolves: bool) -> Insert:
     condition = _expression(cursor, *_QUERY.split("|"))
     filtered = f"SELECT 1 FROM {_quoted(name)} WHERE {condition}"
     return Insert(name, read_query(cursor), _query(cursor, filtered), evolves, overwrites=True)
+
+
+def inserted_into(cursor: Cursor) -> tuple[Name, str | None]:
+    """The table of INSERT INTO, and its alias if it has one, which it can have before REPLACE alone."""
+    name = cursor.name()
+    if cursor.hive or begins_query(cursor) or cursor.ahead(_AFTER_TABLE):
+        return name, None
+    if cursor.took("AS") or cursor.next.kind in (Kind.WORD, Kind.QUOTED):
+        return name, cursor.part()
+    return name, None
+
+
+def read_replacing(cursor: Cursor, name: Name, alias: str | None, *, evolves: bool) -> ChangeRows:
+    """What is behind INSERT INTO a table REPLACE: USING and columns, or ON and a condition.
+
+    Spark deletes the rows that match and inserts all rows of the query, as a MERGE.
+    """
+    into = _Source(_quoted(name), name[-1])
+    if alias is not None:
+        into = _Source(f"{into.text} AS {_quoted((alias,))}", alias)
+    every = f"{_quoted((into.name,))}.*"
+    if cursor.took("USING"):
+        columns = [f"{_quoted((into.name,))}.{_quoted(each)}" for each in cursor.listed(_single_name)]
+        read, condition = [*columns, every], "true"
+    else:
+        condition = f"({cursor.expect('ON').balanced(until=begins_query)})"
+        read = [every]
+    source = _replacing_rows(cursor)
+    text = f"SELECT {', '.join(read)} FROM {into.text} JOIN {source.text} ON {condition}"
+    return ChangeRows(name, _query(cursor, text), evolves)
+
+
+def _single_name(cursor: Cursor) -> Name:
+    return (cursor.part(),)
+
+
+def _replacing_rows(cursor: Cursor) -> _Source:
+    """The rest of the statement: a query, or one in parentheses that can have an alias."""
+    if not begins_query(cursor):
+        cursor.refuse("expected a query")
+    inner = ""
+    if cursor.took_symbol("("):
+        inner = f"({cursor.balanced()})"
+        cursor.expect_symbol(")")
+        if cursor.took("AS") or cursor.next.kind is Kind.QUOTED or _is_last(cursor):
+            return _Source(f"{inner} AS {_quoted((cursor.part(),))}", "")
+    rest = "" if cursor.next.kind is Kind.END else cursor.balanced()
+    return _Source(f"({inner} {rest})", "")
+
+
+def _is_last(cursor: Cursor) -> bool:
+    """Whether one word is left."""
+    return cursor.next.kind is Kind.WORD and len(cursor.rest) == 1
 
 
 def by_name(cursor: Cursor) -> None:

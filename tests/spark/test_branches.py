@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.row_model import REPLACES
 from tests.support.spark import SparkLake
 from tests.support.spark_refusals import refusal, refused_as
 from tests.support.spark_tables import create_table, stock_table
@@ -89,6 +90,7 @@ def test_statements_change_the_branch_that_they_name_alone(spark_lake: SparkLake
         f"DELETE FROM {audit} WHERE p = 'c'": [1],
         f"INSERT OVERWRITE {audit} VALUES (7, 'a')": [7],
         f"INSERT INTO {audit} REPLACE WHERE p = 'a' VALUES (8, 'a')": [8],
+        **({f"INSERT INTO {audit} REPLACE USING (id, p) VALUES (8, 'a')": [8]} if REPLACES else {}),
     }.items():
         spark_lake.rows(statement)
         assert _ids(spark_lake, audit) == left, statement

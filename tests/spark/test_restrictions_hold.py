@@ -15,6 +15,7 @@ from tests.planning.test_plan_restrictions import filtering, masking
 from tests.support.lake import ALICE, CAROL, policy, standard_policies
 from tests.support.reads import data_files, refused
 from tests.support.restrictions import restricted
+from tests.support.row_model import REPLACES
 from tests.support.spark import SparkLake
 from tests.support.spark_plans import explained, is_cached
 from tests.support.spark_refusals import refusal, refused_as
@@ -321,6 +322,7 @@ def test_rows_are_added_and_not_changed(spark_lake: SparkLake, mode: str, rule: 
         "INSERT OVERWRITE {} PARTITION (region = 'us') VALUES (4, 'four')",
         "INSERT INTO {} REPLACE WHERE id = 1 VALUES (1, 'x', 'eu')",
         "INSERT INTO {} REPLACE WHERE region = 'us' VALUES (1, 'x', 'us')",
+        *(["INSERT INTO {} REPLACE USING (id) VALUES (1, 'x', 'eu')"] if REPLACES else []),
         "CALL lake.system.rewrite_data_files(table => '{}')",
         "CALL lake.system.compute_table_stats(table => '{}')",
         "SELECT * FROM {}.changes",

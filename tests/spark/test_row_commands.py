@@ -103,6 +103,7 @@ def test_commands_give_the_rows_of_the_model(spark_lake: SparkLake, namespace: s
         row_model.delete(Condition("id IN (SELECT 12)", lambda r: r[0] == 12)),
         row_model.delete(Condition("v = 'absent'", lambda r: False)),
         row_model.update(Condition("NOT (id IN (2, NULL))", lambda r: False)),  # Spark reads nothing.
+        *(each(Random(3)) for each in (row_model.replace_using, row_model.replace_on) if row_model.REPLACES),
     ):
         table.run(statement)
 

@@ -13,6 +13,7 @@ from pyiceberg.expressions import AlwaysFalse
 
 from tests.support.lake import ALICE, CAROL, policy, standard_policies
 from tests.support.leftovers import known_writes
+from tests.support.row_model import REPLACES
 from tests.support.spark import SparkLake
 from tests.support.spark_refusals import refusal, refused_as
 from tests.support.spark_tables import create_table, master_keys, stock_table
@@ -25,6 +26,7 @@ INSERTS = (
     "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"
 )
 DELETES = "DELETE FROM {} WHERE id = 1"
+REPLACING = ("INSERT INTO {} REPLACE USING (id) SELECT 1, 'x', 'y'",) if REPLACES else ()
 OVERWRITES = "INSERT INTO {} REPLACE WHERE id = 1 SELECT 1, 'x', 'y'"
 #: Before Spark 4.3, DELETE has no options.
 DELETE_OPTIONS = "NOT_SUPPORTED_YET" if pyspark.__version__ >= "4.3" else "PARSE_SYNTAX_ERROR"
@@ -74,7 +76,7 @@ def test_user_without_a_column_changes_no_row(
     if denied == "secret":
         assert spark_lake.rows(f"SELECT id, secret FROM {table} ORDER BY id", CAROL) == [(1, None), (2, None)]
     others = {"id": (OVERWRITES,), "secret": (INSERTS,)}.get(denied, ())
-    for statement in (DELETES, UPDATES, MERGES, *others):
+    for statement in (DELETES, UPDATES, MERGES, *REPLACING, *others):
         error = refused_as("NOT_AUTHORIZED", spark_lake.session(CAROL), statement.format(table))
         assert denied in error
     assert _state(spark_lake, table) == before
@@ -93,7 +95,8 @@ def test_deleting_whole_files_by_a_masked_column_is_refused(
 
 def test_reader_changes_no_row(spark_lake: SparkLake, table: str) -> None:
     before = _state(spark_lake, table)
-    for statement in (DELETES, UPDATES, MERGES, OVERWRITES, "TRUNCATE TABLE {}", "DELETE FROM {}"):
+    removing = ("TRUNCATE TABLE {}", "DELETE FROM {}")
+    for statement in (DELETES, UPDATES, MERGES, OVERWRITES, *REPLACING, *removing):
         refused_as("NOT_AUTHORIZED", spark_lake.session(CAROL), statement.format(table))
     assert _state(spark_lake, table) == before
 

@@ -65,7 +65,6 @@ def test_statement_is_refused_with_the_typed_error(
 @each_row(
     "statement",
     [
-        "INSERT INTO {} REPLACE USING (id) SELECT 1",
         "CREATE TABLE {}_2 (id INT DEFAULT 3)",
         "CREATE TABLE {}_2 (id TIME)",
         "ALTER TABLE {} ADD COLUMN at TIME",

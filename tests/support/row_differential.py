@@ -17,6 +17,8 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tests.support.row_model import REPLACES
+
 Rows = Counter[tuple[Any, ...]]
 
 #: Literals by type: extremes, values that are equal in one order and not in another, dates of old calendars.
@@ -261,6 +263,7 @@ class Table:
             (6, self.update),
             (6, self.merge),
             (2, self.replace_where),
+            (3 if REPLACES else 0, self.replace_using),
             (1, self.overwrite),
             (2, self.overwrite_by_itself),
             (3, self.alter),
@@ -386,6 +389,19 @@ class Table:
             f"INSERT INTO {{}} REPLACE WHERE {where} {rows}",
             f"SELECT {', '.join(self.columns)} FROM (SELECT *, ({where}) AS gone FROM {{}}) "
             f"WHERE NOT coalesce(gone, false) UNION ALL ({rows})",
+        )
+
+    def replace_using(self) -> None:
+        """INSERT INTO … REPLACE USING."""
+        names = ", ".join(self.columns)
+        comparable = [name for name, kind in self.columns.items() if "MAP" not in kind]
+        keys = self.random.sample(comparable, self.random.randrange(1, 3))
+        rows = self.rows(3, self.columns)
+        equal = " AND ".join(f"s.{key} = t.{key}" for key in keys)
+        self.run(
+            f"INSERT INTO {{}} REPLACE USING ({', '.join(keys)}) {rows}",
+            f"SELECT {names} FROM {{}} t WHERE NOT EXISTS (SELECT 1 FROM ({rows}) s WHERE {equal}) "
+            f"UNION ALL ({rows})",
         )
 
     def overwrite(self) -> None:

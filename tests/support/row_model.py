@@ -9,6 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+import pyspark
+
+#: Whether Spark has the syntax of INSERT … REPLACE USING and REPLACE ON.
+REPLACES = pyspark.__version__ >= "4.2"
+
 Row = tuple[int | None, str | None, int | None]
 Truth = bool | None
 
@@ -159,6 +164,32 @@ def overwrite(random: Random) -> Statement:
     )
 
 
+def replace_using(random: Random) -> Statement:
+    """INSERT … REPLACE USING: NULL equals nothing, and all rows come."""
+    rows = [_row(random) for _ in range(random.randrange(1, 5))]
+    found = {row[0] for row in rows} - {None}
+    return Statement(
+        f"INSERT INTO {{}} REPLACE USING (id) VALUES {_values(rows)}",  # noqa: S608
+        lambda before: [r for r in before if r[0] not in found] + rows,
+        lambda r: r[0] in found,
+    )
+
+
+def replace_on(random: Random) -> Statement:
+    """INSERT … REPLACE ON."""
+    rows = [_row(random) for _ in range(random.randrange(1, 4))]
+    source = f"(SELECT * FROM VALUES {_values(rows)} AS v(a, b, c)) AS s"  # noqa: S608
+
+    def goes(row: Row) -> bool:
+        return any(row[2] == c and None not in (row[0], a) and (row[0] or 0) >= (a or 0) for a, _, c in rows)
+
+    return Statement(
+        f"INSERT INTO {{}} AS t REPLACE ON t.p <=> s.c AND t.id >= s.a {source}",
+        lambda before: [r for r in before if not goes(r)] + rows,
+        goes,
+    )
+
+
 def statement(random: Random, *, partitioned: bool) -> Statement:
     """A random statement; on a table that is not partitioned, none that needs whole files."""
     kinds = [
@@ -167,6 +198,8 @@ def statement(random: Random, *, partitioned: bool) -> Statement:
         lambda: update(condition(random)),
         lambda: merge(random),
     ]
+    if REPLACES:
+        kinds += [lambda: replace_using(random), lambda: replace_on(random)]
     return random.choice(kinds + ([lambda: overwrite(random)] if partitioned else []))()
 
 

@@ -3,7 +3,7 @@ package lakewarden.spark
 import org.apache.spark.sql.{classic, SparkSession, SparkSessionExtensions}
 import org.apache.spark.sql.lakewarden.catalog._
 import org.apache.spark.sql.lakewarden.code._
-import org.apache.spark.sql.lakewarden.statements.{ExplainedEvolution, IcebergStatements, InsertingMerge, KeptMatches, MetadataInCommands, OurTables}
+import org.apache.spark.sql.lakewarden.statements._
 import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
 
 /** `spark.sql.extensions=lakewarden.spark.LakewardenExtensions`.
@@ -17,6 +17,7 @@ import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
   *    and the session's settings are compared with the launch configuration (`LaunchRule`; rules for hints are the
   *    ones that run first);
   *  - then Iceberg's ways to name a table or a state of one become Spark's own (`IcebergReads`);
+  *  - `INSERT INTO … REPLACE USING` and `REPLACE ON` become a MERGE (`ReplacingInserts`);
   *  - a MERGE counts the matches of rows that it keeps (`KeptMatches`);
   *  - a MERGE that only inserts is validated as any other (`InsertingMerge`);
   *  - changes of rows use no metadata column that they do not have (`MetadataInCommands`);
@@ -63,6 +64,7 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectHintResolutionRule(session => new IcebergReads(ours(session).contains))
     extensions.injectHintResolutionRule(session => new MergingWrites(ours(session).contains))
     extensions.injectHintResolutionRule(session => new CodeRule(code(session)))
+    ReplacingInserts.inject(extensions, session => ours(session).contains)
     extensions.injectHintResolutionRule(_ => KeptMatches.Begun)
     extensions.injectHintResolutionRule(_ => MetadataInCommands.Begun)
     extensions.injectResolutionRule(_ => MetadataInCommands.Decided)

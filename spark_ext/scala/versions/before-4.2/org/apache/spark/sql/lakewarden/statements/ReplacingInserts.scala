@@ -1,0 +1,8 @@
+package org.apache.spark.sql.lakewarden.statements
+
+import org.apache.spark.sql.{SparkSession, SparkSessionExtensions}
+
+/** There are none: Spark has no syntax for them. */
+object ReplacingInserts {
+  def inject(extensions: SparkSessionExtensions, isOurs: SparkSession => Seq[String] => Boolean): Unit = ()
+}
