@@ -153,10 +153,10 @@ def test_errors_that_spark_leaves_untyped_have_general_conditions(
 ) -> None:
     spark_lake.rows(f"CREATE TABLE {namespace}.t (id BIGINT)")
     without_a_state = refusal(
-        lambda: spark_lake.rows(f"ALTER TABLE {namespace}.t ALTER COLUMN id SET NOT NULL")
+        lambda: spark_lake.rows(f"ALTER TABLE {namespace}.t PARTITION (id = 1) SET LOCATION 'file:///x'")
     )
     assert str(without_a_state.getCondition()).startswith("_LEGACY_ERROR_TEMP_")
-    assert without_a_state.getSqlState() == "HY000" and "id" in without_a_state.getMessage()
+    assert without_a_state.getSqlState() == "HY000" and "v2 tables" in without_a_state.getMessage()
     untyped = refusal(lambda: spark_lake.rows(f"SELECT /*+ REPARTITION(0) */ * FROM {namespace}.t"))
     assert isinstance(untyped, IllegalArgumentException)
     assert (untyped.getCondition(), untyped.getSqlState()) == ("LEGACY", "HY000")

@@ -23,6 +23,8 @@ import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
   *  - changes of rows use no metadata column that they do not have (`MetadataInCommands`);
   *  - CHANGES of a table are without rows that were only copied (`ChangelogRule`);
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
+  *  - columns do not become NOT NULL (`RequiredColumns`);
+  *  - DELETE has no options (`DeleteRule`);
   *  - DELETE has no options (`DeleteRule`), and EXPLAIN changes no table (`ExplainedEvolution`);
   *  - a new table's OPTIONS do not contradict its properties (`OptionsRule`), and a stream fits its table
   *    (`StreamRule`);
@@ -78,6 +80,7 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectPostHocResolutionRule(_ => ShowCreateRule)
     extensions.injectPostHocResolutionRule(_ => MetadataInCommands.Used)
     extensions.injectPostHocResolutionRule(_ => InsertingMerge)
+    extensions.injectPostHocResolutionRule(_ => RequiredColumns)
     extensions.injectCheckRule(_ => DeleteRule)
     extensions.injectCheckRule(session => new ExplainedEvolution(ours(session).contains))
     extensions.injectCheckRule(_ => StreamRule)
