@@ -3,7 +3,8 @@ package lakewarden.spark
 import org.apache.spark.sql.{classic, SparkSession, SparkSessionExtensions}
 import org.apache.spark.sql.lakewarden.catalog._
 import org.apache.spark.sql.lakewarden.code._
-import org.apache.spark.sql.lakewarden.statements._
+import org.apache.spark.sql.lakewarden.statements.{
+  ExplainedEvolution, IcebergStatements, InsertingMerge, KeptMatches, MetadataInCommands, OurTables, ReplacingInserts, RequiredColumns}
 import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
 
 /** `spark.sql.extensions=lakewarden.spark.LakewardenExtensions`.
@@ -24,7 +25,6 @@ import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
   *  - CHANGES of a table are without rows that were only copied (`ChangelogRule`);
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
   *  - columns do not become NOT NULL (`RequiredColumns`);
-  *  - DELETE has no options (`DeleteRule`);
   *  - DELETE has no options (`DeleteRule`), and EXPLAIN changes no table (`ExplainedEvolution`);
   *  - a new table's OPTIONS do not contradict its properties (`OptionsRule`), and a stream fits its table
   *    (`StreamRule`);
