@@ -46,6 +46,7 @@ from catalog.maintenance.retention import Expired, expired
 from catalog.reading.loading import LoadedTable
 from catalog.state import claims, seals
 from catalog.state.seals import SealedFile
+from catalog.writes.filters import require_every_row
 from policy.errors import LocationNotAllowed
 from policy.location.location import Location
 from policy.privileges.operations import storage_requests
@@ -129,7 +130,8 @@ class SnapshotExpiry:
         """Expire snapshots, and delete files of expired snapshots. Repeat it until nothing is left.
 
         Raises:
-            NotAuthorized: ALTER, DROP and UPDATE on the table are needed.
+            NotAuthorized: ALTER, DROP and UPDATE on the table are needed, and no row filter of a policy
+                applies: the answer counts files.
             RequestInvalid: a branch or tag points to a snapshot that is named, or the table forbids it.
             CommitConflict: commits are in progress; what was not deleted stays.
             MetadataUnsealed, MetadataTampered: it is not known what the table references.
@@ -138,7 +140,7 @@ class SnapshotExpiry:
         self._context.require(caller, _ACTION, name)
         with self._context.authorizer.recorded(caller, _ACTION, str(name)):
             statistics = made_anew(
-                lambda: self._context.loader.load_sealed(name),
+                lambda: self._loaded(caller, name),
                 lambda table: self._commit(caller, table, request),
             )
             crash_points.point("expiry:committed")
@@ -151,6 +153,11 @@ class SnapshotExpiry:
             if kept is not None:
                 return Deleted(Counter(), kept=kept.format(record.location.canonical))
             return self._clear(table, lists, statistics, request.after)
+
+    def _loaded(self, caller: Caller, name: TableName) -> LoadedTable:
+        table = self._context.loader.load_sealed(name)
+        require_every_row(self._context, table, caller, _ACTION)
+        return table
 
     def _kept(self, caller: Caller, table: LoadedTable) -> str | None:
         """Return why the caller cannot delete files below the table's location; None if they can."""

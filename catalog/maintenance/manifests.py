@@ -1,7 +1,8 @@
 """Rewrites manifests, and removes delete files that apply to no data file any more.
 
 The catalog makes these snapshots by itself: no file is written but manifests, and no row changes. They are
-committed and checked like every other commit, and made again if another commit comes first.
+committed and checked like every other commit, and made again if another commit comes first. The answers
+count manifests and files, so that users under a row filter are refused.
 
 - `rewrite` distributes the live files of a partition spec over manifests of
   `commit.manifest.target-size-bytes`, ordered by partition.
@@ -30,6 +31,7 @@ from catalog.maintenance.census import heads
 from catalog.reading.loading import LoadedTable
 from catalog.snapshot_checks.inspection import Origin
 from catalog.writes.dangling import dangling
+from catalog.writes.filters import require_every_row
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
 from policy.write_properties import NUMBERS, is_number
 
@@ -72,7 +74,7 @@ class ManifestMaintenance:
             branch: the branch.
 
         Raises:
-            NotAuthorized: UPDATE on the table is needed.
+            NotAuthorized: UPDATE on the table is needed, and no row filter of a policy applies.
             RequestInvalid: the table has no such partition spec or branch.
             MetadataUnsealed, MetadataTampered: the table failed verification.
         """
@@ -124,6 +126,7 @@ class ManifestMaintenance:
 
         def look() -> tuple[LoadedTable, MadeSnapshot | None, _Done]:
             table = self._context.loader.load_sealed(name)
+            require_every_row(self._context, table, caller, _ACTION)
             head = dict(heads(table.metadata)).get(branch)
             if head is None and branch != MAIN_BRANCH:
                 raise RequestInvalid(

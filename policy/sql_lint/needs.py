@@ -51,7 +51,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class EveryRow:
-    """A table of which a statement removes rows: no policy filters them.
+    """A table of which a statement removes rows, or counts files: no policy filters the rows.
 
     Attributes:
         name: the table.

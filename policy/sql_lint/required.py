@@ -47,6 +47,8 @@ from policy.sql_lint.statements import (
 from policy.view import ColumnNames
 
 _SYSTEM: Final = "system"
+#: Procedures whose answers count or list files, so that they are refused under a row filter.
+_COUNTING: Final = frozenset({"table.rewrite", "table.expire", "table.clean-up"})
 
 
 @dataclass
@@ -282,6 +284,8 @@ class RequiredPrivileges(Definitions):
             self._any(loading(on, facts.columns or ()))
             return
         self._all(required(statement.operation, on))
+        if statement.operation in _COUNTING:
+            self.needed.append(EveryRow(name, facts.owner, ColumnNames()))
         if statement.operation == "table.roll-back":
             self.assumed.append("the branch does not go back across a change of the table's encryption")
         elif statement.operation == "table.write":

@@ -15,7 +15,7 @@ from catalog.writes import data_files
 from policy.encryption_rules import EncryptionRules
 from policy.errors import EncryptionPolicyViolation, MetadataTampered, NotAuthorized, RequestInvalid
 from tests.support.attacker import Attacker, seal_unchecked, updates
-from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies
+from tests.support.lake import ALICE, BOB, CAROL, Lake
 from tests.support.rewrites import ask, make_keys, rewrite
 from tests.support.table_keys import load, rewrap, rotate
 from tests.support.tables import ENCRYPTED, append_files, make, name_of, records
@@ -63,22 +63,6 @@ def encrypted_since(lake: Lake) -> Table:
         transaction.set_properties(ENCRYPTED)
     append_files(lake, name_of(table))
     return table
-
-
-def test_a_user_under_a_row_filter_gets_no_counts(lake: Lake, request: pytest.FixtureRequest) -> None:
-    request.addfinalizer(lambda: lake.set_policies(standard_policies()))
-    table = encrypted_since(lake)
-    resources = {"database": ["db"], "table": ["*"]}
-    item = {"users": [CAROL], "accesses": [{"type": "select"}], "rowFilterInfo": {"filterExpr": "id = 1"}}
-    rights = policy("writes", resources, {CAROL: ["update", "alter"]})
-    lake.set_policies([*standard_policies(), rights])
-    assert report(lake, table, CAROL).branches
-    rows = policy("rows", resources, {}, policyType=2, rowFilterPolicyItems=[item])
-    lake.set_policies([*standard_policies(), rights, rows])
-    for call in (report, forbid):
-        with pytest.raises(NotAuthorized) as refusal:
-            call(lake, table, CAROL)
-        assert refusal.value.rule == "row-filter"
 
 
 def test_a_file_whose_footer_has_no_digest_is_left_whatever_the_epochs(

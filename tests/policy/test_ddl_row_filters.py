@@ -1,4 +1,4 @@
-"""Statements under row filters: what removes rows, and engines in which the user runs code."""
+"""Statements under row filters: what removes rows or counts files, and engines where the user runs code."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ CODE = policy("code", {"engine": ["spark"]}, {ANN: ["code"]})
         "TRUNCATE TABLE lake.s.t",
         "INSERT OVERWRITE lake.s.t SELECT 1",
         "INSERT INTO lake.s.t REPLACE WHERE id = 1 SELECT 1",
+        "CALL lake.system.rewrite_manifests(table => 's.t')",
+        "CALL lake.system.expire_snapshots(table => 's.t')",
+        "CALL lake.system.remove_orphan_files(table => 's.t')",
     ],
 )
-def test_a_row_filter_denies_what_removes_rows(statement: str) -> None:
+def test_a_row_filter_denies_what_removes_rows_or_counts_files(statement: str) -> None:
     assert the_answer(statement).decision.allowed
     assert rule(the_answer(statement, context(ANN, FILTER))) == "row-filter"
     assert the_answer("INSERT INTO lake.s.t VALUES (1)", context(ANN, FILTER)).decision.allowed

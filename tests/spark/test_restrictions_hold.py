@@ -372,8 +372,14 @@ def test_what_is_told_of_files_and_snapshots_counts_no_hidden_row(
     spark_lake: SparkLake, tables: tuple[str, str]
 ) -> None:
     name = tables[0]
-    for told in ("files", "entries", "manifests", "partitions", "all_files", "position_deletes"):
+    for told in ("files", "entries", "manifests", "partitions", "all_files", "position_deletes", "changes"):
         refused_as("NOT_AUTHORIZED", spark_lake.session(CAROL), f"SELECT * FROM {name}.{told}")
+    made = f"CALL lake.system.create_changelog_view(table => '{name}', changelog_view => 'told')"
+    spark_lake.rows(made, CAROL)
+    refused_as("NOT_AUTHORIZED", spark_lake.session(CAROL), "SELECT count(*) FROM told")
+    refused_as(
+        "NOT_AUTHORIZED", spark_lake.session(CAROL), f"CALL lake.system.rewrite_manifests(table => '{name}')"
+    )
     (*_, last) = spark_lake.rows(f"SELECT * FROM {name}.snapshots ORDER BY committed_at", CAROL)
     assert last.operation == "append" and not any("records" in each for each in last.summary)
     for statement in ("DESCRIBE TABLE EXTENDED {}", "SHOW TBLPROPERTIES {}", "SHOW CREATE TABLE {}"):
