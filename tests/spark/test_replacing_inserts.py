@@ -15,7 +15,7 @@ from tests.support.spark_refusals import refusal, refused_as
 from tests.support.spark_tables import create_table, stock_table
 from tests.support.tables import ENCRYPTED
 
-pytestmark = [pytest.mark.core, pytest.mark.skipif(not REPLACES, reason="Spark has no syntax for it.")]
+pytestmark = [pytest.mark.core, pytest.mark.skipif(not REPLACES, reason="Spark refuses it before 4.3.")]
 
 #: What a statement leaves of (1, 'a'), (1, 'b'), (2, 'b'), (NULL, 'b') in a table partitioned by p.
 STATEMENTS: dict[str, list[tuple[int | None, str | None]]] = {

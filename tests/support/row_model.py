@@ -11,8 +11,8 @@ from random import Random
 
 import pyspark
 
-#: Whether Spark has the syntax of INSERT … REPLACE USING and REPLACE ON.
-REPLACES = pyspark.__version__ >= "4.2"
+#: Whether INSERT … REPLACE USING and REPLACE ON work: Spark before 4.3 refuses them for all tables.
+REPLACES = pyspark.__version__ >= "4.3"
 
 Row = tuple[int | None, str | None, int | None]
 Truth = bool | None
