@@ -87,6 +87,10 @@ class Cursor:
             token.is_word(*word.split("|")) for token, word in zip(tokens, words, strict=True)
         )
 
+    def behind(self, word: str) -> bool:
+        """Whether the token that was taken last is a keyword."""
+        return self._at > 0 and self._tokens[self._at - 1].is_word(word)
+
     def take(self) -> Token:
         """The next token, which is then taken."""
         token = self.next

@@ -135,11 +135,16 @@ def read_replacing(cursor: Cursor, name: Name, alias: str | None, *, evolves: bo
         columns = [f"{_quoted((into.name,))}.{_quoted(each)}" for each in cursor.listed(_single_name)]
         read, condition = [*columns, every], "true"
     else:
-        condition = f"({cursor.expect('ON').balanced(until=begins_query)})"
+        condition = f"({cursor.expect('ON').balanced(until=_begins_rows)})"
         read = [every]
     source = _replacing_rows(cursor)
     text = f"SELECT {', '.join(read)} FROM {into.text} JOIN {source.text} ON {condition}"
     return ChangeRows(name, _query(cursor, text), evolves)
+
+
+def _begins_rows(cursor: Cursor) -> bool:
+    """Whether a query comes next behind a condition, which can have IS DISTINCT FROM."""
+    return begins_query(cursor) and not cursor.behind("DISTINCT")
 
 
 def _single_name(cursor: Cursor) -> Name:
