@@ -219,6 +219,15 @@ def unsupported_version(what: str, metadata: TableMetadata, table: str) -> Unsup
     )
 
 
+def names_every_field(metadata: TableMetadata) -> bool:
+    """Return whether the schemas still name each field that the table ever had.
+
+    Clients can remove schemas. Then nothing says any more which columns older files have.
+    """
+    known = frozenset().union(*(schema.field_ids for schema in metadata.schemas))
+    return known.issuperset(range(1, metadata.last_column_id + 1))
+
+
 def metadata_directory(metadata: TableMetadata) -> Location:
     """Return the directory of a table's metadata files."""
     given = metadata.properties.get("write.metadata.path")

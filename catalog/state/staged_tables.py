@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select
 
 from catalog.base.identifiers import TableName
 from catalog.db.schema import lw_staged
@@ -82,6 +82,20 @@ def of_user(
 ) -> list[StagedTable]:
     """Return the creations of a name that a user has staged and can commit."""
     return _of_user(connection, catalog, name, principal, now_ms)
+
+
+def is_of_others(connection: Connection, catalog: str, file: Location, principal: str, now_ms: int) -> bool:
+    """Return whether a file lies below the location that the catalog chose for another user's creation."""
+    columns = lw_staged.c
+    above = func.substr(file.canonical, 1, func.length(columns.location) + 1) == columns.location + "/"
+    statement = select(columns.table_uuid).where(
+        columns.catalog == catalog,
+        columns.default_location.is_(True),
+        columns.principal != principal,
+        columns.expires_ms > now_ms,
+        above,
+    )
+    return connection.execute(statement.limit(1)).first() is not None
 
 
 def remove(connection: Connection, table_uuid: UUID) -> None:

@@ -13,7 +13,8 @@ Signed requests and vended credentials both build on this decision.
   `write.*.path`, as far as the allowed locations contain them. Not in an unsealed table, and not with a
   client that would write plaintext into an encrypted table, and not where another table lies below.
 - Users who can expire snapshots (ALTER, DROP and UPDATE) also read metadata files that no retained snapshot
-  names any more, in the table's own write locations: clients delete expired files after the commit.
+  names any more, in the table's own write locations: clients delete expired files after the commit. Not once
+  schemas were removed that alone name a column: policies on it would no longer be asked.
 - No file is overwritten that a retained snapshot or the metadata log names. None is deleted that is part of
   a retained snapshot, and none where another table lies or can be read from.
 
@@ -32,6 +33,7 @@ from catalog.authorization.table_access import TableAccess
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read
+from catalog.iceberg.metadata import names_every_field
 from catalog.planning.standard import StandardPlanner
 from catalog.reading.loading import LoadedTable
 from catalog.rules.file_deletion import is_deletable
@@ -239,9 +241,8 @@ class StorageDecisions:
     def _is_former(self, caller: Caller, table: LoadedTable, file: Location) -> bool:
         """Return whether a file was metadata of the table that a caller can expire the snapshots of."""
         context, record = self._context, table.record
-        if not context.authorizer.decide(
-            required("table.expire", caller.on(record.name, record.owner))
-        ).allowed:
+        requests = required("table.expire", caller.on(record.name, record.owner))
+        if not names_every_field(table.metadata) or not context.authorizer.decide(requests).allowed:
             return False
         with read(context.engine) as connection:
             return seals.was_sealed(connection, record.id, file.canonical)

@@ -5,7 +5,8 @@ metadata names. It asks for signatures by the old name.
 
 - For a day after the drop. Needed is DROP, as for a purge, at each request. To read, the user also has to see
   everything in the table.
-- Read are metadata files that were sealed for the table. Deleted is what lies in its location. Nothing else.
+- Read are metadata files that were sealed for the table, unless removed schemas alone name a column in them.
+  Deleted is what lies in its location. Nothing else.
 - Only in the location that the catalog chose, and if no other table lies there or can be read from there.
   Elsewhere it is not known which files are the table's.
 - Not if the table sets gc.enabled=false. Its metadata.json says that; if that is gone, the table cannot come
@@ -23,6 +24,7 @@ from catalog.authorization.authorizer import Caller
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read
+from catalog.iceberg.metadata import names_every_field
 from catalog.reading.loading import LoadedTable
 from catalog.rules.file_deletion import is_deletable
 from catalog.state import claims, seals, table_state
@@ -69,7 +71,7 @@ class DroppedAccess(ObjectAccess):
         """
         with read(self.context.engine) as connection:
             known = self._is_own(file) and seals.was_sealed(connection, self.record.id, file.canonical)
-        if not known or self._table is None:
+        if not known or self._table is None or not names_every_field(self._table.metadata):
             return _NOT_METADATA
         self.context.standard_clients.restrictions(self.caller, self.action, self._table)
         return SHARED if self._is_shared else _READ

@@ -8,6 +8,7 @@ exist yet. What counts is the row that the catalog keeps of the staged creation:
 - Files are created below the write locations, and not where another table lies.
 - They can be read there, since a client reads the manifests of its own snapshot; but not where another table
   lies or can be read from.
+- What lies below a location that the catalog chose for the creation of another user is that user's alone.
 - They are deleted below the location that the catalog chose alone: nobody else writes there.
 - Nothing is listed. Nothing is signed for an encrypted table, nor once a table has the name.
 """
@@ -69,7 +70,12 @@ class StagedAccess(ObjectAccess):
         return NO_WRITES
 
     def _is_below(self, file: Location) -> bool:
-        return any(each.contains(file) and each != file for each in self.staged.write_locations)
+        context, staged = self.context, self.staged
+        if not any(each.contains(file) and each != file for each in staged.write_locations):
+            return False
+        with read(context.engine) as connection:
+            user = staged.principal
+            return not staged_tables.is_of_others(connection, context.catalog, file, user, context.now_ms())
 
     def _is_foreign(self, file: Location) -> bool:
         """Return whether a file meets another table that lies in one of the locations."""

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
+from pyiceberg.table.update import RemoveSchemasUpdate
 from sqlalchemy import insert, select, update
 
 from catalog.db.engine import read, write
@@ -15,7 +17,7 @@ from tests.attacks.test_signed_requests import ASKED, ROWS, Opened
 from tests.support.http_calls import refused
 from tests.support.lake import ALICE, BOB, CAROL, policy, standard_policies
 from tests.support.moto_server import MotoS3
-from tests.support.service import Service, open_service
+from tests.support.service import ENGINE, Service, open_service
 
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 MAKER = "maker"
@@ -111,6 +113,21 @@ def test_a_staged_table_is_its_users_alone(served: Service) -> None:
     assert made.sign("PUT", theirs.file).status_code in (403, 404)
 
 
+def test_a_place_that_the_catalog_chose_is_no_other_users(served: Service) -> None:
+    """RWStorage on all of the warehouse does not open what is not a table yet."""
+    made = _staged(served, "chosen_by_the_catalog")
+    wide = policy("wide", {"storage-type": ["*"], "storage-url": ["*"]}, {MAKER: ["rwstorage"]})
+    try:
+        served.lake.set_policies([*_policies(), wide])
+        for number, place in enumerate((made.base, f"{made.base}/data")):
+            theirs = _staged(served, f"over_{number}", MAKER, location=f"s3://{made.bucket}/{place}")
+            for method in ("GET", "HEAD", "PUT", "DELETE"):
+                refused(theirs.sign(method, made.file, MAKER), 403, "NotAuthorized", "write-locations")
+                assert made.sign(method, made.file).status_code == 200
+    finally:
+        served.lake.set_policies(_policies())
+
+
 @pytest.mark.parametrize("left", [["create"], ["update"]])
 def test_a_revocation_holds_for_staged_tables(served: Service, left: list[str]) -> None:
     made = _staged(served, f"revoked_{left[0]}", MAKER)
@@ -159,15 +176,47 @@ def test_a_location_of_ones_own_takes_the_permission_on_it(served: Service) -> N
     for key in ("own/chosen/metadata/m", "own/data/f"):
         assert made.sign("PUT", key).status_code == made.sign("GET", key).status_code == 200
         refused(made.sign("DELETE", key), 403, "NotAuthorized", "write-locations")
+    beside = _staged(served, "beside", properties={"write.data.path": data, "read.allowed.data.paths": data})
+    assert beside.sign("PUT", "own/data/f").status_code == 200
+    refused(beside.sign("PUT", beside.file), 404, "NoSuchTable")
+    refused(beside.sign("DELETE", "own/data/f"), 403, "NotAuthorized", "write-locations")
     served.lake.catalog().create_table("db.inner", ROWS.schema, location=f"{place}/inner")
     refused(made.sign("GET", "own/chosen/metadata/m"), 403, "NotAuthorized", "shared-location")
     refused(made.sign("PUT", "own/chosen/inner/x"), 403, "NotAuthorized", "write-locations")
     without = [each for each in _policies() if each["name"] != "alice-storage"]
+    part = {"storage-type": ["*"], "storage-url": [f"s3://{bucket}/own/chosen"]}
     try:
-        served.lake.set_policies(without)
-        refused(made.sign("PUT", "own/data/f"), 403, "NotAuthorized", "policy-no-match")
+        for left in ([], [policy("part", part, {ALICE: ["rwstorage"]})]):
+            served.lake.set_policies([*without, *left])
+            refused(made.sign("PUT", "own/data/f"), 403, "NotAuthorized", "policy-no-match")
     finally:
         served.lake.set_policies(_policies())
+
+
+def test_what_another_table_reads_is_not_deleted_by_a_creator(served: Service) -> None:
+    made = _staged(served, "read_by_another")
+    assert made.sign("DELETE", made.file).status_code == 200
+    served.lake.catalog().create_table(
+        "db.reads_staged",
+        ROWS.schema,
+        properties={"read.allowed.data.paths": f"s3://{made.bucket}/{made.base}"},
+    )
+    for method in ("GET", "DELETE"):
+        refused(made.sign(method, made.file), 403, "NotAuthorized", "shared-location")
+    served.lake.catalog().drop_table("db.reads_staged")
+
+
+def test_nothing_is_signed_for_a_staged_encrypted_table(served: Service) -> None:
+    """An engine can stage one; its files are written by a write session alone."""
+    body = {"name": "sealed", "schema": SCHEMA, "stage-create": True}
+    body |= {"properties": {"encryption.mechanism": "envelope"}}
+    with served.client(ALICE, ENGINE) as client:
+        answer = client.post(f"{served.prefix}/namespaces/db/tables", json=body, headers=ASKED)
+    bucket, _, base = answer.json()["metadata"]["location"].removeprefix("s3://").partition("/")
+    made = Opened(served, "sealed", bucket, base, f"{base}/data/f")
+    for engine in (None, ENGINE):
+        for method in ("GET", "PUT", "DELETE"):
+            refused(made.sign(method, made.file, ALICE, engine), 404, "NoSuchTable")
 
 
 def test_who_expires_snapshots_reads_and_deletes_what_they_had(served: Service) -> None:
@@ -196,6 +245,39 @@ def test_who_expires_snapshots_reads_and_deletes_what_they_had(served: Service) 
     served.lake.catalog().drop_table("db.reads_it")
 
 
+def test_metadata_of_columns_that_no_schema_names_is_not_read(served: Service) -> None:
+    """Who removes schemas takes the names away that policies on the columns go by."""
+    rows = pa.table({"id": [1, 2], "secret": ["x", "y"]})
+    made = served.iceberg().create_table("db.forgetting", rows.schema)
+    made.append(rows)
+    old, snapshot = Opened.of(served, "forgetting"), made.metadata.snapshots[0]
+    paths = [made.metadata_location, *(each.manifest_path for each in snapshot.manifests(made.io))]
+    former = [each.partition(f"{old.bucket}/")[2] for each in paths]
+    with made.update_schema() as evolution:
+        evolution.delete_column("secret")
+    made.overwrite(pa.table({"id": [3]}))
+    for each in made.metadata.snapshots[:-1]:
+        made.maintenance.expire_snapshots().by_id(each.snapshot_id).commit()
+    items = [{"users": [MAKER], "accesses": [{"type": "select", "isAllowed": True}]}]
+    place = {"database": ["db"], "table": ["forgetting"], "column": ["secret"]}
+    denied = policy("secret", place, {}, denyPolicyItems=items)
+    try:
+        served.lake.set_policies([*_policies("select", "alter", "update", "drop"), denied])
+        assert {old.sign("GET", key).status_code for key in former} == {200}
+        for key in former:
+            refused(old.sign("GET", key, MAKER), 403, "NotAuthorized", "policy-deny")
+        with made.transaction() as change:
+            change._apply((RemoveSchemasUpdate(schema_ids=[0]),))
+        for key in former:
+            refused(old.sign("GET", key, MAKER), 403, "NotAuthorized", "named-files")
+        served.lake.catalog().drop_table("db.forgetting")
+        for key in former:
+            refused(old.sign("GET", key, MAKER), 403, "NotAuthorized", "named-files")
+            assert old.sign("DELETE", key, MAKER).status_code == 200
+    finally:
+        served.lake.set_policies(_policies())
+
+
 def _dropped(served: Service, name: str, **properties: str) -> tuple[Opened, list[str]]:
     """A dropped table with a file, and its metadata files."""
     made = served.iceberg().create_table(f"db.{name}", ROWS.schema, properties=properties)
@@ -215,6 +297,15 @@ def test_who_can_purge_deletes_the_files_of_a_dropped_table(served: Service, mot
     for user in (CAROL, MAKER, BOB):
         for method in ("GET", "DELETE"):
             assert gone.sign(method, metadata[0], user).status_code in (403, 404)
+    items = [{"users": [MAKER], "accesses": [{"type": "select", "isAllowed": True}]}]
+    place = {"database": ["db"], "table": ["gone"], "column": ["name"]}
+    denied = policy("name", place, {}, denyPolicyItems=items)
+    try:
+        served.lake.set_policies([*_policies("select", "drop"), denied])
+        assert gone.sign("DELETE", metadata[0], MAKER).status_code == 200
+        refused(gone.sign("GET", metadata[0], MAKER), 403, "NotAuthorized", "policy-deny")
+    finally:
+        served.lake.set_policies(_policies())
     refused(gone.sign("GET", gone.file), 403, "NotAuthorized", "named-files")
     refused(gone.sign("PUT", f"{gone.base}/data/new"), 403, "NotAuthorized", "write-locations")
     for key in (f"{gone.base}0/x", Opened.of(served, "other").file):

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
+from sqlalchemy import update
 
+from catalog.authorization.authorizer import Caller
 from catalog.authorization.table_access import TableAccess
 from catalog.base.errors import NoSuchTable
+from catalog.base.identifiers import TableName
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_seal
 from catalog.planning.standard import StandardPlanner
 from catalog.planning.standard_request import StandardScan
+from catalog.state import seals
+from catalog.state.seals import SealState
 from catalog.storage_access.decision import StorageAccess, StorageDecisions
 from policy.errors import NotAuthorized
 from policy.location.location import Location
@@ -180,3 +188,56 @@ def test_what_is_remembered_follows_each_commit(lake: Lake) -> None:
         files.append(Location.parse(append_files(lake, name)[0]))
         access = decisions.load(replace(lake.caller(CAROL), standard=True), name, "table.sign")
         assert all(access.decide_read(each).allowed for each in files)
+
+
+def test_a_judgement_goes_by_groups_names_time_and_namespaces(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Users who got a whole table are judged anew once any of these is another one."""
+    name, target = name_of(make(lake)), fresh()
+    place = {"database": ["db"], "table": [name.name], "column": ["name"]}
+    schedule = {"startTime": "2031/01/01 00:00:00", "timeZone": "UTC"}
+    denied = {"denyPolicyItems": [{"users": [CAROL], "accesses": SELECT}]}
+    of_group = {"denyPolicyItems": [{"groups": ["hr"], "accesses": SELECT}]}
+    renamed = policy("renamed", place | {"table": [target.name]}, {}, **denied)
+    later = policy("later", place, {}, validitySchedules=[schedule], **denied)
+    carol = lake.caller(CAROL)
+    of_hr = replace(carol, principal=replace(carol.principal, groups=frozenset({"hr"})))
+    lake.catalog().create_namespace_if_not_exists("vaults")
+    vault = name_of(make(lake, fresh("vaults"), properties=ENCRYPTED))
+    try:
+        lake.set_policies([*_policies(), policy("hr", place, {}, **of_group), renamed])
+        _decisions(lake).load(carol, name, "table.sign")
+        _require_refused(lake, of_hr, name)
+        lake.set_policies([*_policies(), renamed])
+        _decisions(lake).load(carol, name, "table.sign")
+        lake.catalog().rename_table(str(name), str(target))
+        _require_refused(lake, carol, target)
+        lake.set_policies([*_policies(), later])
+        lake.catalog().rename_table(str(target), str(name))
+        _decisions(lake).load(carol, name, "table.sign")
+        monkeypatch.setattr(lake.services.authorizer, "_now", lambda: datetime(2032, 1, 1, tzinfo=UTC))
+        _require_refused(lake, carol, name)
+    finally:
+        lake.set_policies(_policies())
+    lake.catalog().update_namespace_properties("vaults", updates={"encryption.standard-clients": "load"})
+    _access(lake, vault)
+    lake.catalog().update_namespace_properties("vaults", removals={"encryption.standard-clients"})
+    _require_refused(lake, lake.caller(ALICE), vault)
+
+
+def _require_refused(lake: Lake, caller: Caller, name: TableName) -> None:
+    with pytest.raises(NotAuthorized):
+        _decisions(lake).load(caller, name, "table.sign")
+
+
+def test_metadata_is_known_as_that_of_its_table_alone(lake: Lake) -> None:
+    one, other = (lake.services.loader.load(name_of(make(lake))) for _ in range(2))
+    with read(lake.services.engine) as connection:
+        found = [seals.was_sealed(connection, one.record.id, each.metadata_location) for each in (one, other)]
+    assert found == [True, False]
+    assert one.seal is not None
+    with write(lake.services.engine) as connection:
+        abandoned = update(lw_seal).where(lw_seal.c.id == one.seal.id).values(state=SealState.ABANDONED)
+        connection.execute(abandoned)
+        assert not seals.was_sealed(connection, one.record.id, one.metadata_location)
