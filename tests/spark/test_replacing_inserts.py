@@ -59,6 +59,12 @@ STATEMENTS: dict[str, list[tuple[int | None, str | None]]] = {
         (2, "z"),
         (None, "b"),
     ],
+    "INSERT INTO {} t REPLACE ON t.id = coalesce(s.k, raise_error('no key')) (SELECT 2 AS k, 'z') s": [
+        (1, "a"),
+        (1, "b"),
+        (2, "z"),
+        (None, "b"),
+    ],
     "INSERT INTO {} REPLACE ON p = 'b' SELECT 9, 'z'": [(1, "a"), (9, "z")],
     "INSERT INTO {} REPLACE ON p = 'b' SELECT 9, 'z' WHERE false": [
         (1, "a"),
@@ -136,6 +142,7 @@ def test_columns_that_rows_bring_are_added(spark_lake: SparkLake) -> None:
     [
         ("INSERT INTO {} REPLACE USING (nope) SELECT 1, 'a'", "REQUEST_INVALID"),
         ("INSERT INTO {} REPLACE USING (p) SELECT '1' AS p, 'a' AS id", "REQUEST_INVALID"),
+        ("INSERT INTO {} BY NAME REPLACE USING (id) SELECT 'a' AS p", "REQUEST_INVALID"),
         ("INSERT INTO {} WITH ('branch' = 'x') REPLACE USING (id) SELECT 1, 'a'", "NOT_SUPPORTED_YET"),
         ("INSERT INTO {} WITH ('a' = 'b') REPLACE ON true SELECT 1, 'a'", "NOT_SUPPORTED_YET"),
         ("INSERT INTO {} REPLACE ON id IN (SELECT 1) SELECT 1, 'a'", "NOT_SUPPORTED_YET"),

@@ -145,6 +145,9 @@ object ReplacingInserts {
         s"Column `$column` of REPLACE USING does not exist in ${table.table.name}. " +
           s"Columns: ${table.output.map(_.name).mkString(", ")}.", "Name columns of the table.")
       val shown = find(written, column)
+      if (byName && shown < 0) throw refused(
+        s"Column `$column` of REPLACE USING is a column of ${table.table.name}, but not of the query.",
+        "Add it to the query: without it, no row of the table would match.")
       if (!byName && shown >= 0 && shown != at) throw refused(
         s"Column `$column` of REPLACE USING is column ${at + 1} of ${table.table.name}, but column ${shown + 1} of the " +
           "query. Rows are inserted by position.", "Write INSERT INTO ... BY NAME, or change the order of the columns.")

@@ -13,7 +13,8 @@ import org.apache.spark.sql.lakewarden.statements.ReplacingInserts.Replaced
 import org.apache.spark.sql.types.{DataType, LongType, MapType}
 
 /** Makes each row of the query of a `ReplacingInserts` two rows of a MERGE: one that deletes, with the columns of the
-  * condition, and one that comes, with the new values. The query runs once, so that both are of the same rows.
+  * condition, and one that comes, with the new values too. The query runs once, so that both are of the same rows.
+  * A join evaluates its keys for both: what the condition makes of a row that comes is no other than of one that deletes.
   *
   * The column `kind` is zero in rows that delete. In the others it is a hash of their values, so that a join by equality
   * spreads them over its tasks, and compares none with the table.
@@ -59,7 +60,7 @@ object ReplacingRows extends Rule[LogicalPlan] {
 
     private def rows: LogicalPlan = {
       val deleting = keys ++ values.map(nothing) :+ NoKind
-      val coming = keys.map(nothing) ++ values :+ BitwiseOr(hash, Literal(1L))
+      val coming = keys ++ values :+ BitwiseOr(hash, Literal(1L))
       Deleting(keysHere, kind, Expand(Seq(deleting, coming), keysHere ++ valuesHere :+ kind, source))
     }
 
@@ -78,10 +79,10 @@ object ReplacingRows extends Rule[LogicalPlan] {
     /** Whether the query can have other rows when it runs again. Spark runs the query of a MERGE twice to find the files
       * with matches first, unless a clause is for rows without a match, too. Here is one that never applies.
       */
-    private def isUnsettled: Boolean = source.exists {
-      case _: GlobalLimit | _: LocalLimit | _: Offset | _: Tail | _: Sample => true
-      case other => !other.deterministic
-    }
+    private def isUnsettled: Boolean = source.collectWithSubqueries {
+      case limit @ (_: GlobalLimit | _: LocalLimit | _: Offset | _: Tail | _: Sample) => limit
+      case other if !other.deterministic => other
+    }.nonEmpty
 
     private def here(column: Attribute): Attribute = column.newInstance().withNullability(true)
     private def nothing(column: Attribute): Expression = Literal.create(null, column.dataType)
