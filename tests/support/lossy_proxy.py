@@ -1,13 +1,21 @@
-"""A way to a service on which answers get lost, and which may be cut."""
+"""A way to a service on which requests are held and answers get lost, and which may be cut."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.support.forwarding import body_of, forwarded, send
+
+
+@dataclass(frozen=True)
+class _Held:
+    operation: str
+    carried_out: bool
+    here: threading.Event = field(default_factory=threading.Event)
 
 
 class LossyProxy:
@@ -21,6 +29,8 @@ class LossyProxy:
         self._service = service
         self._lost: dict[str, int] = {}
         self._each: set[tuple[str, str]] | None = None
+        self._held: _Held | None = None
+        self._released = threading.Event()
         self._lock = threading.Lock()
         self._server = self._listen(0)
         self._port = self._server.server_address[1]
@@ -29,6 +39,23 @@ class LossyProxy:
     def lose_answers(self, operation: str, times: int) -> None:
         """Lose the next answers to requests whose path ends so: the service has carried them out by then."""
         self._lost[operation] = times
+
+    def hold(self, operation: str, carried_out: bool) -> threading.Event:
+        """Hold the next request whose path ends so until `release`; it is never answered.
+
+        Args:
+            operation: how the path ends.
+            carried_out: whether the service carries the request out before; else it never gets it.
+
+        Returns:
+            What is set as soon as the request is held.
+        """
+        self._held = _Held(operation, carried_out)
+        return self._held.here
+
+    def release(self) -> None:
+        """Let the held requests go, whose clients are dead."""
+        self._released.set()
 
     @contextmanager
     def losing_every_first_answer(self) -> Iterator[None]:
@@ -74,9 +101,27 @@ class LossyProxy:
         return server
 
     def _pass_on(self, asked: BaseHTTPRequestHandler) -> None:
-        answer = forwarded(asked, body_of(asked), self._service, timeout_s=120)
+        body, held = body_of(asked), self._hold_of(asked.path)
+        if held is not None and not held.carried_out:
+            return self._keep(held)
+        answer = forwarded(asked, body, self._service, timeout_s=120)
+        if held is not None:
+            assert answer.status < 300, answer.content
+            return self._keep(held)
         if not self._is_lost(asked.command, asked.path):
             send(asked, answer)
+
+    def _hold_of(self, path: str) -> _Held | None:
+        with self._lock:
+            held = self._held
+            if held is None or not path.endswith(held.operation):
+                return None
+            self._held = None
+            return held
+
+    def _keep(self, held: _Held) -> None:
+        held.here.set()
+        self._released.wait()
 
     def _is_lost(self, method: str, path: str) -> bool:
         with self._lock:

@@ -52,8 +52,12 @@ def carry_out(order):
         if "stream" in order:
             # Spark starts a stream with the session that is active in the thread.
             spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
-            source, target, checkpoint = order["stream"]
-            writer = session.readStream.table(source).writeStream.trigger(availableNow=True)
+            source, target, checkpoint, counted = order["stream"]
+            rows = session.readStream.table(source)
+            if counted:
+                rows = rows.groupBy(counted).count()
+            writer = rows.writeStream.trigger(availableNow=True)
+            writer.outputMode("complete" if counted else "append")
             writer.option("checkpointLocation", checkpoint).toTable(target).awaitTermination()
             return {{"rows": []}}
         rows = session.sql(order["sql"]).collect()
@@ -219,12 +223,21 @@ class RemoteSpark:
         self.process.tell({"number": self._numbers, "sql": statement, "user": user})
         return self._numbers
 
+    def begin_stream(
+        self, source: str, target: str, checkpoint: Path, user: str = ALICE, counted: str | None = None
+    ) -> int:
+        """Begin what `stream` does; `result` waits for it.
+
+        With `counted`, the query replaces the target's rows by the count of rows per value of that column.
+        """
+        self._numbers += 1
+        order = {"stream": [source, target, str(checkpoint), counted], "user": user}
+        self.process.tell({"number": self._numbers, **order})
+        return self._numbers
+
     def stream(self, source: str, target: str, checkpoint: Path, user: str = ALICE) -> None:
         """Append the rows of a table to another one in a streaming query, until there are no more."""
-        self._numbers += 1
-        order = {"stream": [source, target, str(checkpoint)], "user": user}
-        self.process.tell({"number": self._numbers, **order})
-        self.result(self._numbers)
+        self.result(self.begin_stream(source, target, checkpoint, user))
 
     def cancel(self, number: int) -> None:
         """Kill the tasks of a statement that is under way, as its user or an administrator may."""
