@@ -7,91 +7,33 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from catalog.base import crash_points
-from catalog.base.identifiers import table_name
-from tests.support.attacker import Attacker, data_file, entry, local
-from tests.support.crash import Seen, seen
+from tests.support.attacker import Attacker, data_file, entry
+from tests.support.cluster import Cluster, open_cluster
 from tests.support.hooks import once_at
 from tests.support.lake import BOB
-from tests.support.leftovers import await_files, clean_up_expired, known_writes, strays
-from tests.support.service import Service, open_service
-from tests.support.spark import FRUGAL
+from tests.support.leftovers import await_files, known_writes, strays
 from tests.support.spark_remote import (
-    TWO_HOSTS,
     Place,
     Refused,
-    RemoteSpark,
     Step,
     disturbed,
     disturbed_condition,
-    remote_spark,
 )
 
 pytestmark = pytest.mark.nightly
 
 ENCRYPTED = "'encryption.mechanism' = 'envelope'"
-#: A task is started a second time as soon as one other is done. Executors start quickly.
-SETTINGS = {
-    # However many executors die, the application goes on.
-    "spark.deploy.maxExecutorRetries": "-1",
-    "spark.executor.extraJavaOptions": FRUGAL["spark.driver.extraJavaOptions"],
-    "spark.speculation": "true",
-    "spark.speculation.interval": "20ms",
-    "spark.speculation.minTaskRuntime": "0ms",
-    "spark.speculation.multiplier": "1.0",
-    "spark.speculation.quantile": "0.5",
-}
-
-
-@dataclass
-class Cluster:
-    """A Spark on a cluster, and the service that it works through."""
-
-    service: Service
-    spark: RemoteSpark
-    directory: Path
-
-    def new_name(self) -> str:
-        """A name that no table has."""
-        return f"lake.n.t{uuid4().hex[:10]}"
-
-    def files(self, table: str) -> list[Path]:
-        """The data files of a table's current snapshot."""
-        loaded = self.service.lake.catalog().load_table(table.removeprefix("lake."))
-        return [local(path) for path in loaded.inspect.files()["file_path"].to_pylist()]
-
-    def ids(self, table: str) -> list[int]:
-        """The rows of a table, every one as often as it is there."""
-        return sorted(row[0] for row in self.spark.rows(f"SELECT id FROM {table}"))
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    directory = tmp_path_factory.mktemp("cluster")
-    work, lake = directory / "work", directory / "lake"
-    work.mkdir()
-    lake.mkdir()
-    with (
-        open_service(lake) as service,
-        remote_spark(
-            service,
-            settings=SETTINGS,
-            users=(BOB,),
-            before=TWO_HOSTS,
-            environ={"TEST_WORK_DIRECTORY": str(work)},
-        ) as spark,
-    ):
-        spark.rows("CREATE NAMESPACE lake.n")
-        spark.rows("CREATE NAMESPACE lake.bobs WITH PROPERTIES ('lakewarden.unsealed' = 'allow')")
-        yield Cluster(service, spark, directory)
-    assert len([each for each in work.glob("*/*") if each.is_dir()]) >= 2, "no executor of its own has run"
+    with open_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
 def test_an_encrypted_table_is_written_and_read_by_executors(cluster: Cluster) -> None:
@@ -291,7 +233,7 @@ def test_executors_that_die_while_files_are_rewritten(cluster: Cluster) -> None:
     before, killed = set(known_writes(cluster.service.lake)), []
 
     def kill() -> None:
-        killed.extend(executors(cluster.spark.jvm))
+        killed.extend(cluster.executors())
         for each in killed:
             os.kill(each, signal.SIGKILL)
 
@@ -303,65 +245,3 @@ def test_executors_that_die_while_files_are_rewritten(cluster: Cluster) -> None:
     assert write.state == "committed"
     assert cluster.ids(table) == list(range(400))
     assert strays(cluster.service.lake) == []
-
-
-ROWS = "SELECT {value}, 1 AS p FROM range(0, 400, 1, 2)"
-#: Statements with a task that ends its executor.
-DYING = {
-    "INSERT": f"INSERT INTO {{table}} {ROWS}",
-    "INSERT OVERWRITE": f"INSERT OVERWRITE {{table}} {ROWS}",
-    "INSERT OVERWRITE PARTITION": (
-        "INSERT OVERWRITE {table} PARTITION (p = 1) SELECT {value} FROM range(0, 400, 1, 2)"
-    ),
-    "REPLACE WHERE": f"INSERT INTO {{table}} REPLACE WHERE p = 1 {ROWS}",
-}
-
-
-@pytest.mark.parametrize("kind", DYING)
-def test_a_statement_whose_executors_die_in_every_attempt_changes_nothing(
-    cluster: Cluster, kind: str
-) -> None:
-    table = _parted(cluster)
-    before = _seen(cluster, table)
-    steps = [Step("die", 390, attempt) for attempt in range(4)]
-    with pytest.raises(Refused) as refused:
-        cluster.spark.rows(DYING[kind].format(table=table, value=disturbed(*steps)))
-    assert refused.value.condition is not None, refused.value.trace
-    assert _seen(cluster, table) == before
-    _assert_cleaned_up(cluster)
-    assert cluster.ids(table) == list(range(400))
-
-
-def _parted(cluster: Cluster) -> str:
-    """A table with 400 rows in two files."""
-    table = cluster.new_name()
-    cluster.spark.rows(
-        f"CREATE TABLE {table} PARTITIONED BY (p) TBLPROPERTIES ({ENCRYPTED}, "
-        f"'encryption.plaintext-columns' = 'p', 'write.distribution-mode' = 'none') "
-        "AS SELECT id, 1 AS p FROM range(0, 400, 1, 2)"
-    )
-    return table
-
-
-def _seen(cluster: Cluster, table: str) -> Seen | None:
-    return seen(cluster.service.lake, table_name(["n"], table.removeprefix("lake.n.")))
-
-
-def _assert_cleaned_up(cluster: Cluster) -> None:
-    """Nothing lies under writes that were given up, once those have expired that nobody gave up."""
-    clean_up_expired(cluster.service)
-    left = [each for each in known_writes(cluster.service.lake).values() if each.state != "committed"]
-    assert [each.files() for each in left] == [[]] * len(left)
-    assert strays(cluster.service.lake) == []
-
-
-def executors(driver: int) -> list[int]:
-    """The processes of the executors that a driver started."""
-    found = []
-    for process in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):
-            command = Path(f"/proc/{process}/cmdline").read_bytes()
-            parent = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1]
-            if b"CoarseGrainedExecutorBackend" in command and int(parent) == driver:
-                found.append(int(process))
-    return found
