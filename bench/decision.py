@@ -46,7 +46,7 @@ def _measured(name: str, runs: int, wildcards: int) -> Figure:
 
 
 def _policies(wildcards: int) -> list[dict[str, Any]]:
-    """Policies, one in so many of which is about every table."""
+    """Return row filters and masks; every `wildcards`-th pair is about every table."""
     numbers = range(_POLICIES // 2)
     return [each for number in numbers for each in (_filter(number, wildcards), _mask(number, wildcards))]
 

@@ -40,7 +40,15 @@ from catalog.rules.file_deletion import is_deletable
 from catalog.state import claims, seals
 from catalog.storage_access.dropped import dropped_access
 from catalog.storage_access.named_files import NamedFiles, NamedFilesReader
-from catalog.storage_access.objects import KEPT, NO_WRITES, SHARED, WRITTEN, ObjectAccess
+from catalog.storage_access.objects import (
+    KEPT,
+    NO_WRITES,
+    SHARED,
+    WRITTEN,
+    ObjectAccess,
+    any_lies_in,
+    is_below,
+)
 from catalog.storage_access.staged import staged_access
 from policy.decision import Decision, Reason
 from policy.location.location import Location
@@ -144,8 +152,11 @@ class StorageAccess(ObjectAccess):
 
     def _is_written(self, file: Location) -> bool:
         places = self.write_locations
-        below = any(each.contains(file) and each != file for each in places)
-        return below and self.table.governed.allowed.decide(file).allowed and not self._foreign(places, file)
+        return (
+            is_below(places, file)
+            and self.table.governed.allowed.decide(file).allowed
+            and not self._foreign(places, file)
+        )
 
     def _is_live(self, file: Location) -> bool:
         named, path = self.named, file.canonical
@@ -236,7 +247,7 @@ class StorageDecisions:
     def _is_foreign(self, table: LoadedTable, locations: tuple[Location, ...], place: Location) -> bool:
         """Return whether a place meets another table that lies below one of the locations."""
         others = self._context.overlapping(table.record, [place])
-        return any(each.contains(other.location) for other in others for each in locations)
+        return any_lies_in(locations, others)
 
     def _is_former(self, caller: Caller, table: LoadedTable, file: Location) -> bool:
         """Return whether a file was metadata of the table that a caller can expire the snapshots of."""

@@ -30,7 +30,7 @@ from catalog.rules.file_deletion import is_deletable
 from catalog.state import claims, seals, table_state
 from catalog.state.table_state import TableRecord
 from catalog.storage.errors import MetadataMissing
-from catalog.storage_access.objects import KEPT, NO_WRITES, SHARED, WRITTEN, ObjectAccess
+from catalog.storage_access.objects import KEPT, NO_WRITES, SHARED, WRITTEN, ObjectAccess, is_below
 from policy.decision import Decision, Reason
 from policy.location.location import Location
 from policy.privileges.operations import required
@@ -93,7 +93,7 @@ class DroppedAccess(ObjectAccess):
         return NO_WRITES
 
     def _is_own(self, file: Location) -> bool:
-        return self.record.location.contains(file) and self.record.location != file
+        return is_below([self.record.location], file)
 
     @cached_property
     def _table(self) -> LoadedTable | None:

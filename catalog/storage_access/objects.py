@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
 from typing import Final
 
+from catalog.state.table_state import TableRecord
 from policy.decision import Decision, Reason
 from policy.location.location import Location
 
@@ -16,6 +18,16 @@ SHARED: Final = Decision.deny(
 )
 KEPT: Final = Decision.deny(Reason("gc-enabled", "The table sets gc.enabled=false."))
 WRITTEN: Final = Decision.allow(Reason("write-locations", "The user can write below the location."))
+
+
+def is_below(locations: Iterable[Location], file: Location) -> bool:
+    """Return whether a file lies below one of the locations, and is none of them."""
+    return any(each.contains(file) and each != file for each in locations)
+
+
+def any_lies_in(locations: Collection[Location], others: Iterable[TableRecord]) -> bool:
+    """Return whether one of other tables lies in one of the locations."""
+    return any(each.contains(other.location) for other in others for each in locations)
 
 
 class ObjectAccess(ABC):

@@ -25,7 +25,7 @@ from catalog.db.engine import read
 from catalog.state import claims, staged_tables, table_state
 from catalog.state.staged_tables import StagedTable
 from catalog.state.table_state import TableState
-from catalog.storage_access.objects import NO_WRITES, SHARED, WRITTEN, ObjectAccess
+from catalog.storage_access.objects import NO_WRITES, SHARED, WRITTEN, ObjectAccess, any_lies_in, is_below
 from policy.decision import Decision, Reason
 from policy.location.location import Location
 from policy.privileges.operations import required, storage_requests
@@ -71,7 +71,7 @@ class StagedAccess(ObjectAccess):
 
     def _is_below(self, file: Location) -> bool:
         context, staged = self.context, self.staged
-        if not any(each.contains(file) and each != file for each in staged.write_locations):
+        if not is_below(staged.write_locations, file):
             return False
         with read(context.engine) as connection:
             user = staged.principal
@@ -82,7 +82,7 @@ class StagedAccess(ObjectAccess):
         context, locations = self.context, self.staged.write_locations
         with read(context.engine) as connection:
             others = claims.overlapping(connection, context.catalog, file, None, context.now_ms())
-        return any(each.contains(other.location) for other in others for each in locations)
+        return any_lies_in(locations, others)
 
     def _is_shared(self) -> bool:
         context, locations = self.context, self.staged.write_locations
