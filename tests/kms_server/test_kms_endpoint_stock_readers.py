@@ -36,7 +36,8 @@ DAVE, ERIN, FRANK, GRACE = "dave", "erin", "frank", "grace"
 
 def policies() -> list[dict[str, Any]]:
     """In `db`, Carol may read all; Dave all but the ssn; Erin the ssn alone; Frank all, an ssn masked;
-    Grace all, some rows. All of them may have the keys released, but for Bob, who may read all.
+    Grace all, some rows. All of them may have the keys released, but for Bob, who may read all. The mask and
+    the row filter hold everywhere: no table could leave them.
     """
 
     def columns(*names: str) -> dict[str, Any]:
@@ -69,8 +70,8 @@ def policies() -> list[dict[str, Any]]:
         policy("dave", columns("id", "name"), {DAVE: ["select"]}),
         policy("erin", columns("ssn"), {ERIN: ["select"]}),
         policy("keys", {"key": [MASTER_KEY, "pii"]}, {user: ["release"] for user in everybody}),
-        policy("mask", columns("ssn"), {}, **mask),
-        policy("rows", {"database": ["db"], "table": ["*"]}, {}, **rows),
+        policy("mask", {**columns("ssn"), "database": ["*"]}, {}, **mask),
+        policy("rows", {"database": ["*"], "table": ["*"]}, {}, **rows),
     ]
 
 
