@@ -19,7 +19,8 @@ from pydantic import SecretStr
 from sqlalchemy import URL, Connection, Engine, RootTransaction, exc, make_url
 
 from catalog.db.faults import translate, translate_commit
-from catalog.db.sqlite import PURPOSE, open_sqlite
+from catalog.db.readers import readers_of
+from catalog.db.sqlite import open_sqlite
 from policy.errors import RequestInvalid
 
 _POOL_TIMEOUT_S: Final = 3.0
@@ -58,12 +59,7 @@ def read(engine: Engine) -> Iterator[Connection]:
     Raises:
         StateUnavailable: the database does not answer, in bounded time.
     """
-    options = {PURPOSE: "read"} if _is_sqlite(engine) else {"postgresql_readonly": True}
-    with (
-        _translated(),
-        engine.connect() as connection,
-        connection.execution_options(**options).begin(),
-    ):
+    with _translated(), readers_of(engine).connect() as connection, connection.begin():
         yield connection
 
 
@@ -81,7 +77,7 @@ def write(engine: Engine) -> Iterator[Connection]:
         _alone(engine),
         _translated(),
         engine.connect() as connection,
-        connection.execution_options(**{PURPOSE: "write"}).begin() as transaction,
+        connection.begin() as transaction,
     ):
         yield connection
         _commit(transaction)
@@ -115,10 +111,6 @@ def _open_postgres(url: URL) -> Engine:
             hint='Run `pip install "lakewarden[postgres]"`.',
         ) from error
     return open_postgres(url, pool_timeout_s=_POOL_TIMEOUT_S)
-
-
-def _is_sqlite(engine: Engine) -> bool:
-    return engine.dialect.name == "sqlite"
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import URL, Dialect, Engine, create_engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from catalog.db.readers import set_readers
+
 _T = TypeVar("_T")
 
 CONNECT_TIMEOUT_S: Final = 3
@@ -62,6 +64,7 @@ def open_postgres(url: URL, *, pool_timeout_s: float) -> Engine:
         hide_parameters=True,
     )
     event.listen(engine, "do_connect", _connect)
+    set_readers(engine, engine.execution_options(postgresql_readonly=True))
     return engine
 
 

@@ -10,6 +10,8 @@
 - The driver never begins a transaction by itself; a reader is `BEGIN` under `query_only`, and a writer is
   `BEGIN IMMEDIATE`, so that a second writer waits where it begins instead of failing half way (SQLAlchemy,
   "SQLite: Using SQLAlchemy to emit BEGIN in lieu of SQLite's transaction control").
+- Readers and writers have connections of their own: each change of `query_only` voids the statements that a
+  connection has prepared.
 """
 
 from __future__ import annotations
@@ -22,28 +24,38 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, exc
+from sqlalchemy import URL, Engine, create_engine, event, exc
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
 
+from catalog.db.readers import set_readers
 from policy.errors import RequestInvalid, StateUnavailable
-
-#: The execution option for the purpose of a transaction: "read" or "write".
-PURPOSE: Final = "lakewarden_purpose"
 
 _RETRY_S: Final = 0.02
 
 
 def open_sqlite(url: URL, *, busy_timeout_s: float, pool_timeout_s: float) -> Engine:
-    """Create an engine for a database file.
+    """Create an engine for a database file; its connections write, those of `readers_of` it read.
 
     Raises:
         RequestInvalid: the URL does not name a file.
     """
     path = _file_of(url)
+    connector = _connector(path, busy_timeout_s)
+    writers = _opened(path, connector, pool_timeout_s)
+    readers = _opened(path, connector, pool_timeout_s)
+    event.listen(readers, "connect", _never_write)
+    event.listen(readers, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    event.listen(writers, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    event.listen(writers, "engine_disposed", lambda _: readers.dispose())
+    set_readers(writers, readers)
+    return writers
+
+
+def _opened(path: Path, connector: Callable[[], sqlite3.Connection], pool_timeout_s: float) -> Engine:
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
-        creator=_connector(path, busy_timeout_s),
+        creator=connector,
         poolclass=QueuePool,
         pool_size=16,
         max_overflow=16,
@@ -52,7 +64,6 @@ def open_sqlite(url: URL, *, busy_timeout_s: float, pool_timeout_s: float) -> En
     )
     event.listen(engine, "connect", _remember_file(path))
     event.listen(engine, "checkout", _require_same_file(path))
-    event.listen(engine, "begin", _begin)
     return engine
 
 
@@ -152,11 +163,5 @@ def _require_same_file(
     return require
 
 
-def _begin(connection: Connection) -> None:
-    purpose = connection.get_execution_options().get(PURPOSE)
-    query_only = "ON" if purpose == "read" else "OFF"
-    # A statement per transaction is a large part of the cost of a short one, so it is not repeated.
-    if connection.info.get("query_only") != query_only:
-        connection.exec_driver_sql(f"PRAGMA query_only = {query_only}")
-        connection.info["query_only"] = query_only
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if purpose == "write" else "BEGIN")
+def _never_write(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    connection.cursor().execute("PRAGMA query_only = ON")

@@ -9,6 +9,7 @@ from sqlalchemy import create_engine, update
 
 from catalog.base.identifiers import TableName
 from catalog.db.engine import write
+from catalog.db.readers import set_readers
 from catalog.db.schema import lw_pek
 from catalog.envelope.peks import PekCache, PekRecord
 from catalog.envelope.scan_keys import FormKeys
@@ -87,6 +88,7 @@ def test_who_may_only_read_the_database_scans_all_the_same(
     rows = opened.entries.select(["content", "file_path", "key_metadata", "file_sequence_number"])
     database = lake.services.engine.url.database
     engine = create_engine(f"sqlite:///file:{database}?mode=ro&uri=true")
+    set_readers(engine, engine)
     cache = PekCache({lake.kms.identifier: lake.kms}, catalog=lake.settings.catalog.name)
     keyring = Keyring(engine, lake.settings.catalog.name, lake.kms, cache)
     judged = keyring.checked_files(table.record, table.governed, rows)

@@ -16,6 +16,7 @@ from sqlalchemy import Engine, delete, event, update
 
 from catalog.base.errors import CommitConflict
 from catalog.db.engine import write
+from catalog.db.readers import readers_of
 from catalog.db.schema import lw_policy_document, lw_policy_set
 from catalog.policy_store import in_force
 from catalog.policy_store.documents import (
@@ -221,7 +222,8 @@ def test_when_nothing_changed_a_look_is_one_query_and_nothing_is_read(
     def count(*arguments: object) -> None:
         queries.append(arguments[2])
 
-    event.listen(engine, "before_cursor_execute", count)
+    readers = readers_of(engine)
+    event.listen(readers, "before_cursor_execute", count)
     try:
         for _ in range(100):
             assert store.current() is first
@@ -231,7 +233,7 @@ def test_when_nothing_changed_a_look_is_one_query_and_nothing_is_read(
         assert len([each for each in queries if "lw_policy" in str(each)]) == 1
         assert not any("lw_policy_document" in str(each) for each in queries)
     finally:
-        event.remove(engine, "before_cursor_execute", count)
+        event.remove(readers, "before_cursor_execute", count)
 
 
 def _fail(monkeypatch: pytest.MonkeyPatch, documents: PolicyDocuments) -> None:
