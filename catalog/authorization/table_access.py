@@ -89,7 +89,7 @@ class TableAccess:
             caller: who asks.
             name: the table.
             action: what for, as the audit log names it.
-            known: the table, where it is loaded already (`TableLoader.load_known`).
+            known: the table, where it is loaded already.
 
         Returns and raises:
             as `load_restricted`.

@@ -29,7 +29,7 @@ from catalog.base.recent import Recent
 from catalog.db.engine import read, write
 from catalog.iceberg.metadata import parse_metadata
 from catalog.state import pek_records as key_records
-from catalog.state import seals, standing, table_state
+from catalog.state import seals, table_state
 from catalog.state.pointers import PointerStore
 from catalog.state.seals import Seal, SealState
 from catalog.state.table_state import Governed, TableRecord, TableState
@@ -140,9 +140,6 @@ class TableLoader:
         self.unsealed_default = unsealed_default
         self._standard_clients = standard_clients
         self._verified: Recent[TableMetadata] = Recent(_MAX_SNAPSHOTS, lambda each: len(each.snapshots) + 1)
-        self._known: Recent[LoadedTable] = Recent(
-            _MAX_SNAPSHOTS, lambda each: len(each.metadata.snapshots) + 1
-        )
 
     def owner(self, name: TableName) -> str | None:
         """Return the owner of a table for policies; None if no such table is governed."""
@@ -189,33 +186,6 @@ class TableLoader:
                 if self._pointers.load(name) == pointer:
                     raise
         raise _too_fast(name)
-
-    def load_known(self, name: TableName) -> LoadedTable | None:
-        """Load a sealed table by metadata that this process read and verified before.
-
-        Its rows in the database are read now. The table follows from them, and is remembered by them.
-
-        Returns:
-            None if there is anything to read or to do first: `load` does it, or says what is wrong.
-        """
-        with read(self._engine) as connection:
-            pointer = self._pointers.load_in(connection, name)
-            rows = pointer and standing.rows_of(connection, self._catalog, name, pointer)
-        if not pointer or not rows:
-            return None
-        return self._known.known(rows) or self._recognized(pointer, rows)
-
-    def _recognized(self, pointer: str, rows: tuple[object, ...]) -> LoadedTable | None:
-        """Return the table of these rows, and remember it."""
-        found = standing.standing_of(rows)
-        record, seal = found.record, found.seal
-        metadata = self._verified.known((pointer, seal.digest))
-        if metadata is None or metadata.table_uuid != record.table_uuid:
-            return None
-        if Location.parse(metadata.location) != record.location:
-            return None
-        table = LoadedTable(record, found.governed, metadata, pointer, seal)
-        return self._known.get(rows, lambda: table)
 
     def load_dropped(self, record: TableRecord) -> LoadedTable | None:
         """Load a table as it was when it was dropped; metadata that was verified before is not read again.

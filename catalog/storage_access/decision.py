@@ -35,6 +35,7 @@ from catalog.context import ServiceContext
 from catalog.db.engine import read
 from catalog.iceberg.metadata import names_every_field
 from catalog.planning.standard import StandardPlanner
+from catalog.reading.known_tables import KnownTables
 from catalog.reading.loading import LoadedTable
 from catalog.rules.file_deletion import is_deletable
 from catalog.state import claims, seals
@@ -177,6 +178,7 @@ class StorageDecisions:
         self._access = access
         self._planner = planner
         self._files = NamedFilesReader(context.reader)
+        self._known = KnownTables(context.engine, context.catalog, context.pointers)
 
     def access(self, caller: Caller, name: TableName, action: str, file: Location) -> ObjectAccess:
         """Return what a caller's client can touch of the table of a name, be it staged or dropped.
@@ -190,7 +192,7 @@ class StorageDecisions:
         Raises:
             as `load`.
         """
-        known = self._context.loader.load_known(name)
+        known = self._known.load(name)
         if known is None and self._context.loader.settle(name) is None:
             given = (self._context, caller, action, name, file)
             found = staged_access(*given) or dropped_access(*given)
@@ -207,7 +209,7 @@ class StorageDecisions:
             caller: who asks, by whatever interface.
             name: the table.
             action: what for, as the audit log names it.
-            known: the table, where it is loaded already (`TableLoader.load_known`).
+            known: the table, where it is loaded already.
 
         Raises:
             NotAuthorized: the caller's client cannot have the whole table, for what reason ever.
@@ -216,6 +218,8 @@ class StorageDecisions:
         """
         caller = replace(caller, standard=True)
         table, restriction = self._access.load_for_files(caller, name, action, known)
+        if known is None:
+            self._known.remember(table)
         return self.of(caller, table, restriction)
 
     def of(self, caller: Caller, table: LoadedTable, restriction: Restriction) -> StorageAccess:

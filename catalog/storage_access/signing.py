@@ -11,8 +11,6 @@ Source: Iceberg REST specification, `signRequest`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Final
 
 from catalog.audit.outcomes import note
@@ -28,20 +26,6 @@ from policy.errors import NotAuthorized
 from policy.location.location import Location
 
 ACTION: Final = "table.sign"
-
-_DECISIONS: Final[Mapping[Action, Callable[[ObjectAccess, Location], Decision]]] = MappingProxyType(
-    {
-        Action.READ: lambda access, file: access.decide_read(file),
-        Action.LOOK: lambda access, file: access.decide_look(file),
-        Action.CREATE: lambda access, file: access.decide_create(file),
-        Action.BEGIN: lambda access, file: access.decide_create(file),
-        Action.PART: lambda access, file: access.decide_create(file),
-        Action.COMPLETE: lambda access, file: access.decide_create(file),
-        Action.ABORT: lambda access, file: access.decide_create(file),
-        Action.DELETE: lambda access, file: access.decide_delete(file),
-        Action.LIST: lambda access, file: access.decide_list(file),
-    }
-)
 
 
 class RequestSigning:
@@ -80,9 +64,8 @@ class RequestSigning:
         """
         request = parse(self._store, asked)
         access = self._decisions.access(caller, name, ACTION, request.targets[0])
-        decide = _DECISIONS[request.action]
         for target in request.targets:
-            self._require(caller, access, decide(access, target), request, target)
+            self._require(caller, access, _decided(access, request.action, target), request, target)
         if request.source is not None:
             self._require(caller, access, access.decide_read(request.source), request, request.source)
         note("request", request.action.value)
@@ -105,3 +88,17 @@ class RequestSigning:
             rule=reason.rule,
             hint="docs/rest-api.md says which requests are signed.",
         )
+
+
+def _decided(access: ObjectAccess, action: Action, target: Location) -> Decision:
+    match action:
+        case Action.READ:
+            return access.decide_read(target)
+        case Action.LOOK:
+            return access.decide_look(target)
+        case Action.CREATE | Action.BEGIN | Action.PART | Action.COMPLETE | Action.ABORT:
+            return access.decide_create(target)
+        case Action.DELETE:
+            return access.decide_delete(target)
+        case Action.LIST:
+            return access.decide_list(target)
