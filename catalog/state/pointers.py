@@ -71,10 +71,10 @@ class PointerStore(Protocol):
     def delete(self, name: TableName, expected: str, bind: Bind | None = None) -> bool:
         """Delete the pointer if it equals `expected`; otherwise return False without a change."""
 
-    def rename(self, source: TableName, target: TableName, expected: str, bind: Bind | None = None) -> None:
-        """Rename the pointer if it equals `expected`.
+    def rename(self, source: TableName, target: TableName, expected: str, bind: Bind | None = None) -> bool:
+        """Rename the pointer if it equals `expected`; otherwise return False without a change.
 
-        Raises NoSuchTable if it does not, and TableExists or NoSuchNamespace for the target.
+        Raises TableExists or NoSuchNamespace for the target.
         """
 
     def tables(

@@ -31,7 +31,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from catalog.base.errors import CommitConflict
-from catalog.base.existence import namespace_exists, no_namespace, no_table, table_exists, table_rename_taken
+from catalog.base.existence import namespace_exists, no_namespace, table_exists, table_rename_taken
 from catalog.base.identifiers import Namespace, TableName
 from catalog.db.engine import read, write
 from catalog.db.schema import iceberg_namespace_properties, iceberg_tables, lw_namespace_property
@@ -161,7 +161,7 @@ class SqlPointerStore:
                 settle(connection, expected)
         return deleted
 
-    def rename(self, source: TableName, target: TableName, expected: str, bind: Bind | None = None) -> None:
+    def rename(self, source: TableName, target: TableName, expected: str, bind: Bind | None = None) -> bool:
         self._require_namespace(target.namespace)
         stands = iceberg_tables.c.metadata_location == expected
         statement = update(iceberg_tables).where(*self._is(source), stands).values(**self._key(target))
@@ -173,8 +173,7 @@ class SqlPointerStore:
                     settle(connection, expected)
         except IntegrityError as error:
             raise table_rename_taken(source, target, is_view=self._is_view(target)) from error
-        if not moved:
-            raise no_table(source)
+        return moved
 
     def tables(
         self, namespace: Namespace, after: str | None = None, limit: int | None = None

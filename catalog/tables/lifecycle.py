@@ -18,7 +18,7 @@ from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import every_name, refuse_masks, selects
 from catalog.authorization.restrictions import require_fitting_name
 from catalog.base import crash_points
-from catalog.base.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
+from catalog.base.errors import CommitConflict, NoSuchNamespace, TableExists
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read, write
@@ -33,7 +33,7 @@ from policy.privileges.operations import renaming, required
 
 #: A drop that takes longer than this was interrupted.
 _CUT_SHORT_MS: Final = 3600 * 1000
-#: How often a drop loads the pointer again because of concurrent commits.
+#: How often a drop or a rename loads the pointer again because of concurrent commits.
 _ATTEMPTS: Final = 20
 
 
@@ -59,10 +59,20 @@ class Lifecycle:
                 break now.
             RequestInvalid: the new name takes it out of a row filter, mask or denial of a policy.
             NoSuchTable, TableExists, NoSuchNamespace: as it says.
+            CommitConflict: other requests renamed or dropped the table meanwhile, or commit all the time.
         """
-        both = f"{source} -> {target}"
-        with self._context.authorizer.recorded(caller, "table.rename", both):
-            table = self._renamed(caller, source, target, both)
+        first = table = self._renamed(caller, source, target)
+        for _ in range(_ATTEMPTS):
+            if self._moved(table, source, target):
+                return
+            # A commit came first. What was checked of the table is checked again.
+            table = self._renamed(caller, source, target)
+            if table.record.id != first.record.id:
+                break
+        raise table_state.changed_meanwhile(source)
+
+    def _moved(self, table: LoadedTable, source: TableName, target: TableName) -> bool:
+        """Rename a table that is as it was loaded; return False if its pointer has moved."""
         record = table.record
         self._context.loader.settle(target)
         with write(self._context.engine) as connection:
@@ -77,15 +87,27 @@ class Lifecycle:
             table_state.rebind(connection, self._context.catalog, now, target)
 
         try:
-            self._context.pointers.rename(source, target, table.metadata_location, bind)
-        except (NoSuchTable, TableExists, NoSuchNamespace, CommitConflict):
-            with write(self._context.engine) as connection:
-                table_state.take_back_rename(connection, record, target)
+            moved = self._context.pointers.rename(source, target, table.metadata_location, bind)
+        except (TableExists, NoSuchNamespace, CommitConflict):
+            self._take_back_rename(record, target)
             raise
+        if not moved:
+            self._take_back_rename(record, target)
+            return False
         crash_points.point("rename:bound")
+        return True
 
-    def _renamed(self, caller: Caller, source: TableName, target: TableName, both: str) -> LoadedTable:
-        """Load the table, and check that the caller can rename it."""
+    def _take_back_rename(self, record: TableRecord, target: TableName) -> None:
+        with write(self._context.engine) as connection:
+            table_state.take_back_rename(connection, record, target)
+
+    def _renamed(self, caller: Caller, source: TableName, target: TableName) -> LoadedTable:
+        """Load the table, and check that the caller can rename it; a refusal is recorded."""
+        both = f"{source} -> {target}"
+        with self._context.authorizer.recorded(caller, "table.rename", both):
+            return self._renamable(caller, source, target, both)
+
+    def _renamable(self, caller: Caller, source: TableName, target: TableName, both: str) -> LoadedTable:
         on = self._context.on(caller, source)
         requests = renaming(on, target)
         if not self._context.authorizer.decide(requests).allowed:

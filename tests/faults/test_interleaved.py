@@ -8,16 +8,17 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
+from pyiceberg.types import StringType
 
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, NoSuchTable, TableExists
 from catalog.base.identifiers import TableName, table_name
 from catalog.writes.new_files import FileCommit
-from policy.errors import LakewardenError, RequestInvalid
+from policy.errors import LakewardenError, NotAuthorized, RequestInvalid
 from tests.faults.conftest import Shared
 from tests.support.attacker import OWN_ROWS
 from tests.support.hooks import once_at
-from tests.support.lake import ALICE, Lake
+from tests.support.lake import ALICE, Lake, policy, standard_policies
 
 A, B, C = (table_name(["db"], each) for each in "abc")
 
@@ -68,6 +69,29 @@ def test_a_rename_that_another_overtakes_takes_no_other_table_along(stocked: Lak
     assert (rows(stocked, A), rows(stocked, C)) == (0, 2)
     with pytest.raises(NoSuchTable):
         stocked.services.loader.load(B)
+
+
+def test_a_rename_that_a_commit_overtakes_is_judged_again(stocked: Lake) -> None:
+    """By the columns that the table has now: one of them is denied to the user."""
+
+    def append() -> None:
+        stocked.catalog(ALICE).load_table("db.a").append(OWN_ROWS)
+
+    with crash_points.hooked(once_at("rename:intended", append)):
+        stocked.services.lifecycle.rename(stocked.caller(ALICE), A, B)
+    assert rows(stocked, B) == 4
+
+    def add_column() -> None:
+        with stocked.catalog(ALICE).load_table("db.b").update_schema() as change:
+            change.add_column("secret", StringType())
+
+    items = [{"users": [ALICE], "accesses": [{"type": "select", "isAllowed": True}]}]
+    secret = {"database": ["db"], "table": ["*"], "column": ["secret"]}
+    stocked.set_policies([*standard_policies(), policy("secret", secret, {}, denyPolicyItems=items)])
+    with crash_points.hooked(once_at("rename:intended", add_column)), pytest.raises(NotAuthorized):
+        stocked.services.lifecycle.rename(stocked.caller(ALICE), B, A)
+    record = stocked.services.loader.load(B).record
+    assert (record.name, record.pending_name) == (B, None)
 
 
 def test_a_rename_ends_where_the_table_was_dropped_and_came_back(stocked: Lake) -> None:
