@@ -36,6 +36,8 @@ Batch = Annotated[list[models.BatchItem], Field(min_length=1, max_length=MAX_BAT
 class KmsEndpointRoute(GuardedRoute):
     """A route for callers that `CallerIdentification` identifies."""
 
+    lists = frozenset({"key"})
+
     def _caller(self, request: Request) -> Caller:
         services = request.app.state.services
         visit, request_id = _visit(request), request_id_of(request)

@@ -87,6 +87,8 @@ class GuardedRoute(APIRoute):
     """A route for callers with a user token."""
 
     takes_engines: bool = False
+    #: Query parameters that can be given more than once.
+    lists: frozenset[str] = frozenset()
     for_standard_clients: bool = False
 
     def get_route_handler(self) -> _Handler:
@@ -94,6 +96,7 @@ class GuardedRoute(APIRoute):
         inner = _translated(super().get_route_handler())
 
         async def handle(request: Request, bounds: Bounds) -> Response:
+            _refuse_repeated(request, self.lists)
             with request.app.state.bodies.begun(request.state.caller.principal.name) as room:
                 sent = await _bounded_body(request, bounds.size, room)
                 _check_digest(request, sent)
@@ -301,6 +304,16 @@ async def _bounded_body(request: Request, limit: int, room: Room) -> bytes:
         room.take(len(chunk))
         body += chunk
     return bytes(body)
+
+
+def _refuse_repeated(request: Request, lists: frozenset[str]) -> None:
+    """Refuse a query parameter that is given twice: two readers could use different values."""
+    names = [name for name, _ in request.query_params.multi_items() if name not in lists]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise RequestInvalid(
+            f"The query parameter {twice[:80]!r} is given twice.", rule="request", hint="Send it once."
+        )
 
 
 def _check_digest(request: Request, body: bytes) -> None:

@@ -55,6 +55,7 @@ from pyiceberg.table.update import (
 from catalog.base.errors import CommitConflict
 from catalog.iceberg.metadata import last_sequence_number
 from policy.errors import RequestInvalid
+from policy.write_properties import FORMAT_VERSION, check_format_version
 
 _LAST_ADDED: Final = -1
 #: Half of the largest number in engines' counters. No single commit adds the other half.
@@ -78,6 +79,7 @@ def fitting(
 
     Raises:
         RequestInvalid: an id is used twice.
+        UnsupportedFormatVersion: an upgrade to a version that clients cannot commit to.
         CommitConflict: an id, or a sequence number, was assigned meanwhile.
     """
     return tuple(_Fitter(base, requirements, table).fit(updates))
@@ -191,7 +193,8 @@ class _Fitter:
             case SetDefaultSortOrderUpdate():
                 yield SetDefaultSortOrderUpdate(sort_order_id=self._orders.chosen(update.sort_order_id))
             case UpgradeFormatVersionUpdate():
-                self._format_version = update.format_version
+                version = {FORMAT_VERSION: str(update.format_version)}
+                self._format_version = check_format_version(version, self._table)
                 yield update
             case AddSnapshotUpdate():
                 self._check_sequence(update)

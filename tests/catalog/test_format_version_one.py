@@ -113,6 +113,15 @@ def test_encryption_and_engines_need_version_two(lake: Lake, attempt: Callable[[
     assert not load(lake, name_of(table)).governed.ever_encrypted
 
 
+@pytest.mark.parametrize("version", [0, 3])
+def test_no_update_upgrades_to_a_version_that_clients_cannot_write(lake: Lake, version: int) -> None:
+    name = name_of(make(lake))
+    with pytest.raises(UnsupportedFormatVersion) as refusal:
+        upgrade = UpgradeFormatVersionUpdate(format_version=version)
+        lake.services.committer.commit(lake.caller(ALICE), name, [], [upgrade])
+    assert (refusal.value.rule, refusal.value.table) == ("format-version", str(name))
+
+
 def test_a_version_one_table_is_encrypted_by_the_commit_that_upgrades_it(lake: Lake) -> None:
     table = make(lake, properties=VERSION_1)
     table.append(rows(1))

@@ -80,6 +80,9 @@ def test_a_page_token_of_another_list_or_user_is_refused(
     for forged in (f"{token}A", token[:-2], "b", "AAAA" * 6, "é", "x" * 2000):
         error = refused(alice.get(url, params={"pageToken": forged}), 400, "RequestInvalid")
         assert error["type"] == "BadRequestException"
+    for twice in (("pageToken", token), ("pageSize", "1"), ("unknown", "")):
+        asked = [("pageToken", token), ("pageSize", "1"), ("unknown", ""), twice]
+        refused(alice.get(url, params=asked), 400, "RequestInvalid", "request")
     assert alice.get(url, params={"pageToken": token}).status_code == 200
 
 
