@@ -39,7 +39,7 @@ from catalog.state import claims, seals, table_state
 from catalog.state.table_state import TableRecord, TableState
 from catalog.storage.base import StoredObject
 from catalog.writes import sessions
-from catalog.writes.filters import require_every_row
+from catalog.writes.filters import require_every_row, require_paths
 from policy.errors import RequestInvalid
 from policy.location.location import Location
 
@@ -145,7 +145,8 @@ class GarbageCollector:
             progress: is told what is being done, how far, and of how much.
 
         Raises:
-            NotAuthorized: ALTER and DROP on the table are needed, and no row filter of a policy applies.
+            NotAuthorized: ALTER and DROP on the table are needed, and SELECT, unmasked, on the columns that
+                it is or was partitioned by: paths have their values. No row filter of a policy applies.
             NoSuchTable, MetadataUnsealed, MetadataTampered: it is not known what the table names.
             RequestInvalid: the location is not the table's alone, or `gc.enabled` is false.
             CommitConflict: a commit is under way; what was not removed stays.
@@ -157,6 +158,7 @@ class GarbageCollector:
         with self._context.authorizer.recorded(caller, _ACTION, str(name)):
             table = self._context.loader.load_sealed(name)
             require_every_row(self._context, table, caller, _ACTION)
+            require_paths(self._context, table, caller, _ACTION)
             if remove:
                 require_deletable(table.metadata, table.name)
             with read(self._context.engine) as connection:

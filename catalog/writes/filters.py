@@ -140,6 +140,15 @@ def require_every_row(
     refuse_masks(context.authorizer.settled(), caller, table, names, action=action)
 
 
+def require_paths(context: ServiceContext, table: LoadedTable, caller: Caller, action: str) -> None:
+    """Refuse callers who cannot read `_file`, before paths of files are listed: see `shows_paths`.
+
+    Raises:
+        NotAuthorized: a column that the table is or was partitioned by is denied or masked.
+    """
+    authorize_filters(context, table, (), caller, action, case_sensitive=True, partitions=True)
+
+
 def shows_paths(context: ServiceContext, table: LoadedTable, caller: Caller) -> bool:
     """Return whether the caller can read `_file`: directories of files are named by partitions."""
     names = partition_columns(table)

@@ -1,4 +1,4 @@
-"""What counts or lists the files of a table is refused to users under a row filter, and changes nothing."""
+"""What counts or lists the files of a table is refused to users who do not see its rows or partitions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import IdentityTransform
 
 from catalog.authorization.authorizer import Caller
 from catalog.base.identifiers import TableName
@@ -48,3 +50,27 @@ def test_a_user_under_a_row_filter_gets_no_counts(lake: Lake, request: pytest.Fi
     for what, call in COUNTING.items():
         if what != "forbid-old-epochs":
             assert call(lake.services, lake.caller(CAROL, "spark"), name_of(table)) is not None, what
+
+
+def test_paths_are_listed_for_users_who_see_the_columns_of_partitions(
+    lake: Lake, request: pytest.FixtureRequest
+) -> None:
+    """Standard clients make directories of partition values."""
+    request.addfinalizer(lambda: lake.set_policies(standard_policies()))
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
+    resources = {"database": ["db"], "table": ["*"]}
+    rights = policy("writes", resources, {CAROL: ["update", "alter", "drop"]})
+    column, item = resources | {"column": ["id"]}, {"users": [CAROL], "accesses": [{"type": "select"}]}
+    fixed = item | {"dataMaskInfo": {"dataMaskType": "mask-to-fixed-value"}}
+    mask = policy("hides", column, {}, policyType=1, dataMaskPolicyItems=[fixed])
+    denial = policy("hides", column, {}, denyPolicyItems=[item])
+    collect, caller = COUNTING["garbage"], lake.caller(CAROL, "spark")
+    partitioned, plain = (name_of(make(lake, **how)) for how in ({"partition_spec": spec}, {}))
+    for hiding, rule in ((mask, "mask"), (denial, "policy-deny")):
+        lake.set_policies([*standard_policies(), rights, hiding])
+        with pytest.raises(NotAuthorized) as refusal:
+            collect(lake.services, caller, partitioned)
+        assert refusal.value.rule == rule
+        assert collect(lake.services, caller, plain) is not None
+    lake.set_policies([*standard_policies(), rights])
+    assert collect(lake.services, caller, partitioned) is not None

@@ -226,6 +226,9 @@ def test_maintenance_needs_what_the_service_requires() -> None:
         ("remove_orphan_files('s.t', dry_run => true, location => 's3://b/t')", rest),
     ):
         assert needs(the_answer(f"CALL lake.system.{arguments}", judged_by)) == needed
+    by_id = context(ANN, known=lambda _: replace(plain, columns=("id", "name"), partitions=("id",)))
+    listed = the_answer("CALL lake.system.remove_orphan_files('s.t')", by_id)
+    assert "select column s.t.id" in needs(listed) and "select column s.t.name" not in needs(listed)
     options = "options => map('rewrite-all', 'true'), where => 'id < 3', sort_order => 'zorder(a, b)'"
     answer = the_answer(f"CALL lake.system.rewrite_data_files('s.t', {options})", judged_by)
     assert rule(answer) == "columns-unknown"  # The arguments are read.
