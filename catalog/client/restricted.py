@@ -114,6 +114,11 @@ class Restricted:
         return picked_fields.beside(_values_of(self.fields, _nulled(self.restriction)), looked_at)
 
     @property
+    def hides_rows(self) -> bool:
+        """Whether a row filter applies."""
+        return self.restriction.row_filter != TRUE
+
+    @property
     def masked(self) -> frozenset[int]:
         """The ids of masked fields, of what they are in, and of what is in them."""
         masks = self.restriction.masks.keys()
@@ -127,7 +132,7 @@ class Restricted:
             rows: of a file, without those that were deleted.
             fields: of these rows, with all of `read`.
         """
-        if self.restriction.row_filter != TRUE:
+        if self.hides_rows:
             rows = rows.filter(kept(self.restriction.row_filter, rows, fields))
         if not self.fields:
             return rows.select([])

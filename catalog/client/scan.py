@@ -23,6 +23,7 @@ from pyiceberg.types import NestedField
 from catalog.base.identifiers import TableName
 from catalog.client import filters, frames
 from catalog.client import plan as plans
+from catalog.client.batches import rebatched
 from catalog.client.columns import arrow_schema
 from catalog.client.deletes import DeletedRows
 from catalog.client.errors import TableChanged
@@ -158,6 +159,12 @@ class _Run:
                 raise
 
     def _batches_of(self, file: PlannedFile, deleted: DeletedRows) -> Iterator[pa.RecordBatch]:
+        batches = self._read_of(file, deleted)
+        hides = self._restricted is not None and self._restricted.hides_rows
+        return rebatched(batches) if hides else batches
+
+    def _read_of(self, file: PlannedFile, deleted: DeletedRows) -> Iterator[pa.RecordBatch]:
+        """The wanted rows of a file as its row groups have them."""
         gone = deleted.of(file)
         equal = deleted.equality_of(file)
         shown = self._read if self._restricted is None else self._restricted.read

@@ -14,6 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, LongType, MapType, NestedField, StringType, StructType
 
 import lakewarden
+from catalog.client.batches import rebatched
 from catalog.client.columns import arrow_schema, arrow_type
 from catalog.client.errors import DataFileDamaged, TableChanged
 from catalog.client.masks import masked
@@ -380,6 +381,31 @@ def test_an_engine_shows_the_rows_and_values_that_policies_show(
     assert seen.scan("team is null", ["id"]).to_arrow()["id"].to_pylist() == [0, 3]
     assert seen.scan("id >= 1", ["home.zip"]).to_arrow().to_pylist() == [{"home": {"zip": "53113"}}]
     assert alice.table(name).scan().to_arrow().equals(PEOPLE)
+
+
+def test_batches_do_not_tell_how_many_rows_are_hidden_between_others(
+    make: Make, alice: lakewarden.Connection, engine: lakewarden.Connection, served: Service
+) -> None:
+    """A row group is full with hidden rows, too: where it ends is not shown."""
+    name = make(PERSONS, properties={"write.parquet.row-group-size-bytes": "1000"})
+    rows = [PEOPLE.slice(0, 1), *[PEOPLE.slice(1, 1)] * 300, PEOPLE.slice(3, 1)]
+    alice.table(name).append(pa.concat_tables(rows).combine_chunks())
+    assert len(list(alice.table(name).scan().to_batches())) > 2
+    served.lake.set_policies([*standard_policies(), row_rule("eu-only", "team = 'eu'")])
+    scan = engine.table(name).scan(columns=["id"])
+    assert [each["id"].to_pylist() for each in scan.to_batches()] == [[0, 3]]
+    assert scan.to_arrow()["id"].num_chunks == 1
+
+
+def test_batches_are_cut_by_their_own_rows() -> None:
+    rows = pa.table({"n": pa.chunked_array([[0, 1, 2], [3], [4, 5, 6, 7, 8]])})
+    for most, sizes in ((2, [2, 2, 2, 2, 1]), (3, [3, 3, 3]), (100, [9])):
+        cut = list(rebatched(rows.to_batches(), most))
+        assert [each.num_rows for each in cut] == sizes
+        assert pa.Table.from_batches(cut).equals(rows)
+        counted = rebatched(rows.select([]).to_batches(), most)
+        assert [each.num_rows for each in counted] == sizes
+    assert list(rebatched([])) == []
 
 
 ENTRIES = Schema(
