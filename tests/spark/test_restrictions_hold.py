@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -148,10 +149,29 @@ def test_the_task_of_a_row_does_not_depend_on_hidden_rows(spark_lake: SparkLake,
     with restricted(Compare(Comparison.LT, 1, Literal("int", 10))):
         tasks = [sorted(spark_lake.rows(asked.format(name, size))) for size in (64, 1024, 1 << 20)]
         assert len(tasks[0]) == 2 and tasks[0] == tasks[1] == tasks[2]
+        spark_lake.rows(f"INSERT INTO {name} SELECT id + 10, uuid() FROM range(500)")
+        assert sorted(spark_lake.rows(asked.format(name, 64))) == tasks[0]
         with configured(spark_lake, "spark.sql.files.minPartitionNum", "1"):
             assert [each.task for each in spark_lake.rows(asked.format(name, 64))] == [0, 0]
     sizes = {tuple(sorted(spark_lake.rows(asked.format(name, size)))) for size in (64, 1 << 20)}
     assert len(sizes) == 2
+
+
+def test_the_later_a_task_begins_the_fewer_files_it_gets(spark_lake: SparkLake) -> None:
+    """By names alone. Otherwise the last tasks keep the query waiting as long as the first."""
+    jvm: Any = spark_lake.spark.sparkContext._jvm
+    shares = jvm.org.apache.spark.sql.lakewarden.read.TaskShares
+    names = [f"s3://bucket/table/{number}.parquet" for number in range(800)]
+    for tasks, cores, wanted in (
+        (8, 2, (7, 7, 5, 5, 3, 3, 1, 1)),
+        (5, 4, (3, 3, 3, 3, 1)),
+        (3, 4, (1, 1, 1)),
+    ):
+        of = shares(tasks, cores)
+        found = Counter(map(of.of, names))
+        assert found.keys() == set(range(tasks))
+        for task, share in enumerate(wanted):
+            assert abs(found[task] / len(names) - share / sum(wanted)) < 0.04, (tasks, cores, task)
 
 
 def test_a_null_field_of_a_struct_is_read_without_its_key(spark_lake: SparkLake) -> None:

@@ -1,7 +1,6 @@
 package org.apache.spark.sql.lakewarden.read
 
 import scala.collection.mutable.{ArrayBuffer, PriorityQueue}
-import scala.util.hashing.MurmurHash3
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.connector.read.{HasPartitionKey, InputPartition}
@@ -75,11 +74,11 @@ private[read] object GuardedPartition {
     *   how many tasks the cluster runs at once
     */
   def scatter(files: Seq[PlannedFile], lease: PlanLease, conf: SQLConf, parallelism: Int): Array[InputPartition] = {
-    val wanted = conf.filesMinPartitionNum.getOrElse(math.max(parallelism, 1) * tasksPerCore)
-    val tasks = Array.fill(math.min(math.max(wanted, 1), maxSplits))(new ArrayBuffer[FileSplit])
-    files.foreach { each =>
-      tasks(Math.floorMod(MurmurHash3.stringHash(each.path), tasks.length)) += FileSplit(each, 0, each.size)
-    }
+    val cores = math.max(parallelism, 1)
+    val wanted = conf.filesMinPartitionNum.fold(cores.toLong * tasksPerCore)(_.toLong)
+    val shares = new TaskShares(math.min(math.max(wanted, 1), maxSplits).toInt, cores)
+    val tasks = Array.fill(shares.tasks)(new ArrayBuffer[FileSplit])
+    files.foreach(each => tasks(shares.of(each.path)) += FileSplit(each, 0, each.size))
     tasks.map(each => AnySplits(each.toSeq)(lease): InputPartition)
   }
 
