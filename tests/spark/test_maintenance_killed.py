@@ -1,4 +1,7 @@
-"""A driver that is killed in the middle of maintenance: rows stay, and a second call completes it."""
+"""A driver that is killed in the middle of maintenance: rows stay, and a second call completes it.
+
+Until then, its log shows how far each procedure is.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import pytest
 
 from catalog.base import crash_points
 from catalog.base.identifiers import table_name
+from catalog.maintenance import expiry
 from policy.errors import StateUnavailable
 from tests.faults.garbage import aged
 from tests.support.leftovers import clean_up_expired, known_writes, strays
@@ -38,22 +42,31 @@ class Kill:
         point: of the request.
         times: at which time that it is reached.
         lost: whether the request is refused then, as if it had not come.
+        shown: what the driver's log shows of it, behind the seconds.
     """
 
     call: str
     point: str
     times: int = 1
     lost: bool = False
+    shown: str = "(started)"
 
 
 KILLS = {
     "manifests": Kill("rewrite_manifests({})", "prepared"),
-    "snapshots": Kill("expire_snapshots({}, TIMESTAMP '2100-01-01')", "expiry:committed"),
+    # A request deletes the files of one snapshot.
+    "snapshots": Kill(
+        "expire_snapshots({}, TIMESTAMP '2100-01-01')",
+        "expiry:committed",
+        times=2,
+        shown="files by 1 requests)",
+    ),
     "orphans": Kill("remove_orphan_files({})", "clean-up:listed"),
     "deletes": Kill(
         "rewrite_position_delete_files({}, options => map('min-input-files', '2'))",
         "write:committing",
         lost=True,
+        shown="(group 1 of 1)",
     ),
     # Each file is a group, since its encryption is an earlier one.
     "data": Kill(
@@ -61,6 +74,7 @@ KILLS = {
         "write:committing",
         times=3,
         lost=True,
+        shown="(group 3 of 6)",
     ),
 }
 
@@ -118,13 +132,31 @@ def _make(spark: RemoteSpark, service: Service, name: str) -> None:
     if name == "data":
         spark.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.mechanism' = 'envelope')")
         return
-    for gone in (101, 102):
+    if name == "snapshots":
+        spark.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
+    for gone in (101, 102, 103) if name == "snapshots" else (101, 102):
         spark.rows(f"DELETE FROM {table} WHERE id = {gone}")
     if name == "orphans":
-        where = service.lake.catalog().load_table(f"n.{name}").location().removeprefix("file://")
-        lost = Path(where) / "data" / "lost.parquet"
+        lost = _data(service, name) / "lost.parquet"
         lost.write_bytes(b"x")
         aged(lost)
+
+
+def _data(service: Service, name: str) -> Path:
+    where = service.lake.catalog().load_table(f"n.{name}").location()
+    return Path(where.removeprefix("file://")) / "data"
+
+
+def _files(service: Service, name: str) -> set[Path]:
+    """The data files of a table; Hadoop puts a hidden file with checksums beside each."""
+    return {each for each in _data(service, name).rglob("[!.]*") if each.is_file()}
+
+
+def _shown(log: Path, name: str) -> bool:
+    """Whether a driver's log shows how far a procedure is."""
+    kill = KILLS[name]
+    about = f"{kill.call.partition('(')[0]} lake.n.{name}: still running after "
+    return any(about in line and kill.shown in line for line in log.read_text().splitlines())
 
 
 def _staged(service: Service) -> int:
@@ -161,8 +193,9 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     """A service whose only Spark was killed in the middle of each procedure, and another one that goes on."""
     root, held = tmp_path_factory.mktemp("killed"), Held()
     (root / "lake").mkdir()
-    with open_service(root / "lake") as service:
-        with remote_spark(service) as spark:
+    with open_service(root / "lake") as service, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(expiry, "_PAGE", 1)
+        with remote_spark(service, before="spark.sparkContext.setLogLevel('WARN')\n") as spark:
             spark.rows("CREATE NAMESPACE lake.n")
             for name in KILLS:
                 _make(spark, service, name)
@@ -173,10 +206,12 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
                     held.expect(kill)
                     spark.begin(_call(name))
                     held.wait()
+                _await(lambda: all(_shown(spark.process.log, name) for name in KILLS))
                 spark.process.kill()
                 held.dead.set()
         _await(lambda: _staged(service) == 2 and _snapshots(service, "snapshots") == 1)
         _await(lambda: _snapshots(service, "manifests") > begun["manifests"])
+        _await(lambda: len(_files(service, "snapshots")) == FILES + 2)
         snapshots = {name: _snapshots(service, name) for name in KILLS}
         with remote_spark(service) as spark:
             between = {name: _ids(spark, name) for name in KILLS}
@@ -204,6 +239,7 @@ def test_what_was_not_committed_is_done_by_the_second_call(outcome: Outcome) -> 
     assert outcome.snapshots["deletes"] == outcome.begun["deletes"]
     assert outcome.results["deletes"][0][:2] == [2, 1]
     assert outcome.again["deletes"][0] == [0, 0, 0, 0]
+    assert outcome.results["snapshots"][0][0] == 1
 
 
 def test_what_the_catalog_was_carrying_out_is_done_whole(outcome: Outcome) -> None:
@@ -220,10 +256,8 @@ def test_nothing_is_left_in_storage(outcome: Outcome) -> None:
     lake = outcome.service.lake
     assert strays(lake) == []
     for name in KILLS:
-        table = lake.catalog().load_table(f"n.{name}")
         loaded = lake.services.loader.load_sealed(table_name(["n"], name))
         paths = lake.services.inspector.all_paths(loaded, removed=True)
         listed = {Path(each.removeprefix("file://")) for each in paths}
-        data = Path(table.location().removeprefix("file://")) / "data"
-        found = {each for each in data.rglob("[!.]*") if each.is_file()}
-        assert found <= listed, name
+        assert _files(outcome.service, name) <= listed, name
+    assert len(_files(outcome.service, "snapshots")) == FILES + 1

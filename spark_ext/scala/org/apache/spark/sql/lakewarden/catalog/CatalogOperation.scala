@@ -158,9 +158,14 @@ private final class CatalogProcedure(operation: CatalogOperation, catalogName: S
 
   override protected def answer(table: Identifier, arguments: InternalRow, progress: Progress): AnsweredRows = {
     val request = operation.body(arguments)
+    var (files, requests) = (0L, 0)
     val answered = operation.ask(request) { body =>
       val page = post(client, table, operation.path, body)
-      operation.found(page).foreach(files => progress.reached(s"$files files by one request"))
+      operation.found(page).foreach { more =>
+        files += more
+        requests += 1
+        progress.reached(s"$files files by $requests requests")
+      }
       page
     }
     val name = catalogName +: table.namespace.toSeq :+ table.name
