@@ -10,16 +10,18 @@ from pathlib import Path
 from uuid import uuid4
 
 from tests.support.attacker import local
+from tests.support.dying_executors import DyingExecutors
 from tests.support.lake import BOB
 from tests.support.service import Service, open_service
 from tests.support.spark import FRUGAL
 from tests.support.spark_remote import TWO_HOSTS, RemoteSpark, remote_spark
 
+_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
 #: A task is started a second time as soon as one other is done. Executors start quickly.
 SETTINGS = {
     # However many executors die, the application goes on.
     "spark.deploy.maxExecutorRetries": "-1",
-    "spark.executor.extraJavaOptions": FRUGAL["spark.driver.extraJavaOptions"],
+    _JAVA_OPTIONS: FRUGAL["spark.driver.extraJavaOptions"],
     "spark.speculation": "true",
     "spark.speculation.interval": "20ms",
     "spark.speculation.minTaskRuntime": "0ms",
@@ -62,16 +64,25 @@ class Cluster:
 
 
 @contextmanager
-def open_cluster(directory: Path) -> Iterator[Cluster]:
-    """A cluster and its service, in an empty directory, until the end of the block."""
+def open_cluster(directory: Path, dying: DyingExecutors | None = None) -> Iterator[Cluster]:
+    """A cluster and its service, in an empty directory, until the end of the block.
+
+    Args:
+        directory: for the service's `lake`, and all else.
+        dying: says when executors die.
+    """
     work, lake = directory / "work", directory / "lake"
     work.mkdir()
     lake.mkdir()
+    settings = SETTINGS
+    if dying is not None:
+        options = f"{SETTINGS[_JAVA_OPTIONS]} {dying.java_options}"
+        settings = {**SETTINGS, **dying.settings, _JAVA_OPTIONS: options}
     with (
         open_service(lake) as service,
         remote_spark(
             service,
-            settings=SETTINGS,
+            settings=settings,
             users=(BOB,),
             before=TWO_HOSTS,
             environ={"TEST_WORK_DIRECTORY": str(work)},

@@ -27,7 +27,17 @@ private object RewriteProblems {
         Some("See Spark's log. Call the procedure again to continue with the remaining files."), problem))
   }
 
-  def mayBeAFiles(why: LakewardenException): Boolean = FilesKinds.contains(why.kind) || isCount(why)
+  def mayBeAFiles(why: LakewardenException): Boolean = (FilesKinds.contains(why.kind) || isCount(why)) && !isLoss(why)
+
+  /** Whether a job ended since its tasks ended their executors, or lost them, as often as Spark tries a task. */
+  def isLoss(why: LakewardenException): Boolean =
+    causes(why).flatMap(each => Option(each.getMessage)).exists(_.contains("ExecutorLostFailure"))
+
+  /** What is said of a group after others that lost their executors. */
+  def notTried: LakewardenException = new LakewardenException(
+    "RewriteFailed", "Files were not tried, since the groups before them lost their executors.", Some("rewrite"),
+    Some("See Spark's log why executors ended, such as for lack of memory. Set max-file-group-size-bytes to a smaller " +
+      "number, or call the procedure again."))
 
   /** What the catalog says of a commit with more or fewer rows than go: of one file, that its manifest lies. */
   private def isCount(why: LakewardenException): Boolean = why.rule.contains("replaced-rows")

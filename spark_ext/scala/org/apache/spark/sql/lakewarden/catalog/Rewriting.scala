@@ -37,7 +37,8 @@ private[catalog] trait RewriteSource {
   * Each group is a Spark job, and a commit of its own, or several are one commit, as the options say. A commit goes on
   * top of what others commit meanwhile. A group that fails is passed over and counted; where one of its files is the
   * reason, the group is tried again without that file. Where it is not said which one, a group with a commit of its own
-  * is halved until it is found.
+  * is halved until it is found. Where executors were lost, nothing is searched for, since each attempt costs several
+  * of them; after some groups in a row, the call ends.
   *
   * @param begun
   *   the catalog's first answer
@@ -58,7 +59,7 @@ private[catalog] final class Rewriting(source: RewriteSource, begun: JsonNode, p
     val groups = Answers.field(answer, "groups").elements.asScala.map(source.group).toSeq
     val pass = new Pass(done.forgiven, done.groups + math.min(most, total(answer)))
     val after = if (pace.isTogether) pass.together(groups) else pass.apart(groups)
-    if (after.isNoMoreThan(done)) after.orRefusal
+    if (after.isNoMoreThan(done) || after.isLosing) after.orRefusal
     else rewritten(after, math.max(0, most - (after.groups - done.groups)))
   }
 
@@ -69,7 +70,7 @@ private[catalog] final class Rewriting(source: RewriteSource, begun: JsonNode, p
 
     /** Each group is a commit. */
     def apart(groups: Seq[RewriteGroup]): Rewritten = {
-      inParallel(groups)(group => searched(group, next()))
+      inParallel(groups)(group => unlessLosing(group)(searched(group, next())))
       sum
     }
 
@@ -84,13 +85,18 @@ private[catalog] final class Rewriting(source: RewriteSource, begun: JsonNode, p
 
     private def batched(groups: Seq[RewriteGroup]): Unit = committed(groups.map(_.files)) { target =>
       inParallel(groups) { group =>
-        try described(group, next(), target)
-        catch { case NonFatal(problem) if pace.partial => add(_.and(group.files, RewriteProblems.refusal(problem))) }
+        unlessLosing(group) {
+          try described(group, next(), target)
+          catch { case NonFatal(problem) if pace.partial => add(_.and(group.files, RewriteProblems.refusal(problem))) }
+        }
       }
     }.foreach { why =>
       if (!pace.partial) throw why
       groups.foreach(group => add(_.and(group.files, why)))
     }
+
+    private def unlessLosing(group: RewriteGroup)(work: => Unit): Unit =
+      if (add(identity).isLosing) add(_.and(group.files, RewriteProblems.notTried)) else work
 
     /** A group is rewritten; or, if it fails and it is not said for which file, its halves one after the other. */
     private def searched(group: RewriteGroup, label: String): Unit =

@@ -22,6 +22,8 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   *   the files that could not be rewritten, and why
   * @param failing
   *   attempts that failed since one did not
+  * @param lost
+  *   groups that lost their executors since one was rewritten
   */
 private[catalog] final case class Rewritten(
     groups: Int = 0,
@@ -32,15 +34,16 @@ private[catalog] final case class Rewritten(
     failed: Seq[LakewardenException] = Nil,
     failedFiles: Int = 0,
     unread: ListMap[String, LakewardenException] = ListMap.empty,
-    failing: Int = 0) {
+    failing: Int = 0,
+    lost: Int = 0) {
   import Rewritten._
 
   def and(done: Seq[FileGroup], written: (Int, Long)): Rewritten = copy(
     groups + done.size, files + done.map(_.paths.size).sum, added + written._1, bytes + done.map(_.bytes).sum,
-    addedBytes + written._2, failing = 0)
+    addedBytes + written._2, failing = 0, lost = 0)
 
   def and(group: FileGroup, why: LakewardenException): Rewritten = {
-    val sum = failedOnce
+    val sum = if (RewriteProblems.isLoss(why)) failedOnce.copy(lost = lost + 1) else failedOnce
     why.file.filter(file => group.paths.contains(file) && unread.size < mostUnread)
       .fold(sum.copy(failed = failed :+ why, failedFiles = failedFiles + group.paths.size))(file =>
         sum.copy(unread = unread.updated(file, why)))
@@ -55,6 +58,9 @@ private[catalog] final case class Rewritten(
     * the most that a group has takes 14.
     */
   def isHopeless: Boolean = failing >= mostFailing
+
+  /** Whether so many groups lost their executors one after the other that the cluster may be the reason. */
+  def isLosing: Boolean = lost >= mostLost
 
   /** Whether a pass neither rewrote a group nor found a file to do without. */
   def isNoMoreThan(before: Rewritten): Boolean = groups == before.groups && unread.size == before.unread.size
@@ -83,4 +89,5 @@ private object Rewritten {
   /** Files that a call does without at the most. */
   private val mostUnread = 100
   private val mostFailing = 30
+  private val mostLost = 3
 }
