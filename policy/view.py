@@ -135,6 +135,11 @@ class View:
             unheard = not answer.allowed and all(each.rule == "policy-no-match" for each in answer.reasons)
             yield request, _FIELD if unheard or answer.allowed else answer
 
+    def whole_table(self) -> tuple[AccessRequest, Decision]:
+        """SELECT on the table, with the answer: what a scan of a table without columns needs."""
+        request = AccessRequest(self.principal, Resource.table(*self.table), "select", owner=self.owner)
+        return request, self.decide(request)
+
     def altered(self, names: ColumnNames) -> Reason | None:
         """The mask of a policy on one of these columns, else a row filter of the table; None if there is
         neither."""
@@ -339,7 +344,8 @@ def visible(view: View, scan: Scan) -> Visible:
         names = ColumnNames(frozenset(name for key, name in scan.every.items() if key not in masked))
     # Counting tells of all columns, but shows no value that a mask would change.
     granted = names if names.columns else ColumnNames(frozenset(scan.every.values()), names.nested)
-    return Visible(names, masked, Reading(tuple(view.answers(granted)), view.altered(names)))
+    answers = tuple(view.answers(granted)) or (view.whole_table(),)
+    return Visible(names, masked, Reading(answers, view.altered(names)))
 
 
 def _masked(column: MaskedColumn, against: Reason) -> Reason:

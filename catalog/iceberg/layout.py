@@ -28,6 +28,7 @@ from pyiceberg.types import FixedType, IcebergType, ListType, MapType, NestedFie
 
 from catalog.iceberg.metadata import SEQUENCE_NUMBERS_VERSION
 from policy.errors import RequestInvalid
+from policy.privileges.requests import MAX_NAME_LENGTH
 
 #: The first format version whose columns can have defaults (specification, "Default values").
 _DEFAULTS_VERSION: Final = 3
@@ -78,10 +79,18 @@ def check_columns(schema: Schema, format_version: int, table: str) -> None:
     """Check the columns of a schema whose field ids are not assigned yet.
 
     Raises:
-        RequestInvalid: a type is not of the format version, or a column has a default value in a format
-            version without defaults.
+        RequestInvalid: a type is not of the format version, a column has a default value in a format
+            version without defaults, or no privilege can name a column, so that nobody could read it.
     """
     for field in _fields(schema.as_struct()):
+        if not 0 < len(field.name) <= MAX_NAME_LENGTH:
+            _refuse(
+                f"The column name {_named(field.name)} has {len(field.name)} characters. "
+                f"It must have 1 to {MAX_NAME_LENGTH}",
+                "column-name",
+                "Give the column another name.",
+                table,
+            )
         if format_version < field.field_type.minimum_format_version():
             _refuse(
                 f"The type {field.field_type} of column {_named(field.name)} is not supported by "

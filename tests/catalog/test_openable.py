@@ -195,6 +195,15 @@ def test_columns_have_no_defaults_in_version_2(lake: Lake, table: Table, default
         make(lake, schema=Schema(column))
 
 
+@pytest.mark.parametrize("name", ["", "x" * 4097], ids=["empty", "too long"])
+def test_a_name_that_no_privilege_can_have_is_refused(lake: Lake, table: Table, name: str) -> None:
+    column = NestedField(8, name, LongType())
+    assert refused(lake, table, AddSchemaUpdate(schema_=schema(column))) == "column-name"
+    for each in (column, NestedField(9, "s", StructType(column))):
+        with pytest.raises(RequestInvalid, match="column-name"):
+            make(lake, schema=Schema(each))
+
+
 def test_a_field_id_is_used_once(lake: Lake, table: Table) -> None:
     assert (
         refused(lake, table, AddSchemaUpdate(schema_=schema(NestedField(6, "x", LongType())))) == "field-id"

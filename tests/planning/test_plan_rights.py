@@ -23,7 +23,7 @@ from catalog.planning.request import ScanRequest
 from policy.errors import NotAuthorized, RequestInvalid
 from tests.support import plans
 from tests.support.attacker import Attacker, data_file, entry
-from tests.support.lake import ALICE, CAROL, Lake, policy, standard_policies
+from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies
 from tests.support.plans import about
 from tests.support.tables import ENCRYPTED, append_files, fresh, make, name_of, records
 from tests.support.vectors import each_row
@@ -91,6 +91,12 @@ WAYS = {
     "props.key": ["props", "props.value"],
     "props.value": ["props.value", "props.key"],
 }
+
+
+def test_table_without_columns_is_read_by_who_can_select_it(lake: Lake) -> None:
+    table = make(lake, schema=Schema())
+    assert plan(lake, table).files.num_rows == 0
+    assert refused(lake, table, user=BOB).rule == "policy-no-match"
 
 
 def test_unrestricted_nested_fields_are_read(lake: Lake, nested: Table) -> None:
