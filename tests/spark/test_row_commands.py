@@ -122,6 +122,61 @@ def test_rows_in_pages_without_a_match_are_written_again(
     assert spark_lake.rows(f"SELECT count(*), sum(id) FROM {table}") == [(29999, 29999 * 15000 - 5)]
 
 
+#: Queries, and whether a second run has the same rows.
+QUERIES = {
+    "SELECT id, v FROM {s}": True,
+    "SELECT max(id) AS id, v FROM {s} GROUP BY v ORDER BY v": True,
+    "SELECT id, v FROM {s} LIMIT 3": False,
+    "SELECT id, v FROM (SELECT * FROM {s} ORDER BY v OFFSET 1)": False,
+    "SELECT id, v FROM {s} TABLESAMPLE (50 PERCENT)": False,
+    "SELECT id, v FROM {s} WHERE id IN (SELECT id FROM {s} LIMIT 3)": False,
+    "SELECT id, v FROM {s} WHERE EXISTS (SELECT 1 FROM {s} WHERE id = (SELECT id FROM {s} LIMIT 1))": False,
+    "WITH q AS (SELECT id, v FROM {s} LIMIT 3) SELECT id, v FROM q": False,
+    "SELECT CAST(rand() * 9 AS INT) AS id, uuid() AS v FROM {s}": False,
+}
+#: What takes the rows of a query, and of one that is defined before.
+TAKES = [
+    "MERGE INTO {t} t USING ({q}) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v",
+    "WITH d AS ({q}) MERGE INTO {t} t USING d ON t.id = d.id WHEN MATCHED THEN DELETE",
+    "WITH d AS ({q}), e AS (TABLE d) MERGE INTO {t} t USING e s ON t.id = s.id WHEN MATCHED THEN DELETE",
+    *(
+        [
+            "INSERT INTO {t} BY NAME REPLACE USING (id) {q}",
+            "WITH d AS ({q}) INSERT INTO {t} t REPLACE ON t.id = d.id (SELECT id, v, 1 FROM d) d",
+        ]
+        if row_model.REPLACES
+        else []
+    ),
+]
+
+
+def test_query_that_can_differ_each_time_runs_once(spark_lake: SparkLake, namespace: str) -> None:
+    """Else Spark runs it first to find the files with matches, which it prunes by then."""
+    names = {"t": f"{namespace}.t", "s": f"{namespace}.s"}
+    for name in names.values():
+        create_table(spark_lake, name, "id INT, v STRING, p INT")
+    for query, is_settled in QUERIES.items():
+        for statement in TAKES:
+            sql = statement.format(q=query.format(**names), **names)
+            ((plan,),) = spark_lake.rows(f"EXPLAIN EXTENDED {sql}")
+            assert "Error" not in plan.splitlines()[0], plan
+            assert ("dynamicpruning" in plan) == is_settled, sql
+
+
+@pytest.mark.parametrize("properties", [{}, MERGE_ON_READ], ids=["copy-on-write", "merge-on-read"])
+def test_merge_of_rows_that_differ_each_time_inserts_no_row_beside_another(
+    spark_lake: SparkLake, namespace: str, properties: Mapping[str, str]
+) -> None:
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id INT, v STRING", properties, "bucket(8, id)")
+    spark_lake.rows(f"INSERT INTO {table} SELECT id, 'old' FROM range(200)")
+    spark_lake.rows(
+        f"MERGE INTO {table} t USING (SELECT DISTINCT CAST(rand() * 200 AS INT) AS id FROM range(40)) s "
+        "ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = 'new' WHEN NOT MATCHED THEN INSERT (id) VALUES (id)"
+    )
+    assert spark_lake.rows(f"SELECT count(*), count(DISTINCT id), count(v) FROM {table}") == [(200, 200, 200)]
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", [*PROTECTIONS, *MORE])
 @settings(max_examples=2, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))

@@ -53,6 +53,7 @@ def unchanged(spark_lake: SparkLake, table: str) -> Iterator[Check]:
         "ALTER TABLE {} ADD COLUMN v INT DEFAULT 3",
         "ALTER TABLE {} ALTER COLUMN id SET DEFAULT 3",
         "ALTER TABLE {} ALTER COLUMN id SET NOT NULL",
+        "ALTER TABLE {} DEFAULT COLLATION UTF8_LCASE",
     ],
 )
 def test_statement_is_refused_with_the_typed_error(

@@ -4,7 +4,8 @@ import org.apache.spark.sql.{classic, SparkSession, SparkSessionExtensions}
 import org.apache.spark.sql.lakewarden.catalog._
 import org.apache.spark.sql.lakewarden.code._
 import org.apache.spark.sql.lakewarden.statements.{
-  ExplainedEvolution, IcebergStatements, InsertingMerge, KeptMatches, MetadataInCommands, OurTables, ReplacingInserts, RequiredColumns}
+  ExplainedEvolution, IcebergStatements, InsertingMerge, KeptMatches, MetadataInCommands, OurTables, ReplacingInserts, RequiredColumns,
+  SettledQueries}
 import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
 
 /** `spark.sql.extensions=lakewarden.spark.LakewardenExtensions`.
@@ -21,6 +22,7 @@ import org.apache.spark.sql.lakewarden.write.RandomTaskOrder
   *  - `INSERT INTO … REPLACE USING` and `REPLACE ON` become a MERGE (`ReplacingInserts`);
   *  - a MERGE counts the matches of rows that it keeps (`KeptMatches`);
   *  - a MERGE that only inserts is validated as any other (`InsertingMerge`);
+  *  - the query of a MERGE that can differ each time runs once (`SettledQueries`);
   *  - changes of rows use no metadata column that they do not have (`MetadataInCommands`);
   *  - CHANGES of a table are without rows that were only copied (`ChangelogRule`);
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
@@ -80,6 +82,7 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectPostHocResolutionRule(_ => ShowCreateRule)
     extensions.injectPostHocResolutionRule(_ => MetadataInCommands.Used)
     extensions.injectPostHocResolutionRule(_ => InsertingMerge)
+    extensions.injectPostHocResolutionRule(_ => SettledQueries)
     extensions.injectPostHocResolutionRule(_ => RequiredColumns)
     extensions.injectCheckRule(_ => DeleteRule)
     extensions.injectCheckRule(session => new ExplainedEvolution(ours(session).contains))

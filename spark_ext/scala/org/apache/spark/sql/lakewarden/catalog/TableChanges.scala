@@ -12,6 +12,9 @@ import org.apache.spark.sql.lakewarden.schema.IcebergSchema
 object TableChanges {
   private val json = JsonNodeFactory.instance
 
+  /** Strings of Iceberg have no other. */
+  private val BinaryCollation = "UTF8_BINARY"
+
   /** All changes of one statement, in order; they are one commit. */
   def toRequest(changes: Seq[TableChange]): JsonNode = {
     val list = json.arrayNode
@@ -23,6 +26,8 @@ object TableChanges {
     case iceberg: IcebergChange => iceberg.toJson
     case set: SetProperty if set.property == TableCatalog.PROP_LOCATION =>
       json.objectNode.put("action", "set-location").put("location", set.value)
+    case set: SetProperty if set.property == TableCatalog.PROP_COLLATION && set.value != BinaryCollation =>
+      throw unsupported(s"DEFAULT COLLATION ${set.value}")
     case set: SetProperty => property("set-property", set.property).put("value", set.value)
     case remove: RemoveProperty => property("remove-property", remove.property)
     case add: AddColumn => addColumn(add)

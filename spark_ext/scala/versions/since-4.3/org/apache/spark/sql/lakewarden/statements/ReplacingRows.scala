@@ -54,8 +54,7 @@ object ReplacingRows extends Rule[LogicalPlan] {
         sourceTable = rows,
         mergeCondition = And(deletes(matches), matches),
         matchedActions = Seq(DeleteAction(None)),
-        notMatchedActions = Seq(InsertAction(Some(isNew), assignments)),
-        notMatchedBySourceActions = if (isUnsettled) Seq(DeleteAction(Some(Literal.FalseLiteral))) else Nil)
+        notMatchedActions = Seq(InsertAction(Some(isNew), assignments)))
     }
 
     private def rows: LogicalPlan = {
@@ -75,14 +74,6 @@ object ReplacingRows extends Rule[LogicalPlan] {
       val column = matches.references.find(target.outputSet.contains)
       column.filter(_ => ExtractEquiJoinKeys.unapply(join).nonEmpty).fold(EqualTo(kind, NoKind))(any => EqualTo(Zero(any), kind))
     }
-
-    /** Whether the query can have other rows when it runs again. Spark runs the query of a MERGE twice to find the files
-      * with matches first, unless a clause is for rows without a match, too. Here is one that never applies.
-      */
-    private def isUnsettled: Boolean = source.collectWithSubqueries {
-      case limit @ (_: GlobalLimit | _: LocalLimit | _: Offset | _: Tail | _: Sample) => limit
-      case other if !other.deterministic => other
-    }.nonEmpty
 
     private def here(column: Attribute): Attribute = column.newInstance().withNullability(true)
     private def nothing(column: Attribute): Expression = Literal.create(null, column.dataType)
