@@ -4,6 +4,7 @@ Users of the engine interface get metadata of tables of which they see a part. T
 tables:
 
 - Summaries of snapshots count rows, files and bytes, for users for whom no policy filters the table's rows.
+  Others see the entries that are known to count nothing: what writers add can count, too.
 - What summaries say of single partitions (`write.summary.partition-limit`) is for users who can select,
   unmasked, all columns that the table is or was partitioned by.
 - Entries of statistics files, which can have the number of distinct values of columns, are for users who can
@@ -29,8 +30,21 @@ from catalog.authorization.columns import every_name, partition_sources, view_of
 from catalog.reading.loading import LoadedTable
 from policy.view import ColumnNames, View
 
-#: What the names of summary entries with counts begin with.
-_COUNTS: Final = ("added-", "deleted-", "removed-", "total-", "changed-", "manifests-", "entries-")
+#: Names of summary entries that count nothing.
+_NO_COUNTS: Final = frozenset(
+    {
+        "app-id",
+        "encryption.pek-id",
+        "engine-name",
+        "engine-version",
+        "iceberg-version",
+        "published-wap-id",
+        "replace-partitions",
+        "source-snapshot-id",
+        "spark.app.id",
+        "wap.id",
+    }
+)
 #: What those begin with that are about a single partition.
 _PARTITIONS: Final = "partitions."
 
@@ -52,8 +66,7 @@ class SummaryRule:
         return {
             name: value
             for name, value in entries.items()
-            if (self.counts or not name.startswith((*_COUNTS, _PARTITIONS)))
-            and (self.partitions or not name.startswith(_PARTITIONS))
+            if (self.counts or name in _NO_COUNTS) and (self.partitions or not name.startswith(_PARTITIONS))
         }
 
 

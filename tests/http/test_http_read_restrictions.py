@@ -247,14 +247,17 @@ def test_answers_to_engines_count_no_hidden_rows(served: Service, engine: str | 
     served.lake.set_policies(given())
     name = f"counted_{engine}".lower()
     made = served.lake.catalog().create_table(f"db.{name}", ORDERS)
-    made.append(pa.Table.from_pylist([{"id": each} for each in range(3)], schema=made.schema().as_arrow()))
+    made.append(
+        pa.Table.from_pylist([{"id": each} for each in range(3)], schema=made.schema().as_arrow()),
+        snapshot_properties={"engine-name": "loader", "loaded-rows": "3"},
+    )
     assert _engine_load(served, "bob", name, engine)["snapshots"][0]["summary"]["total-records"] == "3"
     served.lake.set_policies(given(rows("id = 1", "bob")))
     with served.client("bob", engine) as client:
         altered = client.post(f"/engine/v1/tables/db/{name}/alter", json=SET_PROPERTY)
     assert altered.status_code == 200, altered.text
     for metadata in (_engine_load(served, "bob", name, engine), altered.json()["metadata"]):
-        assert metadata["snapshots"][0]["summary"] == {"operation": "append"}
+        assert metadata["snapshots"][0]["summary"] == {"operation": "append", "engine-name": "loader"}
     assert _engine_load(served, "max", name, engine)["snapshots"][0]["summary"]["total-records"] == "3"
 
 
