@@ -70,7 +70,7 @@ class DroppedAccess(ObjectAccess):
             NotAuthorized: the user does not see everything in the table.
         """
         with read(self.context.engine) as connection:
-            known = self._is_own(file) and seals.was_sealed(connection, self.record.id, file.canonical)
+            known = seals.was_sealed(connection, self.record.id, file.canonical)
         if not known or self._table is None or not names_every_field(self._table.metadata):
             return _NOT_METADATA
         self.context.standard_clients.restrictions(self.caller, self.action, self._table)

@@ -12,7 +12,7 @@ from pyiceberg.table.update import RemoveSchemasUpdate
 from sqlalchemy import insert, select, update
 
 from catalog.db.engine import read, write
-from catalog.db.schema import lw_staged, lw_table
+from catalog.db.schema import lw_audit, lw_staged, lw_table
 from tests.attacks.test_signed_requests import ASKED, ROWS, Opened
 from tests.support.http_calls import refused
 from tests.support.lake import ALICE, BOB, CAROL, policy, standard_policies
@@ -184,9 +184,9 @@ def test_a_location_of_ones_own_takes_the_permission_on_it(served: Service) -> N
     refused(made.sign("GET", "own/chosen/metadata/m"), 403, "NotAuthorized", "shared-location")
     refused(made.sign("PUT", "own/chosen/inner/x"), 403, "NotAuthorized", "write-locations")
     without = [each for each in _policies() if each["name"] != "alice-storage"]
-    part = {"storage-type": ["*"], "storage-url": [f"s3://{bucket}/own/chosen"]}
+    parts = [{"storage-type": ["*"], "storage-url": [f"{each}*"]} for each in (place, data)]
     try:
-        for left in ([], [policy("part", part, {ALICE: ["rwstorage"]})]):
+        for left in ([], *([policy("part", each, {ALICE: ["rwstorage"]})] for each in parts)):
             served.lake.set_policies([*without, *left])
             refused(made.sign("PUT", "own/data/f"), 403, "NotAuthorized", "policy-no-match")
     finally:
@@ -294,9 +294,11 @@ def test_who_can_purge_deletes_the_files_of_a_dropped_table(served: Service, mot
     gone, metadata = _dropped(served, "gone")
     for key in metadata:
         assert gone.sign("GET", key).status_code == gone.sign("HEAD", key).status_code == 200
-    for user in (CAROL, MAKER, BOB):
-        for method in ("GET", "DELETE"):
+    for method in ("GET", "DELETE"):
+        for user in (MAKER, BOB):
             assert gone.sign(method, metadata[0], user).status_code in (403, 404)
+        # As for any name without a table.
+        refused(gone.sign(method, metadata[0], CAROL), 404, "NoSuchTable")
     items = [{"users": [MAKER], "accesses": [{"type": "select", "isAllowed": True}]}]
     place = {"database": ["db"], "table": ["gone"], "column": ["name"]}
     denied = policy("name", place, {}, denyPolicyItems=items)
@@ -314,9 +316,42 @@ def test_who_can_purge_deletes_the_files_of_a_dropped_table(served: Service, mot
     body = f"<Delete>{''.join(f'<Object><Key>{key}</Key></Object>' for key in keys)}</Delete>"
     root = f"{served.lake.settings.s3.endpoint}/{gone.bucket}?delete"
     assert gone.sign("POST", "", uri=root, body=body).status_code == 200
+    foreign = f"<Object><Key>{Opened.of(served, 'other').file}</Key></Object></Delete>"
+    mixed = body.replace("</Delete>", foreign)
+    refused(gone.sign("POST", "", uri=root, body=mixed), 403, "NotAuthorized", "write-locations")
+    listed = f"{root.removesuffix('?delete')}?list-type=2&prefix={quote(gone.base + '/data/', safe='')}"
+    refused(gone.sign("GET", "", uri=listed), 403, "NotAuthorized", "write-locations")
     # The last one goes, too, when the metadata is gone.
     moto.client.delete_object(Bucket=gone.bucket, Key=metadata[0])
     assert gone.sign("DELETE", gone.file).status_code == 200
+
+
+def test_each_signature_without_a_table_is_on_record(served: Service) -> None:
+    made, (gone, _) = _staged(served, "on_record"), _dropped(served, "gone_on_record")
+    for signed, method in ((made, "PUT"), (gone, "DELETE")):
+        assert signed.sign(method, signed.file).status_code == 200
+        asked = select(lw_audit.c.reasons).where(
+            lw_audit.c.action == "table.sign", lw_audit.c.resource == f"db.{signed.name}", lw_audit.c.allowed
+        )
+        with read(served.lake.services.engine) as connection:
+            assert any(signed.file in each for each in connection.scalars(asked))
+
+
+def test_without_its_metadata_nothing_of_a_dropped_table_is_read(served: Service, moto: MotoS3) -> None:
+    """It says which columns are in the other files."""
+    lost, metadata = _dropped(served, "lost")
+    moto.client.delete_object(Bucket=lost.bucket, Key=metadata[0])
+    refused(lost.sign("GET", metadata[1]), 403, "NotAuthorized", "named-files")
+    assert lost.sign("DELETE", metadata[1]).status_code == 200
+
+
+def test_files_of_a_dropped_table_in_a_location_that_a_user_chose_stay(served: Service) -> None:
+    place = f"s3://{Opened.of(served, 'other').bucket}/own/dropped"
+    served.iceberg().create_table("db.placed", ROWS.schema, location=place).append(ROWS)
+    placed = Opened.of(served, "placed")
+    served.lake.catalog().drop_table("db.placed")
+    for method in ("GET", "DELETE"):
+        refused(placed.sign(method, placed.file), 404, "NoSuchTable")
 
 
 def test_a_dropped_name_that_is_used_again_deletes_nothing(served: Service) -> None:
@@ -326,6 +361,9 @@ def test_a_dropped_name_that_is_used_again_deletes_nothing(served: Service) -> N
     for key in (gone.file, metadata[0], new.file):
         assert gone.sign("DELETE", key).status_code == 403
     assert gone.sign("GET", metadata[0]).status_code == 403
+    served.lake.catalog().drop_table("db.again")
+    for key in (gone.file, new.file):
+        assert gone.sign("DELETE", key).status_code == 200
 
 
 def test_a_table_that_came_back_loses_no_file(served: Service) -> None:
