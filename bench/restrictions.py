@@ -31,7 +31,7 @@ RESTRICTED, WRITTEN = "by a policy", "written by the user"
 FILTER, MASK = 1.05, 1.10
 #: Rows at scale 1.
 _ROWS: Final = 12_000_000
-_FILES: Final = 8
+_FILES: Final = 64
 _TABLES: Final = {RESTRICTED: f"{CATALOG}.bench.restricted", WRITTEN: f"{CATALOG}.bench.plain"}
 
 
