@@ -365,12 +365,16 @@ def _made(
             "overwrite", "Its one condition can be If-None-Match: *, of a request that creates an object."
         )
     if creates:
-        # Sent by the client or not: without it the signature is void, so that no object is overwritten.
-        headers[IF_NONE_MATCH] = "*"
+        headers |= _of_creations()
     payload = headers.pop(CONTENT_SHA256, "UNSIGNED-PAYLOAD")
     if not _SHA256.fullmatch(payload):
         _refuse("header", "The payload has to be unsigned, or signed by its SHA-256.")
     return S3Request(action, asked.method, asked.uri, targets, source, MappingProxyType(headers), payload)
+
+
+def _of_creations() -> dict[str, str]:
+    """Return the condition of S3 that no object is overwritten; a request without it voids the signature."""
+    return {IF_NONE_MATCH: "*"}
 
 
 def _object(bucket: str, key: str, *, encoded: bool = True) -> Location:
