@@ -150,6 +150,17 @@ def test_evolution_takes_alter(spark_lake: SparkLake, namespace: str) -> None:
     assert "TOO_MANY_DATA_COLUMNS" in str(error.getCondition())
 
 
+@pytest.mark.skipif(not SINCE_4_2, reason="Spark 4.1 has no INSERT WITH SCHEMA EVOLUTION")
+def test_columns_that_spark_cannot_tell_apart_are_not_added(spark_lake: SparkLake, namespace: str) -> None:
+    """Spark compares names of new columns in ALTER TABLE alone; it reads no table that has both."""
+    table = f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {table} AS SELECT 1 AS id")
+    before = stock_table(spark_lake, table).metadata_location
+    both = f"INSERT WITH SCHEMA EVOLUTION INTO {table} BY NAME SELECT 1 AS id, 2 AS new, 3 AS NEW"
+    assert refusal(lambda: spark_lake.rows(both)).getCondition()
+    assert stock_table(spark_lake, table).metadata_location == before
+
+
 def _name(table: str) -> TableName:
     _, database, name = table.split(".")
     return table_name([database], name)

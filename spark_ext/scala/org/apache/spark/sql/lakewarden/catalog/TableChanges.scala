@@ -5,8 +5,10 @@ import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 
 import org.apache.spark.sql.connector.catalog.{TableCatalog, TableChange}
 import org.apache.spark.sql.connector.catalog.TableChange._
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.schema.IcebergSchema
+import org.apache.spark.sql.util.SchemaUtils
 
 /** ALTER TABLE as the catalog takes it (docs/rest-api.md, "alter"). */
 object TableChanges {
@@ -17,9 +19,16 @@ object TableChanges {
 
   /** All changes of one statement, in order; they are one commit. */
   def toRequest(changes: Seq[TableChange]): JsonNode = {
+    requireDistinct(changes)
     val list = json.arrayNode
     changes.foreach(each => list.add(change(each)))
     json.objectNode.set[ObjectNode]("changes", list)
+  }
+
+  /** As Spark asks of ALTER TABLE, and not of columns that rows bring: it could read no table that has both. */
+  private def requireDistinct(changes: Seq[TableChange]): Unit = {
+    val added = changes.collect { case add: AddColumn => add.fieldNames.mkString(".") }
+    SchemaUtils.checkColumnNameDuplication(added, SQLConf.get.caseSensitiveAnalysis)
   }
 
   private def change(change: TableChange): ObjectNode = change match {
