@@ -16,7 +16,12 @@ ROWS: Final = 65_536
 
 
 def rebatched(batches: Iterable[pa.RecordBatch], rows: int = ROWS) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of so many; the last one has what is left."""
+    """Cut batches anew by their rows.
+
+    Args:
+        batches: rows in their order.
+        rows: the number of rows of each new batch; the last one can have fewer.
+    """
     waiting, count = list[pa.RecordBatch](), 0
     for batch in batches:
         waiting.append(batch)

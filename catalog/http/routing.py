@@ -308,8 +308,8 @@ async def _bounded_body(request: Request, limit: int, room: Room) -> bytes:
 
 def _refuse_repeated(request: Request, lists: frozenset[str]) -> None:
     """Refuse a query parameter that is given twice: two readers could use different values."""
-    names = [name for name, _ in request.query_params.multi_items() if name not in lists]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    counts = Counter(name for name, _ in request.query_params.multi_items() if name not in lists)
+    twice = next((name for name, count in counts.items() if count > 1), None)
     if twice is not None:
         raise RequestInvalid(
             f"The query parameter {twice[:80]!r} is given twice.", rule="request", hint="Send it once."

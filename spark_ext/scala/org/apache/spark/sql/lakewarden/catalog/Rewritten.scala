@@ -59,7 +59,7 @@ private[catalog] final case class Rewritten(
     */
   def isHopeless: Boolean = failing >= mostFailing
 
-  /** Whether so many groups lost their executors one after the other that the cluster may be the reason. */
+  /** Whether the last groups all lost their executors, so that the cluster can be the reason. */
   def isLosing: Boolean = lost >= mostLost
 
   /** Whether a pass neither rewrote a group nor found a file to do without. */
