@@ -21,7 +21,8 @@ from catalog.http.app import create_app
 from tests.authorization import model, places
 from tests.authorization.roles import ANONYMOUS, ELSEWHERE, ENGINE_ALONE, OWN, ROLES, STEWARD, WITH_TOKEN
 from tests.authorization.rows import Row, Try
-from tests.authorization.rows_engine import ADMIN_ROWS, ENGINE_ROWS
+from tests.authorization.rows_admin import ADMIN_ROWS
+from tests.authorization.rows_engine import ENGINE_ROWS
 from tests.authorization.rows_iceberg import ROWS as ICEBERG_ROWS
 from tests.authorization.rows_keys import KEY_ROWS
 from tests.authorization.rows_kms_endpoint import ROWS as KMS_ENDPOINT_ROWS

@@ -12,7 +12,7 @@ from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
 import lakewarden
 from catalog.client.columns import arrow_schema
 from policy.errors import NotSupportedYet
-from tests.client.test_client_restrictions import Make, row_rule, rule
+from tests.client.test_client_restricted_reads import Make, row_rule, rule
 from tests.support.lake import CAROL, standard_policies
 from tests.support.service import Service
 

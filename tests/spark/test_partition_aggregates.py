@@ -11,7 +11,7 @@ from pyspark.sql import Row
 
 from tests.spark.test_aggregates import pushed
 from tests.support.lake import CAROL, policy, standard_policies
-from tests.support.row_differential import LITERALS
+from tests.support.random_conditions import LITERALS
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path, master_keys
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.spark.test_read_optimizer import KEPT, settings
-from tests.support.row_differential import LITERALS, as_shown
+from tests.support.random_conditions import LITERALS, as_shown
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, master_keys
 

@@ -19,7 +19,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.support.row_differential import Rows, Table, condition
+from tests.support.random_conditions import condition
+from tests.support.row_differential import Rows, Table
 
 #: A table, and another one with the same rows; without the names of catalogs.
 Pair = tuple[str, str]
