@@ -1,0 +1,6 @@
+"""Jobs over many tables of a lake: audit, discover, migrate, re-key, maintain, erase.
+
+from lakewarden import pipelines
+
+report = pipelines.audit(spark, tables="sales.*")
+"""
