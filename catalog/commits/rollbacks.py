@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.table.snapshots import Snapshot
 
-from catalog.envelope.key_metadata_columns import Form, read_forms
+from catalog.envelope.key_metadata_columns import Form, read_forms, stated
 from catalog.envelope.peks import PekRecord, PekState, state_hint
-from catalog.keyring.file_epochs import stated
 from catalog.keyring.keyring import Keyring
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import SnapshotReader

@@ -10,9 +10,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +21,13 @@ import pyarrow.compute as pc
 
 from catalog.envelope.file_digests import FILE_DIGEST_BYTES, FOOTER_DIGEST_BYTES, LEAST_FOOTER
 from catalog.envelope.key_metadata import KeyEntry, KeyMetadata
-from policy.encryption.epochs import PekRef
+from policy.encryption.epochs import FileKeys, PekRef
 from policy.errors import DecryptionRefused
 
 Rows = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+
+_POSITION_DELETES: Final = 1
 
 
 class KeyPosition(NamedTuple):
@@ -120,6 +122,27 @@ def read_forms(column: pa.ChunkedArray, paths: pa.ChunkedArray) -> list[Form]:
             forms.append(Form(form.metadata, left[same], data[same]))
             left, data = left[~same], data[~same]
     return forms
+
+
+def stated(files: pa.Table, forms: Iterable[Form]) -> Iterator[tuple[Rows, FileKeys | None, bool]]:
+    """Group the files by what they state, and by whether they are position deletes; plaintext files first.
+
+    An equality delete has columns of the table, so it is encrypted like a data file.
+
+    Args:
+        files: `content` and `key_metadata` of the files.
+        forms: those that are encrypted, by form.
+    """
+    of_deletes = np.asarray(files["content"].combine_chunks()) == _POSITION_DELETES
+    stated: list[tuple[Rows, FileKeys | None]] = [
+        (np.flatnonzero(files["key_metadata"].is_null().to_numpy()), None),
+        *((form.rows, form.metadata.file_keys()) for form in forms),
+    ]
+    for rows, keys in stated:
+        for deletes in (False, True):
+            mine = rows[of_deletes[rows] == deletes]
+            if len(mine):
+                yield mine, keys, deletes
 
 
 def side_by_side(count: int, *parts: bytes | Bytes) -> Bytes:

@@ -6,20 +6,15 @@ A new file is judged by the epoch in force, a planned one by that of its sequenc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
-from catalog.envelope.key_metadata_columns import Form, Rows, read_forms
+from catalog.envelope.key_metadata_columns import Form, read_forms, stated
 from catalog.state.table_state import Governed, TableRecord
 from policy.decision import Decision
-from policy.encryption.epochs import FOREIGN_PEK, FileKeys, check_new_file, check_sealed_file
+from policy.encryption.epochs import FOREIGN_PEK, check_new_file, check_sealed_file
 from policy.errors import DecryptionRefused, EncryptionPolicyViolation, LakewardenError
-
-_POSITION_DELETES: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,27 +84,6 @@ def _forms(table: TableRecord, files: pa.Table) -> list[Form]:
     except DecryptionRefused as refusal:
         refusal.table = str(table.name)
         raise
-
-
-def stated(files: pa.Table, forms: Iterable[Form]) -> Iterator[tuple[Rows, FileKeys | None, bool]]:
-    """Group the files by what they state, and by whether they are position deletes; plaintext files first.
-
-    An equality delete has columns of the table, so it is encrypted like a data file.
-
-    Args:
-        files: `content` and `key_metadata` of the files.
-        forms: those that are encrypted, by form.
-    """
-    of_deletes = np.asarray(files["content"].combine_chunks()) == _POSITION_DELETES
-    stated: list[tuple[Rows, FileKeys | None]] = [
-        (np.flatnonzero(files["key_metadata"].is_null().to_numpy()), None),
-        *((form.rows, form.metadata.file_keys()) for form in forms),
-    ]
-    for rows, keys in stated:
-        for deletes in (False, True):
-            mine = rows[of_deletes[rows] == deletes]
-            if len(mine):
-                yield mine, keys, deletes
 
 
 def _unfit(decision: Decision, table: TableRecord, files: pa.Table, row: int, hint: str) -> LakewardenError:

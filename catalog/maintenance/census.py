@@ -20,9 +20,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-from catalog.envelope.key_metadata_columns import read_forms
+from catalog.envelope.key_metadata_columns import read_forms, stated
 from catalog.key_management.uses import SnapshotUse, names_of
-from catalog.keyring.file_epochs import stated
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest, SnapshotReader, refuse_outside
 from catalog.snapshot_checks.entries import alive

@@ -30,6 +30,7 @@ from catalog.iceberg.manifests import (
     inherit,
 )
 from catalog.iceberg.manifests.cache import Index
+from catalog.iceberg.manifests.sealed_files import check_carried_record
 from catalog.reading.loading import LoadedTable
 from catalog.state import seals
 from catalog.state.seals import Digest, SealedFile
@@ -253,23 +254,6 @@ def list_path(snapshot: Snapshot, table: str) -> str:
             rule="manifest-list",
         )
     return snapshot.manifest_list
-
-
-def check_carried_record(entry: ManifestListEntry, known: SealedFile, table: str) -> None:
-    """Compare a manifest list's record of a sealed manifest with the sealed record.
-
-    Raises:
-        MetadataTampered: it says something else.
-    """
-    said = (entry.sequence_number, entry.partition_spec_id, int(entry.content), entry.added_snapshot_id)
-    was = (known.sequence_number, known.partition_spec_id, known.content, known.snapshot_id)
-    if said != was or entry.manifest_length != known.digest.length:
-        raise MetadataTampered(
-            "The manifest list describes a manifest differently than when the manifest was sealed.",
-            table=table,
-            path=entry.manifest_path,
-            rule="carried-manifest",
-        )
 
 
 def refuse_outside(allowed: AllowList, paths: pa.Array | pa.ChunkedArray, table: str, what: str) -> None:

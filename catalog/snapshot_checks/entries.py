@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -20,38 +20,22 @@ from pyiceberg.transforms import VoidTransform
 
 from catalog.base.errors import CommitConflict
 from catalog.iceberg.manifests import ManifestContent
+from catalog.iceberg.manifests.shown_statistics import shown_fields
 from catalog.iceberg.manifests.statistics import bounded_fields, described_fields
+from catalog.iceberg.manifests.statuses import ADDED as ADDED
+from catalog.iceberg.manifests.statuses import DELETED as DELETED
+from catalog.iceberg.manifests.statuses import EXISTING as EXISTING
+from catalog.iceberg.manifests.statuses import alive as alive
+from catalog.iceberg.manifests.statuses import newly_added as newly_added
 from catalog.iceberg.metadata import ROW_IDS_VERSION, SEQUENCE_NUMBERS_VERSION, last_sequence_number
 from catalog.iceberg.partition_values import ShownPartitions
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest, refuse_outside
 from policy.encryption.encrypted_columns import protected_fields
-from policy.encryption.epochs import Epochs
 from policy.errors import EncryptionPolicyViolation, MetadataInvalid, MetadataTampered
-
-EXISTING: Final = 0
-ADDED: Final = 1
-DELETED: Final = 2
 
 _DATA: Final = 0
 _OF_DELETE_FILES: Final = ("referenced_data_file", "content_offset", "content_size_in_bytes")
-
-#: The field ids of `file_path` and `pos` in position delete files (Iceberg specification, "Reserved Field
-#: IDs").
-_DELETE_FILE_FIELDS: Final = frozenset({2147483546, 2147483545})
-
-#: Greater than every sequence number.
-_NO_END: Final = 2**63 - 1
-
-
-def alive(entries: pa.Table) -> pa.Table:
-    """Return the entries of files that a manifest adds or carries over."""
-    return entries.filter(pc.not_equal(entries["status"], DELETED))
-
-
-def newly_added(entries: pa.Table) -> pa.Table:
-    """Return the entries of files that a manifest adds."""
-    return entries.filter(pc.equal(entries["status"], ADDED))
 
 
 def check_paths(table: LoadedTable, entries: pa.Table) -> None:
@@ -191,11 +175,7 @@ def check_no_bounds(table: LoadedTable, manifest: OpenManifest) -> None:
 def _refuse_shown(
     table: LoadedTable, manifest: OpenManifest, fields: Callable[[pa.Table], frozenset[int]], what: str
 ) -> None:
-    numbers, statistics = manifest.entries["file_sequence_number"], manifest.decoded.statistics
-    shown: set[int] = set()
-    for rows, hidden in _encrypted_rows(numbers, table.governed.epochs):
-        told = fields(statistics.filter(rows)) - _DELETE_FILE_FIELDS
-        shown |= told if hidden is None else told & hidden
+    shown = shown_fields(manifest.entries, manifest.decoded.statistics, table.governed.epochs, fields)
     if shown:
         raise EncryptionPolicyViolation(
             f"A manifest contains plaintext {what} of encrypted columns (field {min(shown)}).",
@@ -204,22 +184,6 @@ def _refuse_shown(
             rule="plaintext-bounds",
             hint="Write encrypted tables with the Spark plugin or the Python client.",
         )
-
-
-def _encrypted_rows(
-    numbers: pa.ChunkedArray, epochs: Epochs
-) -> Iterator[tuple[pa.ChunkedArray, frozenset[int] | None]]:
-    """Yield masks of entries, each with the fields that the files encrypt; None for all fields.
-
-    Files without a sequence number count as encrypting all fields.
-    """
-    yield pc.fill_null(pc.equal(numbers, -1), True), None
-    starts = [epoch.from_sequence_number for epoch in epochs.entries]
-    ends = [*starts[1:], _NO_END]
-    for epoch, start, end in zip(epochs.entries, starts, ends, strict=True):
-        if epoch.spec.encrypts:
-            rows = pc.and_(pc.greater_equal(numbers, start), pc.less(numbers, end))
-            yield pc.fill_null(rows, False), protected_fields(epoch.spec, epoch.columns)
 
 
 def check_partitions(manifest: OpenManifest, metadata: TableMetadata) -> None:

@@ -25,12 +25,13 @@ from pyiceberg.table.snapshots import Snapshot
 
 from catalog.base.errors import CommitConflict
 from catalog.iceberg.manifests import ManifestListEntry
+from catalog.iceberg.manifests.descriptions import check_described
+from catalog.iceberg.manifests.sealed_files import check_carried_record
 from catalog.keyring.keyring import Keyring
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import (
     OpenManifest,
     SnapshotReader,
-    check_carried_record,
     list_path,
     refuse_outside,
 )
@@ -38,7 +39,6 @@ from catalog.snapshot_checks.added_files import ADDED_COLUMNS, AddedFiles
 from catalog.snapshot_checks.branches import new_snapshots
 from catalog.snapshot_checks.carried import check_carried
 from catalog.snapshot_checks.cherry_picks import check_picked, require_current_keys, source_id
-from catalog.snapshot_checks.descriptions import check_described
 from catalog.snapshot_checks.difference import difference
 from catalog.snapshot_checks.duplicates import LiveFiles, require_distinct
 from catalog.snapshot_checks.entries import (

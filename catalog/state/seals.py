@@ -16,15 +16,18 @@ that seal has been current. Files are immutable: a sealed path can never be seal
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Self
+from typing import Final
 
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
 from catalog.db.schema import lw_governed, lw_seal, lw_sealed_file, lw_table
+from catalog.iceberg.manifests.sealed_files import Digest as Digest
+from catalog.iceberg.manifests.sealed_files import FileKind as FileKind
+from catalog.iceberg.manifests.sealed_files import SealedFile as SealedFile
+from catalog.iceberg.manifests.sealed_files import check_digest as check_digest
 from policy.errors import MetadataTampered
 
 #: The maximum number of parameters in a statement, well below SQLite's and PostgreSQL's limits.
@@ -38,26 +41,6 @@ class SealState(StrEnum):
     CURRENT = "current"
     SUPERSEDED = "superseded"
     ABANDONED = "abandoned"
-
-
-class FileKind(StrEnum):
-    """The kind of a sealed file."""
-
-    MANIFEST_LIST = "manifest-list"
-    MANIFEST = "manifest"
-
-
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """The digest of sealed bytes: SHA-256 in hexadecimal, and length in bytes."""
-
-    sha256: str
-    length: int
-
-    @classmethod
-    def of(cls, data: bytes) -> Self:
-        """Return the digest of `data`."""
-        return cls(hashlib.sha256(data).hexdigest(), len(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +58,6 @@ class Seal:
 
 
 @dataclass(frozen=True, slots=True)
-class SealedFile:
-    """The digest of a manifest list or manifest, with its record in the parent.
-
-    For a manifest list, `sequence_number` is its snapshot's, and spec and content are -1; `verified` says
-    whether the snapshot was compared with its parent when it was committed.
-    """
-
-    path: str
-    kind: FileKind
-    digest: Digest
-    snapshot_id: int
-    sequence_number: int
-    partition_spec_id: int = -1
-    content: int = -1
-    verified: bool = field(default=True, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
 class SealRequest:
     """A seal to prepare."""
 
@@ -105,27 +70,6 @@ class SealRequest:
     author: str
     at_ms: int
     files: tuple[SealedFile, ...]
-
-
-def check_digest(data: bytes, digest: Digest, *, what: str, path: str, table: str) -> Digest:
-    """Compare bytes with their seal.
-
-    Returns:
-        the digest of the bytes, which is the sealed one.
-
-    Raises:
-        MetadataTampered: the bytes differ from the sealed ones.
-    """
-    if Digest.of(data) != digest:
-        raise MetadataTampered(
-            f"The {what} does not match its seal: its bytes were changed after the commit.",
-            table=table,
-            path=path,
-            rule="seal",
-            hint="Restore the file from a backup, or have an administrator examine and reseal the "
-            "table (`lakewarden table reseal`).",
-        )
-    return digest
 
 
 # Every load and plan runs these statements, so they are built once.

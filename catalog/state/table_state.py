@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from sqlalchemy import Connection, Row, and_, bindparam, delete, false, func, insert, or_, select, update
@@ -22,8 +22,8 @@ from catalog.base.existence import table_exists, table_rename_taken
 from catalog.base.identifiers import Namespace, TableName
 from catalog.db.schema import lw_binding, lw_governed, lw_pek, lw_seal, lw_table
 from catalog.state.seals import SealState
-from policy.encryption.encrypted_columns import KeyedFields
-from policy.encryption.epochs import Epoch, Epochs, PekRef
+from policy.encryption.epoch_documents import epoch_document, epoch_of
+from policy.encryption.epochs import Epochs
 from policy.encryption.specification import EncryptionSpec
 from policy.location.allow_list import AllowList
 from policy.location.location import Location
@@ -395,7 +395,7 @@ def add_governed(connection: Connection, table_id: str, governed: Governed, auth
         "state": SealState.PREPARED,
         "allowed_paths": json.dumps([entry.canonical for entry in governed.allowed.entries]),
         "properties": json.dumps(governed.spec.to_properties()),
-        "regimes": json.dumps([_epoch_json(epoch) for epoch in governed.epochs.entries]),
+        "regimes": json.dumps([epoch_document(epoch) for epoch in governed.epochs.entries]),
         "author": author,
         "created_ms": at_ms,
     }
@@ -458,24 +458,5 @@ def table_of(row: Row[tuple[object, ...]]) -> TableRecord:
 def governed_of(row: Row[tuple[object, ...]]) -> Governed:
     """Convert a row of `lw_governed` to a governed version."""
     spec = EncryptionSpec.parse(json.loads(row.properties), catalog_master_key_id=None)
-    epochs = Epochs.of(_epoch(each) for each in json.loads(row.regimes))
+    epochs = Epochs.of(epoch_of(each) for each in json.loads(row.regimes))
     return Governed(row.version, AllowList.of(json.loads(row.allowed_paths)), spec, epochs)
-
-
-def _epoch_json(epoch: Epoch) -> dict[str, object]:
-    return {
-        "from": epoch.from_sequence_number,
-        "spec": epoch.spec.to_properties(),
-        "columns": [[group.key_id, list(group.field_ids)] for group in epoch.columns],
-        "peks": [[str(ref.pek_id), ref.version, ref.master_key_id] for ref in epoch.peks],
-        "masks": epoch.masks,
-    }
-
-
-def _epoch(document: Any) -> Epoch:
-    spec = EncryptionSpec.parse(document["spec"], catalog_master_key_id=None)
-    columns = tuple(KeyedFields(key, tuple(ids)) for key, ids in document["columns"])
-    peks = tuple(PekRef(UUID(pek_id), version, key_id) for pek_id, version, key_id in document["peks"])
-    # Older versions have no masks.
-    masks = tuple((field_id, mask) for field_id, mask in document.get("masks", ()))
-    return Epoch(document["from"], spec, columns, peks, masks)

@@ -14,7 +14,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
 from catalog.iceberg.manifests import ManifestContent, ManifestListEntry, PartitionSummary
-from catalog.snapshot_checks.descriptions import check_described
+from catalog.iceberg.manifests.descriptions import check_described
 from policy.errors import MetadataInvalid
 from tests.support.vectors import each_row
 

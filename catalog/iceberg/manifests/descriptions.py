@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 
 from catalog.iceberg.avro.arrow import FIELD_ID
-from catalog.iceberg.manifests import ManifestListEntry, PartitionSummary
-from catalog.snapshot_checks.entries import ADDED, DELETED, EXISTING, alive
+from catalog.iceberg.manifests.manifest_list import ManifestListEntry, PartitionSummary
+from catalog.iceberg.manifests.statuses import ADDED, DELETED, EXISTING, alive
 from policy.errors import MetadataInvalid
 
 _STATUSES: Final = {"added": ADDED, "existing": EXISTING, "deleted": DELETED}
