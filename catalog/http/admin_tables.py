@@ -19,6 +19,7 @@ from catalog.http.auth import USER_SCHEME, CallerOf, MetricsOf, ProgressOf, Serv
 from catalog.http.bodies import table_from_path
 from catalog.http.key_models import NoOptions
 from catalog.http.operations import ERRORS
+from catalog.http.report_models import ColumnsAnswer
 from catalog.http.rewrite_models import EpochsAnswer
 from catalog.http.routing import GuardedRoute
 from catalog.reading.loading import LoadedTable
@@ -65,6 +66,15 @@ def change_table(
     changed = services.committer.commit(caller, name, requirements, updates, force=body.force)
     metrics.committed("commit")
     return _answer(services, changed, response)
+
+
+@router.get(f"{_TABLE}/columns")
+def show_columns(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> ColumnsAnswer:
+    """Show which columns of a table are encrypted, and which the caller sees: SELECT, UPDATE or ALTER on it.
+
+    The tags of the encryption rules are shown to callers with ALTER.
+    """
+    return ColumnsAnswer.of(services.columns.report(caller, table_from_path(namespace, table)))
 
 
 @router.get(f"{_TABLE}/regimes")

@@ -1,8 +1,9 @@
-"""Answers about the tables that break the encryption rules."""
+"""Answers about the columns of tables, and about tables that break the encryption rules."""
 
 from __future__ import annotations
 
 from catalog.http.base_models import Answer
+from catalog.maintenance.column_report import ColumnStanding
 from catalog.maintenance.encryption_report import TableStanding
 
 
@@ -57,3 +58,25 @@ class EncryptionReport(Answer):
     rules_version: str
     tables: list[TableReport]
     next: str | None
+
+
+class ColumnAnswer(Answer):
+    """A column: whether it is `encrypted` in new files and `shown` to the caller; `tags` null if not told."""
+
+    name: str
+    type: str
+    required: bool
+    encrypted: bool
+    shown: bool
+    tags: list[str] | None
+
+
+class ColumnsAnswer(Answer):
+    """The columns of a table, in the order of its schema."""
+
+    columns: list[ColumnAnswer]
+
+    @classmethod
+    def of(cls, found: list[ColumnStanding]) -> ColumnsAnswer:
+        """Convert a result to an answer."""
+        return cls(columns=[ColumnAnswer.model_validate(each) for each in found])

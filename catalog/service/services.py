@@ -27,6 +27,7 @@ from catalog.kms_server.endpoint import KmsEndpoint
 from catalog.kms_server.identity import CallerIdentification
 from catalog.kms_server.parquet_readers import ParquetKeyEndpoint
 from catalog.kms_server.store import EndpointKeyStore
+from catalog.maintenance.column_report import ColumnReporter
 from catalog.maintenance.delete_rewrites import DeleteRewriter
 from catalog.maintenance.encryption_report import EncryptionReporter
 from catalog.maintenance.expiry import SnapshotExpiry
@@ -112,6 +113,7 @@ class Services(ServiceContext):
     statistics: TableStatistics
     old_epochs: OldEpochs
     encryption_report: EncryptionReporter
+    columns: ColumnReporter
     writes: Writes
     whole_files: WholeFiles
     garbage: GarbageCollector
@@ -176,6 +178,7 @@ class Services(ServiceContext):
             unregistration=Unregistration(context, lifecycle, access),
             registration=Registration(context),
             encryption_report=EncryptionReporter(context),
+            columns=ColumnReporter(context, access),
             planner=planner,
             standard_planner=standard_planner,
             signing=_signing(context, decisions),

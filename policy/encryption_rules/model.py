@@ -258,6 +258,26 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class Tag:
+    """Where a tag is assigned.
+
+    Attributes:
+        name: the tag.
+        areas: the columns that it is assigned to.
+    """
+
+    name: str
+    areas: tuple[Area, ...]
+
+    def columns_of(self, facts: TableFacts) -> Iterator[Column]:
+        """The columns of a table that it is assigned to: by any of their names."""
+        areas = [area for area in self.areas if area.has_table(facts.database, facts.table)]
+        for column in facts.columns:
+            if any(area.has_name(name) for area in areas for name in column.names):
+                yield column
+
+
+@dataclass(frozen=True, slots=True)
 class Violation:
     """One thing that a rule asks and a table does not have.
 

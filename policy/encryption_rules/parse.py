@@ -21,7 +21,7 @@ from typing import Final
 
 from policy.encryption.specification import Algorithm
 from policy.encryption_rules.contradictions import conflict, self_conflict
-from policy.encryption_rules.model import Area, Demands, Exempt, Rule
+from policy.encryption_rules.model import Area, Demands, Exempt, Rule, Tag
 from policy.encryption_rules.names import KeyPatterns, NamePatterns
 from policy.fields import Field, of_json
 
@@ -59,11 +59,14 @@ class _Placed:
     field: Field
 
 
-def parse_documents(documents: Mapping[str, bytes | str]) -> tuple[Rule, ...]:
+def parse_documents(documents: Mapping[str, bytes | str]) -> tuple[tuple[Rule, ...], tuple[Tag, ...]]:
     """Read rule documents.
 
     Args:
         documents: JSON texts by name; the name is used in messages.
+
+    Returns:
+        the rules, and where tags are assigned.
 
     Raises:
         PolicyInvalid: naming document, line and field of the first thing that is wrong.
@@ -77,7 +80,8 @@ def parse_documents(documents: Mapping[str, bytes | str]) -> tuple[Rule, ...]:
     _check_names(placed)
     _check_tags_used(tags, rule_fields)
     _check_contradictions(placed)
-    return tuple(each.rule for each in placed)
+    assigned = (Tag(name, tuple(area for area, _ in places)) for name, places in tags.items())
+    return tuple(each.rule for each in placed), tuple(assigned)
 
 
 def _open(name: str, data: bytes | str) -> Field:

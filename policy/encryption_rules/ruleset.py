@@ -25,7 +25,7 @@ from typing import Final
 from policy.decision import Decision, Reason
 from policy.digests import digest_of_documents
 from policy.encryption_rules.check import demands_on, violations
-from policy.encryption_rules.model import NOTHING, Rule, TableFacts, Violation
+from policy.encryption_rules.model import NOTHING, Rule, TableFacts, Tag, Violation
 from policy.encryption_rules.parse import parse_documents
 from policy.errors import EncryptionPolicyViolation
 
@@ -40,12 +40,14 @@ class EncryptionRules:
     Attributes:
         version: SHA-256 of the documents with their names, in hexadecimal.
         rules: the rules, by name.
+        tags: where tags are assigned, by name.
     """
 
-    __slots__ = ("rules", "version")
+    __slots__ = ("rules", "tags", "version")
 
-    def __init__(self, rules: tuple[Rule, ...], version: str) -> None:
+    def __init__(self, rules: tuple[Rule, ...], version: str, tags: tuple[Tag, ...] = ()) -> None:
         self.rules = tuple(sorted(rules, key=lambda rule: rule.name))
+        self.tags = tuple(sorted(tags, key=lambda tag: tag.name))
         self.version = version
 
     @classmethod
@@ -58,12 +60,21 @@ class EncryptionRules:
         Raises:
             PolicyInvalid: naming document, line and field.
         """
-        return cls(parse_documents(documents), digest_of_documents(documents))
+        rules, tags = parse_documents(documents)
+        return cls(rules, digest_of_documents(documents), tags)
 
     @classmethod
     def empty(cls) -> EncryptionRules:
         """No rules: nothing has to be encrypted."""
         return cls.parse({})
+
+    def tags_of(self, facts: TableFacts) -> dict[int, tuple[str, ...]]:
+        """The tags of each column of a table that has some, by its field id; sorted."""
+        found: dict[int, tuple[str, ...]] = {}
+        for tag in self.tags:
+            for column in tag.columns_of(facts):
+                found[column.field_id] = (*found.get(column.field_id, ()), tag.name)
+        return found
 
     def violations(self, facts: TableFacts) -> tuple[Violation, ...]:
         """Everything in a table that breaks a rule, by rule."""

@@ -84,6 +84,14 @@ _TABLE_ROWS: Final = (
         on_table=True,
     ),
     Row(
+        f"GET {_ADMIN_TABLE}/columns",
+        "look",
+        LOAD,
+        LOADERS,
+        lambda attempt: attempt.http.get(f"{_ADMIN}/{attempt.standing()}/columns"),
+        on_table=True,
+    ),
+    Row(
         f"PATCH {_ADMIN_TABLE}",
         "the allowed list",
         ("alter",),

@@ -219,6 +219,14 @@ def test_tags_are_assigned_by_the_rules_and_add_to_columns() -> None:
     assert broken(rules, facts("email", "iban", database="hr", table="t")) == []
 
 
+def test_the_tags_of_columns_are_told_by_field_id() -> None:
+    pii = (tag("pii", "email", "phone*", databases=["fin*"]), tag("pii", "iban", tables=["pay"]))
+    rules = rules_of(rule("r", tags=["pii", "mail"]), tags=(*pii, tag("mail", "e?ail")))
+    assert rules.tags_of(facts("id", "email", "iban")) == {2: ("mail", "pii"), 3: ("pii",)}
+    assert rules.tags_of(facts("email", database="hr")) == {1: ("mail",)}
+    assert rules.tags_of(facts("id")) == {}
+
+
 def test_a_tag_reaches_no_further_than_the_rule() -> None:
     rules = rules_of(rule("r", tags=["pii"], databases=["hr"]), tags=(tag("pii", "email"),))
     assert rules.decide(facts("email")).allowed
