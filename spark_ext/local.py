@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -52,6 +54,8 @@ def local_session(
     builder = SparkSession.builder
     for name, value in {**_defaults(root, catalog), **(config or {})}.items():
         builder = builder.config(name, value)
+    # Python on the executors is this one, whatever is on the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     embedded = EmbeddedCatalog(root, user)
     try:
         configured = configure(builder, catalog=catalog, uri=embedded.uri, token=embedded.token)

@@ -11,7 +11,6 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from catalog.base.identifiers import TableName
@@ -20,8 +19,6 @@ from policy.errors import NotAuthenticated, RequestInvalid
 from spark_ext.configuration import CATALOG_CLASS, token_setting
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-#: What stands between what Spark says and where it said so.
-_TRACE: Final = "\n\nJVM stacktrace:"
 _PATTERN: Final = re.compile(r"[^\s`/\\]+")
 
 
@@ -159,11 +156,3 @@ def parts(name: str) -> tuple[str, ...]:
     """Return the parts of a name as SQL writes it."""
     found = re.findall(r"`((?:[^`]|``)+)`|([^.`]+)", name)
     return tuple(quoted_part.replace("``", "`") or plain for quoted_part, plain in found)
-
-
-def reason(error: Exception) -> str:
-    """Return what an error says, in one line and without a stack trace of Java."""
-    text = str(error)
-    if isinstance(error, PySparkException):
-        text = text.partition(_TRACE)[0]
-    return " ".join(text.split())

@@ -7,6 +7,8 @@ its own, see `tests.support.spark_process`.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -107,6 +109,7 @@ def open_spark_lake(root: Path, *, engine: str | None = ENGINE, **settings: str)
         settings: Spark settings, with underscores for dots.
     """
     with open_service(root, PLAN_VALID_S=PLAN_VALID_S, KMS_ENDPOINT__ENABLED="true") as service:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # read by Spark when it starts
         builder = SparkSession.builder.master("local[2]").appName("lakewarden-tests")
         warehouse = {"spark.sql.warehouse.dir": str(root / "spark")}
         for name, value in {**FRUGAL, **warehouse, **_dotted(settings)}.items():

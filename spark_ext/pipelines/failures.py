@@ -1,0 +1,55 @@
+"""Decides what an error of a pipeline's work concerns: one item, or all of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.base import PythonException
+
+from catalog.client.errors import CatalogUnavailable
+from policy.errors import NotAuthenticated, StateUnavailable, Unavailable
+from spark_ext.spark_errors import PREFIX
+
+#: A part that is needed does not answer now, and may later.
+_UNAVAILABLE: Final = frozenset(
+    {"CATALOG_UNAVAILABLE", "STATE_UNAVAILABLE", "KMS_UNAVAILABLE", "STORAGE_UNAVAILABLE"}
+)
+#: What keeps every item from being done, and not the one at hand alone.
+_EVERYWHERE: Final = frozenset({"CATALOG_UNAVAILABLE", "STATE_UNAVAILABLE"})
+_REFUSED_EVERYWHERE: Final = frozenset({"NOT_AUTHENTICATED", "CATALOG_NOT_TRUSTED"})
+
+#: What stands between what Spark says and where it said so.
+_TRACE: Final = "\n\nJVM stacktrace:"
+_LONGEST: Final = 2_000
+
+
+def concerns_all(error: Exception) -> bool:
+    """Return whether an error keeps every item from being done: the catalog is away, or refuses the user."""
+    if isinstance(error, PySparkException):
+        return _condition(error) in _EVERYWHERE | _REFUSED_EVERYWHERE
+    return isinstance(error, (CatalogUnavailable, NotAuthenticated, StateUnavailable))
+
+
+def passes(error: Exception) -> bool:
+    """Return whether the same call can succeed later, since a part that is needed does not answer now."""
+    if isinstance(error, PySparkException):
+        return _condition(error) in _UNAVAILABLE
+    return isinstance(error, (CatalogUnavailable, Unavailable))
+
+
+def reason(error: Exception) -> str:
+    """Return what an error says, in one line.
+
+    Of an error in Python code on an executor, only that there was one: its text can hold values of rows.
+    """
+    if isinstance(error, PythonException):
+        return "The work ended with an error in Python. The logs of the executors say more."
+    text = str(error)
+    if isinstance(error, PySparkException):
+        text = text.partition(_TRACE)[0]
+    return " ".join(text.split())[:_LONGEST]
+
+
+def _condition(error: PySparkException) -> str:
+    return (error.getCondition() or "").removeprefix(PREFIX)

@@ -1,0 +1,267 @@
+"""Runs of pipelines: groups, records, continuation, budgets, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from policy.errors import LocationInvalid, RequestInvalid, StateUnavailable
+from spark_ext.pipelines.budget import Budget
+from spark_ext.pipelines.engine import Running, run
+from spark_ext.pipelines.executors import on_executors
+from spark_ext.pipelines.items import Item, Outcome, Rule, Severity, Status
+from spark_ext.pipelines.journal import FINDINGS, RUNS, Journal
+from spark_ext.pipelines.lake import Lake
+from spark_ext.pipelines.pipeline import Steps
+from spark_ext.pipelines.report import Report, RunState
+from spark_ext.pipelines.threads import in_threads
+from tests.support.spark import CATALOG, SparkLake
+
+ODD = Rule("odd-number", Severity.WARNING, "The number is odd.", "Add one.")
+
+
+class Killed(BaseException):
+    """The end of the driver."""
+
+
+@dataclass
+class Numbers:
+    """A pipeline over numbers: odd ones are findings."""
+
+    count: int = 6
+    name: str = "numbers"
+    rules: Sequence[Rule] = (ODD,)
+    changes: bool = False
+    at_a_time: int = 2
+    mark: str = field(default_factory=lambda: uuid4().hex)
+    done: list[str] = field(default_factory=list)
+    fail: Callable[[str], None] = lambda key: None
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return {"mark": self.mark}
+
+    def plan(self, lake: Lake) -> Iterator[Item]:
+        return (Item(str(each), f"n.t{each}", files=1, bytes=10) for each in range(self.count))
+
+    def run(self, lake: Lake, group: Sequence[Item], steps: Steps) -> Iterator[Outcome]:
+        for item in group:
+            self.fail(item.key)
+            self.done.append(item.key)
+            found = (ODD.found(item.table, f"{item.key} is odd.", path=f"p{item.key}"),) * (int(item.key) % 2)
+            yield Outcome.of(item, findings=found, counts={"files": 1})
+
+
+class Clock:
+    """A clock that waits for nothing."""
+
+    def __init__(self, hour: int = 12) -> None:
+        self.waited: list[float] = []
+        self.hour = hour
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, self.hour, tzinfo=UTC)
+
+    def sleep(self, seconds: float) -> None:
+        self.waited.append(seconds)
+
+
+@pytest.fixture(scope="module")
+def lake(spark_lake: SparkLake) -> Lake:
+    return Lake(spark_lake.spark, CATALOG)
+
+
+def execute(pipeline: Numbers, lake: Lake, clock: Clock | None = None, **running: Any) -> Report:
+    return run(pipeline, lake, Running(show=False, **running), clock or Clock())
+
+
+def recorded(lake: Lake, report: Report) -> list[tuple[str, str]]:
+    rows = lake.sql(
+        f"SELECT item, status FROM {lake.name(RUNS)} WHERE run_id = :run AND event = 'group'",
+        {"run": report.run_id},
+    )
+    return sorted(tuple(row) for row in rows)
+
+
+def test_a_run_does_every_item_and_records_findings(lake: Lake) -> None:
+    report = execute(Numbers(), lake)
+    assert report.state is RunState.COMPLETE
+    assert report.items == {"done": 6, "failed": 0, "left": 0}
+    assert report.counts == {"files": 6}
+    assert report.found == {"odd-number": 3}
+    assert sorted(each.path or "" for each in report.findings) == ["p1", "p3", "p5"]
+    assert recorded(lake, report) == [(str(each), "done") for each in range(6)]
+
+
+def test_a_run_whose_driver_was_killed_continues_without_repeating_a_group(lake: Lake) -> None:
+    numbers = Numbers()
+
+    def kill(key: str) -> None:
+        if key == "4":
+            raise Killed
+
+    numbers.fail = kill
+    with pytest.raises(Killed):
+        execute(numbers, lake)
+    assert numbers.done == ["0", "1", "2", "3"]
+    numbers.fail = lambda key: None
+    report = execute(numbers, lake)
+    assert report.continued and report.state is RunState.COMPLETE
+    assert numbers.done == ["0", "1", "2", "3", "4", "5"]
+    assert report.items == {"done": 6, "failed": 0, "left": 0}
+    assert report.found == {"odd-number": 3}
+    assert recorded(lake, report) == [(str(each), "done") for each in range(6)]
+    assert not execute(numbers, lake).continued
+
+
+def test_findings_of_a_group_that_was_not_recorded_are_not_doubled(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers, append = Numbers(), Journal._append
+
+    def killed(self: Journal, table: Any, schema: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+        if table == RUNS and any(row.get("item") == "3" for row in rows):
+            raise Killed
+        append(self, table, schema, rows)
+
+    monkeypatch.setattr(Journal, "_append", killed)
+    with pytest.raises(Killed):
+        execute(numbers, lake)
+    monkeypatch.undo()
+    report = execute(numbers, lake)
+    assert report.continued
+    assert report.found == {"odd-number": 3}
+    assert numbers.done.count("3") == 2 and numbers.done.count("1") == 1
+
+
+def test_a_second_driver_takes_the_run_over_and_the_first_records_nothing_more(lake: Lake) -> None:
+    numbers = Numbers()
+    first = Journal(lake, numbers.name, numbers.parameters, fresh=False)
+    report = execute(numbers, lake)
+    assert report.continued and report.run_id == first.run_id
+    with pytest.raises(RequestInvalid, match="Another process"):
+        first.group([Outcome("0", "n.t0")])
+    assert recorded(lake, report) == [(str(each), "done") for each in range(6)]
+
+
+def test_what_failed_is_tried_again_by_the_next_run(lake: Lake) -> None:
+    numbers = Numbers(count=2)
+    item = Item("0", "n.t0")
+    journal = Journal(lake, numbers.name, numbers.parameters, fresh=False)
+    journal.record(item, "counted", {"rows": 3})
+    journal.group([Outcome.of(item, Status.FAILED, "It is broken.")])
+    journal.end(complete=False, why=None)
+    again = Journal(lake, numbers.name, numbers.parameters, fresh=False)
+    assert again.of(item) == {"counted": {"rows": 3}}
+    assert again.done == {}
+    assert not Journal(lake, numbers.name, numbers.parameters, fresh=True).continued
+
+
+def test_a_budget_leaves_the_rest_to_the_next_run(lake: Lake) -> None:
+    numbers = Numbers()
+    report = execute(numbers, lake, budget=Budget(items=3, pause_s=7))
+    assert report.items == {"done": 3, "failed": 0, "left": 3}
+    assert report.reason == "The budget of 3 items is used up."
+    assert {each.reason for each in report.not_done} == {report.reason}
+    closed = execute(numbers, lake, Clock(hour=12), budget=Budget(window="22:00-06:00"))
+    assert closed.reason == "The time window 22:00-06:00 is closed."
+    assert closed.items == {"done": 3, "failed": 0, "left": 3}
+    last = execute(numbers, lake, Clock(hour=23), budget=Budget(window="22:00-06:00"))
+    assert last.state is RunState.COMPLETE
+    assert sorted(numbers.done) == [str(each) for each in range(6)]
+
+
+def test_a_group_waits_while_the_catalog_is_away(lake: Lake) -> None:
+    numbers, clock, failures = Numbers(), Clock(), ["3", "3", "3"]
+
+    def fail(key: str) -> None:
+        if key in failures:
+            failures.remove(key)
+            raise StateUnavailable("The database does not answer.")
+
+    numbers.fail = fail
+    report = execute(numbers, lake, clock)
+    assert report.state is RunState.COMPLETE
+    assert numbers.done == [str(each) for each in range(6)]
+    assert [each for each in clock.waited if each] == [1, 2, 4]
+
+
+def test_a_catalog_that_stays_away_ends_the_run_with_the_reason(lake: Lake) -> None:
+    numbers = Numbers()
+
+    def fail(key: str) -> None:
+        if key == "3":
+            raise StateUnavailable("The database does not answer.")
+
+    numbers.fail = fail
+    report = execute(numbers, lake)
+    assert report.state is RunState.INCOMPLETE
+    assert report.items == {"done": 3, "failed": 0, "left": 3}
+    assert report.reason is not None and "does not answer" in report.reason
+
+
+def test_a_dry_run_records_and_does_nothing(lake: Lake) -> None:
+    numbers = Numbers()
+    report = execute(numbers, lake, dry_run=True)
+    assert report.state is RunState.PLANNED and numbers.done == []
+    assert report.items == {"planned": 6} and report.counts == {"bytes": 60, "files": 6}
+    rows = lake.sql(
+        f"SELECT * FROM {lake.name(RUNS)} WHERE parameters LIKE :mark", {"mark": f"%{numbers.mark}%"}
+    )
+    assert rows == []
+
+
+def test_executors_do_items_and_a_failing_one_fails_alone(lake: Lake) -> None:
+    def refuse_odd(item: Item) -> Outcome:
+        if int(item.key) % 2:
+            raise LocationInvalid(f"{item.key} is odd.")
+        return Outcome.of(item, counts={"files": 1})
+
+    items = [Item(str(each), "t", files=each) for each in range(4)]
+    done = {each.item: each for each in on_executors(lake.spark, items, refuse_odd)}
+    assert {key: str(each.status) for key, each in done.items()} == {
+        "0": "done",
+        "1": "failed",
+        "2": "done",
+        "3": "failed",
+    }
+    assert done["1"].reason == "1 is odd."
+
+
+def test_an_item_that_breaks_its_task_fails_alone_and_shows_no_value(lake: Lake) -> None:
+    def end_the_task(item: Item) -> Outcome:
+        if item.key == "2":
+            raise ZeroDivisionError("the value 4711")
+        return Outcome.of(item)
+
+    items = [Item(str(each), "t") for each in range(3)]
+    done = {each.item: each for each in on_executors(lake.spark, items, end_the_task)}
+    assert {key for key, each in done.items() if each.status is Status.FAILED} == {"2"}
+    assert "4711" not in str(done["2"].reason)
+
+
+def test_threads_end_when_an_error_concerns_all(lake: Lake) -> None:
+    items = [Item(str(each), "t") for each in range(20)]
+
+    def away(item: Item) -> Outcome:
+        if item.key == "3":
+            raise StateUnavailable("The database does not answer.")
+        return Outcome.of(item)
+
+    done = []
+    with pytest.raises(StateUnavailable):
+        for each in in_threads(lake.spark, items, away, at_a_time=1):
+            done.append(each.item)
+    assert "2" in done and "19" not in done
+
+
+def test_the_tables_of_runs_are_guarded_iceberg_tables(lake: Lake) -> None:
+    execute(Numbers(count=1), lake)
+    for table in (RUNS, FINDINGS):
+        properties = {row["key"]: row["value"] for row in lake.sql(f"SHOW TBLPROPERTIES {lake.name(table)}")}
+        assert "read.allowed.data.paths" in properties
