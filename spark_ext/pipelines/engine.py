@@ -5,17 +5,22 @@
 - While the catalog does not answer, the group waits and is tried again, for about two minutes. An error that
   concerns all items then ends the run. What is left is reported, and the next run goes on with it.
 - A dry run plans, changes nothing, and records nothing.
+
+The function of a pipeline makes the pipeline, and runs it:
+
+    def audit(spark: SparkSession, tables: str = "*", **options: Unpack[Options]) -> Report:
+        return run(Audit(tables), spark, **options)
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from policy.errors import LakewardenError
 from spark_ext.pipelines.budget import Budget
@@ -34,24 +39,25 @@ _PATIENCE_S: Final = (1, 2, 4, 8, 15, 30, 60)
 _MOST_FINDINGS: Final = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """How a pipeline is run.
+class Options(TypedDict, total=False):
+    """How a pipeline is run; what every pipeline's function takes.
 
     Attributes:
-        budget: what it does at a time, altogether, and when.
-        dry_run: plan only.
+        catalog: the name that SQL knows the catalog by; by default the session's current catalog.
+        budget: what the run does at a time, altogether, and when; by default without limits.
+        dry_run: plan only; nothing is changed or recorded.
         fresh: begin a new run, and do not continue the last one with the same parameters.
-        show: show progress, and a summary at the end.
+        show: show progress, and a summary at the end; by default true.
     """
 
-    budget: Budget = field(default_factory=Budget)
-    dry_run: bool = False
-    fresh: bool = False
-    show: bool = True
+    catalog: str | None
+    budget: Budget
+    dry_run: bool
+    fresh: bool
+    show: bool
 
 
-class _Clock:
+class Clock:
     """The time, and waiting; tests replace it."""
 
     def now(self) -> datetime:
@@ -61,25 +67,29 @@ class _Clock:
         time.sleep(seconds)
 
 
-def run(pipeline: Pipeline, lake: Lake, running: Running, clock: _Clock | None = None) -> Report:
+def run(
+    pipeline: Pipeline, spark: SparkSession, clock: Clock | None = None, **options: Unpack[Options]
+) -> Report:
     """Run a pipeline, and report what was done, found and left.
 
     Args:
         pipeline: the pipeline.
-        lake: where it works.
-        running: how.
+        spark: a session with the catalog.
         clock: the time.
+        options: see `Options`.
 
     Raises:
         LakewardenError, PySparkException: nothing can be planned or recorded.
     """
-    with progress(running.show) as tell:
-        if running.dry_run:
+    lake, shown = Lake(spark, options.get("catalog")), options.get("show", True)
+    with progress(shown) as tell:
+        if options.get("dry_run", False):
             report = Report.of_plan(pipeline.name, pipeline.rules, pipeline.plan(lake))
         else:
-            journal = Journal(lake, pipeline.name, pipeline.parameters, fresh=running.fresh)
-            report = _Run(pipeline, lake, running.budget, journal, tell, clock or _Clock()).report()
-    if running.show:
+            journal = Journal(lake, pipeline.name, pipeline.parameters, fresh=options.get("fresh", False))
+            budget = options.get("budget", Budget())
+            report = _Run(pipeline, lake, budget, journal, tell, clock or Clock()).report()
+    if shown:
         report.show()
     return report
 
@@ -88,7 +98,7 @@ class _Run:
     """One run of a pipeline, by this process."""
 
     def __init__(
-        self, pipeline: Pipeline, lake: Lake, budget: Budget, journal: Journal, tell: Tell, clock: _Clock
+        self, pipeline: Pipeline, lake: Lake, budget: Budget, journal: Journal, tell: Tell, clock: Clock
     ) -> None:
         self._pipeline = pipeline
         self._lake = lake

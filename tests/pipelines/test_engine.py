@@ -12,7 +12,7 @@ import pytest
 
 from policy.errors import LocationInvalid, RequestInvalid, StateUnavailable
 from spark_ext.pipelines.budget import Budget
-from spark_ext.pipelines.engine import Running, run
+from spark_ext.pipelines.engine import Clock, run
 from spark_ext.pipelines.executors import on_executors
 from spark_ext.pipelines.items import Item, Outcome, Rule, Severity, Status
 from spark_ext.pipelines.journal import FINDINGS, RUNS, Journal
@@ -57,7 +57,7 @@ class Numbers:
             yield Outcome.of(item, findings=found, counts={"files": 1})
 
 
-class Clock:
+class Stopped(Clock):
     """A clock that waits for nothing."""
 
     def __init__(self, hour: int = 12) -> None:
@@ -76,8 +76,8 @@ def lake(spark_lake: SparkLake) -> Lake:
     return Lake(spark_lake.spark, CATALOG)
 
 
-def execute(pipeline: Numbers, lake: Lake, clock: Clock | None = None, **running: Any) -> Report:
-    return run(pipeline, lake, Running(show=False, **running), clock or Clock())
+def execute(pipeline: Numbers, lake: Lake, clock: Clock | None = None, **options: Any) -> Report:
+    return run(pipeline, lake.spark, clock or Stopped(), catalog=CATALOG, show=False, **options)
 
 
 def recorded(lake: Lake, report: Report) -> list[tuple[str, str]]:
@@ -168,16 +168,16 @@ def test_a_budget_leaves_the_rest_to_the_next_run(lake: Lake) -> None:
     assert report.items == {"done": 3, "failed": 0, "left": 3}
     assert report.reason == "The budget of 3 items is used up."
     assert {each.reason for each in report.not_done} == {report.reason}
-    closed = execute(numbers, lake, Clock(hour=12), budget=Budget(window="22:00-06:00"))
+    closed = execute(numbers, lake, Stopped(hour=12), budget=Budget(window="22:00-06:00"))
     assert closed.reason == "The time window 22:00-06:00 is closed."
     assert closed.items == {"done": 3, "failed": 0, "left": 3}
-    last = execute(numbers, lake, Clock(hour=23), budget=Budget(window="22:00-06:00"))
+    last = execute(numbers, lake, Stopped(hour=23), budget=Budget(window="22:00-06:00"))
     assert last.state is RunState.COMPLETE
     assert sorted(numbers.done) == [str(each) for each in range(6)]
 
 
 def test_a_group_waits_while_the_catalog_is_away(lake: Lake) -> None:
-    numbers, clock, failures = Numbers(), Clock(), ["3", "3", "3"]
+    numbers, clock, failures = Numbers(), Stopped(), ["3", "3", "3"]
 
     def fail(key: str) -> None:
         if key in failures:
