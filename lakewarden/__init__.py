@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from catalog.client.errors import DataFileDamaged as DataFileDamaged
     from catalog.client.errors import DataFileMissing as DataFileMissing
     from catalog.client.errors import TableChanged as TableChanged
+    from lakewarden import pipelines as pipelines
     from policy.errors import CommitStateUnknown as CommitStateUnknown
     from policy.errors import DecryptionRefused as DecryptionRefused
     from policy.errors import EncryptionPolicyViolation as EncryptionPolicyViolation
@@ -86,6 +87,8 @@ def __getattr__(name: str) -> object:
         from importlib import metadata
 
         return metadata.version("lakewarden")
+    if name == "pipelines":
+        return import_module("lakewarden.pipelines")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, extra = _MODULES[name]
@@ -98,7 +101,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES, "__version__"})
+    return sorted({*globals(), *_MODULES, "__version__", "pipelines"})
 
 
 def main() -> None:

@@ -9,7 +9,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,6 +21,7 @@ from catalog.cli.session import calling, open_kms, operating, os_user
 from catalog.cli.token import issue_recorded
 from catalog.http.server import served
 from catalog.service.services import Services
+from catalog.settings.catalog import Settings
 from policy.errors import StateUnavailable
 from policy.principal import Principal
 
@@ -51,11 +53,7 @@ class EmbeddedCatalog:
         _make(directory)
         settings = make_catalog(directory / _SETTINGS, {}, principal, directory / _DATA, _quiet)
         with ExitStack() as parts:
-            services = parts.enter_context(Services.open(settings, open_kms(settings.kms)))
-            self.uri = parts.enter_context(served(services))
-            issued = issue_recorded(services.engine, calling(None), principal, "user", None)
-            parts.callback(_revoke, services, issued)
-            self.token = issued.text
+            self.uri, self.token = parts.enter_context(served_to(settings, principal))
             self._parts = parts.pop_all()
 
     def close(self) -> None:
@@ -69,6 +67,25 @@ class EmbeddedCatalog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextmanager
+def served_to(settings: Settings, principal: Principal) -> Iterator[tuple[str, str]]:
+    """Serve a catalog to this process; yield its service's address, and a token that ends with the block.
+
+    Args:
+        settings: the catalog's.
+        principal: whose token it is.
+
+    Raises:
+        LakewardenError: as `Services.open` and `served`.
+    """
+    with Services.open(settings, open_kms(settings.kms)) as services, served(services) as uri:
+        issued = issue_recorded(services.engine, calling(None), principal, "user", None)
+        try:
+            yield uri, issued.text
+        finally:
+            _revoke(services, issued)
 
 
 def _make(directory: Path) -> None:

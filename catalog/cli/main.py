@@ -38,7 +38,7 @@ from catalog.cli.session import Remote, Session, on_the_host
 from policy.errors import LakewardenError
 
 #: Groups with commands that can administer a service with `--url`; each other command refuses it.
-_ADMINISTRATION: Final = frozenset({"key", "kms-endpoint", "policy", "table", "token"})
+_ADMINISTRATION: Final = frozenset({"key", "kms-endpoint", "lake", "policy", "table", "token"})
 #: Errors of writing a command's output; the error of a file has the file's name.
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 

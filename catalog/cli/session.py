@@ -116,6 +116,15 @@ class Remote:
             NotAuthenticated: the file has no token.
         """
         from catalog.client.http import CatalogClient
+
+        return CatalogClient(self.url, self.token())
+
+    def token(self) -> str:
+        """Read the user's token.
+
+        Raises:
+            RequestInvalid: the file is not private.
+        """
         from catalog.crypto.private_files import read_private
 
         try:
@@ -124,7 +133,7 @@ class Remote:
             raise RequestInvalid(
                 failure.message, path=failure.path, rule="token-file", hint=failure.hint
             ) from failure
-        return CatalogClient(self.url, token.decode("ascii", "replace").strip())
+        return token.decode("ascii", "replace").strip()
 
 
 @contextmanager

@@ -1,0 +1,40 @@
+"""Jobs over many tables of a lake.
+
+    from lakewarden import pipelines
+
+    report = pipelines.audit(spark, tables="sales.*", verify=0.01)
+    report.write("audit.html")
+
+A name is loaded when it is used. docs/pipelines.md describes each job.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from spark_ext.pipelines.budget import Budget as Budget
+    from spark_ext.pipelines.report import Report as Report
+
+_MODULES: Final = {
+    "Budget": "spark_ext.pipelines.budget",
+    "Report": "spark_ext.pipelines.report",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        value: object = getattr(import_module(_MODULES[name]), name)
+    except ModuleNotFoundError as error:
+        from lakewarden import _missing
+
+        raise _missing(f"lakewarden.pipelines.{name}", "pipelines", error) from error
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -1,0 +1,147 @@
+"""Reports for people and programs."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.errors import RequestInvalid
+from spark_ext.pipelines.items import Finding, Item, Outcome, Rule, Severity, Status
+from spark_ext.pipelines.page import bars
+from spark_ext.pipelines.progress import estimated
+from spark_ext.pipelines.report import Report, RunState
+
+RULES = (
+    Rule("foreign-path", Severity.ERROR, "A file is outside of the table.", "Remove it."),
+    Rule("small-file", Severity.NOTE, "A file is small.", "Compact the table."),
+)
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+_FINDINGS = st.builds(
+    Finding,
+    table=_TEXT,
+    rule=st.sampled_from([each.id for each in RULES]),
+    severity=st.sampled_from(Severity),
+    message=_TEXT,
+    hint=_TEXT,
+    snapshot=st.none() | st.integers(0, 2**63 - 1),
+    ref=st.none() | _TEXT,
+    path=st.none() | _TEXT,
+    column=st.none() | _TEXT,
+    bytes=st.integers(0, 2**63 - 1),
+)
+
+
+def report(*findings: Finding) -> Report:
+    counted = {rule.id: sum(each.rule == rule.id for each in findings) for rule in RULES}
+    return Report(
+        pipeline="audit",
+        rules=RULES,
+        state=RunState.INCOMPLETE,
+        run_id="r1",
+        outcomes=(
+            Outcome("a", "n.a", counts={"files": 2}),
+            Outcome("b", "n.b", Status.FAILED, "It is <b>broken</b>.", counts={"files": 1}),
+        ),
+        findings=findings,
+        found={name: number for name, number in counted.items() if number},
+    )
+
+
+@given(_FINDINGS)
+def test_findings_and_items_return_from_json_as_they_were(finding: Finding) -> None:
+    outcome = Outcome("k", "t", Status.LEFT, "why", (finding, finding), {"files": 3}, 1.5)
+    assert Outcome.from_json(outcome.to_json()) == outcome
+    item = Item("k", finding.table, 1, 2, {"a": [1, None, finding.message]})
+    assert Item.from_json(item.to_json()) == item
+
+
+@given(st.lists(_FINDINGS, max_size=4))
+def test_sarif_names_the_rule_and_place_of_every_finding(findings: list[Finding]) -> None:
+    log = json.loads(report(*findings).to_sarif())
+    (run,) = log["runs"]
+    known = {each["id"] for each in run["tool"]["driver"]["rules"]}
+    assert len(run["results"]) == len(findings)
+    for result, finding in zip(run["results"], findings, strict=True):
+        assert result["ruleId"] == finding.rule and result["ruleId"] in known
+        assert result["level"] == finding.severity
+        (location,) = result["locations"]
+        assert location["logicalLocations"][0]["fullyQualifiedName"] == finding.table
+        assert ("physicalLocation" in location) is (finding.path is not None)
+
+
+class _Tags(HTMLParser):
+    """What a browser would load or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+@given(_FINDINGS)
+def test_the_page_runs_and_loads_nothing_whatever_a_table_is_called(finding: Finding) -> None:
+    hostile = Finding(
+        f"<script>{finding.table}", finding.rule, Severity.ERROR, '"><img src=x onerror=y>', finding.hint
+    )
+    parsed = _Tags()
+    parsed.feed(report(finding, hostile).to_html())
+    assert parsed.tags.isdisjoint({"script", "img", "link", "iframe", "object", "b"})
+    assert not any(name.startswith("on") or name in ("src", "href") for name in parsed.attributes)
+
+
+def test_the_page_has_charts_of_items_and_findings() -> None:
+    found = [RULES[0].found("n.a", path="s3://x/y"), RULES[0].found("n.b"), RULES[1].found("n.a")]
+    page = report(*found).to_html()
+    for text in (
+        "Findings by rule",
+        "Findings by table",
+        "Items",
+        "foreign-path",
+        "s3://x/y",
+        "&lt;b&gt;broken",
+    ):
+        assert text in page
+    assert page.count("<rect") == 6
+
+
+@given(st.dictionaries(_TEXT, st.integers(0, 10**9), max_size=60))
+def test_bars_lose_no_value(values: dict[str, int]) -> None:
+    drawn = bars(values.items(), {})
+    assert sum(each.value for each in drawn) == sum(values.values())
+    assert all(0 < each.width <= 420 for each in drawn)
+
+
+def test_a_report_is_written_in_the_form_that_its_name_says(tmp_path: Path) -> None:
+    made = report(RULES[0].found("n.a"))
+    assert json.loads(made.write(tmp_path / "a.json").read_text())["items"] == {
+        "done": 1,
+        "failed": 1,
+        "left": 0,
+    }
+    assert json.loads(made.write(tmp_path / "a.sarif").read_text())["version"] == "2.1.0"
+    assert made.write(tmp_path / "a.html").read_text().startswith("<!doctype html>")
+    with pytest.raises(RequestInvalid):
+        made.write(tmp_path / "a.pdf")
+
+
+def test_findings_that_the_report_leaves_out_are_counted() -> None:
+    made = Report("audit", RULES, RunState.COMPLETE, found={"foreign-path": 30_000, "unknown": 1})
+    assert made.left_out == 30_001
+    assert made.severities == {"error": 30_001, "warning": 0, "note": 0}
+
+
+def test_progress_tells_rate_and_estimate() -> None:
+    assert estimated("audit", 30, 100, 20, 10.0) == (
+        "audit: 30 of 100 items, 70 left, 2 a second, about 35 seconds to go."
+    )
+    assert estimated("audit", 0, 100, 0, 0.0) == "audit: 0 of 100 items, 100 left."
+    assert estimated("audit", 1, 36_001, 1, 1.0).endswith("about 10.0 hours to go.")
