@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from threading import Event
 
 from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
@@ -30,21 +31,26 @@ def in_threads(
     Raises:
         LakewardenError, PySparkException: an error that concerns all items, after those under way have ended.
     """
-    done = inheritable_thread_target(spark)(lambda item: outcome_of(work, item))
+    stopped = Event()
+
+    def done(item: Item) -> Outcome | None:
+        if stopped.is_set():
+            return None
+        try:
+            return outcome_of(work, item)
+        except BaseException:
+            stopped.set()
+            raise
+
+    problem: BaseException | None = None
     with ThreadPoolExecutor(min(at_a_time, max(len(items), 1))) as pool:
-        waiting = [pool.submit(done, item) for item in items]
-        stopped: Exception | None = None
-        for each in as_completed(waiting):
-            if each.cancelled():
-                continue
-            if (error := _everywhere(each)) is None:
-                yield each.result()
-            elif stopped is None:
-                stopped = error
-                for other in waiting:
-                    other.cancel()
-    if stopped is not None:
-        raise stopped
+        target = inheritable_thread_target(spark)(done)
+        for each in as_completed([pool.submit(target, item) for item in items]):
+            problem = problem or each.exception()
+            if each.exception() is None and (outcome := each.result()) is not None:
+                yield outcome
+    if problem is not None:
+        raise problem
 
 
 def outcome_of(work: Callable[[Item], Outcome], item: Item) -> Outcome:
@@ -57,10 +63,3 @@ def outcome_of(work: Callable[[Item], Outcome], item: Item) -> Outcome:
             raise
         done = Outcome.of(item, Status.FAILED, reason(error))
     return done.took(time.monotonic() - start)
-
-
-def _everywhere(each: Future[Outcome]) -> Exception | None:
-    error = each.exception()
-    if error is None or isinstance(error, (LakewardenError, PySparkException)):
-        return error
-    raise error
