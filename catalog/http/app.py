@@ -28,6 +28,7 @@ from catalog.db.engine import read
 from catalog.http import (
     admin_keys,
     admin_kms_endpoint,
+    admin_lake,
     admin_policies,
     admin_report,
     admin_service,
@@ -139,6 +140,7 @@ _ROUTERS: Final = (
     admin_service.router,
     admin_policies.router,
     admin_report.router,
+    admin_lake.router,
     service_router,
     open_router,
 )

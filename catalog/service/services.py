@@ -32,6 +32,7 @@ from catalog.maintenance.delete_rewrites import DeleteRewriter
 from catalog.maintenance.encryption_report import EncryptionReporter
 from catalog.maintenance.expiry import SnapshotExpiry
 from catalog.maintenance.garbage import GarbageCollector
+from catalog.maintenance.lake import LakeReader
 from catalog.maintenance.manifests import ManifestMaintenance
 from catalog.maintenance.old_epochs import OldEpochs
 from catalog.maintenance.rewrites import Rewriter
@@ -114,6 +115,7 @@ class Services(ServiceContext):
     old_epochs: OldEpochs
     encryption_report: EncryptionReporter
     columns: ColumnReporter
+    lake: LakeReader
     writes: Writes
     whole_files: WholeFiles
     garbage: GarbageCollector
@@ -148,6 +150,7 @@ class Services(ServiceContext):
         log = WriteLog(context.engine, context.now_ms, settings.write_ttl_s * 1000)
         committer, drafter, endpoint_keys = Committer(context), Drafter(context), EndpointKeyStore(context)
         ends, garbage = KeyEnds(context, log), GarbageCollector(context)
+        report = EncryptionReporter(context)
         access = TableAccess(context.loader, context.inspector, context.authorizer, context.standard_clients)
         planner, lifecycle = Planner(context), Lifecycle(context)
         standard_planner = StandardPlanner(context, access)
@@ -177,8 +180,9 @@ class Services(ServiceContext):
             lifecycle=lifecycle,
             unregistration=Unregistration(context, lifecycle, access),
             registration=Registration(context),
-            encryption_report=EncryptionReporter(context),
+            encryption_report=report,
             columns=ColumnReporter(context, access),
+            lake=LakeReader(context, report),
             planner=planner,
             standard_planner=standard_planner,
             signing=_signing(context, decisions),

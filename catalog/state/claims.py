@@ -151,12 +151,12 @@ def _fragments(locations: Iterable[Location]) -> set[str]:
     """Return what a stored list has if one of its entries meets one of these: it begins so, or is above."""
     found = set()
     for each in locations:
-        found |= {json.dumps(above) for above in _with_ancestors(each)}
+        found |= {json.dumps(above) for above in with_ancestors(each)}
         found.add(json.dumps(each.canonical)[:-1])
     return found
 
 
-def _with_ancestors(location: Location) -> list[str]:
+def with_ancestors(location: Location) -> list[str]:
     """Return the location and every directory above it, in canonical form."""
     root = location.canonical[: len(location.canonical) - sum(len(name) + 1 for name in location.segments)]
     found = [root]

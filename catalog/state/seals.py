@@ -216,7 +216,7 @@ def sealed_files(connection: Connection, table_id: str, paths: Iterable[str]) ->
     found: dict[str, SealedFile] = {}
     for batch in _batches(sorted(set(paths))):
         rows = connection.execute(_SEALED_FILES, {"table_id": table_id, "paths": batch})
-        found.update((row.path, _file(row)) for row in rows)
+        found.update((row.path, sealed_file_of(row)) for row in rows)
     return found
 
 
@@ -240,7 +240,7 @@ def manifest_lists(connection: Connection, table_id: str) -> list[SealedFile]:
         )
         .order_by(lw_sealed_file.c.sequence_number, lw_sealed_file.c.path)
     )
-    found = {row.path: _file(row) for row in connection.execute(statement)}
+    found = {row.path: sealed_file_of(row) for row in connection.execute(statement)}
     return list(found.values())
 
 
@@ -339,7 +339,8 @@ def seal_of(row: Row[tuple[object, ...]]) -> Seal:
     )
 
 
-def _file(row: Row[tuple[object, ...]]) -> SealedFile:
+def sealed_file_of(row: Row[tuple[object, ...]]) -> SealedFile:
+    """Convert a row of `lw_sealed_file` to a sealed file."""
     return SealedFile(
         row.path,
         FileKind(row.kind),

@@ -56,7 +56,7 @@ class _Elsewhere(Exception):
         self.name = name
 
 
-def _is_table() -> ColumnElement[bool]:
+def is_table() -> ColumnElement[bool]:
     """Return whether a row is a table; other tools store views in the same table."""
     kind = iceberg_tables.c.iceberg_type
     return or_(kind.is_(None), kind == _TABLE)
@@ -73,7 +73,7 @@ _LOCATION: Final = select(iceberg_tables.c.metadata_location).where(
         iceberg_tables.c[name] == bindparam(name)
         for name in ("catalog_name", "table_namespace", "table_name")
     ),
-    _is_table(),
+    is_table(),
 )
 
 
@@ -182,7 +182,7 @@ class SqlPointerStore:
         statement = select(name).where(
             iceberg_tables.c.catalog_name == self._catalog,
             iceberg_tables.c.table_namespace == ".".join(namespace),
-            _is_table(),
+            is_table(),
         )
         with read(self._engine) as connection:
             found = connection.scalars(in_order(statement, name, after, limit))
@@ -325,9 +325,7 @@ class SqlPointerStore:
         return {"catalog_name": self._catalog, "table_namespace": name.database, "table_name": name.name}
 
     def _is(self, name: TableName) -> list[ColumnElement[bool]]:
-        return [iceberg_tables.c[column] == value for column, value in self._key(name).items()] + [
-            _is_table()
-        ]
+        return [iceberg_tables.c[column] == value for column, value in self._key(name).items()] + [is_table()]
 
     def _delete_exposing(self, connection: Connection, namespace: Namespace) -> None:
         rows = self._is_namespace(namespace, lw_namespace_property)

@@ -22,3 +22,5 @@ class WriteState(StrEnum):
 ALIVE: Final = (WriteState.OPEN, WriteState.COMMITTING)
 #: A write whose commit is known to be published.
 DONE: Final = (WriteState.COMMITTED, WriteState.CLOSED)
+#: A write that can have files that nothing references: open, or one that a clean-up has yet to process.
+UNCLOSED: Final = (WriteState.OPEN, WriteState.CLEARING, WriteState.COMMITTED, WriteState.COMMITTING)

@@ -28,7 +28,7 @@ from catalog.envelope.parquet_key_tools import StockKey
 from catalog.envelope.transport import TransportKey
 from catalog.reading.loading import LoadedTable
 from catalog.state.open_writes import not_open
-from catalog.state.write_states import ALIVE, WriteState
+from catalog.state.write_states import ALIVE, UNCLOSED, WriteState
 from policy.errors import CommitStateUnknown, StateUnavailable
 from policy.location.location import Location
 
@@ -215,7 +215,7 @@ def open_directories(connection: Connection, table_id: str) -> list[Location]:
 
 def unclosed(connection: Connection, table_id: str) -> list[Location]:
     """List the directories of a table's writes that are open, or that a clean-up has yet to process."""
-    mine = (lw_write.c.table_id == table_id, lw_write.c.state.in_((*_UNFINISHED, WriteState.COMMITTING)))
+    mine = (lw_write.c.table_id == table_id, lw_write.c.state.in_(UNCLOSED))
     rows = connection.execute(select(lw_write.c.prefix).where(*mine))
     return [Location.parse(row.prefix) for row in rows]
 

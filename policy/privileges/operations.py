@@ -129,6 +129,8 @@ OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
         "client.enforce": _all("enforce"),
         "audit.read": _all("audit"),
         "audit.verify": _all("audit"),
+        "audit.tables": _all("audit"),
+        "audit.states": _all("audit"),
         "audit.prune": _ADMIN,
         "key.dropped": _ADMIN,
         **dict.fromkeys(_ADMINISTRATION, _ADMIN),

@@ -178,6 +178,20 @@ _SERVICE_ROWS: Final = (
     Row(
         "GET /admin/v1/audit/verify", "verify", ("audit",), "auditor steward", _get("/admin/v1/audit/verify")
     ),
+    Row(
+        "GET /admin/v1/lake/tables",
+        "list",
+        ("audit",),
+        "auditor steward",
+        _get("/admin/v1/lake/tables?limit=1"),
+    ),
+    Row(
+        "POST /admin/v1/lake/states",
+        "look",
+        ("audit",),
+        "auditor steward",
+        lambda attempt: attempt.http.post("/admin/v1/lake/states", json={"tables": [f"{OWN}.{PLAIN}"]}),
+    ),
     Row("POST /admin/v1/tokens", "issue", ("admin",), "admin steward", _token),
     Row("GET /admin/v1/tokens", "look", ("admin",), "admin steward", _get("/admin/v1/tokens")),
     Row(

@@ -43,6 +43,8 @@ SERVICE_OPERATIONS: list[tuple[str, str, Any]] = [
     ),
     ("GET", "/admin/v1/audit", None),
     ("GET", "/admin/v1/audit/verify", None),
+    ("GET", "/admin/v1/lake/tables", None),
+    ("POST", "/admin/v1/lake/states", {"tables": ["db.t"]}),
     ("POST", "/admin/v1/tokens", {"principal": "mallory"}),
     ("GET", "/admin/v1/tokens", None),
     ("DELETE", "/admin/v1/tokens/11111111-2222-4333-8444-555555555555", None),
