@@ -11,14 +11,18 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final
 
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyspark.sql import Row, SparkSession
 
 from catalog.base.identifiers import TableName
-from catalog.client.http import CatalogClient
+from catalog.client.http import CatalogClient, table_path
 from policy.errors import NotAuthenticated, RequestInvalid
 from spark_ext.configuration import CATALOG_CLASS, token_setting
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+#: What stands in the place of a token that the driver holds, and the class of what holds it.
+_HELD: Final = "(held by the driver)"
+_HOLDER: Final = "HeldTokens"
 _PATTERN: Final = re.compile(r"[^\s`/\\]+")
 
 
@@ -75,15 +79,25 @@ class Lake:
         """
         return self._client.ask(method, ("admin", "v1", *path), body, query, again=False) or {}
 
+    def metadata(self, table: TableName) -> TableMetadata:
+        """Load the metadata of a table as the user can see it, with the governed properties in force.
+
+        Raises:
+            LakewardenError: the catalog's refusal.
+            CatalogUnavailable: the catalog does not answer.
+        """
+        return TableMetadataUtil.parse_obj(self._client.post(table_path(table, "load"))["metadata"])
+
     @cached_property
     def _client(self) -> CatalogClient:
         uri = self.spark.conf.get(f"spark.sql.catalog.{self.catalog}.uri", None)
-        token = self.spark.conf.get(token_setting(self.catalog), None)
+        token = _token(self.spark, token_setting(self.catalog))
         if not uri or not token:
             raise NotAuthenticated(
-                f"The session has no token for the catalog {self.catalog}.",
+                f"This process has no token of the session for the catalog {self.catalog}.",
                 rule="session-token",
-                hint=f"Set {token_setting(self.catalog)} in the session.",
+                hint=f"Set {token_setting(self.catalog)} in the session. Run the pipeline in the driver, "
+                "not in a client of Spark Connect.",
             )
         return CatalogClient(uri, token)
 
@@ -109,6 +123,21 @@ class Lake:
             below = parts(row["namespace"])
             yield below
             yield from self._namespaces(below)
+
+
+def _token(spark: SparkSession, setting: str) -> str | None:
+    """Return the session's token: from its settings, or from where the driver holds it."""
+    token = spark.conf.get(setting, None)
+    if token != _HELD:
+        return token
+    session = getattr(spark, "_jsparkSession", None)
+    if session is None:
+        return None
+    strategies = session.experimental().extraStrategies()
+    for each in map(strategies.apply, range(strategies.size())):
+        if each.getClass().getSimpleName() == _HOLDER and each.get(setting).isDefined():
+            return str(each.get(setting).get())
+    return None
 
 
 class Patterns:
@@ -145,6 +174,11 @@ class Patterns:
         """
         chosen = any(fnmatchcase(name, each) for each in self._chosen)
         return chosen and not any(fnmatchcase(name, each) for each in self._excluded)
+
+
+def on_table(table: TableName, *operation: str) -> tuple[str, ...]:
+    """Return the path of an operation on a table, for `Lake.admin`."""
+    return ("tables", "\x1f".join(table.namespace), table.name, *operation)
 
 
 def quoted(name: str) -> str:
