@@ -1,7 +1,7 @@
 """AWS KMS: data keys of symmetric master keys, bound to an encryption context.
 
 Rules:
-- A new key is a data key (GenerateDataKey). Its encryption context names catalog, table and master key, so it
+- A new key is a data key (GenerateDataKey); a given one is encrypted (Encrypt). Its encryption context names catalog, table and master key, so it
   opens for no other, and CloudTrail shows which table was opened.
 - The key that decrypts is named in the request (Decrypt with KeyId, ReEncrypt with SourceKeyId), and the one
   that AWS says it used is compared: a blob does not choose its key.
@@ -16,7 +16,7 @@ Rules:
 A wrapped key is: 0x01 | length of the master key id, u8 | master key id | length of the KMS key id, u8 | KMS
 key id | AWS's ciphertext blob, which names the version of the key material by itself.
 
-Sources: AWS KMS API Reference (GenerateDataKey, Decrypt, ReEncrypt); AWS KMS Developer Guide, "Encryption
+Sources: AWS KMS API Reference (GenerateDataKey, Encrypt, Decrypt, ReEncrypt); AWS KMS Developer Guide, "Encryption
 context", "Rotate keys manually".
 """
 
@@ -153,6 +153,19 @@ class AwsKms(KmsClient):
             key.wipe()
             raise refused()
         return key
+
+    def wrap_key(self, master_key_id: str, key: SecretBytes, context: KeyContext) -> bytes:
+        """See `KmsClient.wrap_key`; needs the permission kms:Encrypt."""
+        require_key_length(len(key))
+        self._require_named_well(master_key_id)
+        answer = self._call(
+            "encrypt",
+            master_key_id,
+            KeyId=master_key_id,
+            Plaintext=key.reveal(),
+            EncryptionContext=_encryption_context(master_key_id, context),
+        )
+        return _to_bytes(_Wrapped(master_key_id, _key_id(answer, "KeyId"), _blob(answer)))
 
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
         """See `KmsClient.rewrap_keys`; AWS rewraps one key per call, so several calls run concurrently."""

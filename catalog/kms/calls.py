@@ -19,6 +19,7 @@ class Operation(StrEnum):
     """An operation of a KMS."""
 
     CREATE = "create"
+    WRAP = "wrap"
     UNWRAP = "unwrap"
     REWRAP = "rewrap"
 
@@ -50,10 +51,12 @@ class CountedKms(KmsClient):
 
     Args:
         kms: the other one.
+        name: what the catalog calls this KMS; the identifier of its back end by default.
     """
 
-    def __init__(self, kms: KmsClient) -> None:
+    def __init__(self, kms: KmsClient, name: str | None = None) -> None:
         self._kms = kms
+        self._name = name or kms.identifier
         self._lock = threading.Lock()
         self._counts: Counter[KmsCall] = Counter()
 
@@ -69,8 +72,8 @@ class CountedKms(KmsClient):
 
     @property
     def identifier(self) -> str:
-        """Return the identifier of the wrapped client."""
-        return self._kms.identifier
+        """Return what the catalog calls this KMS."""
+        return self._name
 
     def create_key(self, master_key_id: str, length: int, context: KeyContext) -> CreatedKey:
         """See `KmsClient.create_key`."""
@@ -84,6 +87,14 @@ class CountedKms(KmsClient):
         """See `KmsClient.get_key`."""
         return self._call(
             Operation.UNWRAP, str(context.table_uuid), lambda: self._kms.get_key(wrapped, context)
+        )
+
+    def wrap_key(self, master_key_id: str, key: SecretBytes, context: KeyContext) -> bytes:
+        """See `KmsClient.wrap_key`."""
+        return self._call(
+            Operation.WRAP,
+            f"master key {master_key_id}",
+            lambda: self._kms.wrap_key(master_key_id, key, context),
         )
 
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:

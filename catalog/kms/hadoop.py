@@ -1,7 +1,7 @@
 """Hadoop KMS and Ranger KMS, over their REST protocol.
 
 Rules:
-- A new key is sealed by AES-GCM under a key that the KMS generates and gives out encrypted (an EEK), never
+- A new key, or a given one, is sealed by AES-GCM under a key that the KMS generates and gives out encrypted (an EEK), never
   under the master key itself, which stays where it is. An EEK has no authentication and belongs to no table:
   the seal binds master key, version, EEK and context together.
 - The hosts of the URL are asked one after the other, first the one that answered last, until one answers or
@@ -96,6 +96,14 @@ class HadoopKms(KmsClient):
         """See `KmsClient.get_key`; needs the permission decrypt-EEK."""
         eek, sealed = _parse(wrapped)
         return _opened(eek, self._decrypt(eek, self._until()), sealed, context)
+
+    def wrap_key(self, master_key_id: str, key: SecretBytes, context: KeyContext) -> bytes:
+        """See `KmsClient.wrap_key`; needs the permissions generate-EEK and decrypt-EEK."""
+        require_key_length(len(key))
+        _require_name(master_key_id)
+        until = self._until()
+        eek = self._generate(master_key_id, until)
+        return _sealed(eek, self._decrypt(eek, until), key, context)
 
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
         """See `KmsClient.rewrap_keys`; re-encrypts EEKs in batches, then decrypts each once, because the seal

@@ -9,6 +9,9 @@ A back end MUST
 - keep the key as it is when it is rewrapped, and its plain form inside the KMS where the KMS can;
 - ask the KMS each time it is called: caching is `peks.PekCache`'s, and so is the bound on revocation.
 
+A back end SHOULD
+- wrap a given key (`wrap_key`), so that keys can move to it from another KMS or master key.
+
 A back end MAY
 - choose the bytes of a wrapped key freely, as long as they name the master key and its version;
 - raise `KeyNotUsable` for a master key that its caller may not use.
@@ -26,6 +29,7 @@ from uuid import UUID
 
 from catalog.crypto.aead import Aead
 from catalog.crypto.secret import SecretBytes
+from policy.errors import KeyNotUsable
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,28 @@ class KmsClient(ABC):
             KeyNotUsable: the master key is unknown, disabled or destroyed.
             KmsUnavailable: the KMS does not answer.
         """
+
+    def wrap_key(self, master_key_id: str, key: SecretBytes, context: KeyContext) -> bytes:
+        """Wrap a key that exists, which moves here from another KMS or master key.
+
+        Args:
+            master_key_id: the master key in this KMS.
+            key: 16, 24 or 32 bytes.
+            context: what the key belongs to.
+
+        Returns:
+            The wrapped form, which `get_key` opens as it opens that of a created key.
+
+        Raises:
+            KeyNotUsable: as `create_key`; or the back end cannot wrap a given key.
+            KmsUnavailable: the KMS does not answer.
+        """
+        raise KeyNotUsable(
+            f"The KMS {self.identifier!r} cannot wrap an existing key, so keys cannot move to it.",
+            rule="wrap-key",
+            hint="Update the package of that KMS, or set encryption.master-key-id of the tables to a master "
+            "key in it, and rewrite their files.",
+        )
 
     @abstractmethod
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:

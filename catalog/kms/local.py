@@ -166,6 +166,12 @@ class LocalKms(KmsClient):
         parsed = _parse_wrapped(wrapped)
         return _open(*self._load(), parsed, context)[1]
 
+    def wrap_key(self, master_key_id: str, key: SecretBytes, context: KeyContext) -> bytes:
+        """See `KmsClient.wrap_key`."""
+        require_key_length(len(key))
+        found, root_key = self._load()
+        return _seal(_usable(found.find(master_key_id), master_key_id), root_key, key, context)
+
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
         """See `KmsClient.rewrap_keys`."""
         parsed = [(_parse_wrapped(wrapped), context) for wrapped, context in items]

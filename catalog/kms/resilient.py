@@ -51,9 +51,15 @@ _TELLING_PART: Final = 0.5
 _log: Final = logging.getLogger("lakewarden.kms")
 
 
-def guarded(kms: KmsClient, calls: KmsCallSettings) -> CountedKms:
-    """The client that a catalog calls: it counts calls, and spares a KMS that is elsewhere."""
-    return CountedKms(kms) if isinstance(kms, LocalKms) else ResilientKms(kms, calls)
+def guarded(kms: KmsClient, calls: KmsCallSettings, name: str | None = None) -> CountedKms:
+    """The client that a catalog calls: it counts calls, and spares a KMS that is elsewhere.
+
+    Args:
+        kms: the back end.
+        calls: when to retry, and when to stop calling.
+        name: what the catalog calls this KMS; the identifier of its back end by default.
+    """
+    return CountedKms(kms, name) if isinstance(kms, LocalKms) else ResilientKms(kms, calls, name)
 
 
 class ResilientKms(CountedKms):
@@ -62,6 +68,7 @@ class ResilientKms(CountedKms):
     Args:
         kms: the back end.
         calls: when to retry, and when to stop calling.
+        name: what the catalog calls this KMS; the identifier of its back end by default.
         clock: monotonic seconds.
         sleep: waits for so many seconds.
     """
@@ -70,11 +77,12 @@ class ResilientKms(CountedKms):
         self,
         kms: KmsClient,
         calls: KmsCallSettings,
+        name: str | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        super().__init__(kms)
+        super().__init__(kms, name)
         self._calls = calls
         self._clock = clock
         self._sleep = sleep

@@ -1,7 +1,7 @@
 """HashiCorp Vault and OpenBao: data keys of the Transit engine.
 
 Rules:
-- A new key is a data key of Transit. A Transit key must be *derived*: then what encrypts is a key that
+- A new key is a data key of Transit, a given one is encrypted by it. A Transit key must be *derived*: then what encrypts is a key that
   Transit derives from it and from the context, so a wrapped key opens for its own table, catalog and master
   key alone. Transit ignores the context of a key that is not derived, and `rewrap` takes no associated data.
 - Vault's answer is read strictly: what is not as documented is `KmsUnavailable`.
@@ -127,6 +127,24 @@ class VaultKms(KmsClient):
             ),
         )
         return _key(data, parts.length)
+
+    def wrap_key(self, master_key_id: str, key: SecretBytes, context: KeyContext) -> bytes:
+        """See `KmsClient.wrap_key`; the Transit key must be derived."""
+        parts = _Wrapped(require_key_length(len(key)), master_key_id, 0, b"")
+        _require_named_well(master_key_id)
+        self._require_derived(master_key_id)
+        # Transit's data keys have 32 bytes, of which a shorter key is the first.
+        plaintext = base64.b64encode(key.reveal().ljust(_DATA_KEY_LENGTH, b"\0")).decode("ascii")
+        data = self._transit(
+            master_key_id,
+            lambda transit: transit.encrypt_data(
+                name=master_key_id,
+                plaintext=plaintext,
+                context=_derivation_context(parts, context),
+                mount_point=self._options.mount,
+            ),
+        )
+        return _rewrapped(parts, data)
 
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
         """See `KmsClient.rewrap_keys`; one request per master key."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -49,6 +50,25 @@ def test_created_key_opens_again_also_for_another_client(backend):
         assert len(key) == length
         assert backend.client.get_key(wrapped, CONTEXT) == key
     assert backend.again().get_key(wrapped, CONTEXT) == key
+
+
+def test_given_key_is_wrapped_and_opens_again_in_its_own_context_alone(backend):
+    for length in (16, 24, 32):
+        key = SecretBytes(secrets.token_bytes(length))
+        wrapped = backend.client.wrap_key(backend.lake, key, CONTEXT)
+        assert key.reveal() not in wrapped
+        assert backend.again().get_key(wrapped, CONTEXT) == key
+    with pytest.raises(DecryptionRefused):
+        backend.client.get_key(wrapped, KeyContext("prod", OTHER_TABLE))
+    backend.rotate(backend.lake)
+    (moved,) = backend.client.rewrap_keys([(wrapped, CONTEXT)])
+    assert backend.client.get_key(moved, CONTEXT) == key
+    with pytest.raises(KeyNotUsable):
+        backend.client.wrap_key(backend.lake, SecretBytes(bytes(8)), CONTEXT)
+    backend.disable(backend.lake)
+    for master_key_id in (backend.lake, "no-such-key", "no such key", "../lake"):
+        with pytest.raises(KeyNotUsable):
+            backend.client.wrap_key(master_key_id, key, CONTEXT)
 
 
 def test_keys_are_random_and_not_inside_their_wrapped_form(backend):

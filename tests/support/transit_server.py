@@ -156,7 +156,7 @@ class TransitServer:
 
     def _transit(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
         match = re.fullmatch(
-            rf"{re.escape(self.mount)}/(?P<what>keys|datakey/plaintext|decrypt|rewrap)/{_NAME}", path
+            rf"{re.escape(self.mount)}/(?P<what>keys|datakey/plaintext|encrypt|decrypt|rewrap)/{_NAME}", path
         )
         if match is None:
             raise Refused(404, f'no handler for route "{path}". route entry not found.')
@@ -186,6 +186,11 @@ class TransitServer:
             "key_version": len(key.versions),
             "plaintext": base64.b64encode(plaintext).decode(),
         }
+
+    def _encrypt(self, key: TransitKey, body: dict[str, Any]) -> dict[str, Any]:
+        plaintext = _decoded(body.get("plaintext", ""))
+        ciphertext = key.encrypt(plaintext, _decoded(body.get("context", "")))
+        return {"ciphertext": ciphertext, "key_version": len(key.versions)}
 
     def _decrypt(self, key: TransitKey, body: dict[str, Any]) -> dict[str, Any]:
         plaintext = key.decrypt(body.get("ciphertext", ""), _decoded(body.get("context", "")))
