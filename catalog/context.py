@@ -22,6 +22,7 @@ from catalog.db.clock import DatabaseClock
 from catalog.db.engine import read
 from catalog.envelope.peks import PekCache
 from catalog.keyring.keyring import Keyring
+from catalog.keyring.kms_keys import KmsKeys
 from catalog.kms.calls import CountedKms
 from catalog.policy_store.documents import PolicyDocuments
 from catalog.policy_store.in_force import PolicyStore
@@ -45,7 +46,7 @@ class ServiceContext:
     """The parts that the services of one catalog share.
 
     Attributes are documented at their classes. `catalog` is the catalog's name, `now` the time with a zone,
-    `now_ms` the same in milliseconds, `kms_calls` the client through which the KMS is called.
+    `now_ms` the same in milliseconds, `kms_calls` the client through which the main KMS is called.
     """
 
     settings: Settings
@@ -66,6 +67,7 @@ class ServiceContext:
     reader: SnapshotReader
     loader: TableLoader
     kms_calls: CountedKms
+    kms_keys: KmsKeys
     invocations: Invocations
     peks: PekCache
     keyring: Keyring

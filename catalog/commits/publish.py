@@ -212,7 +212,7 @@ class Publisher:
             self._prepare_table(connection, publication.record)
         if publication.governs:
             self._prepare_governed(connection, publication)
-        key_records.add(connection, publication.peks, self._context.now_ms())
+        key_records.add(connection, self._context.catalog, publication.peks, self._context.now_ms())
         key_records.require(connection, publication.relies, PekState.ACTIVE)
         seal = seals.prepare(connection, self._request(publication, written))
         return _Sealed(publication, written.location, seal)

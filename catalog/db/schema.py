@@ -131,10 +131,24 @@ lw_governed = Table(
     Column("created_ms", BigInteger, nullable=False),
 )
 
+#: The key of a KMS that a master key id stands for (`catalog.state.master_keys`). `author`: who assigned it;
+#: empty for the KMS key of the first key.
+lw_master_key = Table(
+    "lw_master_key",
+    metadata,
+    Column("catalog", String(255), primary_key=True),
+    Column("id", String(255), primary_key=True),
+    Column("kms", String(64), nullable=False),
+    Column("kms_key_id", String(255), nullable=False),
+    Column("author", String(255), nullable=False),
+    Column("changed_ms", BigInteger, nullable=False),
+)
+
 #: A key that a master key wraps: a version of a table's PEK; or, without a table, the key that seals the
-#: versions of a key of the KMS endpoint. `state`: active, decrypt-only, disabled, destroyed. `key_check`
-#: tells a wrong key from the right one, and reveals nothing of either; null for old keys. `destroy_after_ms`:
-#: when a disabled key is destroyed. Of a destroyed key, `wrapped` is empty.
+#: versions of a key of the KMS endpoint. `kms_key_id`: the key in `kms` that wraps it. `state`: active,
+#: decrypt-only, disabled, destroyed. `key_check` tells a wrong key from the right one, and reveals nothing of
+#: either; null for old keys. `destroy_after_ms`: when a disabled key is destroyed. Of a destroyed key,
+#: `wrapped` is empty.
 lw_pek = Table(
     "lw_pek",
     metadata,
@@ -148,6 +162,7 @@ lw_pek = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("key_check", LargeBinary, nullable=True),
     Column("destroy_after_ms", BigInteger, nullable=True),
+    Column("kms_key_id", String(255), nullable=False),
     UniqueConstraint("table_id", "master_key_id", "version"),
 )
 

@@ -32,6 +32,7 @@ from uuid import UUID, uuid4
 from catalog.crypto.aead import Aead
 from catalog.crypto.hkdf import derived
 from catalog.crypto.secret import SecretBytes
+from catalog.kms.clients import KmsKey
 from catalog.kms.interface import KeyContext, KmsClient
 from policy.encryption.epochs import PekRef
 from policy.errors import KeyNotUsable, KmsUnavailable
@@ -61,13 +62,14 @@ class PekRecord:
         id: id of the PEK.
         table_id: internal id of its table; empty for a key of the KMS endpoint.
         table_uuid: the table's immutable UUID; for a key of the KMS endpoint, its id.
-        master_key_id: the master key that wraps it.
+        master_key_id: what tables and policies call the master key that wraps it.
         version: its version, 1 or more.
         wrapped: the PEK as the KMS wrapped it.
-        kms: identifier of the KMS back end.
+        kms: what the catalog calls the KMS.
         state: determines its allowed uses.
         destroy_after_ms: time of its destruction, in milliseconds since 1970; None if it is not scheduled.
         check: the check value of the PEK, see `key_check`; None for a PEK from before check values existed.
+        kms_key_id: the master key's id in the KMS; None if it is `master_key_id`.
     """
 
     id: UUID
@@ -80,6 +82,12 @@ class PekRecord:
     state: PekState = PekState.ACTIVE
     destroy_after_ms: int | None = None
     check: bytes | None = field(default=None, repr=False)
+    kms_key_id: str | None = None
+
+    @property
+    def kms_key(self) -> KmsKey:
+        """Return the key of a KMS that wraps it."""
+        return KmsKey(self.kms, self.kms_key_id or self.master_key_id)
 
     @property
     def ref(self) -> PekRef:
@@ -112,6 +120,7 @@ def create_pek(
     table_id: str,
     table_uuid: UUID,
     master_key_id: str,
+    kms_key_id: str | None = None,
     pek_id: UUID | None = None,
     version: int = 1,
 ) -> PekRecord:
@@ -122,7 +131,8 @@ def create_pek(
         catalog: name of the catalog.
         table_id: internal id of the table.
         table_uuid: the table's immutable UUID.
-        master_key_id: the master key that wraps it.
+        master_key_id: what tables and policies call the master key that wraps it.
+        kms_key_id: the master key's id in the KMS; by default the same.
         pek_id: the PEK that gets a new version; by default a new PEK is created.
         version: its version.
 
@@ -130,7 +140,7 @@ def create_pek(
         KeyNotUsable: the master key is unknown, disabled or destroyed.
         KmsUnavailable: the KMS does not answer, or not with a key of 32 bytes.
     """
-    created = kms.create_key(master_key_id, PEK_LENGTH, KeyContext(catalog, table_uuid))
+    created = kms.create_key(kms_key_id or master_key_id, PEK_LENGTH, KeyContext(catalog, table_uuid))
     ref = PekRef(pek_id or uuid4(), version, master_key_id)
     _require_length(created.key, ref)
     check = key_check(created.key, table_uuid, ref)
@@ -144,6 +154,7 @@ def create_pek(
         created.wrapped,
         kms.identifier,
         check=check,
+        kms_key_id=kms_key_id,
     )
 
 
@@ -293,7 +304,7 @@ class PekCache:
             raise KeyNotUsable(
                 f"PEK {record.id} is wrapped by the KMS {record.kms!r}, which is not configured.",
                 rule="kms",
-                hint="Configure that KMS, or rewrap the PEK with `lakewarden key rewrap-master`.",
+                hint=f"Configure that KMS: as [kms], or as [other_kms.{record.kms}] beside the main KMS.",
             )
         key = client.get_key(record.wrapped, KeyContext(self._catalog, record.table_uuid))
         _require_length(key, record.ref)

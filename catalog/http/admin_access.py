@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from catalog.authorization.authorizer import Caller
 from catalog.service.services import Services
 from policy.privileges.operations import On, required
 
 
-def require_service(services: Services, caller: Caller, action: str, about: str | None = None) -> None:
+def require_service(
+    services: Services,
+    caller: Caller,
+    action: str,
+    about: str | None = None,
+    master_key_ids: Iterable[str] = (),
+) -> None:
     """Authorize an operation on the service, and record the decision.
 
     Args:
@@ -15,12 +23,13 @@ def require_service(services: Services, caller: Caller, action: str, about: str 
         caller: who asks.
         action: the operation: ``admin.token.issue``.
         about: the object of the operation, for the audit log; the service itself by default.
+        master_key_ids: the master keys that it uses.
 
     Raises:
         NotAuthorized: it is not granted.
     """
     service = services.settings.catalog.name
-    requests = required(action, On.service(caller.principal, service))
+    requests = required(action, On.service(caller.principal, service), master_key_ids)
     services.authorizer.require(caller, action, about or service, requests)
 
 

@@ -29,6 +29,7 @@ from catalog.http import (
     admin_keys,
     admin_kms_endpoint,
     admin_lake,
+    admin_master_keys,
     admin_policies,
     admin_report,
     admin_service,
@@ -119,7 +120,7 @@ def show_metrics(metrics: MetricsOf, services: ServicesOf) -> Response:
         # Loads newer policies if due, so that an idle process reports them too.
         services.policies.current()
     text = metrics.render() + metrics.render_states(services.policies, services.clock, services.replicas)
-    return Response(text + metrics.render_kms(services.kms_calls), media_type=CONTENT_TYPE)
+    return Response(text + metrics.render_kms(services.kms_keys.clients), media_type=CONTENT_TYPE)
 
 
 @service_router.get("/openapi.json", include_in_schema=False)
@@ -136,6 +137,7 @@ _ROUTERS: Final = (
     engine_views.router,
     admin_tables.router,
     admin_keys.router,
+    admin_master_keys.router,
     admin_kms_endpoint.router,
     admin_service.router,
     admin_policies.router,

@@ -17,7 +17,7 @@ from starlette.routing import Match
 
 from catalog.authorization.authorizer import Caller
 from catalog.closing import closed
-from catalog.http import admin_keys, admin_kms_endpoint, admin_tables
+from catalog.http import admin_keys, admin_kms_endpoint, admin_master_keys, admin_tables
 from catalog.http.auth import Progress
 from catalog.http.errors import NoSuchEndpoint, ours
 from catalog.http.idempotency import Once
@@ -26,7 +26,12 @@ from catalog.http.routing import GuardedRoute
 from catalog.service.services import Services
 
 _PREFIX: Final = "/admin/v1"
-_ROUTERS: Final = (admin_tables.router, admin_keys.router, admin_kms_endpoint.router)
+_ROUTERS: Final = (
+    admin_tables.router,
+    admin_keys.router,
+    admin_master_keys.router,
+    admin_kms_endpoint.router,
+)
 
 
 class InProcess:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from catalog.db.clock import DatabaseClock
-from catalog.kms.calls import CountedKms
+from catalog.kms.clients import KmsClients
 from catalog.policy_store.in_force import PolicyStore
 from catalog.service.replicas import Replicas
 
@@ -123,17 +123,19 @@ class Metrics:
         )
 
     @staticmethod
-    def render_kms(calls: CountedKms) -> str:
-        """Render the number of KMS calls, and the state of the KMS circuit breaker, as text."""
+    def render_kms(clients: KmsClients) -> str:
+        """Render the number of KMS calls, and the state of the circuit breakers, as text."""
         lines = [
             f"# HELP {_KMS_CALLS} Calls to the KMS, by operation and outcome.\n# TYPE {_KMS_CALLS} counter\n"
         ]
-        for each, count in sorted(calls.counts().items()):
+        counts = [each for client in clients.by_name.values() for each in client.counts().items()]
+        for each, count in sorted(counts):
             labels = f'kms="{_escaped(each.kms)}",operation="{each.operation}",outcome="{each.outcome}"'
             lines.append(f"{_KMS_CALLS}{{{labels}}} {count}\n")
+        is_open = any(client.circuit_open for client in clients.by_name.values())
         lines.append(
-            f"# HELP {_KMS_CIRCUIT} 1 if the KMS, or some key in it, is left alone for not answering.\n"
-            f"# TYPE {_KMS_CIRCUIT} gauge\n{_KMS_CIRCUIT} {int(calls.circuit_open)}\n"
+            f"# HELP {_KMS_CIRCUIT} 1 if a KMS, or some key in it, is left alone for not answering.\n"
+            f"# TYPE {_KMS_CIRCUIT} gauge\n{_KMS_CIRCUIT} {int(is_open)}\n"
         )
         return "".join(lines)
 

@@ -101,7 +101,7 @@ class KeyLife:
         record = self._record(name)
         _, made = self._context.keyring.keys_for(record, spec)
         with write(self._context.engine) as connection:
-            key_records.add(connection, made, self._context.now_ms())
+            key_records.add(connection, self._context.catalog, made, self._context.now_ms())
         return self._states.shown(record)
 
     def disable(

@@ -14,21 +14,21 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
 
-from sqlalchemy import Engine
-
 from catalog.base import crash_points
 from catalog.db.engine import read, write
-from catalog.envelope.peks import PEK_LENGTH, PekRecord, key_check
-from catalog.kms.interface import KeyContext, KmsClient
+from catalog.envelope.peks import PekRecord
+from catalog.key_management.stored_forms import StoredForms
+from catalog.keyring.kms_keys import KmsKeys
+from catalog.kms.back_ends import by_master_key
 from catalog.state import pek_records as key_records
+from catalog.state.stored_keys import KeyFilter, select_keys
 from policy.encryption.epochs import PekRef
-from policy.errors import DecryptionRefused, KeyNotUsable, Refused
+from policy.errors import KeyNotUsable, Refused
 
 _BATCH: Final = 100
 
@@ -58,21 +58,18 @@ class MasterKeyRewrap:
     """Rewraps the keys that a master key wraps.
 
     Args:
-        engine: the catalog's database.
-        catalog: the catalog's name.
-        kms: the KMS of the master keys.
+        kms_keys: the KMS keys that master key ids stand for.
     """
 
-    def __init__(self, engine: Engine, catalog: str, kms: KmsClient) -> None:
-        self._engine = engine
-        self._catalog = catalog
-        self._kms = kms
+    def __init__(self, kms_keys: KmsKeys) -> None:
+        self._kms_keys = kms_keys
+        self._forms = StoredForms(kms_keys)
 
     def rewrap(self, master_key_id: str, progress: Callable[[int], None] = lambda _: None) -> RewrappedKeys:
-        """Rewrap every key under a master key.
+        """Rewrap every key under a master key, in whichever KMS it is.
 
         Args:
-            master_key_id: the master key.
+            master_key_id: the master key, as tables name it.
             progress: called after every batch, with the number of keys done so far.
 
         Raises:
@@ -98,12 +95,10 @@ class MasterKeyRewrap:
 
     def _pages(self, master_key_id: str) -> Iterator[list[PekRecord]]:
         """Yield the table keys and KMS endpoint keys that a master key wraps, in batches."""
-        kms, after = self._kms.identifier, None
+        chosen, after = KeyFilter(master_key_id=master_key_id), None
         while True:
-            with read(self._engine) as connection:
-                page = key_records.under_master_key(
-                    connection, self._catalog, kms, master_key_id, after, _BATCH
-                )
+            with read(self._kms_keys.engine) as connection:
+                page = select_keys(connection, self._kms_keys.catalog, chosen, after, _BATCH)
             if not page:
                 return
             yield page
@@ -111,10 +106,10 @@ class MasterKeyRewrap:
 
     def _require_known(self, master_key_id: str) -> None:
         """Check that the KMS knows the master key, by creating a key and discarding it."""
-        self._kms.create_key(master_key_id, PEK_LENGTH, KeyContext(self._catalog, uuid4())).key.wipe()
+        self._kms_keys.create(master_key_id, table_id="", table_uuid=uuid4())
 
     def _batch(self, peks: Sequence[PekRecord]) -> tuple[int, list[NotRewrapped]]:
-        """Rewrap a batch, or its keys one by one if the KMS refuses the batch."""
+        """Rewrap a batch, or its keys one by one if a KMS refuses the batch."""
         try:
             return self._rewrap(peks), []
         except Refused as refusal:
@@ -128,31 +123,15 @@ class MasterKeyRewrap:
         return done, failed
 
     def _rewrap(self, peks: Sequence[PekRecord]) -> int:
-        forms = self._kms.rewrap_keys([(pek.wrapped, self._context(pek)) for pek in peks])
-        if len(forms) != len(peks):
-            raise KeyNotUsable("The KMS returned a different number of keys than were sent.", rule="rewrap")
-        checked = [(pek, form, self._same_key(pek, form)) for pek, form in zip(peks, forms, strict=True)]
-        with write(self._engine) as connection:
+        forms = by_master_key(peks, lambda pek: pek.kms, self._rewrapped)
+        pairs = zip(peks, forms, strict=True)
+        checked = [(pek, form, self._forms.same_key(pek, form, pek.kms)) for pek, form in pairs]
+        with write(self._kms_keys.engine) as connection:
             return sum(key_records.replace_wrapped(connection, *each) for each in checked)
 
-    def _same_key(self, pek: PekRecord, form: bytes) -> bytes:
-        """Check that the new form holds the stored key, and return the key's check value."""
-        stored = pek.check if pek.check is not None else self._check(pek, pek.wrapped)
-        found = self._check(pek, form)
-        if not hmac.compare_digest(stored, found):
-            raise DecryptionRefused(
-                f"The KMS returned a different key for PEK {pek.id} version {pek.version}.",
-                rule="rewrap",
-                hint="Nothing was stored. Ask the administrator of the KMS to examine it.",
-            )
-        return found
-
-    def _check(self, pek: PekRecord, wrapped: bytes) -> bytes:
-        key = self._kms.get_key(wrapped, self._context(pek))
-        try:
-            return key_check(key, pek.table_uuid, pek.ref)
-        finally:
-            key.wipe()
-
-    def _context(self, pek: PekRecord) -> KeyContext:
-        return KeyContext(self._catalog, pek.table_uuid)
+    def _rewrapped(self, kms: str, peks: Sequence[PekRecord]) -> list[bytes]:
+        client = self._kms_keys.clients.named(kms)
+        forms = client.rewrap_keys([(pek.wrapped, self._forms.context(pek)) for pek in peks])
+        if len(forms) != len(peks):
+            raise KeyNotUsable("The KMS returned a different number of keys than were sent.", rule="rewrap")
+        return forms

@@ -21,12 +21,12 @@ from catalog.envelope.data_keys import open_bounds, open_dek
 from catalog.envelope.file_ids import FileIdentity
 from catalog.envelope.key_metadata import KeyMetadata
 from catalog.envelope.key_metadata_columns import Rows
-from catalog.envelope.peks import Pek, PekCache, PekRecord, PekState, create_pek, state_hint
+from catalog.envelope.peks import Pek, PekCache, PekRecord, PekState, state_hint
 from catalog.envelope.scan_keys import FormKeys, ScanWrapper, WrappedKeys
 from catalog.envelope.scan_statistics import ColumnOfFiles, columns_of, open_bounds_of
 from catalog.envelope.transport import TransportKey
 from catalog.keyring.file_epochs import CheckedFiles, check_new, check_planned
-from catalog.kms.interface import KmsClient
+from catalog.keyring.kms_keys import KmsKeys
 from catalog.state import pek_records as key_records
 from catalog.state import table_state
 from catalog.state.table_state import Governed, TableRecord
@@ -60,15 +60,13 @@ class Keyring:
 
     Args:
         engine: the catalog's database.
-        catalog: the catalog's name, part of the context that PEKs are bound to.
-        kms: the KMS that new PEKs are made with.
+        kms_keys: the KMS keys that new PEKs are made under.
         cache: unwrapped PEKs.
     """
 
-    def __init__(self, engine: Engine, catalog: str, kms: KmsClient, cache: PekCache) -> None:
+    def __init__(self, engine: Engine, kms_keys: KmsKeys, cache: PekCache) -> None:
         self._engine = engine
-        self._catalog = catalog
-        self._kms = kms
+        self._kms_keys = kms_keys
         self._cache = cache
 
     def keys_for(
@@ -163,12 +161,10 @@ class Keyring:
             return latest
         if latest is not None and latest.state is PekState.DISABLED:
             raise _not_active(table, latest)
-        return create_pek(
-            self._kms,
-            catalog=self._catalog,
+        return self._kms_keys.create(
+            key_id,
             table_id=table.id,
             table_uuid=table.table_uuid,
-            master_key_id=key_id,
             pek_id=None if latest is None else latest.id,
             version=1 if latest is None else latest.version + 1,
         )

@@ -1,8 +1,8 @@
 """AWS KMS: data keys of symmetric master keys, bound to an encryption context.
 
 Rules:
-- A new key is a data key (GenerateDataKey); a given one is encrypted (Encrypt). Its encryption context names catalog, table and master key, so it
-  opens for no other, and CloudTrail shows which table was opened.
+- A new key is a data key (GenerateDataKey); a given one is encrypted (Encrypt). Its encryption context names
+  catalog, table and master key, so it opens for no other, and CloudTrail shows which table was opened.
 - The key that decrypts is named in the request (Decrypt with KeyId, ReEncrypt with SourceKeyId), and the one
   that AWS says it used is compared: a blob does not choose its key.
 - An ARN is used only if it is of the client's region and its account is listed in the settings. Ids and
@@ -16,8 +16,8 @@ Rules:
 A wrapped key is: 0x01 | length of the master key id, u8 | master key id | length of the KMS key id, u8 | KMS
 key id | AWS's ciphertext blob, which names the version of the key material by itself.
 
-Sources: AWS KMS API Reference (GenerateDataKey, Encrypt, Decrypt, ReEncrypt); AWS KMS Developer Guide, "Encryption
-context", "Rotate keys manually".
+Sources: AWS KMS API Reference (GenerateDataKey, Encrypt, Decrypt, ReEncrypt); AWS KMS Developer Guide,
+"Encryption context", "Rotate keys manually".
 """
 
 from __future__ import annotations

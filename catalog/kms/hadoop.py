@@ -1,9 +1,9 @@
 """Hadoop KMS and Ranger KMS, over their REST protocol.
 
 Rules:
-- A new key, or a given one, is sealed by AES-GCM under a key that the KMS generates and gives out encrypted (an EEK), never
-  under the master key itself, which stays where it is. An EEK has no authentication and belongs to no table:
-  the seal binds master key, version, EEK and context together.
+- A new key, or a given one, is sealed by AES-GCM under a key that the KMS generates and gives out encrypted
+  (an EEK), never under the master key itself, which stays where it is. An EEK has no authentication and
+  belongs to no table: the seal binds master key, version, EEK and context together.
 - The hosts of the URL are asked one after the other, first the one that answered last, until one answers or
   the time is up; each call has one bounded time for all of it. Who retries is `resilient`.
 - Answers are read strictly and up to a bound; what is not as documented is `KmsUnavailable`. No redirection

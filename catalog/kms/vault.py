@@ -1,9 +1,10 @@
 """HashiCorp Vault and OpenBao: data keys of the Transit engine.
 
 Rules:
-- A new key is a data key of Transit, a given one is encrypted by it. A Transit key must be *derived*: then what encrypts is a key that
-  Transit derives from it and from the context, so a wrapped key opens for its own table, catalog and master
-  key alone. Transit ignores the context of a key that is not derived, and `rewrap` takes no associated data.
+- A new key is a data key of Transit, a given one is encrypted by it. A Transit key must be *derived*: then
+  what encrypts is a key that Transit derives from it and from the context, so a wrapped key opens for its own
+  table, catalog and master key alone. Transit ignores the context of a key that is not derived, and `rewrap`
+  takes no associated data.
 - Vault's answer is read strictly: what is not as documented is `KmsUnavailable`.
 - No redirection is followed and no proxy or setting of the environment is used: the token goes to the
   configured server alone.

@@ -30,7 +30,7 @@ from catalog.context import ServiceContext
 from catalog.crypto.secret import SecretBytes
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_door_key, lw_door_key_version, lw_pek
-from catalog.envelope.peks import PekRecord, PekState, create_pek
+from catalog.envelope.peks import PekRecord, PekState
 from catalog.kms_server.names import VersionName
 from catalog.state import pek_records
 from policy.errors import KeyNotUsable, RequestInvalid
@@ -117,13 +117,8 @@ class EndpointKeyStore:
         if self.find(spec.name) is not None:
             raise _taken(spec.name)
         key_id = uuid4()
-        wrapping = create_pek(
-            self._context.kms_calls,
-            catalog=self._context.catalog,
-            table_id="",
-            table_uuid=key_id,
-            master_key_id=self._master_key_id,
-            pek_id=key_id,
+        wrapping = self._context.kms_keys.create(
+            self._master_key_id, table_id="", table_uuid=key_id, pek_id=key_id
         )
         made = EndpointKey(spec, 1, wrapping, self._context.now_ms())
         sealed = self._new_material(made, 0)
@@ -137,7 +132,7 @@ class EndpointKeyStore:
         try:
             with write(self._context.engine) as connection:
                 connection.execute(insert(lw_door_key).values(row))
-                pek_records.add(connection, [wrapping], made.created_ms)
+                pek_records.add(connection, self._context.catalog, [wrapping], made.created_ms)
                 self._add_version(connection, made, 0, sealed, author)
         except IntegrityError as error:
             raise _taken(spec.name) from error

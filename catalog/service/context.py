@@ -21,7 +21,10 @@ from catalog.db.engine import open_database
 from catalog.envelope.peks import PekCache
 from catalog.iceberg.manifests import DecodeLimits, ManifestCache
 from catalog.keyring.keyring import Keyring
+from catalog.keyring.kms_keys import KmsKeys
+from catalog.kms.clients import KmsClients
 from catalog.kms.interface import KmsClient
+from catalog.kms.registry import load_kms
 from catalog.kms.resilient import guarded
 from catalog.policy_store.changes import PolicyChanges, Prepared, about, reasons_of
 from catalog.policy_store.documents import PolicyDocuments
@@ -32,6 +35,7 @@ from catalog.reading.snapshots import SnapshotReader
 from catalog.rules.encryption_policy import EncryptionPolicy
 from catalog.service.replicas import unsealed_default
 from catalog.settings.catalog import Settings
+from catalog.settings.kms import kms_options
 from catalog.snapshot_checks.added_files import AddedFiles
 from catalog.snapshot_checks.inspection import Inspector
 from catalog.state.invocations import Invocations
@@ -72,11 +76,10 @@ def open_context(
     policies = PolicyStore(documents, poll_s=settings.policies_poll_s, clock=seconds)
     pointers, storage = SqlPointerStore(engine, name), _storage(settings)
     reader = SnapshotReader(engine, storage, _cache(settings), _limits(settings))
-    calls, invocations = guarded(kms, settings.kms.calls), Invocations(engine)
-    peks = PekCache(
-        {kms.identifier: calls}, catalog=name, ttl=settings.kms.pek_ttl_s, counting=invocations.of
-    )
-    keyring = Keyring(engine, name, calls, peks)
+    clients, invocations = _clients(settings, kms), Invocations(engine)
+    peks = PekCache(clients.by_name, catalog=name, ttl=settings.kms.pek_ttl_s, counting=invocations.of)
+    kms_keys = KmsKeys(engine, name, clients)
+    keyring = Keyring(engine, kms_keys, peks)
     authorizer = Authorizer(policies.current, audit, now)
     loader = _loader(settings, engine, pointers, storage, unsealed)
     added_files = AddedFiles(storage, settings.limits.added_file_requests)
@@ -98,7 +101,8 @@ def open_context(
         storage=storage,
         reader=reader,
         loader=loader,
-        kms_calls=calls,
+        kms_calls=clients.main,
+        kms_keys=kms_keys,
         invocations=invocations,
         peks=peks,
         keyring=keyring,
@@ -106,6 +110,15 @@ def open_context(
         inspector=Inspector(reader, keyring, added_files),
         standard_clients=StandardClients(authorizer, loader, name),
     )
+
+
+def _clients(settings: Settings, kms: KmsClient) -> KmsClients:
+    """Return the clients of the main KMS and of the others in the settings."""
+    others = (
+        guarded(load_kms(each.kind, kms_options(each)), each.calls, name)
+        for name, each in sorted(settings.other_kms.items())
+    )
+    return KmsClients(guarded(kms, settings.kms.calls, settings.kms.name), others)
 
 
 def _apply_files(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -44,6 +45,7 @@ _OF_HOST: Final = (
     "log.",
     "s3.",
 )
+_OF_OTHER_KMS: Final = re.compile(r"other_kms\.[^.]+\.(?:options|secrets)\.")
 #: Settings in the same sections that decide what clients get.
 _OF_ALL: Final = frozenset({"s3.signing", "s3.sts.duration_s", "s3.sts.policy_variables", "s3.sts.role_arn"})
 _UNSEALED: Final = "unsealed_metadata"
@@ -74,7 +76,7 @@ def digests_of(settings: Settings, unsealed: str) -> dict[str, str]:
     shared: dict[str, object] = {
         name: value
         for name, value in _leaves(settings.model_dump(mode="json"))
-        if name in _OF_ALL or not name.startswith(_OF_HOST)
+        if name in _OF_ALL or not (name.startswith(_OF_HOST) or _OF_OTHER_KMS.match(name))
     }
     shared[_UNSEALED] = unsealed
     return {name: _digest(json.dumps(value).encode()) for name, value in sorted(shared.items())}

@@ -17,6 +17,9 @@ from catalog.authorization.table_access import TableAccess
 from catalog.commits.committer import Committer
 from catalog.context import ServiceContext
 from catalog.key_management.expiry import KeyEnds
+from catalog.key_management.key_list import KeyList
+from catalog.key_management.kms_moves import MasterKeyMoves
+from catalog.key_management.kms_needs import KmsNeeds
 from catalog.key_management.lifecycle import KeyLife
 from catalog.key_management.master_keys import MasterKeyRewrap
 from catalog.key_management.rewrap import KeyRewrap
@@ -88,6 +91,9 @@ class Services(ServiceContext):
     key_rotation: KeyRotation
     key_rewrap: KeyRewrap
     master_keys: MasterKeyRewrap
+    master_key_moves: MasterKeyMoves
+    kms_needs: KmsNeeds
+    key_list: KeyList
     kms_endpoint: KmsEndpoint
     endpoint_keys: EndpointKeyStore
     parquet_keys: ParquetKeyEndpoint
@@ -164,7 +170,10 @@ class Services(ServiceContext):
             key_life=KeyLife(context, KeyStates(context, ends), ends),
             key_rotation=KeyRotation(context),
             key_rewrap=KeyRewrap(context),
-            master_keys=MasterKeyRewrap(context.engine, context.catalog, context.kms_calls),
+            master_keys=MasterKeyRewrap(context.kms_keys),
+            master_key_moves=MasterKeyMoves(context),
+            kms_needs=KmsNeeds(context),
+            key_list=KeyList(context),
             kms_endpoint=KmsEndpoint(endpoint_keys, context.authorizer),
             endpoint_keys=endpoint_keys,
             parquet_keys=ParquetKeyEndpoint(context),

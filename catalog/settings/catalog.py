@@ -54,7 +54,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from catalog.settings.kms import KINDS, KmsSettings
+from catalog.settings.kms import KINDS, KMS_NAME, KmsSettings, OtherKms
 from catalog.settings.kms_options import AbsolutePath, is_this_machine
 from catalog.settings.sections import (
     AuditSettings,
@@ -103,6 +103,7 @@ class Settings(BaseSettings):
         encryption_rules: the same for documents of rules for encryption.
         policies_poll_s: seconds between two looks whether the policies changed.
         kms: the key management service; what it takes depends on its kind.
+        other_kms: further key management services, by name, that keys move to or from.
         s3: access to S3.
         http: the service.
         planning: plans of scans for standard clients.
@@ -131,6 +132,7 @@ class Settings(BaseSettings):
     encryption_rules: Annotated[tuple[AbsolutePath, ...], BeforeValidator(_listed)] = ()
     policies_poll_s: Annotated[float, Field(gt=0, le=30)] = 5.0
     kms: KmsSettings
+    other_kms: dict[Annotated[str, Field(pattern=KMS_NAME)], OtherKms] = {}
     s3: S3Settings = S3Settings()
     http: HttpSettings = HttpSettings()
     planning: PlanningSettings = PlanningSettings()
@@ -150,6 +152,14 @@ class Settings(BaseSettings):
     def plan_valid_ms(self) -> int:
         """Milliseconds for which a scan may be begun by a plan."""
         return round(self.plan_valid_s * 1000)
+
+    @model_validator(mode="after")
+    def _each_kms_has_a_name(self) -> Self:
+        if (main := self.kms.name or self.kms.kind) in self.other_kms:
+            raise ValueError(
+                f"other_kms.{main} has the name of the main KMS; choose another, or set kms.name"
+            )
+        return self
 
     @model_validator(mode="after")
     def _names_are_believed_on_loopback(self) -> Self:
@@ -317,8 +327,8 @@ def _refusal(
 
 def _without_kind(keys: tuple[str, ...]) -> tuple[str, ...]:
     """Return the keys as in the file: validation adds the kind of KMS between them."""
-    inside = keys[:1] == ("kms",) and keys[1:2] and keys[1] in KINDS
-    return keys[:1] + keys[2:] if inside else keys
+    at = 1 if keys[:1] == ("kms",) else 2 if keys[:1] == ("other_kms",) else len(keys)
+    return keys[:at] + keys[at + 1 :] if keys[at : at + 1] and keys[at] in KINDS else keys
 
 
 def _source(keys: tuple[str, ...], names: Mapping[tuple[str, ...], str], file: Path | None) -> str:

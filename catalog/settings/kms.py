@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -25,6 +26,11 @@ from catalog.settings.kms_options import (
     VaultKmsOptions,
 )
 from policy.errors import RequestInvalid
+
+#: What a KMS can be called.
+KMS_NAME: Final = r"^[a-z0-9][a-z0-9-]{0,62}$"
+#: Settings that only the main KMS has.
+_OF_MAIN: Final = frozenset({"name", "default_master_key_id", "pek_ttl_s"})
 
 
 class _Section(BaseModel):
@@ -53,8 +59,17 @@ class KmsCallSettings(_Section):
 
 
 class _Kms(_Section):
-    """Settings of every kind of KMS."""
+    """Settings of every kind of KMS.
 
+    Attributes:
+        name: what the catalog calls the KMS, beside each key that it wraps; its kind by default. Of a KMS in
+            `other_kms`, it is the name of the section.
+        default_master_key_id: the master key of tables that name none.
+        pek_ttl_s: seconds for which an unwrapped key is used.
+        calls: the limits of calls.
+    """
+
+    name: str | None = Field(default=None, pattern=KMS_NAME)
     default_master_key_id: str = Field(default="lakewarden", min_length=1, max_length=255)
     pek_ttl_s: PositiveFloat = 60.0
     calls: KmsCallSettings = KmsCallSettings()
@@ -128,6 +143,16 @@ KmsSettings = Annotated[
     | Annotated[OtherKmsSettings, Tag(_OTHER)],
     Discriminator(_kind_of),
 ]
+
+
+def _without_main(kms: KmsSettings) -> KmsSettings:
+    if wrong := kms.model_fields_set & _OF_MAIN:
+        raise ValueError(f"{sorted(wrong)[0]} can be set only in [kms]")
+    return kms
+
+
+#: A KMS beside the main one.
+OtherKms = Annotated[KmsSettings, AfterValidator(_without_main)]
 
 
 def kms_options(kms: KmsSettings) -> dict[str, OptionValue | SecretBytes]:

@@ -31,6 +31,8 @@ from sqlalchemy.exc import IntegrityError
 from catalog.base.errors import CommitConflict
 from catalog.db.schema import lw_door_key, lw_pek, lw_table
 from catalog.envelope.peks import PekRecord, PekState
+from catalog.kms.clients import KmsKey
+from catalog.state import master_keys
 from catalog.state.table_state import TableRecord
 from policy.encryption.epochs import PekRef
 
@@ -46,12 +48,14 @@ _OF_TABLE: Final = (
 )
 
 
-def add(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> None:
+def add(connection: Connection, catalog: str, peks: Iterable[PekRecord], at_ms: int) -> None:
     """Add new keys, wrapped by their master keys.
 
     Raises:
-        CommitConflict: another commit made a PEK for the same master key.
+        CommitConflict: another commit made a PEK for the same master key, or the master key was moved to
+            another KMS key since.
     """
+    peks = tuple(peks)
     rows = [
         {
             "id": str(pek.id),
@@ -59,6 +63,7 @@ def add(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> None:
             "table_id": pek.table_id or None,
             "master_key_id": pek.master_key_id,
             "kms": pek.kms,
+            "kms_key_id": pek.kms_key.key_id,
             "wrapped": pek.wrapped,
             "state": pek.state,
             "created_ms": at_ms,
@@ -68,6 +73,7 @@ def add(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> None:
     ]
     if not rows:
         return
+    master_keys.require_assigned(connection, catalog, peks, at_ms)
     try:
         connection.execute(insert(lw_pek), rows)
     except IntegrityError as error:
@@ -130,7 +136,7 @@ def move(
 
 def due(connection: Connection, catalog: str, now_ms: int) -> list[PekRecord]:
     """Return the versions whose time of destruction has passed."""
-    statement = _of_catalog(catalog).where(
+    statement = of_catalog(catalog).where(
         lw_pek.c.state == PekState.DISABLED, lw_pek.c.destroy_after_ms <= now_ms
     )
     return [from_row(row, UUID(row.bound_to)) for row in connection.execute(statement)]
@@ -146,37 +152,23 @@ def destroy_all(connection: Connection, table_id: str) -> None:
     connection.execute(update(lw_pek).where(lw_pek.c.table_id == table_id).values(**_GONE))
 
 
-def under_master_key(
-    connection: Connection, catalog: str, kms: str, master_key_id: str, after: PekRef | None, limit: int
-) -> list[PekRecord]:
-    """Return the keys that a master key wraps, of tables and of the KMS endpoint, ordered by id and version.
+def replace_wrapped(
+    connection: Connection, pek: PekRecord, wrapped: bytes, check: bytes, key: KmsKey | None = None
+) -> bool:
+    """Store another wrapped form of the same key; return False if it has changed since it was read.
 
     Args:
-        connection: reads the keys.
-        catalog: the catalog's name.
-        kms: identifier of the KMS.
-        master_key_id: the master key.
-        after: the last key of the page before.
-        limit: maximum number of keys to return.
+        connection: in a transaction that writes.
+        pek: the key, as it was read.
+        wrapped: its new form.
+        check: its check value.
+        key: the KMS key of the new form; the same as before by default.
     """
-    columns = lw_pek.c
-    statement = _of_catalog(catalog).where(
-        columns.kms == kms, columns.master_key_id == master_key_id, columns.state.in_(LIVE)
-    )
-    if after is not None:
-        last = str(after.pek_id)
-        statement = statement.where(
-            or_(columns.id > last, and_(columns.id == last, columns.version > after.version))
-        )
-    rows = connection.execute(statement.order_by(columns.id, columns.version).limit(limit))
-    return [from_row(row, UUID(row.bound_to)) for row in rows]
-
-
-def replace_wrapped(connection: Connection, pek: PekRecord, wrapped: bytes, check: bytes) -> bool:
-    """Store another wrapped form of the same key; return False if it has changed since it was read."""
     same = (lw_pek.c.id == str(pek.id), lw_pek.c.version == pek.version, lw_pek.c.wrapped == pek.wrapped)
     statement = update(lw_pek).where(*same, lw_pek.c.state.in_(LIVE))
-    return connection.execute(statement.values(wrapped=wrapped, key_check=check)).rowcount == 1
+    kms, kms_key_id = key or pek.kms_key
+    values = {"wrapped": wrapped, "key_check": check, "kms": kms, "kms_key_id": kms_key_id}
+    return connection.execute(statement.values(**values)).rowcount == 1
 
 
 def add_check(connection: Connection, ref: PekRef, check: bytes) -> None:
@@ -184,6 +176,12 @@ def add_check(connection: Connection, ref: PekRef, check: bytes) -> None:
     mine = (lw_pek.c.id == str(ref.pek_id), lw_pek.c.version == ref.version)
     bare = (lw_pek.c.key_check.is_(None), lw_pek.c.state.in_(LIVE))
     connection.execute(update(lw_pek).where(*mine, *bare).values(key_check=check))
+
+
+def is_after(ref: PekRef) -> ColumnElement[bool]:
+    """The condition for keys after another one, by id and version."""
+    last = str(ref.pek_id)
+    return or_(lw_pek.c.id > last, and_(lw_pek.c.id == last, lw_pek.c.version > ref.version))
 
 
 def _as_read(pek: PekRecord) -> ColumnElement[bool]:
@@ -196,7 +194,7 @@ def _as_read(pek: PekRecord) -> ColumnElement[bool]:
     )
 
 
-def _of_catalog(catalog: str) -> Select[tuple[Any, ...]]:
+def of_catalog(catalog: str) -> Select[tuple[Any, ...]]:
     """Select the keys of tables and of the KMS endpoint, with the UUID that each is bound to."""
     return (
         select(lw_pek, func.coalesce(lw_table.c.table_uuid, lw_pek.c.id).label("bound_to"))
@@ -216,6 +214,7 @@ def from_row(row: Row[Any], table_uuid: UUID) -> PekRecord:
         version=row.version,
         wrapped=row.wrapped,
         kms=row.kms,
+        kms_key_id=row.kms_key_id,
         state=PekState(row.state),
         destroy_after_ms=row.destroy_after_ms,
         check=row.key_check,

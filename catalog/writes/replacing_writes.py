@@ -119,7 +119,7 @@ class ReplacingWrites:
         with write(self._context.engine) as connection:
             seals.lock_table(connection, after.record.id)
             table_state.add_governed(connection, after.record.id, after.governed, author, now_ms)
-            key_records.add(connection, made, now_ms)
+            key_records.add(connection, self._context.catalog, made, now_ms)
             if sealed is not None:
                 in_force = after.governed.epochs.current.peks
                 key_records.require(connection, in_force, PekState.ACTIVE, PekState.DECRYPT_ONLY)

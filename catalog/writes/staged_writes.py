@@ -95,7 +95,7 @@ class StagedWrites:
             claims.require_unclaimed(connection, self._context.catalog, record, overlaps, now_ms)
             table_state.add_table(connection, self._context.catalog, record, now_ms)
             table_state.add_governed(connection, record.id, table.governed, author, now_ms)
-            key_records.add(connection, made, now_ms)
+            key_records.add(connection, self._context.catalog, made, now_ms)
             self._log.add(connection, author, session, sealed, staged)
         return session
 

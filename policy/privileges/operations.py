@@ -57,6 +57,7 @@ _ADMINISTRATION: Final = (
     *("admin.token.issue", "admin.token.list", "admin.token.revoke"),
     *("admin.master-key.list", "admin.master-key.create", "admin.master-key.disable"),
     *("admin.master-key.enable", "admin.master-key.rotate", "admin.master-key.rewrap"),
+    *("admin.master-key.kms-keys", "admin.master-key.keys", "admin.master-key.needs"),
 )
 
 OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
@@ -134,6 +135,8 @@ OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
         "audit.prune": _ADMIN,
         "key.dropped": _ADMIN,
         **dict.fromkeys(_ADMINISTRATION, _ADMIN),
+        "admin.master-key.assign": _all("admin", on_keys="rotate"),
+        "admin.master-key.move": _all("admin", on_keys="rotate"),
         # On a key of the KMS endpoint. What shows that a key exists: the first is named if all are missing.
         "door.metadata": _any("release", "use", "rotate", "destroy"),
         "door.create": _all("rotate"),

@@ -14,6 +14,9 @@ from catalog.db.schema import lw_pek
 from catalog.envelope.peks import PekCache, PekRecord
 from catalog.envelope.scan_keys import FormKeys
 from catalog.keyring.keyring import Keyring
+from catalog.keyring.kms_keys import KmsKeys
+from catalog.kms.calls import CountedKms
+from catalog.kms.clients import KmsClients
 from catalog.state import pek_records as key_records
 from policy.errors import DecryptionRefused, KmsUnavailable
 from tests.support.lake import Lake
@@ -90,7 +93,8 @@ def test_who_may_only_read_the_database_scans_all_the_same(
     engine = create_engine(f"sqlite:///file:{database}?mode=ro&uri=true")
     set_readers(engine, engine)
     cache = PekCache({lake.kms.identifier: lake.kms}, catalog=lake.settings.catalog.name)
-    keyring = Keyring(engine, lake.settings.catalog.name, lake.kms, cache)
+    clients = KmsClients(CountedKms(lake.kms))
+    keyring = Keyring(engine, KmsKeys(engine, lake.settings.catalog.name, clients), cache)
     judged = keyring.checked_files(table.record, table.governed, rows)
     keys = keyring.scan_keys(table.record, judged.paths, [FormKeys(form, (0,)) for form in judged.forms])
     engine.dispose()

@@ -13,6 +13,9 @@ from catalog.crypto.secret import SecretBytes
 from catalog.db.engine import write
 from catalog.db.schema import lw_pek
 from catalog.key_management.master_keys import MasterKeyRewrap
+from catalog.keyring.kms_keys import KmsKeys
+from catalog.kms.calls import CountedKms
+from catalog.kms.clients import KmsClients
 from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
 from policy.errors import KeyNotUsable, KmsUnavailable
 from tests.support.lake import ALICE, Lake
@@ -86,7 +89,8 @@ def test_more_keys_than_a_batch_are_done_batch_by_batch(lake: Lake, monkeypatch:
 
 
 def rewrapper(lake: Lake, kms: KmsClient) -> MasterKeyRewrap:
-    return MasterKeyRewrap(lake.services.engine, lake.settings.catalog.name, kms)
+    clients = KmsClients(CountedKms(kms))
+    return MasterKeyRewrap(KmsKeys(lake.services.engine, lake.settings.catalog.name, clients))
 
 
 def test_another_key_that_comes_back_is_not_stored(lake: Lake) -> None:

@@ -208,11 +208,12 @@ def test_governed_properties_are_shown_by_their_canonical_names() -> None:
 def test_keys_come_back_as_stored_and_only_those_of_the_table(db: Db) -> None:
     record, other = bound(db, a_table()), bound(db, a_table("u", "s3://lake/db/u"))
     pek = PekRecord(
-        uuid4(), record.id, record.table_uuid, "main", 3, b"wrapped", "local", PekState.DECRYPT_ONLY
+        *(uuid4(), record.id, record.table_uuid, "main", 3, b"wrapped", "local", PekState.DECRYPT_ONLY),
+        kms_key_id="main-2",
     )
     with write(db.engine) as connection:
-        key_records.add(connection, [pek], 1)
-        key_records.add(connection, [], 1)
+        key_records.add(connection, db.catalog, [pek], 1)
+        key_records.add(connection, db.catalog, [], 1)
         assert key_records.of_table(connection, record) == [pek]
         assert key_records.of_table(connection, other) == []
 

@@ -27,9 +27,11 @@ from catalog.db.engine import open_database, read, write
 from catalog.db.migrate import alembic_config, check, current_revision, upgrade
 from catalog.db.schema import metadata
 from catalog.envelope.peks import PekRecord, PekState
+from catalog.kms.clients import KmsKey
 from catalog.kms_server.store import _KEYS, Denial, EndpointKey, KeySpec, _key
-from catalog.state import pek_records
 from catalog.state.invocations import counted
+from catalog.state.master_keys import all_assigned
+from catalog.state.stored_keys import KeyFilter, select_keys
 from catalog.writes.sessions import WriteLog
 from policy.errors import StateUnavailable
 from tests.support.postgres import PostgresServer
@@ -183,12 +185,13 @@ def test_keys_of_the_kms_endpoint_of_before_are_stored_with_those_of_tables(empt
             connection.execute(text(statement), {name: values[name] for name in names})
     upgrade(empty)
     with read(empty) as connection:
-        found = pek_records.under_master_key(connection, "lake", "local", "m", None, 9)
-        assert pek_records.under_master_key(connection, "other", "local", "m", None, 9) == []
+        found = select_keys(connection, "lake", KeyFilter(master_key_id="m", kms="local"), None, 9)
+        assert select_keys(connection, "other", KeyFilter(master_key_id="m"), None, 9) == []
+        assert all_assigned(connection, "lake") == {"m": KmsKey("local", "m")}
         (shown,) = connection.execute(_KEYS)
     assert found == [
-        PekRecord(key, "", key, "m", 1, b"w", "local", PekState.DISABLED, check=b"c"),
-        PekRecord(pek, "t", pek, "m", 2, b"w", "local"),
+        PekRecord(key, "", key, "m", 1, b"w", "local", PekState.DISABLED, check=b"c", kms_key_id="m"),
+        PekRecord(pek, "t", pek, "m", 2, b"w", "local", kms_key_id="m"),
     ]
     spec = KeySpec("pii", 128, None, {"a": "b"}, Denial.MASK)
     assert _key(shown) == EndpointKey(spec, 1, found[0], 7)
