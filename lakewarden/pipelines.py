@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from spark_ext.pipelines.budget import Budget as Budget
+    from spark_ext.pipelines.maintain import maintain as maintain
     from spark_ext.pipelines.migrate import migrate as migrate
     from spark_ext.pipelines.report import Report as Report
 
 _MODULES: Final = {
     "Budget": "spark_ext.pipelines.budget",
     "Report": "spark_ext.pipelines.report",
+    "maintain": "spark_ext.pipelines.maintain",
     "migrate": "spark_ext.pipelines.migrate",
 }
 

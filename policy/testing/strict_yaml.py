@@ -51,50 +51,52 @@ _Path: TypeAlias = tuple[PathStep, ...]
 _Place: TypeAlias = tuple[int, int]
 
 
-def parse(file: str, data: bytes) -> Field:
+def parse(file: str, data: bytes, rule: str = "policy-test") -> Field:
     """The one document in a file.
 
     Args:
         file: its name, for messages.
         data: its content, in UTF-8.
+        rule: the rule of refusals.
 
     Raises:
         RequestInvalid: naming line, column and field.
     """
+    source = Document(file, lambda _: (1, 1), RequestInvalid, rule)
     if len(data) > MAX_SIZE:
-        raise _at(file, (1, 1)).invalid(f"the file has more than {MAX_SIZE} bytes.", "Split it.")
-    text = _text_of(file, data)
+        raise _at(source, (1, 1)).invalid(f"the file has more than {MAX_SIZE} bytes.", "Split it.")
+    text = _text_of(source, data)
     try:
-        return _Reader(file, yaml.parse(text, Loader=yaml.SafeLoader)).document()
+        return _Reader(source, yaml.parse(text, Loader=yaml.SafeLoader)).document()
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise _at(file, place).invalid(f"this is not YAML: {problem.problem}.") from problem
+        raise _at(source, place).invalid(f"this is not YAML: {problem.problem}.") from problem
     except (yaml.YAMLError, ValueError, OverflowError) as problem:
         # Also PyYAML's own arithmetic, on escapes and versions that are no numbers a machine has.
-        raise _at(file, (1, 1)).invalid("the file has an invalid escape or number.") from problem
+        raise _at(source, (1, 1)).invalid("the file has an invalid escape or number.") from problem
 
 
-def _text_of(file: str, data: bytes) -> str:
+def _text_of(source: Document, data: bytes) -> str:
     """The text, which shows all that it holds to those who read the file."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         line = data.count(b"\n", 0, problem.start) + 1
-        raise _at(file, (line, 1)).invalid(f"byte {problem.start} is not UTF-8.") from problem
+        raise _at(source, (line, 1)).invalid(f"byte {problem.start} is not UTF-8.") from problem
     hidden = forbidden_character(text.translate(_BLANKS))
     if hidden is not None:
         at = text.index(chr(int(hidden.removeprefix("U+"), 16)))
         place = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
-        raise _at(file, place).invalid(
+        raise _at(source, place).invalid(
             f"the file contains the invisible character {hidden}.", "Write it as an escape."
         )
     return text
 
 
-def _at(file: str, place: _Place, path: _Path = (), value: object = None) -> Field:
+def _at(source: Document, place: _Place, path: _Path = (), value: object = None) -> Field:
     """A value at a place of a file."""
-    return Field(Document(file, lambda _: place, RequestInvalid, "policy-test"), path, value)
+    return Field(replace(source, place=lambda _: place), path, value)
 
 
 @dataclass
@@ -102,12 +104,12 @@ class _Reader:
     """Builds values from events, which come one after the other and cost no more than their text.
 
     Attributes:
-        file: name of the file.
+        source: the file.
         events: the events that are left.
         places: line and column where a value, or its name, begins, by path.
     """
 
-    file: str
+    source: Document
     events: Iterator[Event]
     places: dict[_Path, _Place] = field(default_factory=dict)
 
@@ -116,7 +118,7 @@ class _Reader:
         next(self.events)
         start = next(self.events)
         if isinstance(start, StreamEndEvent):
-            raise _at(self.file, (1, 1)).invalid("the file is empty.", "Add cases, or remove the file.")
+            raise _at(self.source, (1, 1)).invalid("the file is empty.", "Add cases, or remove the file.")
         if isinstance(start, DocumentStartEvent) and (start.version or start.tags):
             raise self._invalid(start, (), "directives are not supported.")
         value = self._value(next(self.events), ())
@@ -124,7 +126,7 @@ class _Reader:
         after = next(self.events)
         if not isinstance(after, StreamEndEvent):
             raise self._invalid(after, (), "the file contains a second document.", "Move it to another file.")
-        top = _at(self.file, self.places[()], (), value)
+        top = _at(self.source, self.places[()], (), value)
         return replace(top, document=replace(top.document, place=self._place))
 
     def _place(self, path: _Path) -> _Place:
@@ -141,7 +143,9 @@ class _Reader:
         value = dict(self._members(path)) if is_mapping else list(self._elements(path))
         if not value:
             kind = "object" if is_mapping else "list"
-            raise _at(self.file, self.places[path], path).invalid(f"the {kind} is empty.", "Omit the field.")
+            raise _at(self.source, self.places[path], path).invalid(
+                f"the {kind} is empty.", "Omit the field."
+            )
         return value
 
     def _check(self, event: Event, path: _Path) -> None:
@@ -171,7 +175,7 @@ class _Reader:
             self._check(event, path)
             if not isinstance(event, ScalarEvent):
                 raise self._invalid(event, path, "a field name must be a string.")
-            key = _at(self.file, _place_of(event), path, self._text(event, path))
+            key = _at(self.source, _place_of(event), path, self._text(event, path))
             name = key.line_of_text()
             if name in seen:
                 raise key.invalid(f"the field {name[:80]!r} occurs twice.")
@@ -191,7 +195,7 @@ class _Reader:
         return value
 
     def _invalid(self, event: Event, path: _Path, problem: str, hint: str | None = None) -> InvalidInput:
-        return _at(self.file, _place_of(event), path).invalid(problem, hint)
+        return _at(self.source, _place_of(event), path).invalid(problem, hint)
 
 
 def _place_of(event: Event) -> _Place:

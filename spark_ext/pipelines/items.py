@@ -105,6 +105,7 @@ class Item:
         files: how many files it concerns, as far as the plan knows.
         bytes: their size.
         payload: what the work needs, as JSON values. It is not recorded.
+        why: why it is to be done; empty if that is what the pipeline does.
     """
 
     key: str
@@ -112,6 +113,7 @@ class Item:
     files: int = 0
     bytes: int = 0
     payload: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
 
     def to_json(self) -> str:
         """Encode for an executor."""

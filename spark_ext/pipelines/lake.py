@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import Row, SparkSession
 
 from catalog.base.identifiers import TableName
@@ -190,3 +191,12 @@ def parts(name: str) -> tuple[str, ...]:
     """Return the parts of a name as SQL writes it."""
     found = re.findall(r"`((?:[^`]|``)+)`|([^.`]+)", name)
     return tuple(quoted_part.replace("``", "`") or plain for quoted_part, plain in found)
+
+
+def totals(snapshot: Snapshot | None) -> tuple[int, int]:
+    """Return the number of files of a snapshot, and their size, as far as its summary tells them."""
+    summary = None if snapshot is None else snapshot.summary
+    told = {} if summary is None else summary.additional_properties
+    numbers = [told.get(name, "0") for name in ("total-data-files", "total-delete-files", "total-files-size")]
+    data, deletes, size = (int(each) if each.isdigit() else 0 for each in numbers)
+    return data + deletes, size

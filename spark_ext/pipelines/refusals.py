@@ -51,3 +51,13 @@ def outcome_of(item: Item, error: Exception, findings: tuple[Finding, ...] = ())
     if name in _GONE:
         return Outcome.of(item, Status.LEFT, _DROPPED, findings)
     return Outcome.of(item, Status.LEFT if name in _PASSING else Status.FAILED, reason(error), findings)
+
+
+def status_of_problem(problem: str | None) -> Status:
+    """Return what becomes of an item with files that a procedure could not rewrite, by what it says of them.
+
+    Args:
+        problem: a line each, which begins with the name of the error, such as ``CommitConflict: …``.
+    """
+    kinds = {condition(line.partition(":")[0]) for line in (problem or "").splitlines()}
+    return Status.LEFT if kinds and kinds <= _PASSING else Status.FAILED

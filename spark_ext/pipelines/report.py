@@ -161,8 +161,9 @@ class Report:
     def show(self) -> None:
         """Print a summary."""
         if self.state is RunState.PLANNED:
-            shown = [(each.table, each.key, each.files, each.bytes) for each in self.planned[:_MOST_LINES]]
-            output.rows(("table", "item", "files", "bytes"), shown)
+            planned = self.planned[:_MOST_LINES]
+            shown = [(each.table, each.key, each.files, each.bytes, each.why) for each in planned]
+            output.rows(("table", "item", "files", "bytes", "why"), shown)
         if self.findings:
             output.rows(
                 ("severity", "rule", "table", "place", "message"), _lines(self.findings[:_MOST_LINES])
@@ -205,4 +206,4 @@ def _not_done(each: Outcome) -> dict[str, Any]:
 
 
 def _planned(each: Item) -> dict[str, Any]:
-    return {"item": each.key, "table": each.table, "files": each.files, "bytes": each.bytes}
+    return {"item": each.key, "table": each.table, "files": each.files, "bytes": each.bytes, "why": each.why}

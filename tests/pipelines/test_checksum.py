@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from policy.errors import NotSupportedYet
-from spark_ext.pipelines.migrate.checksum import Checksum, balance, checksum
+from spark_ext.pipelines.migrate.checksum import Checksum, _hashes, balance, checksum
 from tests.support.spark import SparkLake
 
 #: Values of one type, of which each differs from all others.
@@ -34,12 +34,15 @@ def of(frame: DataFrame) -> Checksum:
 def test_each_value_has_a_checksum_of_its_own(spark_lake: SparkLake) -> None:
     spark = spark_lake.spark
     for kind, values in VALUES.items():
-        selects = [f"SELECT CAST({value} AS {kind}) AS v" for value in values]
-        found = [of(spark.sql(each)) for each in selects]
-        assert len(set(found)) == len(values), kind
-        assert all(each.rows == 1 for each in found)
-        whole = of(spark.sql(" UNION ALL ".join(reversed(selects))))
-        assert whole == sum(found, Checksum()), kind
+        rows = ", ".join(f"CAST({value} AS {kind})" for value in values)
+        frame = spark.sql(f"SELECT explode(array({rows})) AS v").coalesce(1)
+        hashes = [tuple(row) for row in frame.toDF("c0").select(*_hashes(frame, [0])).collect()]
+        assert len({first for first, _ in hashes}) == len({second for _, second in hashes}) == len(values), (
+            kind
+        )
+        assert not {first for first, _ in hashes} & {second for _, second in hashes}, kind
+        first, second = (sum(each) % 2**64 for each in zip(*hashes, strict=True))
+        assert of(frame) == Checksum(len(values), first, second), kind
 
 
 def test_order_of_rows_entries_and_promotions_do_not_count(spark_lake: SparkLake) -> None:

@@ -256,6 +256,7 @@ def test_a_driver_that_dies_anywhere_leaves_what_the_next_one_finishes(
         assert ids(spark_lake, other) == [0, 1, 2, 9]
 
 
+@pytest.mark.nightly
 def test_history_is_kept_unless_it_is_to_expire(spark_lake: SparkLake, lake: Lake, namespace: str) -> None:
     table = f"{namespace}.t"
     plaintext(spark_lake, table)
@@ -274,6 +275,7 @@ def test_history_is_kept_unless_it_is_to_expire(spark_lake: SparkLake, lake: Lak
     assert epochs(lake, table)["old-forbidden"]
 
 
+@pytest.mark.nightly
 def test_snapshots_that_expire_meanwhile_leave_the_comparison_to_be_told(
     spark_lake: SparkLake, lake: Lake, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,15 +7,13 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from pyiceberg.table.snapshots import Snapshot
-
 from catalog.base.identifiers import TableName
 from policy.encryption import governed
 from policy.encryption.file_formats import WRITE_FORMAT
 from policy.errors import LakewardenError, RequestInvalid
 from spark_ext.pipelines.failures import concerns_all, reason
 from spark_ext.pipelines.items import Item, Outcome, Rule, Status
-from spark_ext.pipelines.lake import Lake
+from spark_ext.pipelines.lake import Lake, totals
 from spark_ext.pipelines.migrate.comparing import COLUMNS_NOT_COMPARED, ROWS_DIFFER, ROWS_NOT_COMPARED
 from spark_ext.pipelines.migrate.table import FILES_KEPT, FILES_LEFT, TableMigration, Wanted, changed
 from spark_ext.pipelines.migrate.waves import Waves
@@ -127,12 +125,3 @@ def checked(properties: Mapping[str, str]) -> dict[str, str]:
             hint=f"Give properties that begin with encryption., or {WRITE_FORMAT}.",
         )
     return found if file_format is None else {**found, WRITE_FORMAT: file_format}
-
-
-def totals(snapshot: Snapshot | None) -> tuple[int, int]:
-    """Return the number of files of a snapshot, and their size, as far as its summary tells them."""
-    summary = None if snapshot is None else snapshot.summary
-    told = {} if summary is None else summary.additional_properties
-    numbers = [told.get(name, "0") for name in ("total-data-files", "total-delete-files", "total-files-size")]
-    data, deletes, size = (int(each) if each.isdigit() else 0 for each in numbers)
-    return data + deletes, size

@@ -37,7 +37,7 @@ from spark_ext.pipelines.migrate.comparing import (
 )
 from spark_ext.pipelines.migrate.lineage import branches, on_branches
 from spark_ext.pipelines.pipeline import Steps
-from spark_ext.pipelines.refusals import REFUSALS, outcome_of
+from spark_ext.pipelines.refusals import REFUSALS, outcome_of, status_of_problem
 from spark_ext.pipelines.rewriting import Rewriting, Rewritten
 
 History = Literal["keep", "expire"]
@@ -185,7 +185,7 @@ class TableMigration:
         why = f"{done.left} files could not be rewritten. {done.problem or ''}".strip()
         if done.error is not None:
             return outcome_of(self._item, done.error).status, why
-        return Status.FAILED, why
+        return status_of_problem(done.problem), why
 
     def _compare(self, begun: _Begun) -> tuple[Status, str] | None:
         """Compare the rows; return how the migration ends if they differ, or could not be compared."""
