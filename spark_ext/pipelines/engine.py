@@ -178,7 +178,9 @@ class _Run:
         quiet = self._budget.quiet_s
         busy: dict[str, str] = {}
         if self._pipeline.changes and quiet:
-            busy = written_recently(self._lake, {item.table for item in group}, quiet, self._clock.now())
+            busy = written_recently(
+                self._lake, {item.table for item in group if item.table}, quiet, self._clock.now()
+            )
         for item in group:
             if item.table in busy:
                 yield Outcome.of(item, Status.LEFT, busy[item.table])

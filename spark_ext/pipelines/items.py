@@ -101,7 +101,7 @@ class Item:
 
     Attributes:
         key: names the item within its run, and is the same when the run is planned again.
-        table: dotted name, without the catalog.
+        table: dotted name, without the catalog; empty where the item is of no table.
         files: how many files it concerns, as far as the plan knows.
         bytes: their size.
         payload: what the work needs, as JSON values. It is not recorded.

@@ -1,8 +1,8 @@
 """Records runs of pipelines in guarded Iceberg tables of the lake: `lakewarden_ops.runs` and `.findings`.
 
 - A run is a sequence of events: `begun`, `continued`, `group`, `step`, `ended`. Nothing is changed later.
-- The findings of a group are committed before its event. So a group without an event has not ended, and its
-  findings are removed when the run is continued. No finding is lost or recorded twice.
+- The findings of a group are committed before its event. When a run is continued, the findings of groups
+  without an event are removed, and those of items that are not done. No finding is lost or recorded twice.
 - A run is continued by the same pipeline with the same parameters, while it is not complete. A driver records
   nothing more when another one has continued its run.
 - The tables are created by the first run, under the permissions of its user. Tables that exist are used as
@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -54,6 +54,7 @@ _FINDINGS: Final = pa.schema(
     [
         ("run_id", pa.string()),
         ("group_id", pa.string()),
+        ("item", pa.string()),
         ("at", _TIME),
         ("table_name", pa.string()),
         ("rule", pa.string()),
@@ -129,7 +130,8 @@ class Journal:
         """
         self._require_own()
         group_id, now = uuid4().hex, datetime.now(UTC)
-        found = [_finding(self.run_id, group_id, now, each) for one in outcomes for each in one.findings]
+        about = {"run_id": self.run_id, "group_id": group_id, "at": now}
+        found = [{**about, **_finding(one, each)} for one in outcomes for each in one.findings]
         if found:
             self._append(FINDINGS, _FINDINGS, found)
         shared = {"event": "group", "group_id": group_id}
@@ -193,22 +195,29 @@ class Journal:
             "AND event IN ('group', 'step') ORDER BY at",
             {"run": self.run_id},
         )
-        groups = {row["group_id"] for row in rows if row["event"] == "group"}
+        kept = set()
         for row in rows:
             if row["event"] == "step":
                 noted = json.loads(row["data"])
                 self._steps.setdefault(row["item"], {})[noted["step"]] = noted["data"]
             elif row["status"] == Status.DONE:
                 counts = json.loads(row["data"])
+                kept.add((row["group_id"], row["item"]))
                 self._done[row["item"]] = Outcome(row["item"], row["table_name"], counts=counts)
-        self._remove_unended(groups)
+        self._remove_others(kept)
 
-    def _remove_unended(self, groups: Iterable[str]) -> None:
+    def _remove_others(self, kept: Set[tuple[str, str]]) -> None:
+        """Remove findings, but for those of some groups and items."""
         table, args = self._lake.name(FINDINGS), {"run": self.run_id}
-        found = self._lake.sql(f"SELECT DISTINCT group_id FROM {table} WHERE run_id = :run", args)
-        for group in {row["group_id"] for row in found} - set(groups):
+        rows = self._lake.sql(f"SELECT DISTINCT group_id, item FROM {table} WHERE run_id = :run", args)
+        by_group: dict[str, list[str]] = {}
+        for group, item in {(row["group_id"], row["item"]) for row in rows} - kept:
+            by_group.setdefault(group, []).append(item)
+        for group, items in by_group.items():
             self._lake.sql(
-                f"DELETE FROM {table} WHERE run_id = :run AND group_id = :group", {**args, "group": group}
+                f"DELETE FROM {table} WHERE run_id = :run AND group_id = :group "
+                "AND array_contains(:items, item)",
+                {**args, "group": group, "items": items},
             )
 
     def _require_own(self) -> None:
@@ -260,11 +269,11 @@ def _outcome(each: Outcome) -> dict[str, Any]:
     }
 
 
-def _finding(run_id: str, group_id: str, now: datetime, each: Finding) -> dict[str, Any]:
+def _finding(outcome: Outcome, each: Finding) -> dict[str, Any]:
     fields = asdict(each)
     renamed = {
         "table_name": fields.pop("table"),
         "snapshot_id": fields.pop("snapshot"),
         "column_name": fields.pop("column"),
     }
-    return {"run_id": run_id, "group_id": group_id, "at": now, **fields, **renamed}
+    return {"item": outcome.item, **fields, **renamed}

@@ -154,11 +154,12 @@ def test_what_failed_is_tried_again_by_the_next_run(lake: Lake) -> None:
     item = Item("0", "n.t0")
     journal = Journal(lake, numbers.name, numbers.parameters, fresh=False)
     journal.record(item, "counted", {"rows": 3})
-    journal.group([Outcome.of(item, Status.FAILED, "It is broken.")])
+    journal.group([Outcome.of(item, Status.FAILED, "It is broken.", (ODD.found("n.t0"),))])
     journal.end(complete=False, why=None)
     again = Journal(lake, numbers.name, numbers.parameters, fresh=False)
     assert again.of(item) == {"counted": {"rows": 3}}
     assert again.done == {}
+    assert again.findings(10) == ([], {})
     assert not Journal(lake, numbers.name, numbers.parameters, fresh=True).continued
 
 
