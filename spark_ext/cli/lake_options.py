@@ -161,10 +161,10 @@ def spark_of(
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("lakewarden lake")
-    settings = {"spark.ui.enabled": "false", "spark.sql.defaultCatalog": _CATALOG}
+    defaults = {"spark.ui.enabled": "false", "spark.sql.defaultCatalog": _CATALOG}
     if master.startswith("local"):
-        settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    for name, value in {**settings, **dict(map(_setting, conf))}.items():
+        defaults |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    for name, value in {**defaults, **dict(settings(conf))}.items():
         builder = builder.config(name, value)
     with ExitStack() as parts:
         uri, token = _catalog(ctx, as_user, parts)
@@ -183,8 +183,14 @@ def _catalog(ctx: typer.Context, as_user: str | None, parts: ExitStack) -> tuple
     return parts.enter_context(served_to(settings_of(ctx), calling(as_user).principal))
 
 
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise typer.BadParameter(f"{text!r} is not a setting. Write NAME=VALUE.")
-    return name, value
+def settings(texts: Sequence[str] | None) -> Iterator[tuple[str, str]]:
+    """Parse settings, each written as ``NAME=VALUE``.
+
+    Raises:
+        typer.BadParameter: a text is not one.
+    """
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise typer.BadParameter(f"{text!r} is not a setting. Write NAME=VALUE.")
+        yield name, value

@@ -6,10 +6,11 @@ The catalog knows nothing of Spark, so its commands are put together with Spark'
 from __future__ import annotations
 
 from catalog.cli.main import app
-from spark_ext.cli import spark
+from spark_ext.cli import lake, spark
 from spark_ext.demo.command import demo
 
 app.add_typer(spark.app, name="spark")
+app.add_typer(lake.app, name="lake")
 app.command("demo", epilog="Example: lakewarden demo --rows 10000 --clean")(demo)
 
 
