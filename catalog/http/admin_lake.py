@@ -1,6 +1,6 @@
-"""Lists all tables of the catalog with their state, for audits of the whole lake.
+"""Lists all tables of the catalog with their state, for audits of the whole lake; records certificates.
 
-Both operations need `audit` on the service of the catalog's name, and are recorded once a page.
+To list tables and states needs `audit` on the service of the catalog's name, and is recorded once a page.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Security
 
 from catalog.http.admin_access import require_service
 from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
+from catalog.http.certificate_models import CertificateAnswer, CertificateBody
 from catalog.http.lake_models import ListedTable, ListedTables, StatesRequest, TableStates
 from catalog.http.operations import ERRORS
 from catalog.http.routing import GuardedRoute
@@ -44,6 +45,13 @@ def show_lake_states(body: StatesRequest, caller: CallerOf, services: ServicesOf
     """Show what the database has of tables: pointers, seals, locations, epochs and names of keys."""
     require_service(services, caller, "audit.states", f"{len(body.tables)} tables")
     return TableStates.of(services.lake.states([_named(each) for each in body.tables], body.after))
+
+
+@router.post("/certificates")
+def record_certificate(body: CertificateBody, caller: CallerOf, services: ServicesOf) -> CertificateAnswer:
+    """Check and record that a table was erased (ALTER, DROP and UPDATE), or not (any permission on it)."""
+    services.certificates.record(caller, body.to_certificate())
+    return CertificateAnswer(id=body.id)
 
 
 def _named(text: str) -> TableName:

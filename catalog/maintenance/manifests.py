@@ -5,7 +5,8 @@ committed and checked like every other commit, and made again if another commit 
 count manifests and files, so that users under a row filter are refused.
 
 - `rewrite` distributes the live files of a partition spec over manifests of
-  `commit.manifest.target-size-bytes`, ordered by partition.
+  `commit.manifest.target-size-bytes`, ordered by partition. Entries of removed files go, and with them the
+  bounds of deleted values.
 - Which delete files are dangling, `catalog.writes.dangling` decides.
 
 Source: Apache Iceberg's `RewriteManifestsSparkAction` and `RemoveDanglingDeletesSparkAction`.
@@ -169,7 +170,7 @@ class ManifestMaintenance:
         for content in ManifestContent:
             some = [each for each in listed if each.content is content and each.partition_spec_id == spec_id]
             wanted = -(-sum(each.manifest_length for each in some) // target)
-            if len(some) > 1 or wanted > 1:
+            if len(some) > 1 or wanted > 1 or any(each.deleted_files_count != 0 for each in some):
                 added += producer.regroup(some, wanted)
                 rewritten += len(some)
         if not rewritten:

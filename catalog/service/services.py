@@ -30,6 +30,7 @@ from catalog.kms_server.endpoint import KmsEndpoint
 from catalog.kms_server.identity import CallerIdentification
 from catalog.kms_server.parquet_readers import ParquetKeyEndpoint
 from catalog.kms_server.store import EndpointKeyStore
+from catalog.maintenance.certificates import Certificates
 from catalog.maintenance.column_report import ColumnReporter
 from catalog.maintenance.delete_rewrites import DeleteRewriter
 from catalog.maintenance.encryption_report import EncryptionReporter
@@ -122,6 +123,7 @@ class Services(ServiceContext):
     encryption_report: EncryptionReporter
     columns: ColumnReporter
     lake: LakeReader
+    certificates: Certificates
     writes: Writes
     whole_files: WholeFiles
     garbage: GarbageCollector
@@ -192,6 +194,7 @@ class Services(ServiceContext):
             encryption_report=report,
             columns=ColumnReporter(context, access),
             lake=LakeReader(context, report),
+            certificates=Certificates(context),
             planner=planner,
             standard_planner=standard_planner,
             signing=_signing(context, decisions),

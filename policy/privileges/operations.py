@@ -96,6 +96,9 @@ OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
         # ALTER looks after what the table keeps, DROP deletes files.
         "table.clean-up": _all("alter", "drop"),
         "table.expire": _all("alter", "drop", "update"),
+        # Of an erasure, which took these; and that there was none.
+        "table.certify": _all("alter", "drop", "update"),
+        "table.certify-left": _any(ANY),
         # On a view, whose name is that of a table; creating and renaming, on a name that is free.
         "view.create": _all("create"),
         "view.register": _all("create"),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
+from uuid import uuid4
 
 import httpx
 
+from catalog.base.errors import NoSuchTable
+from catalog.base.identifiers import TableName
 from tests.authorization import places
 from tests.authorization.roles import OWN, OWNER, STEWARD, THROUGH_ENGINE, WITH_TOKEN
 from tests.authorization.rows import EVERYBODY, Row, Try, sent
@@ -51,6 +55,27 @@ def _register(attempt: Try) -> httpx.Response:
     file = attempt.world.metadata_file(attempt.place())
     url = f"{_ADMIN}/{attempt.world.new()}/register"
     return attempt.http.post(url, json={"metadata-location": file})
+
+
+def _certificate(attempt: Try, *, erased: bool = False) -> httpx.Response:
+    table = attempt.standing()
+    body = {
+        "id": str(uuid4()),
+        "table": f"{OWN}.{table}",
+        "identifiers": {
+            "cost": 2**15,
+            "block-size": 8,
+            "parallelism": 1,
+            "salt": "ab" * 16,
+            "digests": ["cd" * 16],
+        },
+    }
+    uuid = uuid4()
+    with suppress(NoSuchTable):
+        uuid = attempt.world.lake.services.loader.record(TableName((OWN,), table)).table_uuid
+    facts = {"table-uuid": str(uuid), "rows": 0, "snapshots-gone": [], "snapshots-searched": []}
+    what = {"erased": {**facts, "columns": ["id"]}} if erased else {"left": "A tag holds rows."}
+    return attempt.http.post("/admin/v1/lake/certificates", json={**body, **what})
 
 
 def _token(attempt: Try) -> httpx.Response:
@@ -191,6 +216,22 @@ _SERVICE_ROWS: Final = (
         ("audit",),
         "auditor steward",
         lambda attempt: attempt.http.post("/admin/v1/lake/states", json={"tables": [f"{OWN}.{PLAIN}"]}),
+    ),
+    Row(
+        "POST /admin/v1/lake/certificates",
+        "erased",
+        ("alter", "drop", "update"),
+        f"{OWNER} {STEWARD}",
+        lambda attempt: _certificate(attempt, erased=True),
+        on_table=True,
+    ),
+    Row(
+        "POST /admin/v1/lake/certificates",
+        "not erased",
+        ("any",),
+        "reader writer alterer owner creator dropper keeper mason releaser sparked steward",
+        _certificate,
+        on_table=True,
     ),
     Row("POST /admin/v1/tokens", "issue", ("admin",), "admin steward", _token),
     Row("GET /admin/v1/tokens", "look", ("admin",), "admin steward", _get("/admin/v1/tokens")),
