@@ -65,7 +65,7 @@ _EXPORTS: Final = (
     ("catalog.client.connection", "client", "Connection Table connect"),
     ("spark_ext.configuration", "spark", "configure"),
     ("spark_ext.local", "service,spark", "local_session"),
-    ("spark_ext.rewriting", "spark", "rewrite_data_files"),
+    ("spark_ext.rewriting", "pipelines", "rewrite_data_files"),
     ("spark_ext.errors", "spark", "SparkUnavailable"),
     (
         "policy.errors",

@@ -30,6 +30,7 @@ PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
 KEYS_PAGE = (ROOT / "docs" / "keys.md").read_text("utf-8")
 DOOR_PAGE = (ROOT / "docs" / "kms-endpoint.md").read_text("utf-8")
 ROWS_PAGE = (ROOT / "docs" / "row-filters-and-masks.md").read_text("utf-8")
+PIPELINES_PAGE = (ROOT / "docs" / "pipelines.md").read_text("utf-8")
 KMS_PAGE = (ROOT / "docs" / "kms.md").read_text("utf-8")
 
 
@@ -81,10 +82,12 @@ def _shown(page: str) -> list[str]:
     return [line for line in lines if line.startswith("lakewarden ")]
 
 
-@each_row("line", _shown(KEYS_PAGE) + _shown(DOOR_PAGE) + _shown(ROWS_PAGE))
+@each_row("line", _shown(KEYS_PAGE) + _shown(DOOR_PAGE) + _shown(ROWS_PAGE) + _shown(PIPELINES_PAGE))
 def test_commands_on_pages_are_as_they_are_typed(line: str) -> None:
     command: Any = typer.main.get_command(app)
     words = shlex.split(line)[1:]
+    while words[0].startswith("--"):
+        words = words[2:]
     while hasattr(command, "commands"):
         command = command.commands[words.pop(0)]
     assert command.make_context("lakewarden", words).params

@@ -191,9 +191,9 @@ from pyspark.sql import SparkSession
 from spark_ext.jar import SOURCES
 
 assert list(SOURCES.rglob("*.scala"))
-print(lakewarden.configure.__name__, lakewarden.rewrite_data_files.__name__)
+print(lakewarden.configure.__name__)
 """
-    assert _output(spark.run("-c", script, cwd=tmp_path)) == "configure rewrite_data_files"
+    assert _output(spark.run("-c", script, cwd=tmp_path)) == "configure"
 
 
 @pytest.mark.parametrize("name", PACKAGES[:3])
