@@ -20,11 +20,17 @@ class Broken(Answer):
 
 
 class TableReport(Answer):
-    """The result of checking a table: `fits`, `breaks`, or `unknown` if it cannot be loaded."""
+    """The result of checking a table: `fits`, `breaks`, or `unknown` if it cannot be loaded.
+
+    `set` and `unset` are the properties that make it fit, unless `undecided` says what a person must decide.
+    """
 
     table: str
     standing: str
     violations: list[Broken]
+    set: dict[str, str]
+    unset: list[str]
+    undecided: str | None
     earlier_files_in_plaintext: bool
     problem: str | None
 
@@ -43,10 +49,14 @@ class TableReport(Answer):
             )
             for each in found.violations
         ]
+        remedy = found.remedy.properties
         return cls(
             table=found.table,
             standing=found.standing,
             violations=broken,
+            set={name: value for name, value in remedy.items() if value is not None},
+            unset=[name for name, value in remedy.items() if value is None],
+            undecided=found.remedy.undecided,
             earlier_files_in_plaintext=found.earlier_files_in_plaintext,
             problem=found.problem,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -22,7 +22,8 @@ from catalog.db.engine import read
 from catalog.reading.loading import LoadedTable
 from catalog.rules.encryption_policy import facts_of_table
 from catalog.state import table_state
-from policy.encryption_rules import EncryptionRules, Violation
+from policy.encryption.file_formats import written_format
+from policy.encryption_rules import EncryptionRules, Remedy, Violation, remedy_of
 from policy.errors import LakewardenError, StateUnavailable
 from policy.privileges.operations import On, required
 
@@ -48,6 +49,7 @@ class TableStanding:
         table: dotted name.
         standing: whether it fits them; unknown where it cannot be loaded.
         violations: what breaks them.
+        remedy: the properties that would make it fit them, if the rules leave no choice.
         earlier_files_in_plaintext: whether the table is encrypted, and was not always.
         problem: why it cannot be loaded.
     """
@@ -55,6 +57,7 @@ class TableStanding:
     table: str
     standing: Standing
     violations: tuple[Violation, ...] = ()
+    remedy: Remedy = field(default_factory=Remedy)
     earlier_files_in_plaintext: bool = False
     problem: str | None = None
 
@@ -109,9 +112,12 @@ class EncryptionReporter:
             raise
         except LakewardenError as problem:
             return TableStanding(str(name), Standing.UNKNOWN, problem=str(problem))
-        broken = rules.violations(facts_of_table(table))
+        facts = facts_of_table(table)
+        broken = rules.violations(facts)
         standing = Standing.BREAKS if broken else Standing.FITS
-        return TableStanding(str(name), standing, broken, _was_in_plaintext(table))
+        written = written_format(table.metadata.properties)
+        remedy = remedy_of(rules, facts, self._context.master_key_id, written)
+        return TableStanding(str(name), standing, broken, remedy, _was_in_plaintext(table))
 
 
 def _was_in_plaintext(table: LoadedTable) -> bool:

@@ -104,7 +104,7 @@ def for_change(
         AllowList.parse(governed_set[names.ALLOWED_PATHS]) if names.ALLOWED_PATHS in governed_set else allowed
     )
     next_allowed = AllowList.of([location]) if names.ALLOWED_PATHS in governed_unset else given
-    wanted = _next_spec(spec, governed_set, governed_unset, catalog_master_key_id, file_format)
+    wanted = next_spec(spec, governed_set, governed_unset, catalog_master_key_id, file_format)
     refuse_without_effect(wanted, table)
     return Requested(
         allowed=next_allowed,
@@ -115,13 +115,25 @@ def for_change(
     )
 
 
-def _next_spec(
+def next_spec(
     current: EncryptionSpec,
     governed_set: Mapping[str, str],
     governed_unset: Collection[str],
     catalog_master_key_id: str | None,
     file_format: FileFormat | None,
 ) -> EncryptionSpec:
+    """The encryption after a change of properties.
+
+    Args:
+        current: the encryption before.
+        governed_set: the properties that are set, by canonical name.
+        governed_unset: those that are removed.
+        catalog_master_key_id: the master key of tables that name none.
+        file_format: the format of new files; None if it is not known, and then the one that it has.
+
+    Raises:
+        PropertyInvalid: the properties contradict each other.
+    """
     wanted = {key: value for key, value in governed_set.items() if key != names.ALLOWED_PATHS}
     unset = set(governed_unset) - {names.ALLOWED_PATHS}
     changes_format = current.encrypts and file_format not in (None, current.file_format)

@@ -29,6 +29,9 @@ def migrate(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Encryption property to set. Can be repeated."),
     ] = None,
+    by_policy: Annotated[
+        bool, typer.Option("--by-policy", help="Set what the encryption rules in force ask of each table.")
+    ] = False,
     history: Annotated[
         Literal["keep", "expire"], typer.Option(help="What happens to snapshots with files of before.")
     ] = "keep",
@@ -51,6 +54,7 @@ def migrate(
         spark,
         tables or "*",
         dict(settings(properties)),
+        by_policy=by_policy,
         history=history,
         forbid_old=forbid_old,
         waves=(1, 10) if wave is None else wave,

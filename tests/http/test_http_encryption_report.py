@@ -59,6 +59,9 @@ def test_tables_that_break_the_rules_in_force_are_reported(
                 "remedy": "Set encryption.mechanism=envelope.",
             }
         ],
+        "set": {"encryption.mechanism": "envelope"},
+        "unset": [],
+        "undecided": None,
         "earlier-files-in-plaintext": False,
         "problem": None,
     }

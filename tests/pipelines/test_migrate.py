@@ -21,6 +21,7 @@ from spark_ext.pipelines.report import RunState
 from spark_ext.pipelines.rewriting import Rewriting
 from tests.support.lake import ALICE, policy, standard_policies
 from tests.support.pipeline_steps import DyingLake, DyingSteps, Killed, MemorySteps
+from tests.support.rules import put_rules, rule
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_tables import data_files, local_path, stock_table
 
@@ -68,7 +69,9 @@ def migrate(
     **options: Any,
 ) -> dict[str, Outcome]:
     """Migrate all tables of a namespace; what became of each."""
-    pipeline = Migrate(patterns(namespace), properties, wanted or Wanted("expire"), at_a_time=1, **options)
+    pipeline = Migrate(
+        patterns(namespace), properties, wanted=wanted or Wanted("expire"), at_a_time=1, **options
+    )
     found = items(pipeline, lake)
     return {each.table.split(".")[-1]: each for each in pipeline.run(lake, found, steps or MemorySteps())}
 
@@ -188,7 +191,7 @@ def test_what_cannot_be_migrated_is_told_and_the_rest_is(
     whole = damaged.read_bytes()
     damaged.write_bytes(b"PAR1 no more")
     pipeline = Migrate(
-        patterns(namespace), ENVELOPE, Wanted("expire"), waves=(5,), stop_after_failures=5, at_a_time=1
+        patterns(namespace), ENVELOPE, wanted=Wanted("expire"), waves=(5,), stop_after_failures=5, at_a_time=1
     )
     planned, steps = items(pipeline, lake), MemorySteps()
     spark_lake.rows(f"DROP TABLE {namespace}.dropped")
@@ -240,7 +243,9 @@ def test_a_driver_that_dies_anywhere_leaves_what_the_next_one_finishes(
         plaintext(spark_lake, other, files=3)
         steps = DyingSteps()
         steps.lake = DyingLake(lake, calls, after=after)
-        pipeline = Migrate(other.removeprefix(f"{CATALOG}."), ENVELOPE, Wanted("expire", max_group_bytes=1))
+        pipeline = Migrate(
+            other.removeprefix(f"{CATALOG}."), ENVELOPE, wanted=Wanted("expire", max_group_bytes=1)
+        )
         (item,) = items(pipeline, lake)
         try:
             outcome = TableMigration(steps.lake, item, steps, pipeline.wanted).run()
@@ -302,6 +307,7 @@ def test_snapshots_that_expire_meanwhile_leave_the_comparison_to_be_told(
         {"properties": {"owner": "mallory"}},
         {"properties": {"encryption.algorithm": "ROT13"}},
         {"wanted": Wanted("forget")},  # type: ignore[arg-type]
+        {"properties": ENVELOPE, "by_policy": True},
         {"waves": (0,)},
         {"stop_after_failures": 0},
     ],
@@ -309,3 +315,36 @@ def test_snapshots_that_expire_meanwhile_leave_the_comparison_to_be_told(
 def test_arguments_that_are_not_valid_are_refused(wrong: Mapping[str, Any]) -> None:
     with pytest.raises((RequestInvalid, PropertyInvalid)):
         Migrate("sales.*", **wrong)
+
+
+def test_tables_and_properties_follow_from_the_encryption_rules(
+    spark_lake: SparkLake, lake: Lake, namespace: str
+) -> None:
+    database = namespace.removeprefix(f"{CATALOG}.")
+    for name in ("a", "b", "fine"):
+        spark_lake.rows(f"CREATE TABLE {namespace}.{name} AS SELECT 1 AS id")
+    spark_lake.rows(f"CREATE TABLE {namespace}.column AS SELECT 'x' AS ssn, 1 AS id")
+    here = {"databases": [database]}
+    put_rules(
+        spark_lake.lake,
+        rule("tables", tables=["a", "b"], **here),
+        rule("keys", tables=["a"], minDataKeyLength=32, algorithms=["AES_GCM_CTR_V1"], **here),
+        rule("column keys", tables=["column"], columns=["ssn"], columnKey=True, **here),
+    )
+    try:
+        pipeline = Migrate(f"{database}.*", by_policy=True, wanted=Wanted("expire"))
+        planned = items(pipeline, lake)
+        done = {each.table.split(".")[1]: each for each in pipeline.run(lake, planned, MemorySteps())}
+        assert {name: each.status for name, each in done.items()} == {
+            "a": Status.DONE,
+            "b": Status.DONE,
+            "column": Status.LEFT,
+        }
+        assert "Column 'ssn' must have a column key." in (done["column"].reason or "")
+        table = lake.metadata(TableName((database,), "a"))
+        assert table.properties["encryption.algorithm"] == "AES_GCM_CTR_V1"
+        assert "AES_GCM_CTR_V1" in planned[0].why
+        left = [each.table for each in items(pipeline, lake)]
+        assert f"{database}.column" in left and f"{database}.fine" not in left
+    finally:
+        put_rules(spark_lake.lake)

@@ -18,6 +18,7 @@ def migrate(
     tables: str | Sequence[str] = "*",
     properties: Mapping[str, str] | None = None,
     *,
+    by_policy: bool = False,
     history: History = "keep",
     forbid_old: bool = True,
     waves: Sequence[int] = (1, 10),
@@ -33,6 +34,9 @@ def migrate(
         tables: patterns of the tables.
         properties: the encryption properties to set, and `write.format.default`; without any, files are
             rewritten as the properties in force say.
+        by_policy: instead of `properties`, set what the encryption rules in force ask of each table. A table
+            for which they leave a choice is left, with the choice as the reason. This needs `admin` on the
+            service.
         history: ``keep`` keeps snapshots with files of earlier encryption; ``expire`` expires those that no
             branch or tag points to.
         forbid_old: refuse files of earlier encryption from then on, if no retained snapshot has one. A
@@ -51,6 +55,7 @@ def migrate(
     pipeline = Migrate(
         tables,
         properties or {},
+        by_policy,
         Wanted(history, forbid_old, max_group_bytes),
         waves,
         stop_after_failures,

@@ -20,6 +20,8 @@ from spark_ext.pipelines.migrate.waves import Waves
 from spark_ext.pipelines.pipeline import Steps
 from spark_ext.pipelines.threads import in_threads
 
+#: Tables of one request.
+_PAGE: Final = 1_000
 RULES: Final = (ROWS_DIFFER, ROWS_NOT_COMPARED, COLUMNS_NOT_COMPARED, FILES_LEFT, FILES_KEPT)
 
 
@@ -30,6 +32,7 @@ class Migrate:
     Args:
         tables: patterns of the tables.
         properties: the properties to set; without any, files are rewritten as the properties in force say.
+        by_policy: set the properties that the encryption rules in force ask of each table.
         wanted: how each table is migrated.
         waves: the number of tables in the first waves.
         stop_after_failures: as many failed tables of one wave end the run.
@@ -40,6 +43,7 @@ class Migrate:
 
     tables: str | Sequence[str] = "*"
     properties: Mapping[str, str] = field(default_factory=dict)
+    by_policy: bool = False
     wanted: Wanted = field(default_factory=Wanted)
     waves: Sequence[int] = (1, 10)
     stop_after_failures: int = 1
@@ -51,6 +55,12 @@ class Migrate:
     def __post_init__(self) -> None:
         self._waves = Waves(tuple(self.waves), self.stop_after_failures)
         self._set = checked(self.properties)
+        if self.by_policy and self._set:
+            raise RequestInvalid(
+                "The properties cannot be given and be those of the encryption rules.",
+                rule="by-policy",
+                hint="Leave out the properties, or by_policy.",
+            )
         if self.wanted.history not in ("keep", "expire"):
             raise RequestInvalid(
                 f"The history cannot be {self.wanted.history!r:.80}.",
@@ -62,30 +72,39 @@ class Migrate:
     def parameters(self) -> Mapping[str, Any]:
         """Return what makes two runs the same. Waves can differ."""
         patterns = self.tables if isinstance(self.tables, str) else list(self.tables)
-        return {"tables": patterns, "set": dict(sorted(self._set.items())), **asdict(self.wanted)}
+        chosen = {"tables": patterns, "by-policy": self.by_policy}
+        return {**chosen, "set": dict(sorted(self._set.items())), **asdict(self.wanted)}
 
     def plan(self, lake: Lake) -> Iterator[Item]:
         """Plan one item for each table.
 
-        A table keeps its item when it is renamed: the key is its UUID.
+        A table keeps its item when it is renamed: the key is its UUID. By policy, tables are planned that
+        break an encryption rule, or can have files of before they were encrypted.
 
         Raises:
             LakewardenError, PySparkException: the tables cannot be listed.
         """
+        asked = asked_by_rules(lake) if self.by_policy else None
         for table in lake.tables(self.tables):
-            yield self._item(lake, table)
+            if asked is None:
+                yield self._item(lake, table, {"set": self._set})
+            elif str(table) in asked:
+                yield self._item(lake, table, asked[str(table)])
 
-    def _item(self, lake: Lake, table: TableName) -> Item:
-        payload = {"namespace": list(table.namespace), "name": table.name, "set": self._set}
+    def _item(self, lake: Lake, table: TableName, asked: Mapping[str, Any]) -> Item:
+        payload = {"namespace": list(table.namespace), "name": table.name, "set": {}, "unset": [], **asked}
         try:
             metadata = lake.metadata(table)
         except LakewardenError as error:
             if concerns_all(error):
                 raise
-            return Item(str(table), str(table), payload=payload | {"problem": reason(error)})
+            return Item(str(table), str(table), payload=payload, why=reason(error))
         files, size = totals(metadata.current_snapshot())
-        why = changed(metadata, self._set)
-        return Item(str(metadata.table_uuid), str(table), files, size, payload | {"changes": why})
+        changes = changed(metadata, payload["set"], payload["unset"])
+        told = [f"{name}={value}" for name, value in changes.items() if value is not None]
+        told += [f"no {name}" for name, value in changes.items() if value is None]
+        why = payload.get("undecided") or f"Properties to change: {', '.join(told) or 'none'}."
+        return Item(str(metadata.table_uuid), str(table), files, size, payload, why)
 
     def run(self, lake: Lake, group: Sequence[Item], steps: Steps) -> Iterator[Outcome]:
         """Migrate tables, until too many of a wave have failed."""
@@ -106,6 +125,31 @@ class Migrate:
 
 def _migrate(lake: Lake, steps: Steps, wanted: Wanted, item: Item) -> Outcome:
     return TableMigration(lake, item, steps, wanted).run()
+
+
+def asked_by_rules(lake: Lake) -> dict[str, dict[str, Any]]:
+    """Return what the encryption rules in force ask of tables, by dotted name.
+
+    Tables that satisfy them, and always did, are left out.
+
+    Raises:
+        NotAuthorized: `admin` on the service is needed.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    after: str | None = None
+    while True:
+        page = lake.admin("GET", ("encryption-report",), query={"after": after, "limit": _PAGE})
+        for each in page["tables"]:
+            if each["standing"] != "fits" or each["earlier-files-in-plaintext"]:
+                undecided = each["undecided"] or each["problem"]
+                found[each["table"]] = {
+                    "set": each["set"],
+                    "unset": each["unset"],
+                    **({"undecided": undecided} if undecided else {}),
+                }
+        after = page["next"]
+        if after is None:
+            return found
 
 
 def checked(properties: Mapping[str, str]) -> dict[str, str]:

@@ -113,7 +113,7 @@ class TableMigration:
 
     Args:
         lake: the lake.
-        item: the table, and in its payload the properties to `set`.
+        item: the table, and in its payload the properties to `set` and to `unset`, or what is `undecided`.
         steps: what was done to it before.
         wanted: how it is migrated.
     """
@@ -133,6 +133,8 @@ class TableMigration:
         Raises:
             LakewardenError, PySparkException: an error that concerns all tables.
         """
+        if "undecided" in self._item.payload:
+            return Outcome.of(self._item, Status.LEFT, self._item.payload["undecided"])
         try:
             status, why = self._migrate()
         except REFUSALS as error:
@@ -142,7 +144,7 @@ class TableMigration:
     def _migrate(self) -> tuple[Status, str | None]:
         rewriting = Rewriting(self._lake, self._table, self._wanted.max_group_bytes)
         metadata = self._lake.metadata(self._table)
-        changes = changed(metadata, self._item.payload["set"])
+        changes = changed(metadata, self._item.payload["set"], self._item.payload["unset"])
         begun = self._open_attempt(metadata)
         if rewriting.count() or changes or begun is not None:
             begun = begun or self._begin(metadata)
@@ -169,9 +171,11 @@ class TableMigration:
         self._steps.record(self._item, _BEGUN, begun.to_json())
         return begun
 
-    def _alter(self, changes: Mapping[str, str]) -> None:
+    def _alter(self, changes: Mapping[str, str | None]) -> None:
         if changes:
-            self._lake.admin("PATCH", on_table(self._table), {"set": dict(changes), "unset": []})
+            given = {name: value for name, value in changes.items() if value is not None}
+            body = {"set": given, "unset": sorted(changes.keys() - given.keys())}
+            self._lake.admin("PATCH", on_table(self._table), body)
 
     def _ended(self, done: Rewritten) -> tuple[Status, str] | None:
         """Count what was rewritten; return how the migration ends if files are left."""
@@ -244,9 +248,15 @@ class TableMigration:
         )
 
 
-def changed(metadata: TableMetadata, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties whose values are not in force."""
-    return {name: value for name, value in wanted.items() if metadata.properties.get(name) != value}
+def changed(
+    metadata: TableMetadata, wanted: Mapping[str, str], unwanted: Sequence[str]
+) -> dict[str, str | None]:
+    """Return the properties that are not in force, and with None those that are and are unwanted."""
+    in_force = metadata.properties
+    found: dict[str, str | None] = {
+        name: value for name, value in wanted.items() if in_force.get(name) != value
+    }
+    return found | {name: None for name in unwanted if name in in_force}
 
 
 def _told(found: Compared) -> str:
