@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from spark_ext.pipelines.budget import Budget as Budget
     from spark_ext.pipelines.maintain import maintain as maintain
     from spark_ext.pipelines.migrate import migrate as migrate
+    from spark_ext.pipelines.rekey import rekey as rekey
     from spark_ext.pipelines.report import Report as Report
 
 _MODULES: Final = {
@@ -24,6 +25,7 @@ _MODULES: Final = {
     "Report": "spark_ext.pipelines.report",
     "maintain": "spark_ext.pipelines.maintain",
     "migrate": "spark_ext.pipelines.migrate",
+    "rekey": "spark_ext.pipelines.rekey",
 }
 
 
