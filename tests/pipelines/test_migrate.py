@@ -236,26 +236,30 @@ def denied(namespace: str, table: str) -> dict[str, Any]:
 def test_a_driver_that_dies_anywhere_leaves_what_the_next_one_finishes(
     spark_lake: SparkLake, lake: Lake, namespace: str, after: bool
 ) -> None:
-    table = f"{namespace}.t"
-    plaintext(spark_lake, table, files=3)
+    wanted = Wanted("expire", max_group_bytes=1)
     for calls in range(1, 100):
         other = f"{namespace}.t{calls}"
         plaintext(spark_lake, other, files=3)
         steps = DyingSteps()
         steps.lake = DyingLake(lake, calls, after=after)
-        pipeline = Migrate(
-            other.removeprefix(f"{CATALOG}."), ENVELOPE, wanted=Wanted("expire", max_group_bytes=1)
-        )
+        pipeline = Migrate(other.removeprefix(f"{CATALOG}."), ENVELOPE)
         (item,) = items(pipeline, lake)
         try:
-            outcome = TableMigration(steps.lake, item, steps, pipeline.wanted).run()
+            outcome = TableMigration(steps.lake, item, steps, wanted).run()
             assert outcome.status is Status.DONE
             assert calls > 10
             return
         except Killed:
             assert ids(spark_lake, other) == [0, 1, 2]
         append(spark_lake, other, 9)
-        outcome = TableMigration(lake, item, MemorySteps(steps.notes), pipeline.wanted).run()
+        if calls % 2:
+            renamed = f"{other}_renamed"
+            spark_lake.rows(f"ALTER TABLE {other} RENAME TO {renamed.removeprefix(f'{CATALOG}.')}")
+            pipeline, other = Migrate(renamed.removeprefix(f"{CATALOG}."), ENVELOPE), renamed
+            (again,) = items(pipeline, lake)
+            assert again.key == item.key
+            item = again
+        outcome = TableMigration(lake, item, MemorySteps(steps.notes), wanted).run()
         assert (outcome.status, outcome.findings) == (Status.DONE, ()), (calls, outcome.reason)
         assert epochs(lake, other)["old-forbidden"]
         assert ids(spark_lake, other) == [0, 1, 2, 9]
