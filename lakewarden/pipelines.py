@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from spark_ext.pipelines.audit import audit as audit
     from spark_ext.pipelines.budget import Budget as Budget
     from spark_ext.pipelines.maintain import maintain as maintain
     from spark_ext.pipelines.migrate import migrate as migrate
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _MODULES: Final = {
     "Budget": "spark_ext.pipelines.budget",
+    "audit": "spark_ext.pipelines.audit",
     "Report": "spark_ext.pipelines.report",
     "maintain": "spark_ext.pipelines.maintain",
     "migrate": "spark_ext.pipelines.migrate",

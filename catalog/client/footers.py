@@ -47,10 +47,10 @@ _COLUMN_MODULE: Final = b"\x01"
 _LARGEST: Final = 256 << 20
 
 # Of FileMetaData, RowGroup, ColumnChunk, SchemaElement, ColumnMetaData, FileCryptoMetaData (parquet.thrift).
-_SCHEMA, ROW_GROUPS, _KEY_VALUES, _FILE_ALGORITHM, _SIGNING_KEY = 2, 4, 5, 8, 9
+SCHEMA, ROW_GROUPS, _KEY_VALUES, _FILE_ALGORITHM, _SIGNING_KEY = 2, 4, 5, 8, 9
 COLUMNS, ORDINAL = 1, 7
 METADATA, CRYPTO, SEALED = 3, 8, 9
-_TYPE, _LENGTH, _NAME, _CHILDREN, _FIELD_ID = 1, 2, 4, 5, 9
+_TYPE, _LENGTH, _NAME, _CHILDREN, FIELD_ID = 1, 2, 4, 5, 9
 _KIND, _ENCODINGS, _PATH, _STATISTICS = 1, 2, 3, 12
 _BOUNDS: Final = (1, 2, 5, 6)
 #: Of physical types, that of values that all have one length.
@@ -61,12 +61,18 @@ UNDER_FOOTER_KEY, UNDER_COLUMN_KEY = 1, 2
 #: What is looked into here; the rest of a footer is PyArrow's to read.
 _LOOKED_INTO: Final = Shape(
     {
-        _SCHEMA: Shape(),
+        SCHEMA: Shape(),
         ROW_GROUPS: Shape(
             {COLUMNS: Shape({CRYPTO: Shape({UNDER_FOOTER_KEY: Shape(), UNDER_COLUMN_KEY: Shape()})})}
         ),
     }
 )
+#: The same of a file in plaintext, with the statistics of its columns.
+_TOLD: Final = Shape(
+    {SCHEMA: Shape(), ROW_GROUPS: Shape({COLUMNS: Shape({METADATA: Shape({_STATISTICS: Shape()})})})}
+)
+#: The largest signed footer that is taken apart without its key.
+_MOST_SIGNED: Final = 16 << 20
 _SAID_OF_COLUMN: Final = Shape({_ENCODINGS: Shape(), _PATH: Shape(), _STATISTICS: Shape()})
 _UNIONS: Final[Mapping[Algorithm, int]] = {Algorithm.AES_GCM_V1: 1, Algorithm.AES_GCM_CTR_V1: 2}
 
@@ -157,6 +163,76 @@ def read(piece: Piece, size: int, keys: FileKeys, digest: FooterDigest | None = 
         raise refused("The file's footer is damaged.", "file-authentic") from error
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What has to be visible of an encrypted file's footer to those who have none of its keys.
+
+    Attributes:
+        algorithm: Parquet's.
+        footer_form: whether the footer is encrypted or signed.
+        aad_prefix: of the file.
+        keyed: the columns that have keys of their own; None if the file is encrypted whole.
+    """
+
+    algorithm: Algorithm
+    footer_form: Footer
+    aad_prefix: bytes
+    keyed: frozenset[int] | None
+
+
+def check_outside(piece: Piece, size: int, outside: Outside, digest: FooterDigest | None = None) -> None:
+    """Check what a footer shows without a key. Nothing of it is authentic yet.
+
+    Raises:
+        DecryptionRefused: another file's, changed, in plaintext, or not as its key metadata says.
+        Malformed: it is damaged.
+    """
+    _, data = _footer_bytes(piece, size, outside.footer_form, digest)
+    if outside.footer_form is Footer.ENCRYPTED:
+        crypto, _ = thrift.read(data[: thrift.MOST_UNCHECKED])
+        _file_aad(crypto.get(_ALGORITHM, thrift.STRUCT), outside.algorithm, outside.aad_prefix)
+        return
+    said, end = thrift.field_of(data, _FILE_ALGORITHM)
+    named = Struct({} if said is None else {_FILE_ALGORITHM: said}).get(_FILE_ALGORITHM, thrift.STRUCT)
+    _file_aad(named, outside.algorithm, outside.aad_prefix)
+    if len(data) - end != _SIGNATURE:
+        raise refused("The file's footer is not signed.", "footer-signature")
+    if end <= _MOST_SIGNED:
+        _check_columns(thrift.read(data, shape=_LOOKED_INTO)[0], outside.keyed)
+
+
+def _check_columns(metadata: Struct, keyed: frozenset[int] | None) -> None:
+    """Check which columns of a signed footer have keys of their own."""
+    leaves = leaves_of(metadata)
+    for group in metadata.structs(ROW_GROUPS):
+        for leaf, chunk in zip(leaves, group.structs(COLUMNS), strict=False):
+            crypto = chunk.get(CRYPTO, thrift.STRUCT)
+            under = set() if crypto is None else set(crypto.fields)
+            if keyed is None:
+                wanted = {UNDER_FOOTER_KEY}
+            else:
+                wanted = {UNDER_COLUMN_KEY} if leaf.field_id in keyed else set()
+            if under != wanted:
+                raise refused(
+                    f"The column {leaf.name!r} is not encrypted with the key that the table requires.",
+                    "column-key",
+                )
+
+
+def plaintext(piece: Piece, size: int) -> Struct:
+    """Parquet's FileMetaData of a file that has to be in plaintext, untrusted.
+
+    Raises:
+        DecryptionRefused: the file is encrypted, or no Parquet file.
+        Malformed: its footer is damaged.
+    """
+    _, data = _footer_bytes(piece, size, Footer.PLAINTEXT, None)
+    metadata, _ = thrift.read(data, shape=_TOLD)
+    if _FILE_ALGORITHM in metadata.fields:
+        raise refused("The file is encrypted, but its entry has no key metadata.", "plaintext-file")
+    return metadata
+
+
 def _footer_bytes(piece: Piece, size: int, form: Footer, digest: FooterDigest | None) -> tuple[int, bytes]:
     """Where the footer begins, and what of it stands before its length."""
     if size < 2 * TRAILER:
@@ -191,7 +267,7 @@ def _vouched(piece: Piece, size: int, digest: FooterDigest) -> bytes:
 def _encrypted(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
     crypto, end = thrift.read(data[: thrift.MOST_UNCHECKED])
     algorithm = crypto.get(_ALGORITHM, thrift.STRUCT)
-    aad = _file_aad(algorithm, keys)
+    aad = _file_aad(algorithm, keys.algorithm, keys.aad_prefix)
     plain = _unsealed(Aead(keys.footer), data[end:], aad + _FOOTER_MODULE)
     metadata, _ = thrift.read(plain, shape=_LOOKED_INTO)
     return OpenedFooter(start, algorithm, metadata, leaves_of(metadata), aad)
@@ -200,7 +276,7 @@ def _encrypted(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
 def _signed(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
     said, end = thrift.field_of(data, _FILE_ALGORITHM)
     algorithm = Struct({} if said is None else {_FILE_ALGORITHM: said}).get(_FILE_ALGORITHM, thrift.STRUCT)
-    aad = _file_aad(algorithm, keys)
+    aad = _file_aad(algorithm, keys.algorithm, keys.aad_prefix)
     nonce, tag = data[end : end + NONCE_LENGTH], data[end + NONCE_LENGTH :]
     if len(data) - end != _SIGNATURE:
         raise refused("The file's footer is not signed.", "footer-signature")
@@ -214,16 +290,16 @@ def _signed(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
     return OpenedFooter(start, algorithm, metadata, leaves_of(metadata), aad)
 
 
-def _file_aad(algorithm: Struct | None, keys: FileKeys) -> bytes:
+def _file_aad(said: Struct | None, algorithm: Algorithm, aad_prefix: bytes) -> bytes:
     """The AAD that all modules of the file begin with."""
-    union = _UNIONS[keys.algorithm]
-    if algorithm is None or set(algorithm.fields) != {union}:
-        raise refused(f"The file is not encrypted with {keys.algorithm}.", "algorithm")
-    said = algorithm.get(union, thrift.STRUCT)
-    stored = said.get(_PREFIX, thrift.BINARY)
-    if stored is not None and stored != keys.aad_prefix:
+    union = _UNIONS[algorithm]
+    if said is None or set(said.fields) != {union}:
+        raise refused(f"The file is not encrypted with {algorithm}.", "algorithm")
+    body = said.get(union, thrift.STRUCT)
+    stored = body.get(_PREFIX, thrift.BINARY)
+    if stored is not None and stored != aad_prefix:
         raise refused("The AAD prefix in the file belongs to another file.", "file-authentic")
-    return keys.aad_prefix + (said.get(_UNIQUE, thrift.BINARY) or b"")
+    return aad_prefix + (body.get(_UNIQUE, thrift.BINARY) or b"")
 
 
 def _unsealed(cipher: Aead, data: bytes, aad: bytes) -> bytes:
@@ -280,7 +356,7 @@ def leaves_of(metadata: Struct) -> tuple[Leaf, ...]:
     Raises:
         Malformed: its schema is none.
     """
-    elements = metadata.structs(_SCHEMA)
+    elements = metadata.structs(SCHEMA)
     if not elements:
         raise Malformed("a file without a schema")
     found: list[Leaf] = []
@@ -312,7 +388,7 @@ def _below(
             kind = element.get(_TYPE, thrift.I32)
             assert kind is not None
             length = element.get(_LENGTH, thrift.I32) if kind == _FIXED else None
-            found.append(Leaf(path, kind, length, element.get(_FIELD_ID, thrift.I32)))
+            found.append(Leaf(path, kind, length, element.get(FIELD_ID, thrift.I32)))
 
 
 def check(footer: OpenedFooter, keys: FileKeys, wanted: frozenset[int]) -> None:
@@ -333,7 +409,7 @@ def check(footer: OpenedFooter, keys: FileKeys, wanted: frozenset[int]) -> None:
         if leaf.field_id is None:
             raise refused(f"The column {leaf.name!r} of the file has no field id.", "field-id")
     left_out = ciphers.keys() - {
-        element.get(_FIELD_ID, thrift.I32) for element in footer.metadata.structs(_SCHEMA)
+        element.get(FIELD_ID, thrift.I32) for element in footer.metadata.structs(SCHEMA)
     }
     if left_out:
         raise refused(f"The file lacks the column {min(left_out)} that one of its keys is for.", "column-key")

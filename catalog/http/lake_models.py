@@ -8,9 +8,9 @@ from pydantic import Field
 
 from catalog.http.base_models import Answer, OwnBody
 from catalog.maintenance.lake import KeyStanding, StatesPage, TableInLake
-from catalog.state.lake_rows import Claim
 from catalog.state.seals import SealedFile
 from policy.encryption.epoch_documents import epoch_document
+from policy.location.overlaps import Claim
 
 #: Tables whose state is asked for at a time.
 MOST_TABLES: Final = 1_000

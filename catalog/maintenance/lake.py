@@ -23,11 +23,11 @@ from catalog.envelope.peks import PekRecord
 from catalog.maintenance.encryption_report import EncryptionReporter
 from catalog.maintenance.garbage import MIN_AGE
 from catalog.state import invocations, lake_rows
-from catalog.state.lake_rows import Claim
 from catalog.state.seals import Digest, SealedFile
 from catalog.state.table_state import Governed, TableRecord
 from policy.errors import RequestInvalid
 from policy.location.location import Location
+from policy.location.overlaps import Claim, Claims
 
 #: Seals of files in one page.
 SEALS: Final = 10_000
@@ -259,6 +259,6 @@ def _standing(
     return Standing.GOVERNED if name in pointers else Standing.POINTERLESS
 
 
-def _of_others(claims: lake_rows.Claims, places: Iterable[Location], table_id: str) -> Iterable[Claim]:
+def _of_others(claims: Claims, places: Iterable[Location], table_id: str) -> Iterable[Claim]:
     found = (claim for place in places for claim in claims.meeting(place))
     return dict.fromkeys(claim for claim in found if claim.table_id != table_id)

@@ -18,6 +18,7 @@ from catalog.state import table_state
 from catalog.state.table_state import TableRecord, TableState
 from catalog.state.write_states import ALIVE
 from policy.location.location import Location
+from policy.location.overlaps import with_ancestors
 
 #: How long a creation can be in progress before it counts as interrupted.
 _CREATION_MS: Final = 15 * 60 * 1000
@@ -153,13 +154,4 @@ def _fragments(locations: Iterable[Location]) -> set[str]:
     for each in locations:
         found |= {json.dumps(above) for above in with_ancestors(each)}
         found.add(json.dumps(each.canonical)[:-1])
-    return found
-
-
-def with_ancestors(location: Location) -> list[str]:
-    """Return the location and every directory above it, in canonical form."""
-    root = location.canonical[: len(location.canonical) - sum(len(name) + 1 for name in location.segments)]
-    found = [root]
-    for name in location.segments:
-        found.append(f"{found[-1]}/{name}")
     return found

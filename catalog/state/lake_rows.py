@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, or_, select, tuple_
@@ -23,16 +21,14 @@ from catalog.db.schema import (
 )
 from catalog.envelope.peks import PekRecord
 from catalog.state import pek_records, seals, table_state
-from catalog.state.claims import with_ancestors
 from catalog.state.seals import Seal, SealedFile, SealState
 from catalog.state.sql_pointers import is_table
 from catalog.state.table_state import Governed, TableRecord, TableState
 from catalog.state.write_states import UNCLOSED
-from policy.location.location import Location
+from policy.location.overlaps import Claim, Claims
 
 #: Names or ids in a statement; a name takes two parameters.
 _BATCH: Final = 250
-_AFTER_ALL: Final = "\U0010ffff"
 _Item = TypeVar("_Item")
 
 
@@ -138,44 +134,6 @@ def sealed_files(
         )
     rows = connection.execute(statement.order_by(columns.table_id, columns.path).limit(limit))
     return [(row.table_id, seals.sealed_file_of(row)) for row in rows]
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A location of a table, or one that it can be read from.
-
-    Attributes:
-        table_id: the table's internal id.
-        name: its dotted name, or that at its drop.
-        location: in canonical form.
-        dropped: whether it was dropped, and can be registered again.
-    """
-
-    table_id: str
-    name: str
-    location: str
-    dropped: bool
-
-
-class Claims:
-    """All locations of a catalog's tables, to look up those that meet a location."""
-
-    def __init__(self, claims: Sequence[Claim]) -> None:
-        self._claims = sorted(claims, key=lambda each: f"{each.location}/")
-        self._keys = [f"{each.location}/" for each in self._claims]
-
-    def meeting(self, location: Location) -> Iterator[Claim]:
-        """Return the claims that contain a location or lie in it."""
-        start = f"{location.canonical}/"
-        for above in with_ancestors(location)[:-1]:
-            yield from self._between(f"{above}/", f"{above}/")
-        yield from self._between(start, start + _AFTER_ALL)
-
-    def _between(self, first: str, last: str) -> Iterator[Claim]:
-        for place in range(bisect_left(self._keys, first), len(self._keys)):
-            if self._keys[place] > last:
-                return
-            yield self._claims[place]
 
 
 def locations(connection: Connection, catalog: str) -> Claims:

@@ -44,7 +44,7 @@ def on_executors(spark: SparkSession, items: Sequence[Item], work: Work) -> Iter
     try:
         yield from _job(spark, items, work)
     except PySparkException as error:
-        if concerns_all(error) or not _works(spark):
+        if concerns_all(error) or not works(spark):
             raise
         if len(items) == 1:
             yield Outcome.of(items[0], Status.FAILED, reason(error))
@@ -71,7 +71,7 @@ def _work(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
             yield pa.RecordBatch.from_pydict({"outcome": [outcome.to_json()]})
 
 
-def _works(spark: SparkSession) -> bool:
+def works(spark: SparkSession) -> bool:
     """Return whether Spark still runs jobs."""
     try:
         return spark.range(1).count() == 1

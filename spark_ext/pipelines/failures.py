@@ -27,14 +27,14 @@ _LONGEST: Final = 2_000
 def concerns_all(error: Exception) -> bool:
     """Return whether an error keeps every item from being done: the catalog is away, or refuses the user."""
     if isinstance(error, PySparkException):
-        return _condition(error) in _EVERYWHERE | _REFUSED_EVERYWHERE
+        return condition(error) in _EVERYWHERE | _REFUSED_EVERYWHERE
     return isinstance(error, (CatalogUnavailable, NotAuthenticated, StateUnavailable))
 
 
 def passes(error: Exception) -> bool:
     """Return whether the same call can succeed later, since a part that is needed does not answer now."""
     if isinstance(error, PySparkException):
-        return _condition(error) in _UNAVAILABLE
+        return condition(error) in _UNAVAILABLE
     return isinstance(error, (CatalogUnavailable, Unavailable))
 
 
@@ -51,5 +51,6 @@ def reason(error: Exception) -> str:
     return " ".join(text.split())[:_LONGEST]
 
 
-def _condition(error: PySparkException) -> str:
+def condition(error: PySparkException) -> str:
+    """Return the condition of an error of Spark, without the prefix of Lakewarden's."""
     return (error.getCondition() or "").removeprefix(PREFIX)
