@@ -22,6 +22,7 @@ from catalog.cli import (
     init,
     key,
     kms_endpoint,
+    master_keys,
     output,
     policy,
     policy_apply,
@@ -115,6 +116,17 @@ app.command("init", epilog="Example: lakewarden init --admin ann")(init.init)
 app.command("serve", epilog="Example: lakewarden --config /etc/lakewarden.toml serve")(serve.serve)
 app.add_typer(db.app, name="db")
 app.add_typer(table.app, name="table")
+key.app.command("kms-keys", epilog="Example: lakewarden key kms-keys --as ann")(master_keys.kms_keys)
+key.app.command(
+    "assign-master",
+    epilog="Example: lakewarden key assign-master pii --kms aws --kms-key alias/pii --as ann",
+)(master_keys.assign_master)
+key.app.command("move-master", epilog="Example: lakewarden key move-master pii --as ann")(
+    master_keys.move_master
+)
+key.app.command("needs", epilog="Example: lakewarden key needs local --kms-key pii --as ann")(
+    master_keys.needs
+)
 app.add_typer(key.app, name="key")
 app.add_typer(kms_endpoint.app, name="kms-endpoint")
 app.add_typer(audit.app, name="audit")

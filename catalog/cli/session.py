@@ -82,7 +82,13 @@ class Session:
 class Administration(Protocol):
     """The operations of `/admin/v1`, of a service or in this process."""
 
-    def ask(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None = None) -> Any:
+    def ask(
+        self,
+        method: str,
+        path: Sequence[str],
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, object] | None = None,
+    ) -> Any:
         """Call an operation, and return its JSON document; `path` are the names below `/admin/v1`."""
 
 

@@ -56,18 +56,26 @@ class InProcess:
             "response": Response(),
         }
 
-    def ask(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None = None) -> Any:
+    def ask(
+        self,
+        method: str,
+        path: Sequence[str],
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, object] | None = None,
+    ) -> Any:
         """Call an operation, and return its JSON document.
 
         Args:
             method: the HTTP method.
             path: the names below `/admin/v1`.
             body: the JSON document to send.
+            query: the query.
 
         Raises:
             LakewardenError: the refusal, as the operation raises it.
         """
-        route, given = _found(method, path)
+        route, found = _found(method, path)
+        given = {**found, **{name.replace("-", "_"): value for name, value in (query or {}).items()}}
         outcome = route.outcome(method)
         with closed(self._services.authorizer, self._caller, outcome.route, changes=outcome.changes):
             answer = route.endpoint(**self._arguments(route, given, body))

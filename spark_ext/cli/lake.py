@@ -6,6 +6,7 @@ Exit codes: 0 done without errors; 3 items are left, or something that was found
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -76,3 +77,42 @@ def maintain(
     from spark_ext.pipelines.maintain import maintain as run
 
     return run(spark, policy, tables or "*", **options)
+
+
+@app.command(epilog="Example: lakewarden lake rekey --master-key pii --to-kms aws --to-master-key alias/pii")
+@lake_command
+def rekey(
+    spark: Any,
+    *,
+    tables: Tables = None,
+    master_key: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only keys under this master key, as tables name it.")
+    ] = None,
+    older_than_days: Annotated[
+        float | None, typer.Option(min=0, metavar="DAYS", help="Only tables with an older key in force.")
+    ] = None,
+    to_master_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Key in the KMS that keys move to. Default: the same id."),
+    ] = None,
+    to_kms: Annotated[
+        str | None, typer.Option(metavar="NAME", help="KMS that keys move to. Default: where they are.")
+    ] = None,
+    rotate: Annotated[
+        bool | None, typer.Option(help="Rotate keys and rewrap data keys. Default: if keys do not move.")
+    ] = None,
+    **options: Any,
+) -> Any:
+    """Rotate keys, or move them to another master key or KMS without rewriting data."""
+    from spark_ext.pipelines.rekey import rekey as run
+
+    return run(
+        spark,
+        tables or "*",
+        master_key,
+        None if older_than_days is None else timedelta(days=older_than_days),
+        to_master_key,
+        to_kms,
+        rotate=rotate,
+        **options,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from catalog.cli.main import app
 from catalog.db.engine import write
 from catalog.db.schema import lw_key_invocations, lw_pek
 from catalog.kms.local import LocalKms
+from catalog.kms.root_key import KeyFile
+from catalog.settings.kms_options import LocalKmsOptions
 from catalog.writes.new_files import FileCommit
 from tests.support.command_line import CliRunner
 from tests.support.host import ADMIN, Host
@@ -177,3 +180,29 @@ def test_the_policies_decide_about_the_keys_of_tables(vault: Host) -> None:
         refused = vault.run("key", *command, "--as", "mallory", code=1).stderr
         assert "mallory is not authorized" in refused, command
     assert keys(vault) == [(1, "active", True)]
+
+
+def test_keys_move_to_another_kms_as_docs_kms_md_tells_it(vault: Host, tmp_path: Path) -> None:
+    options = LocalKmsOptions(keystore=tmp_path / "second.json", key_file=tmp_path / "second.key")
+    assert options.key_file is not None
+    second = LocalKms.create(options.keystore, KeyFile.create(options.key_file))
+    second.create_master_key("next")
+    section = f'\n[other_kms.second]\nkind = "local"\noptions = {{ keystore = "{options.keystore}", '
+    with vault.config.open("a") as file:
+        file.write(f'{section}key_file = "{options.key_file}" }}\n')
+    unused = ("--kms-key", "lakewarden", *_AS_ADMIN)
+    assert vault.json("key", "needs", "local", *unused, code=3)["needs"] == [
+        {"by": "table", "name": TABLE, "master-key-id": "lakewarden", "keys": 1},
+        {"by": "master-key-id", "name": "lakewarden", "master-key-id": "lakewarden", "keys": 0},
+    ]
+    assign = ("key", "assign-master", "lakewarden", "--kms", "second", *_AS_ADMIN)
+    assert "lakewarden" in vault.run(*assign, code=1).stderr, "the second KMS has no key of that id"
+    assert "next in the KMS second" in vault.run(*assign, "--kms-key", "next").stderr
+    assert vault.json("key", "move-master", "lakewarden", *_AS_ADMIN) == {"moved": 1, "failed": []}
+    assert vault.json("key", "needs", "local", *unused)["needs"] == []
+    assert vault.json("key", "kms-keys", *_AS_ADMIN)["master-keys"] == [
+        {"id": "lakewarden", "kms": "second", "kms-key-id": "next"}
+    ]
+    vault.run("key", "disable-master", "lakewarden")
+    append(vault)
+    vault.run("key", "move-master", "lakewarden", "--as", "bob", code=1)

@@ -16,6 +16,7 @@ from pyiceberg.table.update import AssertCreate, SetPropertiesUpdate
 from catalog.base.errors import CommitConflict, NoSuchTable, TableExists
 from catalog.base.identifiers import TableName
 from catalog.commits.committer import TableChange
+from catalog.kms.clients import KmsKey
 from catalog.state.pointers import Move
 from catalog.state.sql_pointers import SqlPointerStore
 from catalog.tables.drafts import NewTable
@@ -275,6 +276,20 @@ def rewrap_master(lake: Lake, subject: Subject) -> None:
     assert lake.services.master_keys.rewrap(subject.more).failed == ()
 
 
+def _to_be_moved(lake: Lake) -> Subject:
+    """A table under a master key of its own, and another key of the KMS."""
+    subject = _mastered(lake)
+    lake.kms.create_master_key(f"{subject.more}-2")
+    return subject
+
+
+def move_master(lake: Lake, subject: Subject) -> None:
+    """What a master key wraps, moved to another key of the KMS."""
+    moves = lake.services.master_key_moves
+    moves.assign(subject.more, KmsKey("local", f"{subject.more}-2"), ALICE)
+    assert moves.move(subject.more).failed == ()
+
+
 def wrapped_of(lake: Lake, subject: Subject) -> object:
     """How a table's keys are stored; each opens."""
     table = lake.services.loader.load(subject.name)
@@ -329,6 +344,13 @@ SCENARIOS = {
     "rewrap": Scenario(("rewrap:manifest", "rewrap:listed", *PUBLISHING), "pointer-moved", _rotated, rewrap),
     "rewrap-master": Scenario(
         ("rewrap-master:batch",), "rewrap-master:batch", _mastered, rewrap_master, look=wrapped_of
+    ),
+    "move-master": Scenario(
+        ("assign-master:tried", "assign-master:assigned", "move-master:wrapped", "move-master:key"),
+        "move-master:key",
+        _to_be_moved,
+        move_master,
+        look=wrapped_of,
     ),
     "restore": Scenario(
         ("restore:pointer-moved",), "restore:pointer-moved", _rolled_back, restore, look=pointer_of

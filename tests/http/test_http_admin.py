@@ -54,6 +54,11 @@ SERVICE_OPERATIONS: list[tuple[str, str, Any]] = [
     ("POST", "/admin/v1/master-keys/enable", {"id": "lakewarden"}),
     ("POST", "/admin/v1/master-keys/rotate", {"id": "lakewarden"}),
     ("POST", "/admin/v1/master-keys/rewrap", {"id": "lakewarden"}),
+    ("GET", "/admin/v1/master-keys/kms-keys", None),
+    ("GET", "/admin/v1/master-keys/keys", None),
+    ("GET", "/admin/v1/master-keys/needs?kms=local", None),
+    ("POST", "/admin/v1/master-keys/assign", {"id": "lakewarden", "kms": "local", "kms-key-id": "mine"}),
+    ("POST", "/admin/v1/master-keys/move", {"id": "lakewarden"}),
     ("POST", "/admin/v1/sweep", None),
 ]
 

@@ -10,7 +10,7 @@ import pytest
 
 from catalog.base.identifiers import TableName
 from tests.support.http_calls import refused
-from tests.support.lake import BOB
+from tests.support.lake import BOB, policy, standard_policies
 from tests.support.service import ENGINE, Service
 from tests.support.table_keys import encrypted, let_waiting_end, load, pek, states
 from tests.support.tables import append_files, make, name_of
@@ -143,6 +143,56 @@ def test_a_master_key_is_rotated_and_what_it_wraps_rewrapped(
         "failed": [],
     }
     refused(alice.post("/admin/v1/master-keys/rotate", json={"id": "none"}), 403, "KeyNotUsable")
+
+
+def test_keys_of_the_whole_catalog_are_listed_in_pages_and_moved(
+    served: Service, alice: httpx.Client, name: TableName
+) -> None:
+    master = f"listed-{uuid4().hex}"
+    for made in (master, f"{master}-2"):
+        post(alice, "/admin/v1/master-keys", id=made)
+    tables = [name_of(make(served.lake, properties={"encryption.master-key-id": master})) for _ in range(3)]
+    query, found, token = {"master-key-id": master, "limit": 2}, list[Any](), None
+    while True:
+        page = alice.get(
+            "/admin/v1/master-keys/keys", params=query | ({"page-token": token} if token else {})
+        )
+        found += page.json()["keys"]
+        token = page.json()["next-page-token"]
+        if token is None:
+            break
+    assert {each["table"] for each in found} == {str(each) for each in tables}
+    assert all(each["in-force"] and each["kms-key-id"] == master for each in found)
+    young = alice.get("/admin/v1/master-keys/keys", params={**query, "created-before-ms": 1}).json()
+    assert young == {"keys": [], "next-page-token": None}
+    assigned = post(
+        alice, "/admin/v1/master-keys/assign", id=master, kms="local", **{"kms-key-id": f"{master}-2"}
+    )
+    assert (assigned["previous-kms-key-id"], assigned["kms-key-id"]) == (master, f"{master}-2")
+    body = {"id": master, "table-uuid": found[0]["table-uuid"]}
+    assert post(alice, "/admin/v1/master-keys/move", **body) == {
+        "moved": 1,
+        "failed": [],
+        "next-page-token": None,
+    }
+    needs = alice.get("/admin/v1/master-keys/needs", params={"kms": "local", "kms-key-id": master}).json()
+    assert [(each["by"], each["keys"]) for each in needs["needs"]] == [("table", 1), ("table", 1)]
+    assert post(alice, "/admin/v1/master-keys/move", id=master, limit=2)["moved"] == 2
+    for path in ("keys?page-token=1", "keys?limit=0", "needs"):
+        refused(alice.get(f"/admin/v1/master-keys/{path}"), 400, "RequestInvalid")
+
+
+def test_moving_a_master_key_needs_a_right_on_it_beside_administration(service: Service) -> None:
+    policies = [
+        policy("dave-service", {"service": ["*"]}, {"dave": ["admin"]}),
+        policy("dave-keys", {"key": ["other"]}, {"dave": ["rotate"]}),
+    ]
+    service.lake.set_policies([*standard_policies(), *policies])
+    with service.client("dave") as dave:
+        for path, more in (("assign", {"kms": "local"}), ("move", {})):
+            answer = dave.post(f"/admin/v1/master-keys/{path}", json={"id": "lakewarden", **more})
+            refused(answer, 403, "NotAuthorized")
+        assert dave.post("/admin/v1/master-keys/move", json={"id": "other"}).status_code == 200
 
 
 def test_no_answer_holds_a_wrapped_key(served: Service, alice: httpx.Client, name: TableName) -> None:

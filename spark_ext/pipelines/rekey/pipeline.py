@@ -206,7 +206,8 @@ class Rekey:
     @property
     def _takes_all(self) -> bool:
         """Whether the run is about all tables, so that nothing can need the KMS keys before."""
-        return self.tables == _EVERY_TABLE
+        patterns = [self.tables] if isinstance(self.tables, str) else list(self.tables)
+        return patterns == [_EVERY_TABLE]
 
 
 def _of(name: str, target: KmsKey) -> Item:
