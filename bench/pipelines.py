@@ -43,14 +43,20 @@ def most_memory(process):
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
+def busy():
+    executors = spark._jsc.sc().statusStore().executorList(False)
+    found = [executors.apply(each) for each in range(executors.size())]
+    return sum(each.totalDuration() for each in found if each.id() != "driver") / 1000
+
 begun = time.perf_counter()
 planned = pipelines.audit(spark, footers=0.0, dry_run=True, show=False)
 planning = time.perf_counter() - begun
+before = busy()
 report = pipelines.audit(spark, footers=0.0, fresh=True, show=False)
 jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
 print(json.dumps({
     "planning": planning, "state": report.state, "seconds": report.seconds, "found": dict(report.found),
-    "items": report.items, "counts": report.counts, "busy": sum(each.seconds for each in report.outcomes),
+    "items": report.items, "counts": report.counts, "busy": busy() - before,
     "memory": most_memory("self") + most_memory(jvm),
 }))
 spark.stop()

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import sqlite3
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,75 +119,44 @@ def _write(original: _Original, location: str, texts: dict[str, str]) -> dict[st
     root, digests = Path(location.removeprefix("file://")), dict[str, tuple[str, int]]()
     (root / "data").mkdir(parents=True)
     (root / "metadata").mkdir()
-    for name, content in original.files.items():
+    lengths: dict[str, int] = {}
+    # A manifest list states the lengths of its manifests, so it comes after them.
+    for name, content in sorted(original.files.items(), key=lambda file: "/snap-" in file[0]):
+        path = f"{location}/{name}"
         if isinstance(content, int):
             with (root / name).open("wb") as file:
                 file.truncate(content)
             continue
-        data = _replaced(content, texts)
+        data = _replaced(content, texts, lengths)
         (root / name).write_bytes(data)
-        digests[f"{location}/{name}"] = hashlib.sha256(data).hexdigest(), len(data)
+        lengths[path] = len(data)
+        digests[path] = hashlib.sha256(data).hexdigest(), len(data)
     return digests
 
 
-def _replaced(data: bytes, texts: dict[str, str]) -> bytes:
-    """Replace texts by others of the same length, in the blocks of an Avro file too."""
+def _replaced(data: bytes, texts: dict[str, str], lengths: dict[str, int]) -> bytes:
+    """Replace texts by others of the same length, in the records of an Avro file too."""
     if not data.startswith(b"Obj\x01"):
         return _bytes_replaced(data, texts)
-    reader = fastavro.block_reader(io.BytesIO(data))
-    codec = reader.metadata.get("avro.codec", "null")
-    sync = data[-16:]
-    head = data[: data.index(sync) + 16]
-    blocks = (
-        _block(count, _compressed(_bytes_replaced(content, texts), codec), sync)
-        for count, content in _blocks(data[len(head) :], codec)
-    )
-    return head + b"".join(blocks)
+    reader = fastavro.reader(io.BytesIO(data))
+    records = [_record(each, texts, lengths) for each in reader]
+    metadata = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
+    written = io.BytesIO()
+    schema, codec = json.loads(reader.metadata["avro.schema"]), reader.metadata.get("avro.codec", "null")
+    fastavro.writer(written, schema, records, codec=codec, metadata=metadata)
+    return written.getvalue()
+
+
+def _record(record: Any, texts: dict[str, str], lengths: dict[str, int]) -> Any:
+    """Replace the paths of a manifest list's record, or of a manifest's entry."""
+    if "manifest_path" in record:
+        path = _changed(record["manifest_path"], texts, {})
+        return {**record, "manifest_path": path, "manifest_length": lengths[path]}
+    file = record["data_file"]
+    return {**record, "data_file": {**file, "file_path": _changed(file["file_path"], texts, {})}}
 
 
 def _bytes_replaced(data: bytes, texts: dict[str, str]) -> bytes:
     for old, new in texts.items():
         data = data.replace(old.encode(), new.encode())
     return data
-
-
-def _blocks(data: bytes, codec: str) -> Iterator[tuple[int, bytes]]:
-    """The blocks of an Avro file: how many records each has, and their bytes."""
-    at = 0
-    while at < len(data):
-        count, at = _long(data, at)
-        size, at = _long(data, at)
-        content = data[at : at + size]
-        yield count, zlib.decompress(content, -15) if codec == "deflate" else content
-        at += size + 16
-
-
-def _compressed(data: bytes, codec: str) -> bytes:
-    if codec != "deflate":
-        return data
-    compressor = zlib.compressobj(6, zlib.DEFLATED, -15)
-    return compressor.compress(data) + compressor.flush()
-
-
-def _block(count: int, content: bytes, sync: bytes) -> bytes:
-    return _varint(count) + _varint(len(content)) + content + sync
-
-
-def _long(data: bytes, at: int) -> tuple[int, int]:
-    """Avro's variable-length long, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if not byte & 0x80:
-            return (value >> 1) ^ -(value & 1), at
-
-
-def _varint(value: int) -> bytes:
-    value = value << 1
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*found, value])
