@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from spark_ext.pipelines.audit import audit as audit
     from spark_ext.pipelines.budget import Budget as Budget
+    from spark_ext.pipelines.discover import discover as discover
     from spark_ext.pipelines.maintain import maintain as maintain
     from spark_ext.pipelines.migrate import migrate as migrate
     from spark_ext.pipelines.rekey import rekey as rekey
@@ -25,10 +26,14 @@ _MODULES: Final = {
     "Budget": "spark_ext.pipelines.budget",
     "audit": "spark_ext.pipelines.audit",
     "Report": "spark_ext.pipelines.report",
+    "discover": "spark_ext.pipelines.discover",
     "maintain": "spark_ext.pipelines.maintain",
     "migrate": "spark_ext.pipelines.migrate",
     "rekey": "spark_ext.pipelines.rekey",
 }
+
+#: Extras of pipelines that need more than `pipelines`.
+_EXTRAS: Final = {"discover": "discover"}
 
 
 def __getattr__(name: str) -> object:
@@ -39,7 +44,7 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as error:
         from lakewarden import _missing
 
-        raise _missing(f"lakewarden.pipelines.{name}", "pipelines", error) from error
+        raise _missing(f"lakewarden.pipelines.{name}", _EXTRAS.get(name, "pipelines"), error) from error
     globals()[name] = value
     return value
 

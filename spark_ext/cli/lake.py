@@ -17,6 +17,50 @@ from spark_ext.cli.lake_options import Tables, lake_command, settings
 app = typer.Typer(help="Audit, migrate and maintain many tables.", no_args_is_help=True)
 
 
+@app.command(epilog="Example: lakewarden lake discover 'sales.*' --proposal proposed --report personal.html")
+@lake_command
+def discover(
+    spark: Any,
+    *,
+    tables: Tables = None,
+    proposal: Annotated[
+        Path | None,
+        typer.Option(metavar="DIRECTORY", help="Write proposed policies there. None is put into force."),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of each table to look at, about.")] = 10_000,
+    threshold: Annotated[
+        float, typer.Option(help="Confidence from which a column is reported, above 0 and up to 1.")
+    ] = 0.5,
+    national_id: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="National number to look for, such as us.ssn. Can be repeated. Default: all."
+        ),
+    ] = None,
+    region: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CODE",
+            help="Region of phone numbers without a country code, such as US. Can be repeated.",
+        ),
+    ] = None,
+    **options: Any,
+) -> Any:
+    """Find personal and secret data in plaintext columns."""
+    from spark_ext.pipelines.discover import discover as run
+
+    return run(
+        spark,
+        tables or "*",
+        proposal=proposal,
+        rows=rows,
+        threshold=threshold,
+        national_ids=national_id,
+        regions=region or (),
+        **options,
+    )
+
+
 @app.command(
     epilog="Example: lakewarden lake migrate 'sales.*' --set encryption.mechanism=envelope "
     "--set encryption.master-key-id=pii --history expire"

@@ -1,0 +1,188 @@
+"""Detectors: whether a value is personal or secret data of some kind, by its form and its check digits.
+
+A detector sees one value at a time, of at most `LONGEST` characters, and answers yes or no. The values are
+foreign: what a library raises for one of them means no.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+import phonenumbers
+from stdnum import iban, luhn
+
+from policy.errors import RequestInvalid
+from spark_ext.pipelines.discover import national_ids
+from spark_ext.pipelines.discover.secret_formats import is_secret
+
+LONGEST: Final = 4_096
+"""Characters of a value that are looked at."""
+
+
+class Strength(StrEnum):
+    """What a match says.
+
+    - CERTAIN: nothing else looks like this; one value is enough.
+    - CHECKED: form and check exclude almost everything else; a part of the values is enough.
+    - WEAK: random values match sometimes; nearly all values must match.
+    - NAMED: much other data matches; it counts only where a name, comment or tag suggests it.
+    """
+
+    CERTAIN = "certain"
+    CHECKED = "checked"
+    WEAK = "weak"
+    NAMED = "named"
+
+
+@dataclass(frozen=True, slots=True)
+class Detector:
+    """Recognizes values of one form.
+
+    Attributes:
+        id: its name in messages.
+        kind: the id of the kind of data.
+        strength: what a match says.
+        matches: whether a value is such data.
+    """
+
+    id: str
+    kind: str
+    strength: Strength
+    matches: Callable[[str], bool]
+
+    def match(self, text: str) -> bool:
+        """Return whether a value is such data."""
+        try:
+            return self.matches(text)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            return False
+
+
+def detectors(ids: Sequence[str] = national_ids.ALL, regions: Sequence[str] = ()) -> Sequence[Detector]:
+    """Make the detectors.
+
+    Args:
+        ids: the national identification numbers to look for, such as ``us.ssn``.
+        regions: regions whose telephone numbers are known without ``+`` and country code, such as ``US``.
+    """
+    return (*_FIXED, *_phones(regions), *_national(ids))
+
+
+def require_regions(regions: Sequence[str]) -> None:
+    """Refuse regions that are not known.
+
+    Raises:
+        RequestInvalid: one is not.
+    """
+    for region in regions:
+        if region not in phonenumbers.SUPPORTED_REGIONS:
+            raise RequestInvalid(
+                f"{region!r:.40} is not a region with known telephone numbers.",
+                rule="phone-region",
+                hint="Use ISO 3166 codes, such as US or DE.",
+            )
+
+
+_EMAIL: Final = re.compile(
+    r"(?<![\w.+%-])[A-Za-z0-9_][A-Za-z0-9._%+'-]{0,63}@((?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8})"
+    r"([A-Za-z]{2,24})(?!\.?[\w:@-])"
+)
+#: What follows the last dot in names of files, such as logo@2x.png.
+_NO_DOMAINS: Final = frozenset(
+    ("css", "gif", "html", "ico", "jpeg", "jpg", "js", "json", "pdf", "png", "svg", "tiff", "webp", "xml")
+)
+_IBAN: Final = re.compile(
+    r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])"
+)
+_CARD: Final = re.compile(r"\d{13,19}")
+_GROUPED_CARD: Final = re.compile(
+    r"(?<![\w.-])(?:\d{4}([ -])\d{4}\1\d{4}\1\d{4}|3\d{3}([ -])\d{6}\2\d{5})(?![\w.-])"
+)
+#: Issuers by the first digits, with the lengths of their numbers (ISO/IEC 7812).
+_ISSUERS: Final = re.compile(
+    r"4\d{12}(?:\d{3}){0,2}|(?:5[1-5]\d{2}|222[1-9]|22[3-9]\d|2[3-6]\d{2}|27[01]\d|2720)\d{12}|3[47]\d{13}|"
+    r"(?:6011|64[4-9]\d|65\d{2})\d{12}|35(?:2[89]|[3-8]\d)\d{12}|3(?:0[0-5]|[68]\d)\d{11}|62\d{14,17}"
+)
+_NATIONAL_INSURANCE: Final = re.compile(
+    r"(?!BG|GB|NK|KN|TN|NT|ZZ)[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z] ?\d{2} ?\d{2} ?\d{2} ?[A-D]"
+)
+_PHONE: Final = re.compile(r"(?:\+|00)[1-9][\d ().\-/]{6,24}")
+_DIGITS: Final = re.compile(r"[\d ().\-/+]{7,24}")
+
+
+def _is_email(text: str) -> bool:
+    found = _EMAIL.search(text)
+    return found is not None and found.group(2).lower() not in _NO_DOMAINS
+
+
+def _is_iban(text: str) -> bool:
+    return any(iban.is_valid(found.group()) for found in _IBAN.finditer(text))
+
+
+def _is_card(text: str) -> bool:
+    return _CARD.fullmatch(text) is not None and _is_issued(text)
+
+
+def _is_grouped_card(text: str) -> bool:
+    return any(_is_issued(re.sub("[ -]", "", found.group())) for found in _GROUPED_CARD.finditer(text))
+
+
+def _is_issued(digits: str) -> bool:
+    return _ISSUERS.fullmatch(digits) is not None and luhn.is_valid(digits)
+
+
+def _is_national_insurance(text: str) -> bool:
+    return _NATIONAL_INSURANCE.fullmatch(text) is not None
+
+
+def _is_ip_address(text: str) -> bool:
+    return bool(ipaddress.ip_address(text))
+
+
+def _is_international(text: str) -> bool:
+    return _PHONE.fullmatch(text) is not None and _is_valid_number(re.sub("^00", "+", text), None)
+
+
+def _is_national(region: str, text: str) -> bool:
+    return _DIGITS.fullmatch(text) is not None and _is_valid_number(text, region)
+
+
+def _is_valid_number(text: str, region: str | None) -> bool:
+    try:
+        return phonenumbers.is_valid_number(phonenumbers.parse(text, region))
+    except phonenumbers.NumberParseException:
+        return False
+
+
+def _is_like_a_number(text: str) -> bool:
+    return _DIGITS.fullmatch(text) is not None and 7 <= sum(map(str.isdigit, text)) <= 15
+
+
+_FIXED: Final = (
+    Detector("known-format", "secret", Strength.CERTAIN, is_secret),
+    Detector("address-form", "email", Strength.CHECKED, _is_email),
+    Detector("iban", "bank-account", Strength.CHECKED, _is_iban),
+    Detector("luhn-grouped", "payment-card", Strength.CHECKED, _is_grouped_card),
+    Detector("luhn", "payment-card", Strength.WEAK, _is_card),
+    Detector("ip", "ip-address", Strength.NAMED, _is_ip_address),
+    Detector("gb.nino", "national-id", Strength.WEAK, _is_national_insurance),
+)
+
+
+def _phones(regions: Sequence[str]) -> Iterator[Detector]:
+    yield Detector("international", "phone", Strength.CHECKED, _is_international)
+    yield Detector("digits", "phone", Strength.NAMED, _is_like_a_number)
+    for region in regions:
+        yield Detector(f"national-{region}", "phone", Strength.WEAK, partial(_is_national, region))
+
+
+def _national(ids: Sequence[str]) -> Iterator[Detector]:
+    for name in ids:
+        strength = Strength.CHECKED if name in national_ids.STRONG else Strength.WEAK
+        yield Detector(name, "national-id", strength, partial(national_ids.is_valid, name))
