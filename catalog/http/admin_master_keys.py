@@ -19,6 +19,7 @@ from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.operations import ERRORS
 from catalog.http.routing import GuardedRoute
 from catalog.kms.clients import KmsKey
+from catalog.service.services import Services
 from catalog.state import master_keys
 from catalog.state.stored_keys import KeyFilter
 from policy.encryption.epochs import PekRef
@@ -90,6 +91,7 @@ def assign_master_key(
     """Let a master key id stand for another KMS key: new keys are made there, others stay until they move."""
     key = KmsKey(body.kms, body.kms_key_id or body.id)
     require_service(services, caller, "admin.master-key.assign", f"key {body.id} to {key}", [body.id])
+    _require_same_kms(services)
     before = services.master_key_moves.assign(body.id, key, caller.principal.name)
     return models.AssignedAnswer.of(body.id, before, key)
 
@@ -104,6 +106,21 @@ def move_keys(body: models.MoveKeys, caller: CallerOf, services: ServicesOf) -> 
     about = f"key {body.id}" if body.table_uuid is None else f"key {body.id}, table {body.table_uuid}"
     require_service(services, caller, "admin.master-key.move", about, [body.id])
     return models.MovedAnswer.of(services.master_key_moves.move(body.id, body.table_uuid, after, body.limit))
+
+
+def _require_same_kms(services: Services) -> None:
+    """Check that no other replica has different KMSs, which could not open keys that are made now.
+
+    Raises:
+        RequestInvalid: one has.
+    """
+    found = [each for each in services.replicas.differences if each.startswith(("kms.", "other_kms"))]
+    if found:
+        raise RequestInvalid(
+            f"Other replicas have different settings of KMSs: {', '.join(found)}.",
+            rule="replicas",
+            hint="Configure all replicas alike, and restart them.",
+        )
 
 
 def _position(text: str | None) -> PekRef | None:

@@ -195,6 +195,17 @@ def test_moving_a_master_key_needs_a_right_on_it_beside_administration(service: 
         assert dave.post("/admin/v1/master-keys/move", json={"id": "other"}).status_code == 200
 
 
+def test_no_master_key_is_assigned_while_replicas_have_other_kmss(
+    served: Service, alice: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served.lake.services.replicas, "_differences", ("other_kms.aws.kind",))
+    body = {"id": "unused", "kms": "local", "kms-key-id": "lakewarden"}
+    answer = refused(alice.post("/admin/v1/master-keys/assign", json=body), 400, "RequestInvalid")
+    assert "other_kms.aws.kind" in answer["message"]
+    monkeypatch.setattr(served.lake.services.replicas, "_differences", ("http.workers",))
+    assert post(alice, "/admin/v1/master-keys/assign", **body)["kms"] == "local"
+
+
 def test_no_answer_holds_a_wrapped_key(served: Service, alice: httpx.Client, name: TableName) -> None:
     wrapped = pek(served.lake, name, 1).wrapped
     answers = [alice.get(url(name)), alice.get(f"{url(name)}/{pek(served.lake, name, 1).id}")]
