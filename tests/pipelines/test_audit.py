@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
+from pyiceberg.conversions import to_bytes
+from pyiceberg.types import LongType
 
 from lakewarden import pipelines
 from spark_ext.pipelines.audit.pipeline import Audit
+from spark_ext.pipelines.audit.rules import RULES
 from spark_ext.pipelines.items import Item, Outcome, Status
 from spark_ext.pipelines.lake import Lake
+from tests.support.attacker import data_file, entry, local
+from tests.support.planted_lake import PlantedLake, copied, plant, replace_by_plaintext
+from tests.support.rules import put_rules, rule
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_tables import create_table, master_keys
 
@@ -101,3 +108,67 @@ def test_a_run_is_recorded_and_reported(spark_lake: SparkLake, good: str) -> Non
     tables = f"{good.removeprefix(f'{CATALOG}.')}.*"
     report = pipelines.audit(spark_lake.spark, tables, catalog=CATALOG, show=False)
     assert (report.state, report.findings) == ("complete", ())
+
+
+@pytest.fixture(scope="module")
+def planted(spark_lake: SparkLake) -> PlantedLake:
+    """A namespace with a planted violation of every kind."""
+    namespace = spark_lake.namespace()
+    made = PlantedLake(spark_lake.lake, namespace.removeprefix(f"{CATALOG}."))
+    plant(made)
+    plant_encrypted(spark_lake, made)
+    return made
+
+
+def plant_encrypted(spark_lake: SparkLake, planted: PlantedLake) -> None:
+    """Plant violations in encrypted tables, which Spark writes."""
+    master_keys(spark_lake, "pii")
+    keyed = {"encryption.columns": "pii:name"}
+    tables = {
+        "plain_file": (ENVELOPE, ["unsealed-metadata", "wrong-encryption", "plaintext-statistics"]),
+        "swapped": (ENVELOPE, ["wrong-footer"]),
+        "footer": (keyed, ["wrong-digest"]),
+        "pages": (ENVELOPE, ["unreadable"]),
+        "digest": (ENVELOPE | {"encryption.verify-digest": "always"}, ["wrong-digest"]),
+        "disabled": (ENVELOPE, ["key-unusable"]),
+        "ending": (ENVELOPE, ["key-near-destruction"]),
+        "unused": (ENVELOPE, ["key-unused"]),
+        "ruled": ({}, ["encryption-policy"]),
+    }
+    for name, (properties, rules) in tables.items():
+        table = f"{CATALOG}.{planted.namespace}.{name}"
+        create_table(spark_lake, table, "id BIGINT, name STRING", properties)
+        spark_lake.rows(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id, 'n' FROM range(9)")
+        planted.expect(name, *rules)
+    attacker = planted.expect("plain_file")
+    bounds = {1: to_bytes(LongType(), 1)}
+    path = copied(attacker)
+    attacker.commit_behind(*attacker.appending(entry(data_file(path, lower_bounds=bounds))))
+    replace_by_plaintext(local(planted.expect("swapped").data_paths()[0]))
+    for name, place in (("footer", -100), ("pages", 40), ("digest", 40)):
+        planted.expect(name).edit(planted.expect(name).data_paths()[0], partial(changed_at, place))
+    keys = "WHERE table_id = (SELECT table_id FROM lw_binding WHERE namespace = ? AND name = ?)"
+    planted.run(f"UPDATE lw_pek SET state = 'disabled' {keys}", "disabled")
+    planted.run(f"UPDATE lw_pek SET state = 'disabled', destroy_after_ms = 4000000000000 {keys}", "ending")
+    for _ in range(2):
+        spark_lake.rows(f"CALL {CATALOG}.system.rotate_key(table => '{planted.namespace}.unused')")
+
+
+def changed_at(place: int, data: bytes) -> bytes:
+    """The bytes with one of them changed."""
+    changed = bytearray(data)
+    changed[place] ^= 1
+    return bytes(changed)
+
+
+def test_planted_violations_of_every_kind_are_found_and_no_others(
+    spark_lake: SparkLake, planted: PlantedLake
+) -> None:
+    put_rules(spark_lake.lake, rule("r", databases=[planted.namespace], tables=["ruled"]))
+    try:
+        outcomes = audit(spark_lake, f"{CATALOG}.{planted.namespace}", verify=1.0)
+    finally:
+        put_rules(spark_lake.lake)
+    assert found(outcomes) == planted.expected
+    assert {each.id for each in RULES} - {rule for rule, _ in planted.expected} == set()
+    assert {name: each.reason for name, each in outcomes.items() if each.status is not Status.DONE} == {}

@@ -105,7 +105,7 @@ class Audit:
         for part in audited(lake.spark, [facts[item.table] for item in group], self._looking(lake.spark)):
             parts[part.table].merge(part)
         if self._verify > 0 and not self._is_other:
-            readable = [item for item in group if facts[item.table].is_governed]
+            readable = [item for item in group if _can_be_read(facts[item.table], parts[item.table])]
             work = partial(_verified, lake, self._verify, parts)
             for outcome in in_threads(lake.spark, readable, work):
                 if outcome.status is Status.FAILED:
@@ -142,6 +142,15 @@ class Audit:
         why = "; ".join(filter(None, (problem, *part.failed[:3]))) or None
         status = Status.DONE if why is None else Status.FAILED
         return Outcome.of(item, status, why, findings, counts)
+
+
+def _can_be_read(facts: Facts, part: Partial) -> bool:
+    """Return whether a table is read: where an error was found, the reader would only say that one again."""
+    found = (*part.findings, *_keys(facts, part))
+    errors = {each.rule for each in found if each.severity is Severity.ERROR}
+    readable = facts.is_governed and not errors - {rules.ENCRYPTION_POLICY.id}
+    part.counts["not-read"] += facts.is_governed and not readable
+    return readable
 
 
 def _verified(lake: Lake, share: float, parts: Mapping[str, Partial], item: Item) -> Outcome:

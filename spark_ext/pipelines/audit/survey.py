@@ -44,7 +44,10 @@ _PLACES: Final = ("write.data.path", "write.metadata.path", "write.object-storag
 
 @dataclass
 class _Named:
-    """The metadata files that a table names, and their sizes; `needed` says that one has to be there."""
+    """The files that metadata names, and their sizes; `needed` says that a listing has to have one.
+
+    Metadata files that are read need no listing: that they are missing is found then.
+    """
 
     paths: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
@@ -146,7 +149,7 @@ class _Survey:
             return
         self._check(metadata)
         assert self._facts.pointer is not None
-        self._named.add(self._facts.pointer, length)
+        self._named.add(self._facts.pointer, length, needed=False)
         for log in metadata.metadata_log:
             # Earlier metadata is history: no reader needs it.
             self._named.add(log.metadata_file, 0, needed=False)
@@ -206,10 +209,10 @@ class _Survey:
         if path in self._lists or not readable(facts, path, "manifest list", found):
             return
         self._lists.add(path)
+        self._named.add(path, 0, needed=False)
         data = fetch(self._looking.storage, path, "manifest list", found)
         if data is None or not sealed(facts, path, data, "manifest list", found):
             return
-        self._named.add(path, len(data))
         try:
             listed = decode_manifest_list(data, path=path, format_version=metadata.format_version)
         except MetadataInvalid as error:
@@ -230,7 +233,7 @@ class _Survey:
         if not readable(self._facts, path, "manifest", self._found):
             return
         self._manifests[path] = entry
-        self._named.add(path, entry.manifest_length)
+        self._named.add(path, entry.manifest_length, needed=False)
         carried = self._facts.sealed.get(path)
         if self._facts.seal is not None and carried is not None:
             try:
