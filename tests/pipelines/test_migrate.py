@@ -107,6 +107,7 @@ def test_tables_are_encrypted_and_their_history_ends(
     spark_lake.rows(f"ALTER TABLE {table} CREATE BRANCH b")
     append(spark_lake, f"{table}.branch_b", 7)
     spark_lake.rows(f"CREATE TABLE {namespace}.empty (id INT)")
+    spark_lake.rows(f"CREATE VIEW {namespace}.v AS SELECT id FROM {table}")
     done = migrate(lake, namespace)
     assert {name: each.status for name, each in done.items()} == {"t": Status.DONE, "empty": Status.DONE}
     # Two files of the main branch, and three of the other one.

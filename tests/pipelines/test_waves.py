@@ -41,3 +41,10 @@ def test_a_fatal_failure_ends_the_run_alone() -> None:
     waves.take(ITEMS, 4)
     waves.ended(Outcome.of(ITEMS[0], Status.FAILED, "x"), fatal=True)
     assert waves.stopped is not None
+
+
+def test_a_wave_of_which_all_tables_fail_is_the_last_one() -> None:
+    waves = Waves((1, 10), 3)
+    waves.take(ITEMS, 4)
+    waves.ended(Outcome.of(ITEMS[0], Status.FAILED, "x"), fatal=False)
+    assert waves.stopped is not None

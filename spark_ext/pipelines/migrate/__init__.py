@@ -42,8 +42,8 @@ def migrate(
         forbid_old: refuse files of earlier encryption from then on, if no retained snapshot has one. A
             table whose snapshots have some is left, with these snapshots as the reason.
         waves: the number of tables in the first waves. The last wave has all others.
-        stop_after_failures: as many failed tables of one wave end the run. A table whose rows differ ends it
-            alone.
+        stop_after_failures: as many failed tables of one wave end the run; all of a smaller wave do so, too.
+            A table whose rows differ ends it alone.
         max_group_bytes: bytes of files that are rewritten in one commit; 100 GiB if it is left out.
         at_a_time: how many tables are migrated at the same time.
         options: see `Options`.

@@ -1,7 +1,7 @@
 """Divides tables into waves, and decides when no further table is begun: no I/O.
 
 The first waves are small, so that what is wrong with a migration shows on few tables. A wave in which too
-many tables fail is the last one.
+many tables fail, or all of them, is the last one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Waves:
 
     Args:
         sizes: the number of tables in the first waves. The last wave has all others.
-        stop_after_failures: as many failed tables of one wave end the run.
+        stop_after_failures: as many failed tables of one wave end the run; all of a smaller wave do so, too.
 
     Raises:
         RequestInvalid: a number is below 1.
@@ -30,6 +30,7 @@ class Waves:
     _wave: int = 0
     _begun: int = 0
     _failed: int = 0
+    _fatal: bool = False
 
     def __post_init__(self) -> None:
         if min((*self.sizes, self.stop_after_failures)) < 1:
@@ -43,7 +44,7 @@ class Waves:
     @property
     def stopped(self) -> str | None:
         """Return why no further table is begun; None if more are."""
-        if self._failed < self.stop_after_failures:
+        if self._failed < min(self.stop_after_failures, self._size()) and not self._fatal:
             return None
         return f"Not begun: {self._failed} tables of wave {self._wave + 1} failed, so the run stopped there."
 
@@ -57,8 +58,8 @@ class Waves:
 
     def ended(self, outcome: Outcome, *, fatal: bool) -> None:
         """Count what became of an item; a fatal failure ends the run alone."""
-        if outcome.status is Status.FAILED:
-            self._failed += self.stop_after_failures if fatal else 1
+        self._failed += outcome.status is Status.FAILED
+        self._fatal |= fatal
 
     def _size(self) -> int:
         """Return the number of tables in this wave; all for the last one."""
