@@ -11,6 +11,7 @@ from hashlib import sha256
 from itertools import zip_longest
 from typing import Any
 
+from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import TableName
 from policy.errors import LakewardenError
 from spark_ext.pipelines.failures import concerns_all, reason
@@ -111,6 +112,8 @@ def _items(lake: Lake, table: TableName, entry: Entry, last: _Last, now: datetim
     named = {"namespace": list(table.namespace), "name": table.name}
     try:
         metadata = lake.metadata(table)
+    except NoSuchTable:
+        return  # a view, which is listed as tables are, or dropped since
     except LakewardenError as error:
         if concerns_all(error):
             raise

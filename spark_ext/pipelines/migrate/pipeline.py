@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import TableName
 from policy.encryption import governed
 from policy.encryption.file_formats import WRITE_FORMAT
@@ -87,24 +88,27 @@ class Migrate:
         asked = asked_by_rules(lake) if self.by_policy else None
         for table in lake.tables(self.tables):
             if asked is None:
-                yield self._item(lake, table, {"set": self._set})
+                yield from self._items(lake, table, {"set": self._set})
             elif str(table) in asked:
-                yield self._item(lake, table, asked[str(table)])
+                yield from self._items(lake, table, asked[str(table)])
 
-    def _item(self, lake: Lake, table: TableName, asked: Mapping[str, Any]) -> Item:
+    def _items(self, lake: Lake, table: TableName, asked: Mapping[str, Any]) -> Iterator[Item]:
         payload = {"namespace": list(table.namespace), "name": table.name, "set": {}, "unset": [], **asked}
         try:
             metadata = lake.metadata(table)
+        except NoSuchTable:
+            return  # a view, which is listed as tables are, or dropped since
         except LakewardenError as error:
             if concerns_all(error):
                 raise
-            return Item(str(table), str(table), payload=payload, why=reason(error))
+            yield Item(str(table), str(table), payload=payload, why=reason(error))
+            return
         files, size = totals(metadata.current_snapshot())
         changes = changed(metadata, payload["set"], payload["unset"])
         told = [f"{name}={value}" for name, value in changes.items() if value is not None]
         told += [f"no {name}" for name, value in changes.items() if value is None]
         why = payload.get("undecided") or f"Properties to change: {', '.join(told) or 'none'}."
-        return Item(str(metadata.table_uuid), str(table), files, size, payload, why)
+        yield Item(str(metadata.table_uuid), str(table), files, size, payload, why)
 
     def run(self, lake: Lake, group: Sequence[Item], steps: Steps) -> Iterator[Outcome]:
         """Migrate tables, until too many of a wave have failed."""
