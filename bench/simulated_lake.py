@@ -24,6 +24,8 @@ from tests.support.lake import Lake
 #: Tables of a namespace.
 _IN_NAMESPACE = 500
 _FIRST = ("n000", "t00000")
+#: Bytes of a block of an Avro file, as Java writes them.
+_BLOCK = 64_000
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def _replaced(data: bytes, texts: dict[str, str], lengths: dict[str, int]) -> by
     metadata = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
     written = io.BytesIO()
     schema, codec = json.loads(reader.metadata["avro.schema"]), reader.metadata.get("avro.codec", "null")
-    fastavro.writer(written, schema, records, codec=codec, metadata=metadata)
+    fastavro.writer(written, schema, records, codec=codec, metadata=metadata, sync_interval=_BLOCK)
     return written.getvalue()
 
 

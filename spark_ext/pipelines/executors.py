@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkAttributeError, PySparkException
 from pyspark.sql import SparkSession
 
 from spark_ext.pipelines.failures import concerns_all, reason
@@ -19,8 +19,9 @@ from spark_ext.pipelines.items import Item, Outcome, Status
 from spark_ext.pipelines.threads import outcome_of
 
 _SCHEMA: Final = "outcome string"
-#: Tasks of one group, at most.
-_TASKS: Final = 256
+#: Tasks of a stage for each core, so that no core waits long for another one at the end.
+_TASKS_A_CORE: Final = 4
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 Work = Callable[[Item], Outcome]
 
@@ -54,9 +55,20 @@ def on_executors(spark: SparkSession, items: Sequence[Item], work: Work) -> Iter
         yield from on_executors(spark, items[half:], work)
 
 
+def tasks_of(spark: SparkSession) -> int:
+    """Return how many tasks of a stage keep the executors busy.
+
+    Clients of Spark Connect do not see how many cores there are. They take the number of shuffle partitions.
+    """
+    try:
+        return _TASKS_A_CORE * spark.sparkContext.defaultParallelism
+    except PySparkAttributeError:
+        return int(spark.conf.get(_PARTITIONS) or 1)
+
+
 def _job(spark: SparkSession, items: Sequence[Item], work: Work) -> list[Outcome]:
     """Run one job over items, the largest first, dealt out to tasks of about the same size."""
-    tasks = min(len(items), _TASKS)
+    tasks = min(len(items), tasks_of(spark))
     largest_first = sorted(items, key=lambda item: (item.files, item.bytes), reverse=True)
     frame = spark.createDataFrame(pa.table({"item": [each.to_json() for each in largest_first]}))
     answered = frame.repartition(tasks).mapInArrow(partial(_work, work), _SCHEMA).toArrow()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -25,10 +24,8 @@ from spark_ext.pipelines.audit.options import Looking
 from spark_ext.pipelines.audit.partial import Partial
 from spark_ext.pipelines.audit.rows import SCHEMA, Kind, texts
 from spark_ext.pipelines.audit.survey import survey
-from spark_ext.pipelines.executors import works
+from spark_ext.pipelines.executors import tasks_of, works
 from spark_ext.pipelines.failures import concerns_all, reason
-
-_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 def audited(spark: SparkSession, tables: Sequence[Facts], looking: Looking) -> Iterator[Partial]:
@@ -56,7 +53,7 @@ def _job(spark: SparkSession, tables: Sequence[Facts], looking: Looking) -> list
     rows = [
         texts(Kind.TABLE, each.table, [json.dumps(each.document(), ensure_ascii=False)]) for each in tables
     ]
-    tasks = int(spark.conf.get(_PARTITIONS) or 1)
+    tasks = tasks_of(spark)
     frame = spark.createDataFrame(pa.Table.from_batches(rows)).repartition(min(len(tables), tasks))
     surveyed = frame.mapInArrow(partial(_surveyed, looking), SCHEMA).repartition(tasks)
     walked = surveyed.mapInArrow(partial(_walked, looking), SCHEMA).repartition(tasks, "table", "path")

@@ -23,9 +23,10 @@ from catalog.iceberg.manifests.statistics import described_fields
 from catalog.iceberg.manifests.statuses import DELETED, alive
 from catalog.iceberg.partition_values import ShownPartitions
 from policy.encryption.epochs import Epochs, check_sealed_file
-from policy.errors import DecryptionRefused, LakewardenError, LocationInvalid, MetadataInvalid
+from policy.errors import DecryptionRefused, LakewardenError, MetadataInvalid
 from policy.location.allow_list import AllowList
 from policy.location.location import Location
+from policy.location.spelling import respelled
 from spark_ext.pipelines.audit import rules
 from spark_ext.pipelines.audit.facts import Facts
 from spark_ext.pipelines.audit.files import FileCheck
@@ -114,7 +115,8 @@ class _Work:
         found.counts["entries"] += files.num_rows
         inside = self._check_paths(files, found)
         self._name(files.filter(inside), 1)
-        self._name(entries.filter(pc.invert(live)), 0)
+        gone = entries.filter(pc.invert(live))
+        self._name(gone.filter(self._facts.allowed.decide_many(gone["file_path"])), 0)
         self._check_formats(files, found)
         files, statistics = files.filter(inside), statistics.filter(inside)
         epochs = self._facts.epochs
@@ -141,13 +143,9 @@ class _Work:
         return inside
 
     def _name(self, files: pa.Table, live: int) -> None:
-        for path, size in zip(
-            files["file_path"].to_pylist(), files["file_size_in_bytes"].to_pylist(), strict=True
-        ):
-            try:
-                name = Location.parse(path).canonical
-            except LocationInvalid:
-                continue
+        paths = files["file_path"]
+        names = pc.coalesce(respelled(paths), paths.combine_chunks())
+        for name, size in zip(names.to_pylist(), files["file_size_in_bytes"].to_pylist(), strict=True):
             if live or name not in self._sizes:
                 self._sizes[name] = size
                 self._live[name] = live
