@@ -67,12 +67,6 @@ _LOOKED_INTO: Final = Shape(
         ),
     }
 )
-#: The same of a file in plaintext, with the statistics of its columns.
-_TOLD: Final = Shape(
-    {SCHEMA: Shape(), ROW_GROUPS: Shape({COLUMNS: Shape({METADATA: Shape({_STATISTICS: Shape()})})})}
-)
-#: The largest signed footer that is taken apart without its key.
-_MOST_SIGNED: Final = 16 << 20
 _SAID_OF_COLUMN: Final = Shape({_ENCODINGS: Shape(), _PATH: Shape(), _STATISTICS: Shape()})
 _UNIONS: Final[Mapping[Algorithm, int]] = {Algorithm.AES_GCM_V1: 1, Algorithm.AES_GCM_CTR_V1: 2}
 
@@ -161,76 +155,6 @@ def read(piece: Piece, size: int, keys: FileKeys, digest: FooterDigest | None = 
         return (_encrypted if keys.footer_form is Footer.ENCRYPTED else _signed)(start, data, keys)
     except (Malformed, struct.error) as error:
         raise refused("The file's footer is damaged.", "file-authentic") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """What has to be visible of an encrypted file's footer to those who have none of its keys.
-
-    Attributes:
-        algorithm: Parquet's.
-        footer_form: whether the footer is encrypted or signed.
-        aad_prefix: of the file.
-        keyed: the columns that have keys of their own; None if the file is encrypted whole.
-    """
-
-    algorithm: Algorithm
-    footer_form: Footer
-    aad_prefix: bytes
-    keyed: frozenset[int] | None
-
-
-def check_outside(piece: Piece, size: int, outside: Outside, digest: FooterDigest | None = None) -> None:
-    """Check what a footer shows without a key. Nothing of it is authentic yet.
-
-    Raises:
-        DecryptionRefused: another file's, changed, in plaintext, or not as its key metadata says.
-        Malformed: it is damaged.
-    """
-    _, data = _footer_bytes(piece, size, outside.footer_form, digest)
-    if outside.footer_form is Footer.ENCRYPTED:
-        crypto, _ = thrift.read(data[: thrift.MOST_UNCHECKED])
-        _file_aad(crypto.get(_ALGORITHM, thrift.STRUCT), outside.algorithm, outside.aad_prefix)
-        return
-    said, end = thrift.field_of(data, _FILE_ALGORITHM)
-    named = Struct({} if said is None else {_FILE_ALGORITHM: said}).get(_FILE_ALGORITHM, thrift.STRUCT)
-    _file_aad(named, outside.algorithm, outside.aad_prefix)
-    if len(data) - end != _SIGNATURE:
-        raise refused("The file's footer is not signed.", "footer-signature")
-    if end <= _MOST_SIGNED:
-        _check_columns(thrift.read(data, shape=_LOOKED_INTO)[0], outside.keyed)
-
-
-def _check_columns(metadata: Struct, keyed: frozenset[int] | None) -> None:
-    """Check which columns of a signed footer have keys of their own."""
-    leaves = leaves_of(metadata)
-    for group in metadata.structs(ROW_GROUPS):
-        for leaf, chunk in zip(leaves, group.structs(COLUMNS), strict=False):
-            crypto = chunk.get(CRYPTO, thrift.STRUCT)
-            under = set() if crypto is None else set(crypto.fields)
-            if keyed is None:
-                wanted = {UNDER_FOOTER_KEY}
-            else:
-                wanted = {UNDER_COLUMN_KEY} if leaf.field_id in keyed else set()
-            if under != wanted:
-                raise refused(
-                    f"The column {leaf.name!r} is not encrypted with the key that the table requires.",
-                    "column-key",
-                )
-
-
-def plaintext(piece: Piece, size: int) -> Struct:
-    """Parquet's FileMetaData of a file that has to be in plaintext, untrusted.
-
-    Raises:
-        DecryptionRefused: the file is encrypted, or no Parquet file.
-        Malformed: its footer is damaged.
-    """
-    _, data = _footer_bytes(piece, size, Footer.PLAINTEXT, None)
-    metadata, _ = thrift.read(data, shape=_TOLD)
-    if _FILE_ALGORITHM in metadata.fields:
-        raise refused("The file is encrypted, but its entry has no key metadata.", "plaintext-file")
-    return metadata
 
 
 def _footer_bytes(piece: Piece, size: int, form: Footer, digest: FooterDigest | None) -> tuple[int, bytes]:

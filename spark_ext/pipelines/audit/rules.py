@@ -121,7 +121,40 @@ WRONG_STATISTICS: Final = Rule(
     "Statistics in a manifest contradict the file, so that readers can miss rows.",
     "Rewrite the file.",
 )
+DAMAGED_FILE: Final = Rule(
+    "damaged-file", _E, "A file is damaged, or not in the format that its entry states.", _EXAMINE
+)
+WRONG_COLUMNS: Final = Rule(
+    "wrong-columns",
+    _E,
+    "The columns of a file are not those of the table.",
+    "Find out which program wrote the file, and rewrite it.",
+)
+UNKNOWN_COLUMNS: Final = Rule(
+    "unknown-columns",
+    _W,
+    "The table does not know a column of a file by its field id.",
+    "Rewrite the file. Readers refuse a file whose columns cannot be told apart.",
+)
+UNOPENED_FILE: Final = Rule(
+    "unopened-file",
+    _W,
+    "A file cannot be opened, so that it was not checked.",
+    "Let the executors read the table's storage, and run the audit again.",
+)
+UNCHECKED_FOOTER: Final = Rule(
+    "unchecked-footer",
+    _N,
+    "A footer was not checked, since it is too long or of another kind.",
+    "Read the file with verify=1.",
+)
 # Encryption.
+PLAINTEXT_FILE: Final = Rule(
+    "plaintext-file",
+    _E,
+    "A file is in plaintext, but has key metadata.",
+    _EXAMINE,
+)
 WRONG_ENCRYPTION: Final = Rule(
     "wrong-encryption",
     _E,
@@ -189,6 +222,12 @@ RULES: Final = (
     UNSUPPORTED_FILE,
     DELETE_FILE,
     WRONG_STATISTICS,
+    DAMAGED_FILE,
+    WRONG_COLUMNS,
+    UNKNOWN_COLUMNS,
+    UNOPENED_FILE,
+    UNCHECKED_FOOTER,
+    PLAINTEXT_FILE,
     WRONG_ENCRYPTION,
     PLAINTEXT_STATISTICS,
     WRONG_FOOTER,
