@@ -272,15 +272,29 @@ def test_history_is_kept_unless_it_is_to_expire(spark_lake: SparkLake, lake: Lak
     plaintext(spark_lake, table)
     spark_lake.rows(f"ALTER TABLE {table} CREATE TAG first")
     (first,) = spark_lake.rows(f"SELECT snapshot_id FROM {table}.refs WHERE name = 'first'")
+    spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
+    stager = spark_lake.new_session()
+    stager.conf.set("spark.wap.id", "audit")
+    stager.sql(f"INSERT INTO {table} SELECT {ROW.format('7')}").collect()
     kept = only(migrate(lake, namespace, wanted=Wanted("keep")))
     assert kept.status is Status.LEFT
     assert f"{first[0]} (tag first) with 2 files" in (kept.reason or "")
-    assert "2 retained snapshots" in (kept.reason or "")
+    assert "3 retained snapshots" in (kept.reason or "")
     assert only(migrate(lake, namespace, wanted=Wanted("keep", forbid_old=False))).status is Status.DONE
     tagged = only(migrate(lake, namespace))
     assert (tagged.status, tagged.counts["expired-snapshots"]) == (Status.LEFT, 1)
     assert ids(spark_lake, f"{table} VERSION AS OF 'first'") == [0, 1]
     spark_lake.rows(f"ALTER TABLE {table} DROP TAG first")
+    staged = only(migrate(lake, namespace))
+    assert (staged.status, staged.counts["expired-snapshots"]) == (Status.LEFT, 1)
+    (left,) = epochs(lake, table)["snapshots"]
+    assert f"{left['snapshot-id']} with 3 files" in (staged.reason or "")
+    assert ids(spark_lake, f"{table} VERSION AS OF {left['snapshot-id']}") == [0, 1, 7]
+    name = table.removeprefix(f"{CATALOG}.")
+    spark_lake.rows(
+        f"CALL {CATALOG}.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '1970-01-02', "
+        f"snapshot_ids => array({left['snapshot-id']}))"
+    )
     assert only(migrate(lake, namespace)).status is Status.DONE
     assert epochs(lake, table)["old-forbidden"]
 

@@ -13,6 +13,7 @@ import pytest
 import lakewarden
 from catalog.base import crash_points
 from catalog.base.identifiers import table_name
+from catalog.client.connection import Table
 from policy.errors import CommitStateUnknown, LakewardenError, StateUnavailable
 from tests.support.crash import assert_sound
 from tests.support.lake import ALICE
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.nightly
 PATIENCE_S = 240
 TABLES = ("a", "b")
 ROWS = 4
-#: Of each process: at which commit, of its own or of the writer, it is killed; whether that is carried out.
+#: Of each process: at which of its commits it is killed, and whether this one is carried out.
 KILLS = ((4, False), (8, True), (12, False))
 
 MAKE = f"""
@@ -44,14 +45,21 @@ report = pipelines.migrate(
     spark, "n.*", {"encryption.mechanism": "envelope"}, history="expire", max_group_bytes=1, at_a_time=2,
     catalog="lake", show=False)
 answer({"state": report.state, "not done": [each.reason for each in report.not_done],
-        "findings": [each.rule for each in report.findings], "continued": report.continued})
+        "findings": [each.rule for each in report.findings]})
 """
 
 
 @dataclass
 class Commits:
-    """Holds one of the commits of a process until the process is dead."""
+    """Holds one of the commits of a process until the process is dead.
 
+    Attributes:
+        others: set while commits are not counted, since the writer makes one.
+        held: set when the process waits for the catalog.
+        dead: set when it is dead.
+    """
+
+    others: threading.Event = field(default_factory=threading.Event)
     held: threading.Event = field(default_factory=threading.Event)
     dead: threading.Event = field(default_factory=threading.Event)
     _left: int = 0
@@ -64,7 +72,7 @@ class Commits:
 
     def at(self, point: str) -> None:
         """See `crash_points.hooked`."""
-        if point != "write:committing" or self._left == 0:
+        if point != "write:committing" or self._left == 0 or self.others.is_set():
             return
         self._left -= 1
         if self._left == 0:
@@ -76,11 +84,19 @@ class Commits:
 
 @dataclass
 class Writer:
-    """Appends rows to all tables, and reads them, as long as the migration goes on."""
+    """Appends rows to all tables, and reads them, as long as the migration goes on.
+
+    Attributes:
+        written: the rows of each table.
+        refused: how many appends were refused, because the encryption has changed since they began.
+        wrong: what readers saw instead of the rows.
+    """
 
     service: Service
+    commits: Commits
     written: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in TABLES})
-    problems: list[str] = field(default_factory=list)
+    refused: int = 0
+    wrong: list[str] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -90,19 +106,22 @@ class Writer:
         while not self.stop.wait(1.0):
             for name in TABLES:
                 number += 1
-                try:
-                    mine.table(f"n.{name}").append(pa.table({"id": [number]}))
-                    self.written[name].append(number)
-                    found = mine.table(f"n.{name}").scan().to_arrow()["id"].to_pylist()
-                except CommitStateUnknown:
-                    raise
-                except LakewardenError as error:
-                    # Nothing was written. The catalog has changed the encryption since the write began.
-                    self.problems.append(str(error))
-                    continue
-                if sorted(found) != [*range(ROWS), *self.written[name]]:
-                    self.problems.append(f"{name}: {sorted(found)}")
-                    return
+                self._append(mine.table(f"n.{name}"), name, number)
+                found = sorted(mine.table(f"n.{name}").scan().to_arrow()["id"].to_pylist())
+                if found != [*range(ROWS), *self.written[name]]:
+                    self.wrong.append(f"{name}: {found}")
+
+    def _append(self, table: Table, name: str, number: int) -> None:
+        self.commits.others.set()
+        try:
+            table.append(pa.table({"id": [number]}))
+            self.written[name].append(number)
+        except CommitStateUnknown:
+            raise
+        except LakewardenError:
+            self.refused += 1
+        finally:
+            self.commits.others.clear()
 
 
 @pytest.fixture
@@ -139,7 +158,8 @@ def _await_end(process: SparkProcess, finished: threading.Event, commits: Commit
 def test_kills_anywhere_lose_and_double_nothing(service: Service) -> None:
     with spark_process(service, MAKE) as process:
         assert process.answer() == "made"
-    commits, writer = Commits(), Writer(service)
+    commits = Commits()
+    writer = Writer(service, commits)
     thread = threading.Thread(target=writer.run)
     thread.start()
     try:
@@ -153,7 +173,8 @@ def test_kills_anywhere_lose_and_double_nothing(service: Service) -> None:
         writer.stop.set()
         thread.join()
     assert any(kills), "No process was killed."
-    assert answer == {"state": "complete", "not done": [], "findings": [], "continued": kills[-1]}
+    assert answer == {"state": "complete", "not done": [], "findings": []}
+    assert writer.wrong == []
     mine = lakewarden.connect(service.url, service.token(ALICE))
     for name in TABLES:
         assert sorted(mine.table(f"n.{name}").scan().to_arrow()["id"].to_pylist()) == [

@@ -28,7 +28,7 @@ class Waves:
     sizes: Sequence[int]
     stop_after_failures: int
     _wave: int = 0
-    _begun: int = 0
+    _ended: int = 0
     _failed: int = 0
     _fatal: bool = False
 
@@ -49,15 +49,14 @@ class Waves:
         return f"Not begun: {self._failed} tables of wave {self._wave + 1} failed, so the run stopped there."
 
     def take(self, items: Sequence[Item], most: int) -> Sequence[Item]:
-        """Begin the first of some items: at most so many, all of one wave."""
-        if self._begun >= self._size():
-            self._wave, self._begun, self._failed = self._wave + 1, 0, 0
-        taken = items[: min(most, self._size() - self._begun)]
-        self._begun += len(taken)
-        return taken
+        """Return the first of some items: at most so many, all of one wave. All end before the next call."""
+        if self._ended >= self._size():
+            self._wave, self._ended, self._failed = self._wave + 1, 0, 0
+        return items[: min(most, self._size() - self._ended)]
 
     def ended(self, outcome: Outcome, *, fatal: bool) -> None:
         """Count what became of an item; a fatal failure ends the run alone."""
+        self._ended += 1
         self._failed += outcome.status is Status.FAILED
         self._fatal |= fatal
 
