@@ -6,6 +6,7 @@ The engine's own token is handed over in the environment of the JVM, and taken o
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,9 +37,10 @@ class Engine:
         Raises:
             PySparkException: it was refused, or failed.
         """
-        return self._of(who).sql(statement).collect()
+        return self.session(who).sql(statement).collect()
 
-    def _of(self, who: str) -> SparkSession:
+    def session(self, who: str) -> SparkSession:
+        """The session of a user; the same one each time."""
         if who not in self._sessions:
             session = self._session.newSession()
             session.conf.set(token_setting("lake"), self._lake.tokens[who])
@@ -55,6 +57,7 @@ def open_engine(lake: Lake, directory: Path) -> Iterator[Engine]:
         directory: where Spark puts its files and its log; it is made.
     """
     directory.mkdir()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = configure(SparkSession.builder.master("local[2]").appName("lakewarden demo"), uri=lake.url)
     settings: dict[str, bool | float | int | str | None] = {
         # Most of the time goes into starting up and into short queries; this is what the JVM is best at then.

@@ -38,6 +38,9 @@ def policies(catalog: str, warehouse: str) -> dict[str, Any]:
         ("stewards: share what operations has", _storage(operations), SAM, ("rwstorage",)),
         ("administrators: repair tables", _tables("*"), ANN, ("alter",)),
         ("administrators: the service", {"service": [catalog]}, ANN, ("admin", "audit")),
+        ("pipelines: their records", _tables("lakewarden_ops"), ANN, ("all",)),
+        ("pipelines: records of operations", _tables("lakewarden_ops"), OLGA, ("select", "update")),
+        ("pipelines: their code in the engine", {"engine": [ENGINE]}, ANN, ("code",)),
         ("engines", {"engine": [ENGINE]}, ENGINE, ("act",)),
         ("operations: read files by path", {"engine": [ENGINE]}, OLGA, ("code",)),
     ]

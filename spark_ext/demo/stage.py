@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from pyspark.sql import SparkSession
+
 from spark_ext.demo.attacker import ForeignFile, local
 from spark_ext.demo.flights import Flights
 from spark_ext.demo.lake import Lake
@@ -32,6 +34,7 @@ class Stage:
         directory: where everything lies.
         lake: the catalog.
         sql: the engine.
+        session: a user's session in it.
         flights: the input.
         screen: where the story is told.
         ledger: what was tried.
@@ -40,6 +43,7 @@ class Stage:
     directory: Path
     lake: Lake
     sql: Sql
+    session: Callable[[str], SparkSession]
     flights: Flights
     screen: Screen
     ledger: Ledger = field(default_factory=Ledger)

@@ -13,6 +13,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 import pytest
 from pyiceberg.manifest import clear_manifest_cache
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from catalog.authorization.authorizer import Caller
@@ -60,6 +61,10 @@ class CatalogAlone:
         table.transaction().set_properties({alter[2]: alter[3]}).commit_transaction()
         return []
 
+    def session(self, who: str) -> SparkSession:
+        """There is no Spark."""
+        raise AssertionError(f"{who} has no session")
+
     def _planned(self, caller: Caller, name: TableName) -> list[str]:
         planned = self._lake.services.planner.plan(caller, name, ScanRequest()).files
         return list(planned["file_path"].to_pylist())
@@ -79,7 +84,8 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     with open_lake(tmp_path / "lake") as lake:
         _fill(lake, OLGA, FLIGHTS, rows)
         _fill(lake, MALLORY, PICKS, rows.slice(0, OWN_ROWS))
-        yield Stage(tmp_path, lake, CatalogAlone(lake).sql, flights, screen)
+        alone = CatalogAlone(lake)
+        yield Stage(tmp_path, lake, alone.sql, alone.session, flights, screen)
 
 
 @pytest.fixture

@@ -48,6 +48,9 @@ def test_demonstration_passes(tmp_path: Path) -> None:
     text = " ".join(told.stdout.split())
     assert f"the first {ROWS:,} are taken" in text
     assert "Every answer was the expected one." in text
+    assert "foreign-path marketing.picks" in text and "wrong-footer operations.flights_encrypted" in text
+    assert "2,000 rows compared: no change" in text
+    assert (tmp_path / "demo" / "audit.html").read_text().startswith("<!doctype html>")
     assert [said.split(" ")[0] for said in re.findall(r"Lakewarden: (\w+: |done)", text)] == [
         "LocationNotAllowed:",
         "MetadataUnsealed:",
@@ -71,6 +74,8 @@ def test_demonstration_passes(tmp_path: Path) -> None:
         ("sam", "granted", "policy-allow"),
         ("ann", "granted", "policy-allow"),
         ("olga", "refused", "master-key"),
+        ("ann", "granted", "policy-allow"),
+        ("ann", "refused", "policy-no-match"),
         ("ann", "granted", "policy-allow"),
     ]
     assert "\x1b" not in told.stdout
