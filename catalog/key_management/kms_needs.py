@@ -6,7 +6,8 @@
 - Master key ids that stand for it: the next key would be made under it.
 - Settings and encryption rules that name a master key id which would stand for it once it is used.
 - A request in progress cannot add a key: it is refused when it stores one (`catalog.state.master_keys`).
-- Backups of the database are not counted. They hold keys as they were wrapped at their time.
+- Backups of the database are not counted. They hold keys as they were wrapped at their time. Neither are
+  other catalogs that use the KMS.
 """
 
 from __future__ import annotations

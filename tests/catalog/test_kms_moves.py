@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import text, update
 
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict
+from catalog.base.identifiers import TableName
 from catalog.crypto.secret import SecretBytes
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_pek
@@ -23,6 +26,7 @@ from catalog.kms.vault import VaultKms
 from catalog.kms_server.store import Denial, KeySpec
 from catalog.state import pek_records
 from catalog.state.master_keys import all_assigned
+from catalog.writes.new_files import FileCommit
 from policy.errors import KeyNotUsable, KmsUnavailable, RequestInvalid
 from tests.support.kms_moves import (
     KmsLake,
@@ -34,15 +38,18 @@ from tests.support.kms_moves import (
     opened_with,
     vault_options,
 )
-from tests.support.lake import ALICE, MASTER_KEY, Lake
+from tests.support.lake import ALICE, MASTER_KEY, Lake, open_lake
+from tests.support.postgres import PostgresServer
+from tests.support.rules import put_rules
+from tests.support.rules import rule as rule_of
 from tests.support.table_keys import encrypted, load, peks, released, rotate
-from tests.support.tables import append_files, make, name_of
+from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of
 
 LOCAL = KmsKey("local", MASTER_KEY)
 
 
 @pytest.fixture
-def kmss(tmp_path: Any) -> Iterator[KmsLake]:
+def kmss(tmp_path: Path) -> Iterator[KmsLake]:
     """A catalog of its own with three KMSs."""
     with open_kms_lake(tmp_path) as opened:
         opened.lake.catalog().create_namespace("db")
@@ -106,6 +113,15 @@ def test_settings_that_would_use_a_kms_again_need_it(kmss: KmsLake) -> None:
     assert needs(lake, "local", MASTER_KEY) == set()
     assert needs(lake, "local") == {("setting", "kms")}
     assert needs(lake, "aws", kmss.aws_key.key_id) == {("master-key-id", MASTER_KEY)}
+
+
+def test_a_rule_that_names_an_unused_master_key_needs_the_main_kms(kmss: KmsLake) -> None:
+    lake = kmss.lake
+    put_rules(lake, rule_of("people", databases=["hr"], masterKeys=["hr-key", "hr-*"]))
+    rule = ("encryption-rule", "people")
+    assert rule in needs(lake, "local") and needs(lake, "local", "hr-key") == {rule}
+    assign(lake, "hr-key", kmss.aws_key)
+    assert rule not in needs(lake, "local")
 
 
 def test_another_master_key_of_the_same_kms_takes_over(kmss: KmsLake) -> None:
@@ -213,6 +229,23 @@ def test_a_rotation_during_the_move_ends_under_the_new_key(kmss: KmsLake) -> Non
     assert needs(lake, "local", MASTER_KEY) == set()
 
 
+def test_writes_that_began_before_the_move_commit_after_it(kmss: KmsLake) -> None:
+    """Also one that creates its table: its key is moved before the table has a name."""
+    lake = kmss.lake
+    open_write = Engine.begin(lake, encrypted(lake))
+    staged = Engine.stage(lake, TableName(("db",), "staged"), properties=ENCRYPTED)
+    assign(lake, MASTER_KEY, kmss.aws_key)
+    assert ("unnamed-table", str(staged.session.table.record.table_uuid)) in needs(lake, "local")
+    assert move_all(lake, MASTER_KEY) == 2
+    assert needs(lake, "local", MASTER_KEY) == set()
+    lake.kms.disable_master_key(MASTER_KEY)
+    lake.reopen()
+    for engine in (open_write, staged):
+        engine.lake = lake
+        engine.commit(FileCommit("append", (engine.file(),)))
+        assert len(released(lake, engine.session.table.record.name)) == 1
+
+
 def test_a_key_that_is_rewrapped_meanwhile_is_moved_by_the_next_pass(kmss: KmsLake) -> None:
     lake = kmss.lake
     name = encrypted(lake, files=1)
@@ -300,3 +333,40 @@ def test_names_of_settings_do_not_change_what_a_master_key_id_stands_for(kmss: K
         rotate(only_aws, name)
     assert isinstance(lake.services.kms, LocalKms)
     assert name_of(make(lake, properties={"encryption.master-key-id": MASTER_KEY}))
+
+
+def test_a_change_waits_for_keys_that_are_being_stored_and_refuses_later_ones(
+    postgres_server: PostgresServer | str, tmp_path: Path
+) -> None:
+    """On PostgreSQL, where transactions run side by side."""
+    if isinstance(postgres_server, str):
+        pytest.skip(postgres_server)
+    with open_lake(tmp_path, DATABASE__URL=postgres_server.create_database()) as lake:
+        lake.kms.create_master_key("next")
+        lake.catalog().create_namespace("db")
+        name, engine = encrypted(lake), lake.services.engine
+        record, (pek,) = load(lake, name).record, peks(lake, name)
+        later = [replace(pek, version=version, wrapped=b"w") for version in (2, 3)]
+        with ThreadPoolExecutor(1) as pool:
+            with write(engine) as connection:
+                pek_records.add(connection, lake.settings.catalog.name, later[:1], 1)
+                change = pool.submit(assign, lake, MASTER_KEY, KmsKey("local", "next"))
+                wait_for_lock(lake)
+                assert not change.done()
+            change.result(30)
+        with pytest.raises(CommitConflict), write(engine) as connection:
+            pek_records.add(connection, lake.settings.catalog.name, later[1:], 1)
+        assert [each.version for each in lake.services.keyring.records(record)] == [1, 2]
+        done = lake.services.master_key_moves.move(MASTER_KEY)
+        assert (done.moved, [each.ref.version for each in done.failed]) == (1, [2])
+
+
+def wait_for_lock(lake: Lake) -> None:
+    """Wait until a transaction waits for another one."""
+    waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    for _ in range(3000):
+        with read(lake.services.engine) as connection:
+            if connection.scalar(waiting):
+                return
+        time.sleep(0.01)
+    raise AssertionError("no transaction waits")

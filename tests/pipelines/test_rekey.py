@@ -15,19 +15,20 @@ from sqlalchemy import update
 import lakewarden
 from catalog.base import crash_points
 from catalog.base.identifiers import TableName
+from catalog.client.errors import CatalogUnavailable
 from catalog.client.http import CatalogClient
 from catalog.db.engine import write
 from catalog.db.schema import lw_pek
 from catalog.kms.clients import KmsKey
 from catalog.kms_server.store import Denial, KeySpec
 from lakewarden import pipelines
-from policy.errors import RequestInvalid
+from policy.errors import NotAuthorized, RequestInvalid
 from spark_ext.pipelines.items import Outcome, Status
 from spark_ext.pipelines.lake import Lake
 from spark_ext.pipelines.rekey.pipeline import Rekey
 from spark_ext.pipelines.report import RunState
 from tests.support.kms_moves import KmsLake, aws_options, needs, open_kms_lake, opened_with
-from tests.support.lake import ALICE, MASTER_KEY
+from tests.support.lake import ALICE, BOB, MASTER_KEY
 from tests.support.pipeline_steps import DyingLake, DyingSteps, Killed, MemorySteps
 from tests.support.service import Service, running
 from tests.support.spark import CATALOG, SparkLake
@@ -269,6 +270,27 @@ def test_tables_that_are_renamed_dropped_written_and_made_meanwhile_are_re_keyed
     assert [set(versions(lake, name).values()) for name in (target, written)] == [{2}, {2}]
     assert needs(lake, "local", MASTER_KEY) == set()
     assert {pek.kms for pek in peks(lake, made[0])} == {"aws"}
+
+
+def test_a_catalog_that_is_away_ends_the_run_and_a_second_one_finishes(
+    spark_lake: SparkLake, kmss: KmsLake
+) -> None:
+    name, steps = encrypted(kmss.lake, files=1), MemorySteps()
+    with served(spark_lake, kmss) as client:
+        items = list(to_aws(kmss).plan(client))
+        assert [each.status for each in to_aws(kmss).run(client, items[:1], steps)] == [Status.DONE]
+    with pytest.raises(CatalogUnavailable):
+        list(to_aws(kmss).run(client, items, steps))
+    kmss.lake.reopen()
+    with served(spark_lake, kmss) as client:
+        assert statuses(run(to_aws(kmss), client, steps)) == {Status.DONE}
+    assert {pek.kms for pek in peks(kmss.lake, name)} == {"aws"}
+
+
+def test_users_without_administration_are_told_so(spark_lake: SparkLake, kmss: KmsLake) -> None:
+    encrypted(kmss.lake)
+    with served(spark_lake, kmss, BOB) as client, pytest.raises(NotAuthorized):
+        list(Rekey().plan(client))
 
 
 def test_a_run_over_some_tables_tells_what_else_needs_the_old_key(
