@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from spark_ext.pipelines.audit import audit as audit
     from spark_ext.pipelines.budget import Budget as Budget
     from spark_ext.pipelines.discover import discover as discover
+    from spark_ext.pipelines.erase import erase as erase
+    from spark_ext.pipelines.erase import was_erased as was_erased
     from spark_ext.pipelines.maintain import maintain as maintain
     from spark_ext.pipelines.migrate import migrate as migrate
     from spark_ext.pipelines.rekey import rekey as rekey
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 _MODULES: Final = {
     "Budget": "spark_ext.pipelines.budget",
     "audit": "spark_ext.pipelines.audit",
+    "erase": "spark_ext.pipelines.erase",
+    "was_erased": "spark_ext.pipelines.erase",
     "Report": "spark_ext.pipelines.report",
     "discover": "spark_ext.pipelines.discover",
     "maintain": "spark_ext.pipelines.maintain",

@@ -160,3 +160,38 @@ def rekey(
         rotate=rotate,
         **options,
     )
+
+
+@app.command(
+    epilog="Example: lakewarden lake erase --identifiers people.txt --column sales.orders=customer_id"
+)
+@lake_command
+def erase(
+    spark: Any,
+    *,
+    tables: Tables = None,
+    identifiers: Annotated[
+        Path, typer.Option(metavar="FILE", help="The identifiers, one on each line. They are not recorded.")
+    ],
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TABLE=COLUMN", help="Column that holds identifiers. Can be repeated."),
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(help="Instead: search columns with this tag of the encryption policy. Can be repeated."),
+    ] = None,
+    drop_tags: Annotated[
+        bool, typer.Option("--drop-tags", help="Drop tags of tables that keep snapshots with such rows.")
+    ] = False,
+    **options: Any,
+) -> Any:
+    """Delete the rows of identifiers from branches, snapshots and files, and certify it."""
+    from spark_ext.pipelines.erase import erase as run
+
+    columns: dict[str, list[str]] = {}
+    for table, name in settings(column):
+        columns.setdefault(table, []).append(name)
+    return run(
+        spark, identifiers, columns, tags=tag or (), tables=tables or "*", drop_tags=drop_tags, **options
+    )

@@ -80,6 +80,21 @@ class Lake:
         """
         return self._client.ask(method, ("admin", "v1", *path), body, query, again=False) or {}
 
+    def engine(self, table: TableName, operation: Sequence[str], body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for an operation of the engine interface on a table, as the user's own process.
+
+        Args:
+            table: the table.
+            operation: the names behind that of the table.
+            body: the JSON object to send.
+
+        Raises:
+            LakewardenError: the catalog's refusal.
+            CatalogUnavailable: the catalog does not answer.
+        """
+        first, *others = operation
+        return self._client.post((*table_path(table, first), *others), body)
+
     def metadata(self, table: TableName) -> TableMetadata:
         """Load the metadata of a table as the user can see it, with the governed properties in force.
 
