@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from uuid import uuid4
 
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
 from tests.support.lake import BOB, CAROL
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_refusals import refused_as
@@ -89,3 +92,18 @@ def test_namespace_is_not_placed_where_one_may_not_write(spark_lake: SparkLake) 
     bob = spark_lake.session(BOB)
     refused_as("NOT_AUTHORIZED", bob, f"ALTER NAMESPACE {CATALOG}.bobs SET LOCATION '{elsewhere}'")
     refused_as("NOT_AUTHORIZED", spark_lake.session(CAROL), f"CREATE NAMESPACE {CATALOG}.carols")
+
+
+@pytest.mark.core
+def test_a_table_that_is_refused_does_not_hide_the_others_in_a_list(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    for name in ("a", "b"):
+        spark_lake.rows(f"CREATE TABLE {namespace}.{name} AS SELECT 1 AS id")
+    settings, database = spark_lake.lake.settings, namespace.removeprefix(f"{CATALOG}.")
+    pointers = SqlCatalog(settings.catalog.name, uri=settings.database.url.get_secret_value())
+    pointers.load_table(f"{database}.a").transaction().set_properties(x="y").commit_transaction()
+    pointers.close()
+    refused_as("METADATA_UNSEALED", spark_lake.spark, f"SELECT * FROM {namespace}.a")
+    listed = spark_lake.rows(f"SHOW TABLES IN {namespace}")
+    assert sorted(row["tableName"] for row in listed) == ["a", "b"]

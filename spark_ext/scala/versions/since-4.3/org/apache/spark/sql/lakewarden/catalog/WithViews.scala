@@ -1,7 +1,7 @@
 package org.apache.spark.sql.lakewarden.catalog
 
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException
-import org.apache.spark.sql.connector.catalog.{Identifier, Relation, RelationCatalog, View}
+import org.apache.spark.sql.connector.catalog.{Identifier, Relation, RelationCatalog, TableSummary, View}
 import org.apache.spark.sql.lakewarden.LakewardenException
 
 /** A catalog of tables and views, which share one name space. */
@@ -32,6 +32,10 @@ trait WithViews extends RelationCatalog {
       case refused: LakewardenException if refused.kind == "NotAuthorized" =>
         views.readable(ident).getOrElse(throw refused)
     }
+
+  /** Names alone. Spark loads each table for its type, so that one which is refused would hide all others. */
+  override def listTableSummaries(namespace: Array[String]): Array[TableSummary] =
+    listTables(namespace).map(TableSummary.of(_, TableSummary.FOREIGN_TABLE_TYPE))
 
   override def loadView(ident: Identifier): View = views.load(ident)
   override def viewExists(ident: Identifier): Boolean = views.exists(ident)
