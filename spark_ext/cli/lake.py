@@ -6,6 +6,7 @@ Exit codes: 0 done without errors; 3 items are left, or something that was found
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +16,32 @@ import typer
 from spark_ext.cli.lake_options import Tables, lake_command, settings
 
 app = typer.Typer(help="Audit, migrate and maintain many tables.", no_args_is_help=True)
+
+
+@app.command(epilog="Example: lakewarden lake audit 'sales.*' --verify 0.01 --report audit.html")
+@lake_command
+def audit(
+    spark: Any,
+    *,
+    tables: Tables = None,
+    footers: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of files whose footers are opened.")
+    ] = 1.0,
+    verify: Annotated[float, typer.Option(min=0, max=1, help="Share of files that are read whole.")] = 0.0,
+    other: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Audit another catalog: a JSON file with the properties of PyIceberg's load_catalog.",
+        ),
+    ] = None,
+    **options: Any,
+) -> Any:
+    """Check paths, files, metadata, seals, encryption and keys of every table. Changes nothing."""
+    from spark_ext.pipelines.audit import audit as run
+
+    properties = None if other is None else _properties(other)
+    return run(spark, tables or "*", other=properties, footers=footers, verify=verify, **options)
 
 
 @app.command(epilog="Example: lakewarden lake discover 'sales.*' --proposal proposed --report personal.html")
@@ -195,3 +222,18 @@ def erase(
     return run(
         spark, identifiers, columns, tags=tag or (), tables=tables or "*", drop_tags=drop_tags, **options
     )
+
+
+def _properties(path: Path) -> dict[str, str]:
+    """Read the properties of another catalog.
+
+    Raises:
+        typer.BadParameter: the file cannot be read, or is not a JSON object of texts.
+    """
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+        raise typer.BadParameter(f"{path.name!r} is not a JSON file of names and texts.")
+    return found
