@@ -363,6 +363,6 @@ def test_debug_log_of_the_library_shows_no_key_and_no_session_token(moto, caplog
 def test_documented_permissions_are_those_of_the_calls():
     policy = json.loads(PAGE.partition("```json\n")[2].partition("```")[0])
     (statement,) = policy["Statement"]
-    used = {"kms:GenerateDataKey", "kms:Decrypt", "kms:ReEncryptFrom", "kms:ReEncryptTo"}
+    used = {"kms:GenerateDataKey", "kms:Encrypt", "kms:Decrypt", "kms:ReEncryptFrom", "kms:ReEncryptTo"}
     assert set(statement["Action"]) == used
     assert set(statement["Condition"]["StringEquals"]) == {"kms:EncryptionContext:catalog"}

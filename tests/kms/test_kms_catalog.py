@@ -197,15 +197,20 @@ def test_installed_package_serves_a_catalog_by_its_name(tmp_path, package):
 
 
 def test_documented_settings_are_settings(tmp_path, package):
-    given = {"aws": {}, "vault": {"SECRET_ID": "s"}, "hadoop": {"TOKEN": "t"}, "directory": {}}
+    given = {"local": {}, "aws": {}, "vault": {"SECRET_ID": "s"}, "hadoop": {"TOKEN": "t"}, "directory": {}}
     shown = [each.partition("```")[0] for each in PAGE.split("```toml\n")[1:]]
-    kinds = {tomllib.loads(text)["kms"]["kind"]: text for text in shown if "[kms]" in text}
-    assert set(kinds) == set(given)
-    for kind, text in kinds.items():
+    kinds = [(tomllib.loads(text)["kms"]["kind"], text) for text in shown if "[kms]" in text]
+    assert {kind for kind, _ in kinds} == set(given)
+    for kind, text in kinds:
         path = tmp_path / f"{kind}.toml"
         path.write_text(text)
         environ = {f"LAKEWARDEN_KMS__OPTIONS__{name}": value for name, value in given[kind].items()}
-        assert open_kms(Settings.load(path, environ).kms).identifier == kind
+        settings = Settings.load(path, environ)
+        assert open_kms(settings.kms).identifier == kind
+        assert {name: open_kms(each).identifier for name, each in settings.other_kms.items()} in (
+            {},
+            {"aws": "aws"},
+        )
 
 
 def test_secrets_of_a_package_mask_themselves(tmp_path, package):

@@ -355,7 +355,7 @@ def test_a_driver_that_dies_anywhere_leaves_what_the_next_one_finishes(
             kms, key = targets[calls % 2]
 
             def pipeline(kms: str = kms, key: str = key) -> Rekey:
-                options: dict[str, Any] = {"rotate": True, "sleep": never, "at_a_time": 1}
+                options: dict[str, Any] = {"rotate": True, "sleep": never, "threads": 1}
                 return Rekey(master_key=MASTER_KEY, to_kms=kms, to_master_key=key, **options)
 
             version = max(pek.version for pek in peks(lake, name))

@@ -31,6 +31,9 @@ RULES: Final = (STILL_NEEDED, NOT_MOVED, SNAPSHOTS, LOST)
 _EVERY_TABLE: Final = "*"
 _MASTER: Final = "master-key:"
 _BEFORE: Final = "before"
+#: What is noted of the whole run.
+_RUN: Final = Item("run", "")
+_BEGUN: Final = "begun"
 _SHOWN: Final = 100
 
 
@@ -45,7 +48,7 @@ class Rekey:
         to_master_key: the key in the KMS that keys move to; by default the one with the master key's id.
         to_kms: the KMS that keys move to; by default the one where they are.
         rotate: whether keys are rotated; by default if they do not move.
-        at_a_time: how many tables are re-keyed at the same time.
+        threads: how many tables are re-keyed at the same time.
 
     Raises:
         RequestInvalid: the arguments contradict each other, or something is not a pattern.
@@ -57,7 +60,8 @@ class Rekey:
     to_master_key: str | None = None
     to_kms: str | None = None
     rotate: bool | None = None
-    at_a_time: int = 4
+    threads: int = 4
+    at_a_time: int = 64
     name: str = "rekey"
     rules: Sequence[Rule] = RULES
     changes: bool = True
@@ -104,8 +108,9 @@ class Rekey:
             if each.table is not None and each.table_uuid is not None and self._patterns.match(each.table):
                 by_table.setdefault(each.table_uuid, []).append(each)
         chosen = [found for found in by_table.values() if self._is_due(found)]
+        newest_ms = max((each.created_ms for found in chosen for each in found), default=0)
         for found in sorted(chosen, key=lambda found: str(found[0].table)):
-            yield self._item(found, targets)
+            yield self._item(found, targets, newest_ms)
         for name, target in sorted(targets.items()):
             yield Item(f"{_MASTER}{name}", "", payload={"target": list(target)})
 
@@ -129,10 +134,11 @@ class Rekey:
         limit_ms = (self.now() - self.older_than).timestamp() * 1000
         return any(each.created_ms < limit_ms for each in in_force)
 
-    def _item(self, keys: Sequence[Key], targets: Mapping[str, KmsKey]) -> Item:
+    def _item(self, keys: Sequence[Key], targets: Mapping[str, KmsKey], newest_ms: int) -> Item:
         masters = {each.master_key_id for each in keys}
         payload = {
             "uuid": keys[0].table_uuid,
+            "newest-ms": newest_ms,
             "targets": {name: list(targets[name]) for name in sorted(masters & targets.keys())},
         }
         return Item(str(keys[0].table_uuid), str(keys[0].table), payload=payload)
@@ -141,20 +147,30 @@ class Rekey:
         """Re-key tables; the proofs of a group come after its tables."""
         keys = Keys(lake, self.sleep)
         tables = [item for item in group if not item.key.startswith(_MASTER)]
-        work = partial(self._table, keys, steps)
-        yield from in_threads(lake.spark, tables, work, self.at_a_time)
+        work = partial(self._table, keys, steps, self._older_ms(steps, tables))
+        yield from in_threads(lake.spark, tables, work, self.threads)
         for item in group:
             if item.key.startswith(_MASTER):
                 yield self._master_key(keys, steps, item)
 
-    def _table(self, keys: Keys, steps: Steps, item: Item) -> Outcome:
+    def _older_ms(self, steps: Steps, tables: Sequence[Item]) -> int | None:
+        """Return when the latest key was made before the run rotated any, by the clock of the catalog."""
+        if not self._rotates or not tables:
+            return None
+        noted = steps.of(_RUN).get(_BEGUN)
+        if noted is None:
+            noted = {"newest-ms": tables[0].payload["newest-ms"]}
+            steps.record(_RUN, _BEGUN, noted)
+        return int(noted["newest-ms"])
+
+    def _table(self, keys: Keys, steps: Steps, older_ms: int | None, item: Item) -> Outcome:
         targets = {name: KmsKey(*each) for name, each in item.payload["targets"].items()}
         try:
             for name, target in targets.items():
                 self._assign(keys, steps, name, target)
         except LakewardenError as error:
             return outcome_of(item, error)
-        return TableRekey(keys, item, steps, targets, self._rotates).run()
+        return TableRekey(keys, item, targets, older_ms).run()
 
     def _assign(self, keys: Keys, steps: Steps, name: str, target: KmsKey) -> None:
         """Let new keys of a master key be made under the target, once a run.

@@ -10,7 +10,6 @@ from catalog.base.identifiers import TableName, table_name
 from policy.errors import LakewardenError
 from spark_ext.pipelines.failures import concerns_all
 from spark_ext.pipelines.items import Finding, Item, Outcome, Rule, Severity, Status
-from spark_ext.pipelines.pipeline import Steps
 from spark_ext.pipelines.refusals import outcome_of
 from spark_ext.pipelines.rekey.keys import Key, Keys, KmsKey
 
@@ -35,7 +34,6 @@ LOST: Final = Rule(
 
 #: How often data keys are rewrapped before the table is left to a later run, beside busy writers.
 _ATTEMPTS: Final = 5
-_BASE: Final = "base"
 
 
 @dataclass
@@ -43,21 +41,19 @@ class TableRekey:
     """Re-keys one table.
 
     A step that was done in an earlier process is recognized by what it left: a key that has moved is not
-    moved again, and a table whose keys have later versions than those noted is not rotated again.
+    moved again, and a key that was made since the run began is not rotated again.
 
     Args:
         keys: the keys of the lake.
         item: the table.
-        steps: what was done to it before.
         targets: the KMS keys that keys move to, by master key id.
-        rotates: whether keys are rotated and data keys are rewrapped.
+        older_ms: keys that were made until then are rotated, in milliseconds since 1970; None: no key is.
     """
 
     keys: Keys
     item: Item
-    steps: Steps
     targets: Mapping[str, KmsKey]
-    rotates: bool
+    older_ms: int | None
     _counts: dict[str, int] = field(default_factory=dict)
     _findings: list[Finding] = field(default_factory=list)
 
@@ -65,8 +61,8 @@ class TableRekey:
         """Do all steps; a table that cannot be read has its keys moved nevertheless."""
         try:
             left = self._move()
-            if self.rotates:
-                left = left or self._renew()
+            if self.older_ms is not None:
+                left = left or self._renew(self.older_ms)
         except LakewardenError as error:
             refused = outcome_of(self.item, error, tuple(self._findings))
             return Outcome.of(self.item, refused.status, refused.reason, refused.findings, self._counts)
@@ -96,21 +92,15 @@ class TableRekey:
     def _is_away(self, key: Key) -> bool:
         return self.targets.get(key.master_key_id, key.at) != key.at
 
-    def _renew(self) -> tuple[Status, str] | None:
+    def _renew(self, older_ms: int) -> tuple[Status, str] | None:
         """Rotate the table's keys and rewrap its data keys; return what is left to do."""
-        table = self._name()
-        if table is None:
+        table, keys = self._name(), [each for each in self._versions() if each.in_force]
+        if table is None or not keys:
             return None
-        base = self.steps.of(self.item).get(_BASE)
-        if base is None:
-            base = _in_force(self._versions())
-            self.steps.record(self.item, _BASE, base)
-        if not base:
-            return None
-        if not _is_later(_in_force(self._versions()), base):
+        if any(each.created_ms <= older_ms for each in keys):
             self._count("rotated-keys", len(self.keys.rotate(table)["keys"]))
-        if not _is_later(_in_force(self._versions()), base):
-            return Status.LEFT, "The table was replaced, or renamed, while its keys were rotated."
+            if not _is_later(_in_force(self._versions()), _in_force(keys)):
+                return Status.LEFT, "The table was replaced, or renamed, while its keys were rotated."
         return self._rewrap(table)
 
     def _rewrap(self, table: TableName) -> tuple[Status, str] | None:
@@ -192,6 +182,6 @@ def _in_force(keys: Iterable[Key]) -> dict[str, int]:
     return {each.id: each.version for each in keys if each.in_force}
 
 
-def _is_later(now: Mapping[str, int], base: Mapping[str, Any]) -> bool:
-    """Return whether each key that is in force was made or rotated since."""
-    return bool(now) and all(version > base.get(key_id, 0) for key_id, version in now.items())
+def _is_later(now: Mapping[str, int], before: Mapping[str, int]) -> bool:
+    """Return whether each key that was in force was rotated since, or is not in force any more."""
+    return all(now.get(key_id, version + 1) > version for key_id, version in before.items())
