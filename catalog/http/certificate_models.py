@@ -12,7 +12,7 @@ from catalog.http.base_models import Answer, OwnBody
 from catalog.maintenance.certificates import Certificate, Erased, Identifiers, NotErased
 
 _LONG: Final = 2**63 - 1
-_MOST_SNAPSHOTS: Final = 2_000
+_MOST_SNAPSHOTS: Final = 4_000
 
 _Hex = Annotated[str, Field(pattern="^(?:[0-9a-f]{2}){16,64}$")]
 _Snapshots = Annotated[list[Annotated[int, Field(ge=-_LONG, le=_LONG)]], Field(max_length=_MOST_SNAPSHOTS)]
