@@ -167,18 +167,16 @@ class _Comparison:
 
     def of(self, lines: Iterator[Line]) -> Compared:
         for line in lines:
-            if line.broken or not self._can_read(line):
+            compared = line.replaces and line.base is not None and self._compare(line, line.base)
+            if line.broken or not compared:
                 self._found(ROWS_NOT_COMPARED, line)
-            if line.replaces and line.base is not None and self._can_read(line):
-                self._compare(line, line.base)
         return self.done
 
-    def _can_read(self, line: Line) -> bool:
-        """Return whether the base is retained, or known and only followed by snapshots that replace files."""
-        retained = self.metadata.snapshot_by_id(line.base) is not None if line.base is not None else False
-        return retained or (line.base in self.before and not line.writes)
-
-    def _compare(self, line: Line, base: int) -> None:
+    def _compare(self, line: Line, base: int) -> bool:
+        """Compare a branch; return False if that takes a snapshot that has expired."""
+        retained = self.metadata.snapshot_by_id(base) is not None
+        if not retained and (base not in self.before or line.writes):
+            return False
         before = self.before.get(base)
         columns = before.columns if before is not None else self._at(base).columns
         after = self._at(line.head)
@@ -189,11 +187,13 @@ class _Comparison:
             for each, kind in columns.items()
             if all(other.columns.get(each) == kind for other in readers)
         )
-        if before is None or len(common) < len(columns):
+        if before is not None and len(common) == len(columns):
+            expected = before.checksum
+        elif retained:
             start = self._at(base)
             expected = checksum(start.frame, start.places(common))
         else:
-            expected = before.checksum
+            return False
         if changes is not None:
             kind = changes.frame.columns.index("_change_type")
             expected = expected + balance(changes.frame, changes.places(common), kind)
@@ -203,6 +203,7 @@ class _Comparison:
             text = f"Snapshot {line.head} has {found}, but {expected} follow from snapshot {base}."
             self._found(ROWS_DIFFER, line, text)
         self._tell_others(line, {*columns, *after.columns}.difference(common))
+        return True
 
     def _at(self, snapshot: int) -> _Rows:
         return _Rows.at(self.lake, self.table, self.metadata, snapshot)
