@@ -100,7 +100,7 @@ private[lakewarden] final class RewrittenScan(
 
   /** Which files have matching rows. Spark may ask several times. */
   override def filter(runtime: Array[Filter]): Unit = synchronized {
-    val named = runtime.toSeq.flatMap(RewrittenScan.files)
+    val named = runtime.toSeq.flatMap(NamedFiles.of)
     val planned = unmasked.files.map(_.path).toSet
     named.flatMap(_ -- planned).headOption.foreach { path =>
       throw new LakewardenException(
@@ -117,10 +117,10 @@ private[lakewarden] final class RewrittenScan(
   override protected def rowFilters: Seq[Filter] = Nil
 }
 
-private object RewrittenScan {
+private[read] object NamedFiles {
 
-  /** The files that a runtime filter names; none: it does not say. */
-  private def files(filter: Filter): Option[Set[String]] = filter match {
+  /** The files that a filter names; none: it does not say. */
+  def of(filter: Filter): Option[Set[String]] = filter match {
     case In(MetadataColumns.File, paths)     => Some(paths.toSet[Any].collect { case path: String => path })
     case EqualTo(MetadataColumns.File, path) => Some(Set(path).collect { case path: String => path })
     case AlwaysFalse()                       => Some(Set.empty)

@@ -38,6 +38,9 @@ private[lakewarden] class GuardedScanBuilder(
   private var aggregates = Option.empty[PushedAggregates]
   private var limit = Option.empty[Int]
 
+  /** The files that the filters name. Spark applies these filters again. */
+  private var named = Option.empty[Set[String]]
+
   /** A column of the table stands for itself, whatever its name. */
   override def pruneColumns(required: StructType): Unit = {
     val (columns, others) = required.partition(field => table.schema.fieldNames.contains(field.name))
@@ -49,6 +52,9 @@ private[lakewarden] class GuardedScanBuilder(
     val json = new FilterJson(table.schema)
     pushed = filters.toSeq.filter(json.says)
     decided = if (dropsRows) filters.toSeq.filter(partitions.decides) else Nil
+    named =
+      if (table.schema.fieldNames.contains(MetadataColumns.File)) None
+      else filters.toSeq.flatMap(NamedFiles.of).reduceOption(_ & _)
     filters.filterNot(decided.contains)
   }
 
@@ -79,5 +85,5 @@ private[lakewarden] class GuardedScanBuilder(
 
   protected def scan(
       wanted: StructType, filters: Seq[Filter], metadata: Seq[StructField], options: ReadOptions): Scan =
-    new QueryScan(handle, asOf, wanted, filters, decided, aggregates, metadata, limit, options)
+    new QueryScan(handle, asOf, wanted, filters, decided, aggregates, metadata, limit, named, options)
 }

@@ -16,11 +16,13 @@ import org.apache.spark.sql.types.{StructField, StructType}
   *   the filters that the catalog applies by partitions, and Spark not again
   * @param limit
   *   how many rows are enough
+  * @param named
+  *   the files that filters name; none: all
   */
 private[read] final class QueryScan(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter],
     decided: Seq[Filter], aggregates: Option[PushedAggregates], metadata: Seq[StructField], limit: Option[Int],
-    options: ReadOptions)
+    named: Option[Set[String]], options: ReadOptions)
     extends GuardedScan(
       handle, asOf, wanted, filters, decided = decided, aggregates = aggregates, metadata = metadata, options = options)
     with SupportsRuntimeFiltering
@@ -49,7 +51,9 @@ private[read] final class QueryScan(
   }
 
   override protected def files: Seq[PlannedFile] = {
-    val matching = chosen.fold(plan.files)(some => plan.files.filter(file => some(file.path)))
+    // Which files have visible rows, a scan of a few files would show.
+    val some = Seq(chosen, named.filter(_ => plan.showsAllRows)).flatten
+    val matching = plan.files.filter(file => some.forall(_(file.path)))
     limit.filter(_ => plan.showsAllRows).fold(matching)(QueryScan.enough(matching, _))
   }
 
@@ -75,7 +79,7 @@ private[read] final class QueryScan(
       FileOrder.of(plan, table.metadata, constant, wanted)
     } else Nil
 
-  override protected def identity: Product = (super.identity, decided.toSet, limit)
+  override protected def identity: Product = (super.identity, decided.toSet, limit, named)
 }
 
 private object QueryScan {
