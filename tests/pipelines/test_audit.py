@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.conversions import to_bytes
 from pyiceberg.types import LongType
 
@@ -16,7 +21,14 @@ from spark_ext.pipelines.audit.rules import RULES
 from spark_ext.pipelines.items import Item, Outcome, Status
 from spark_ext.pipelines.lake import Lake
 from tests.support.attacker import data_file, entry, local
-from tests.support.planted_lake import PlantedLake, copied, plant, replace_by_plaintext
+from tests.support.lake import ALICE, policy, standard_policies
+from tests.support.planted_lake import (
+    PlantedLake,
+    copied,
+    of_another_algorithm,
+    plant,
+    replace_by_plaintext,
+)
 from tests.support.rules import put_rules, rule
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_tables import create_table, master_keys
@@ -41,10 +53,10 @@ def fill(spark_lake: SparkLake, table: str, *ranges: tuple[int, int]) -> None:
         spark_lake.rows(f"INSERT INTO {table} {ROWS.format(first, end)}")
 
 
-def audit(spark_lake: SparkLake, namespace: str, **options: Any) -> dict[str, Outcome]:
+def audit(spark_lake: SparkLake, namespace: str, user: str = ALICE, **options: Any) -> dict[str, Outcome]:
     """Audit a namespace without a record; outcomes by the names of its tables."""
     pipeline = Audit(f"{namespace.removeprefix(f'{CATALOG}.')}.*", **options)
-    lake = Lake(spark_lake.spark, CATALOG)
+    lake = Lake(spark_lake.session(user), CATALOG)
     done = list(pipeline.run(lake, list(pipeline.plan(lake)), NoSteps()))
     return {each.table.rpartition(".")[2]: each for each in done}
 
@@ -126,7 +138,8 @@ def plant_encrypted(spark_lake: SparkLake, planted: PlantedLake) -> None:
     keyed = {"encryption.columns": "pii:name"}
     tables = {
         "plain_file": (ENVELOPE, ["unsealed-metadata", "wrong-encryption", "plaintext-statistics"]),
-        "swapped": (ENVELOPE, ["wrong-footer"]),
+        "swapped": (ENVELOPE, ["plaintext-file"]),
+        "algorithm": (ENVELOPE, ["wrong-footer"]),
         "footer": (keyed, ["wrong-digest"]),
         "pages": (ENVELOPE, ["unreadable"]),
         "digest": (ENVELOPE | {"encryption.verify-digest": "always"}, ["wrong-digest"]),
@@ -144,6 +157,8 @@ def plant_encrypted(spark_lake: SparkLake, planted: PlantedLake) -> None:
     bounds = {1: to_bytes(LongType(), 1)}
     path = copied(attacker)
     attacker.commit_behind(*attacker.appending(entry(data_file(path, lower_bounds=bounds))))
+    algorithm = planted.expect("algorithm")
+    algorithm.edit(algorithm.data_paths()[0], of_another_algorithm)
     replace_by_plaintext(local(planted.expect("swapped").data_paths()[0]))
     for name, place in (("footer", -100), ("pages", 40), ("digest", 40)):
         planted.expect(name).edit(planted.expect(name).data_paths()[0], partial(changed_at, place))
@@ -170,5 +185,88 @@ def test_planted_violations_of_every_kind_are_found_and_no_others(
     finally:
         put_rules(spark_lake.lake)
     assert found(outcomes) == planted.expected
-    assert {each.id for each in RULES} - {rule for rule, _ in planted.expected} == set()
+    # Root can open all files. Footers that are too large are in the tests of footers.
+    others = {"unopened-file", "unchecked-footer"}
+    assert {each.id for each in RULES} - {rule for rule, _ in planted.expected} == others
     assert {name: each.reason for name, each in outcomes.items() if each.status is not Status.DONE} == {}
+
+
+def test_a_share_reads_the_same_files_each_time_and_no_others(spark_lake: SparkLake) -> None:
+    namespace = spark_lake.namespace()
+    table = f"{namespace}.sampled"
+    create_table(spark_lake, table, COLUMNS, ENVELOPE)
+    fill(spark_lake, table, (0, 1), (1, 2))
+    attacker = PlantedLake(spark_lake.lake, namespace.removeprefix(f"{CATALOG}.")).expect("sampled")
+    first, last = sorted(attacker.data_paths(), key=lambda path: zlib.crc32(path.encode()))
+    share = (zlib.crc32(first.encode()) + 1) / 2**32
+    attacker.edit(last, partial(changed_at, 40))
+    assert found(audit(spark_lake, namespace, verify=share)) == set()
+    assert found(audit(spark_lake, namespace, verify=1.0)) == {("unreadable", "sampled")}
+    attacker.edit(first, partial(changed_at, 40))
+    assert found(audit(spark_lake, namespace, verify=share)) == {("unreadable", "sampled")}
+
+
+def test_an_auditor_without_select_audits_all_but_what_needs_keys(spark_lake: SparkLake, good: str) -> None:
+    lake = spark_lake.lake
+    auditor = policy("auditors", {"service": ["*"]}, {"auditor": ["audit"]})
+    lake.set_policies([*standard_policies(), auditor])
+    try:
+        outcomes = audit(spark_lake, good, "auditor", verify=1.0)
+    finally:
+        lake.set_policies(standard_policies())
+    assert found(outcomes) == set()
+    assert all(each.status is Status.DONE for each in outcomes.values())
+    assert outcomes["uniform"].counts["opened"] == 5
+    assert outcomes["uniform"].counts["not-read"] == 1
+    assert "read-refs" not in outcomes["uniform"].counts
+
+
+def test_another_catalog_is_audited_before_its_tables_are_adopted(
+    spark_lake: SparkLake, tmp_path: Path
+) -> None:
+    uri = f"sqlite:///{tmp_path}/catalog.db?password=hunter2"
+    stock = SqlCatalog("stock", uri=uri, warehouse=f"file://{tmp_path}/warehouse")
+    stock.create_namespace("ns")
+    rows = pa.table({"id": pa.array([1, 2], pa.int64())})
+    for name in ("fine", "away", "outer"):
+        stock.create_table(f"ns.{name}", rows.schema).append(rows)
+    outer = stock.load_table("ns.outer").location()
+    stock.create_table("ns.inner", rows.schema, f"{outer}/inner").append(rows)
+    away = tmp_path / "away.parquet"
+    pq.write_table(pa.table(rows.columns, schema=pa.schema([pa.field("id", pa.int64())])), away)
+    stock.load_table("ns.away").add_files([f"file://{away}"])
+    pipeline = Audit("ns.*", {"name": "stock", "type": "sql", "uri": uri})
+    lake = Lake(spark_lake.spark, CATALOG)
+    done = list(pipeline.run(lake, list(pipeline.plan(lake)), NoSteps()))
+    outcomes = {each.table.removeprefix("ns."): each for each in done}
+    assert found(outcomes) == {
+        ("foreign-path", "away"),
+        ("overlap", "outer"),
+        ("overlap", "inner"),
+    }
+    assert "hunter2" not in str((pipeline.parameters, done, list(pipeline.plan(lake))))
+    stock.close()
+
+
+def test_what_is_dropped_or_cannot_be_read_is_left_and_the_rest_is_audited(spark_lake: SparkLake) -> None:
+    namespace = spark_lake.namespace()
+    for name in ("kept", "dropped", "denied"):
+        create_table(spark_lake, f"{namespace}.{name}", COLUMNS)
+        fill(spark_lake, f"{namespace}.{name}", (0, 2))
+    lake = Lake(spark_lake.spark, CATALOG)
+    pipeline = Audit(f"{namespace.removeprefix(f'{CATALOG}.')}.*")
+    items = list(pipeline.plan(lake))
+    spark_lake.rows(f"DROP TABLE {namespace}.dropped")
+    made = PlantedLake(spark_lake.lake, namespace.removeprefix(f"{CATALOG}."))
+    # A directory that is nested too deeply cannot be listed.
+    deep = local(made.expect("denied").location).joinpath(*("d" for _ in range(102)))
+    deep.mkdir(parents=True)
+    done = {each.table.rpartition(".")[2]: each for each in pipeline.run(lake, items, NoSteps())}
+    assert {name: each.status for name, each in done.items()} == {
+        "kept": Status.DONE,
+        "dropped": Status.LEFT,
+        "denied": Status.FAILED,
+    }
+    assert "dropped or renamed" in (done["dropped"].reason or "")
+    assert "tree-depth" in (done["denied"].reason or "")
+    assert found(done) == set()

@@ -64,10 +64,13 @@ class PlantedLake:
         sql(self.lake, statement, self.namespace, name)
 
 
-def copied(attacker: Attacker, suffix: str = "parquet", rows: pa.Table = OWN_ROWS) -> str:
+def copied(
+    attacker: Attacker, rows: pa.Table = OWN_ROWS, *, suffix: str = "parquet", ids: bool = True
+) -> str:
     """Write another file with ids of columns beside the data files of a table."""
     path = Path(local(attacker.data_paths()[0])).parent / f"copy-{uuid4().hex}.{suffix}"
     fields = [each.with_metadata({"PARQUET:field_id": str(i)}) for i, each in enumerate(rows.schema, 1)]
+    fields = fields if ids else list(rows.schema)
     pq.write_table(pa.table(rows.columns, schema=pa.schema(fields)), path)
     return f"file://{path}"
 
@@ -144,7 +147,7 @@ def _plant_entries(planted: PlantedLake) -> None:
     planted.behind(
         "avro",
         "unsupported-file",
-        lambda each: data_file(copied(each, "avro"), file_format=FileFormat.AVRO),
+        lambda each: data_file(copied(each, suffix="avro"), file_format=FileFormat.AVRO),
     )
     planted.behind("rows", "wrong-statistics", lambda each: data_file(copied(each), record_count=3))
     high = {1: to_bytes(LongType(), 5)}
@@ -152,7 +155,11 @@ def _plant_entries(planted: PlantedLake) -> None:
     planted.behind(
         "nulls", "wrong-statistics", lambda each: data_file(copied(each), null_value_counts={1: 2})
     )
-    planted.behind("no_parquet", "wrong-footer", _text)
+    planted.behind("no_parquet", "damaged-file", _text)
+    nameless = pa.table({"id": OWN_ROWS["id"]})
+    planted.behind("no_ids", "unknown-columns", lambda each: data_file(copied(each, nameless, ids=False)))
+    texts = pa.table({"id": OWN_ROWS["name"]})
+    planted.behind("types", "wrong-columns", lambda each: data_file(copied(each, texts)))
     planted.behind(
         "equality",
         "delete-file",
@@ -174,6 +181,13 @@ def _plant_places(planted: PlantedLake) -> None:
     reader = planted.make("reader", "path-in-other-table")
     reader.commit_properties({"read.allowed.data.paths": f"{reader.location},{victim.location}"})
     reader.commit(*reader.appending(entry(data_file(victim.data_paths()[0]))))
+
+
+def of_another_algorithm(data: bytes) -> bytes:
+    """The bytes of an encrypted file, whose footer names the other algorithm of Parquet."""
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    assert data[start : start + 2] == b"\x1c\x1c"
+    return data[: start + 1] + b"\x2c" + data[start + 2 :]
 
 
 def replace_by_plaintext(path: Path) -> None:

@@ -98,8 +98,8 @@ class OtherCatalog:
 
     Args:
         tables: patterns of them.
-        properties: as `pyiceberg.catalog.load_catalog` takes them. They can have credentials, so they are
-            neither recorded nor sent to executors.
+        properties: as `pyiceberg.catalog.load_catalog` takes them, with the catalog's `name`. They can have
+            credentials, so they are neither recorded nor sent to executors.
 
     Raises:
         RequestInvalid: the catalog cannot be opened.
@@ -108,7 +108,8 @@ class OtherCatalog:
     def __init__(self, tables: str | Sequence[str], properties: Mapping[str, str]) -> None:
         self._patterns = Patterns(tables)
         try:
-            self._catalog: Catalog = load_catalog("other", **properties)
+            others = {key: value for key, value in properties.items() if key != "name"}
+            self._catalog: Catalog = load_catalog(properties.get("name", "default"), **others)
         except (*_UNREADABLE, NotInstalledError) as error:
             raise RequestInvalid(
                 f"The other catalog cannot be opened: {type(error).__name__}.",
@@ -189,7 +190,7 @@ def _with_others(state: dict[str, Any], claims: Claims) -> dict[str, Any]:
 
 def shown_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return what of a catalog's properties tells it from others, without what can be a credential."""
-    shown = {name: properties[name] for name in ("type", "warehouse") if name in properties}
+    shown = {name: properties[name] for name in ("name", "type", "warehouse") if name in properties}
     if "uri" in properties:
         parts = urlsplit(properties["uri"])
         shown["uri"] = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"

@@ -120,7 +120,12 @@ class _Work:
         self._check_formats(files, found)
         files, statistics = files.filter(inside), statistics.filter(inside)
         epochs = self._facts.epochs
-        if epochs is not None and self._check_epochs(epochs, files, found):
+        if epochs is None:
+            keyed = files["file_path"].filter(pc.is_valid(files["key_metadata"]))
+            for path in keyed.to_pylist():
+                text = "The file has key metadata that this catalog did not write."
+                found.add(rules.WRONG_ENCRYPTION, text, path=path)
+        elif self._check_epochs(epochs, files, found):
             shown = shown_fields(files, statistics, epochs, described_fields)
             if shown:
                 text = f"The manifest has plaintext statistics of encrypted columns (field {min(shown)})."
