@@ -99,10 +99,9 @@ def _metadata(looking: Looking, facts: Facts, found: Partial) -> tuple[TableMeta
     path = facts.pointer
     if path is None:
         return None
-    if facts.is_governed or facts.state["location"] is not None:
-        if not readable(facts, path, "metadata.json", found):
-            return None
-    elif not _parses(path, found):
+    # Of a table that the catalog does not govern, the metadata itself says what is allowed.
+    is_readable = readable(facts, path, "metadata.json", found) if facts.is_governed else _parses(path, found)
+    if not is_readable:
         return None
     data = fetch(looking.storage, path, "metadata.json", found, MAX_BYTES)
     if data is None:
