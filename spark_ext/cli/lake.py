@@ -68,7 +68,7 @@ def discover(
         list[str] | None,
         typer.Option(
             metavar="CODE",
-            help="Region of phone numbers without a country code, such as US. Can be repeated.",
+            help="Region of phone numbers without a country code. Can be repeated. Default: US.",
         ),
     ] = None,
     **options: Any,
@@ -83,7 +83,7 @@ def discover(
         rows=rows,
         threshold=threshold,
         national_ids=national_id,
-        regions=region or (),
+        regions=region or ("US",),
         **options,
     )
 

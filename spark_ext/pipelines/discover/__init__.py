@@ -19,7 +19,7 @@ from spark_ext.pipelines.discover import national_ids as numbers
 from spark_ext.pipelines.discover.columns import Leaf, leaves_of
 from spark_ext.pipelines.discover.evidence import THRESHOLD
 from spark_ext.pipelines.discover.kinds import KINDS
-from spark_ext.pipelines.discover.pipeline import ROWS, Discover
+from spark_ext.pipelines.discover.pipeline import REGIONS, ROWS, Discover
 from spark_ext.pipelines.discover.proposal import Found, write
 from spark_ext.pipelines.engine import Options, run
 from spark_ext.pipelines.failures import concerns_all
@@ -36,7 +36,7 @@ def discover(
     rows: int = ROWS,
     threshold: float = THRESHOLD,
     national_ids: Sequence[str] | None = None,
-    regions: Sequence[str] = (),
+    regions: Sequence[str] = REGIONS,
     at_a_time: int = 4,
     **options: Unpack[Options],
 ) -> Report:
@@ -50,7 +50,7 @@ def discover(
         threshold: the confidence from which a column is reported, above 0 and up to 1.
         national_ids: the national identification numbers to look for, such as ``us.ssn``; by default all
             that are known.
-        regions: regions whose telephone numbers are known without a country code, such as ``US``.
+        regions: regions whose telephone numbers are known as they are written there, such as ``US``.
         at_a_time: how many tables are looked at at the same time.
         options: see `Options`.
 

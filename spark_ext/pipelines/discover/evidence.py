@@ -6,9 +6,10 @@ The rules, from which a confidence between 0 and 1 is made. Shares are of distin
 |---|---|
 | a CERTAIN detector matches a value | 0.95 |
 | a CHECKED detector matches half of the values | 0.95 |
-| a CHECKED detector matches 2 % of the values and two of them, or one of fewer than 20 | 0.7 |
-| a WEAK detector matches 80 % of ten or more values | 0.8 |
-| a WEAK detector matches half of the values | 0.3 |
+| a CHECKED detector matches 0.2 % of the values and two of them, or one of fewer than 20 | 0.7 |
+| a FORMED detector matches 80 % of the values and three of them, or half of 20 or more | 0.8 |
+| a WEAK detector matches 80 % of ten or more values, or all of five or more | 0.8 |
+| a FORMED or WEAK detector matches half of the values | 0.3 |
 | a NAMED detector matches half of the values, and a name, comment or tag suggests the data | 0.3 |
 | the name of the column suggests the data | 0.6 |
 | the name does, and no detector matches 5 % of 20 or more values | 0.15 |
@@ -17,6 +18,9 @@ The rules, from which a confidence between 0 and 1 is made. Shares are of distin
 
 A name alone is enough for the default threshold of 0.5, a comment or tag is not. The second to last rule
 holds where the detectors know every form of the data (`Kind.checked`).
+
+A name such as `isbn` tells of other numbers with check digits: FORMED and WEAK detectors then count 0.3 at
+most.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from math import prod
 from typing import Final
 
 from spark_ext.pipelines.discover.detectors import Detector, Strength
-from spark_ext.pipelines.discover.kinds import KINDS, Kind, hinted, mentioned
+from spark_ext.pipelines.discover.kinds import KINDS, Kind, hinted, mentioned, tells_of_other_numbers
 
 THRESHOLD: Final = 0.5
 """The confidence from which a column is reported, if nothing else is asked for."""
@@ -35,6 +39,7 @@ THRESHOLD: Final = 0.5
 _NAME: Final = 0.6
 _NAME_CONTRADICTED: Final = 0.15
 _REMARK: Final = 0.3
+_HALF: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +98,13 @@ def verdicts(column: Described, looked: Looked, known: Iterable[Detector]) -> li
         "the comment": mentioned(column.comment),
         **{f"the tag {tag!r:.80}": mentioned(tag) for tag in column.tags},
     }
-    detectors = list(known)
+    detectors, other = list(known), tells_of_other_numbers(column.name)
     found = (
         _verdict(
             kind,
             kind.id in by_name,
             [where for where, kinds in remarked.items() if kind.id in kinds and kind.fits(column.type)],
+            other,
             looked,
             [each for each in detectors if each.kind == kind.id],
         )
@@ -108,12 +114,14 @@ def verdicts(column: Described, looked: Looked, known: Iterable[Detector]) -> li
 
 
 def _verdict(
-    kind: Kind, named: bool, remarked: list[str], looked: Looked, detectors: list[Detector]
+    kind: Kind, named: bool, remarked: list[str], other: bool, looked: Looked, detectors: list[Detector]
 ) -> Verdict:
     weighed = [(_weight(each, looked, bool(named or remarked)), each) for each in detectors]
     value, best = max(weighed, key=lambda each: each[0], default=(0.0, None))
-    parts, why = [value], []
+    parts, why = [], []
     if value and best is not None:
+        ambiguous = other and not named and best.strength in (Strength.FORMED, Strength.WEAK)
+        parts.append(min(value, _HALF) if ambiguous else value)
         why.append(f"{looked.of(best)} of {looked.values} distinct values match {best.id}")
     if named:
         contradicted = kind.checked and looked.values >= 20 and not _any_match(detectors, looked)
@@ -137,13 +145,24 @@ def _weight(detector: Detector, looked: Looked, suggested: bool) -> float:
             return 0.95 if hits else 0.0
         case Strength.CHECKED:
             return _checked(hits, share, looked.values)
+        case Strength.FORMED:
+            enough = (hits >= 3 and share >= 0.8) or (looked.values >= 20 and share >= 0.5)
+            return 0.8 if enough else _half(share)
         case Strength.WEAK:
-            return 0.8 if share >= 0.8 and looked.values >= 10 else 0.3 if share >= 0.5 else 0.0
+            return 0.8 if _nearly_all(hits, looked.values) else _half(share)
         case Strength.NAMED:
-            return 0.3 if suggested and share >= 0.5 else 0.0
+            return _half(share) if suggested else 0.0
 
 
 def _checked(hits: int, share: float, values: int) -> float:
     if share >= 0.5:
         return 0.95
-    return 0.7 if (hits >= 2 and share >= 0.02) or (hits and values < 20) else 0.0
+    return 0.7 if (hits >= 2 and share >= 0.002) or (hits and values < 20) else 0.0
+
+
+def _nearly_all(hits: int, values: int) -> bool:
+    return (values >= 10 and hits >= 0.8 * values) or (values >= 5 and hits == values)
+
+
+def _half(share: float) -> float:
+    return _HALF if share >= 0.5 else 0.0

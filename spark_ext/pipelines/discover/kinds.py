@@ -25,6 +25,11 @@ _ABOUT: Final = frozenset(
         "status subject template type updated valid verified version ",
     )
 )
+#: Names of numbers that have check digits, too, and are of things and companies.
+_OTHER_NUMBERS: Final = re.compile(
+    r"(?:^|_)(?:barcode|duns|ean|gln|gtin|imei|invoice|isbn|isin|issn|lei|order|routing|serial|siren|siret|sku|"
+    r"tracking|upc|vat|vin)\d*(?:$|_)"
+)
 _TEXT: Final = ("string", "binary")
 _NUMBERS: Final = ("int", "long", "decimal")
 
@@ -81,7 +86,7 @@ KINDS: Final[Sequence[Kind]] = (
         "secret",
         "passwords, keys or tokens",
         Severity.ERROR,
-        "pass_?words?|passwd|pwd|passphrase|(?:access|api|encryption|private|secret|signing)_?keys?|"
+        "pass_?words?|passwd|pwd|passphrase|^secret$|passwort|kennwort|contrasena|mot_de_passe|(?:access|api|encryption|private|secret|signing)_?keys?|"
         "(?:client|api|app|shared)_secret|"
         "(?:access|api|auth|bearer|id|refresh|session)_token|credentials?|connection_string",
         _TEXT,
@@ -91,7 +96,7 @@ KINDS: Final[Sequence[Kind]] = (
         "email",
         "e-mail addresses",
         Severity.WARNING,
-        "e_?mails?|mail_address",
+        "e_?mails?|mail_address|correo",
         _TEXT,
         "MASK_HASH",
         checked=True,
@@ -100,7 +105,7 @@ KINDS: Final[Sequence[Kind]] = (
         "phone",
         "telephone numbers",
         Severity.WARNING,
-        rf"(?:tele)?phones?|(?:mobile|cell)_?(?:phone|num|no|number)|^mobile$|^fax(?:_{_NUMBER})?$|msisdn",
+        rf"(?:tele)?phones?|telefono?|(?:mobile|cell)_?(?:phone|num|no|number)|^mobile$|^fax(?:_{_NUMBER})?$|msisdn",
         _TEXT + _NUMBERS,
         "MASK_SHOW_LAST_4",
         checked=True,
@@ -144,7 +149,7 @@ KINDS: Final[Sequence[Kind]] = (
         "birth-date",
         "dates of birth",
         Severity.WARNING,
-        "birth_?da(?:te|y)|date_of_birth|^born(?:_on)?$|dob",
+        "birth_?da(?:te|y)|date_of_birth|^born(?:_on)?$|dob|geburtsdatum|fecha_nacimiento|date_naissance",
         ("date", "timestamp", "string"),
         "MASK_NULL",
     ),
@@ -190,6 +195,11 @@ def hinted(name: str, type_name: str) -> frozenset[str]:
     return frozenset(
         kind.id for kind in KINDS if kind.fits(type_name) and any(kind.named(each) for each in words)
     )
+
+
+def tells_of_other_numbers(name: str) -> bool:
+    """Return whether a name tells of numbers of things or companies, such as ``isbn``."""
+    return any(_OTHER_NUMBERS.search(words) for words in _last_words(name))
 
 
 def mentioned(text: str) -> frozenset[str]:

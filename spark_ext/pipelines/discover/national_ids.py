@@ -1,8 +1,8 @@
 """National identification numbers, by the check digits of `python-stdnum`.
 
-A number is looked at only in the form that it is written in. `strong` ones have a form that other data does
-not have. All others pass their check by chance in up to a tenth of random numbers: a high share of the values
-must match (`evidence`).
+A number is looked at only in the form that it is written in. `STRONG` ones have a form that other data does
+not have, and are found in texts, too. All others pass their check by chance in up to a tenth of random
+numbers: a high share of the values must match (`evidence`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "es.nie": r"[XYZ]-?\d{7}-?[A-Z]",
     "fi.hetu": r"\d{6}[-+A-FU-Y]\d{3}[\dA-Y]",
     "fr.nir": r"[12] ?\d{2} ?\d{2} ?\d[\dAB] ?\d{3} ?\d{3} ?\d{2}",
-    "gb.nhs": r"\d{3}[ -]?\d{3}[ -]?\d{4}",
+    "gb.nhs": r"[467]\d{2}[ -]?\d{3}[ -]?\d{4}",
     "gr.amka": r"\d{11}",
     "hr.oib": r"\d{11}",
     "ie.pps": r"\d{7}[A-W][A-IW]?",
@@ -60,6 +60,12 @@ OTHERS: Final[Mapping[str, str]] = {
     "tr.tckimlik": r"\d{11}",
     "za.idnr": r"\d{13}",
 }
+LONGEST: Final = 24
+"""Characters that such a number has, at most, if it is not in a text."""
+
+DIGITS: Final = 4
+"""Decimal digits that such a number has, at least."""
+
 ALL: Final = tuple(sorted({*STRONG, *OTHERS}))
 """The numbers that are known, by country and name."""
 
@@ -80,11 +86,15 @@ def require_known(names: tuple[str, ...]) -> None:
 
 
 def is_valid(name: str, text: str) -> bool:
-    """Return whether a text is such a number, in its form and with its check digits."""
+    """Return whether a text is such a number or has a strong one, in its form and with its check digits."""
     form, check = _check(name)
+    if name in STRONG:
+        return any(check(found.group()) for found in form.finditer(text))
     return form.fullmatch(text) is not None and check(text)
 
 
 @cache
 def _check(name: str) -> tuple[re.Pattern[str], Callable[[str], bool]]:
-    return re.compile(STRONG.get(name) or OTHERS[name]), import_module(f"stdnum.{name}").is_valid
+    strong = STRONG.get(name)
+    form = OTHERS[name] if strong is None else rf"(?<![\w.-])(?:{strong})(?![\w-]|\.\d)"
+    return re.compile(form), import_module(f"stdnum.{name}").is_valid

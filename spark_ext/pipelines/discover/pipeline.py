@@ -30,6 +30,8 @@ NOT_EXAMINED: Final = Rule(
 )
 #: Rows of a table that are looked at.
 ROWS: Final = 10_000
+#: Regions whose telephone numbers are known as they are written there.
+REGIONS: Final = ("US",)
 #: Rows that each task looks at, at least.
 _FEWEST_ROWS: Final = 20
 #: The size of the parts of files that tasks read, about.
@@ -47,8 +49,8 @@ class Discover:
         rows: about how many rows of each table are looked at.
         threshold: the confidence from which a column is reported, above 0 and up to 1.
         ids: the national identification numbers to look for, such as ``us.ssn``.
-        regions: regions whose telephone numbers are known without a country code, such as ``US``.
-        at_a_time: how many tables are looked at at the same time.
+        regions: regions whose telephone numbers are known as they are written there, such as ``US``.
+        threads: how many tables are looked at at the same time.
 
     Raises:
         RequestInvalid: an argument is not valid.
@@ -58,8 +60,9 @@ class Discover:
     rows: int = ROWS
     threshold: float = THRESHOLD
     ids: tuple[str, ...] = national_ids.ALL
-    regions: tuple[str, ...] = ()
-    at_a_time: int = 4
+    regions: tuple[str, ...] = REGIONS
+    threads: int = 4
+    at_a_time: int = 32
     name: str = "discover"
     rules: Sequence[Rule] = field(default_factory=lambda: (*(kind.rule for kind in KINDS), NOT_EXAMINED))
     changes: bool = False
@@ -98,7 +101,7 @@ class Discover:
 
     def run(self, lake: Lake, group: Sequence[Item], steps: Steps) -> Iterator[Outcome]:
         """Look at tables, some of them side by side."""
-        yield from in_threads(lake.spark, group, partial(self._table, lake), self.at_a_time)
+        yield from in_threads(lake.spark, group, partial(self._table, lake), self.threads)
 
     def _table(self, lake: Lake, item: Item) -> Outcome:
         try:

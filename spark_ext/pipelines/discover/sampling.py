@@ -18,7 +18,7 @@ import pyarrow.types as kinds_of
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.functions import col
 
-from spark_ext.pipelines.discover.detectors import LONGEST, Detector, detectors
+from spark_ext.pipelines.discover.detectors import LONGEST, Detector, detectors, matching
 from spark_ext.pipelines.discover.evidence import Looked
 from spark_ext.pipelines.lake import quoted
 
@@ -39,7 +39,7 @@ class Looking:
         leaves: the full dotted names of the columns to look at; counts name them by their position.
         rows: how many rows each task looks at.
         ids: the national identification numbers to look for.
-        regions: regions whose telephone numbers are known without a country code.
+        regions: regions whose telephone numbers are known as they are written there.
     """
 
     roots: tuple[str, ...]
@@ -88,7 +88,7 @@ class _Counts:
             if len(self._seen) < _MOST_VALUES and hash(text) not in self._seen:
                 self._seen.add(hash(text))
                 self.hits[_ALL] += 1
-                self.hits.update(each.id for each in known if each.match(text))
+                self.hits.update(matching(known, text))
 
 
 def texts_of(array: pa.Array) -> Iterator[str]:
