@@ -166,14 +166,15 @@ class _Files:
         )
 
     def _encrypting(self, stream: OutputStream, keys: FileKeys, material: Mapping[int | None, bytes]) -> Any:
-        if keys.columns is not None or material:
+        # PyArrow leaves sizes and counts of encrypted columns in a footer in plaintext (SizeStatistics).
+        shown = keys.footer_form is Footer.PLAINTEXT
+        if keys.columns is not None or material or shown:
             return KeyedWriter(stream, self._arrow, keys, self._settings.options, material)
         properties = pe.create_encryption_properties(
             footer_key=keys.footer.reveal(),
             aad_prefix=keys.aad_prefix,
             store_aad_prefix=False,
             encryption_algorithm=keys.algorithm.value,
-            plaintext_footer=keys.footer_form is Footer.PLAINTEXT,
         )
         return self._plain(stream, properties)
 

@@ -23,6 +23,7 @@ from pyiceberg.types import (
     IcebergType,
     IntegerType,
     LongType,
+    NestedField,
     StringType,
     TimestampNanoType,
     TimestampType,
@@ -35,13 +36,24 @@ from pyiceberg.types import (
 from catalog.client import thrift
 from catalog.client.footers import Leaf, leaves_of
 from catalog.client.thrift import Malformed, Struct
+from catalog.iceberg.selection import inner_fields
 from spark_ext.pipelines.audit.file_ends import Problem
 from spark_ext.pipelines.audit.rules import UNKNOWN_COLUMNS, WRONG_COLUMNS
 
 # Of SchemaElement.
 _SCHEMA: Final = 2
-_TYPE, _REPETITION, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, _ID, _LOGICAL = 1, 3, 5, 6, 7, 8, 9, 10
-_REQUIRED, _REPEATED = 0, 2
+_TYPE, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, _ID, _LOGICAL = (
+    1,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+)
+_REQUIRED, _OPTIONAL, _REPEATED = 0, 1, 2
 #: Physical types.
 BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED = range(8)
 #: Logical types.
@@ -59,6 +71,9 @@ _CONVERTED_TO: Final = {
     0: _STRING, 4: _ENUM, 5: _DECIMAL, 6: _DATE, 7: _TIME, 8: _TIME, 9: _TIMESTAMP, 10: _TIMESTAMP, 19: _JSON,
     **dict.fromkeys(range(11, 19), _INTEGER),
 }  # fmt: skip
+_CONVERTED_DECIMAL: Final = 5
+_OF_DECIMALS: Final = (INT32, INT64, BYTE_ARRAY, FIXED)
+_MOST_DIGITS: Final = {INT32: 9, INT64: 18}
 _UNSIGNED: Final = range(11, 15)
 _UNIT, _IS_SIGNED = 2, 2
 #: Microseconds of a unit: numerator and denominator, by the field of the union TimeUnit.
@@ -75,18 +90,22 @@ class Column:
         element: what the schema says of it.
         repeated: whether it is inside a list or map, so that it has not one value for each row.
         nullable: whether it, or what it is nested in, can be null.
+        around: the field ids of what it is nested in.
     """
 
     leaf: Leaf
     element: Struct
     repeated: bool
     nullable: bool
+    around: frozenset[int] = frozenset()
 
     @property
     def logical(self) -> int | None:
         """Its logical type; None if it has none, or one that nobody knows."""
         said = self.element.get(_LOGICAL, thrift.STRUCT)
         if said is not None:
+            if any(each.kind != thrift.STRUCT for each in said.fields.values()):
+                raise Malformed("a logical type with an unexpected type")
             return next(iter(said.fields), None)
         return _CONVERTED_TO.get(self._converted)
 
@@ -108,14 +127,16 @@ class Column:
         return self._converted in _UNSIGNED
 
     @property
-    def scale(self) -> int | None:
-        """The scale of its decimals; None if it has none."""
-        return (self.element.get(_SCALE, thrift.I32) or 0) if self.logical == _DECIMAL else None
-
-    @property
-    def precision(self) -> int:
-        """The precision of its decimals."""
-        return self.element.get(_PRECISION, thrift.I32) or 0
+    def decimals(self) -> frozenset[tuple[int, int]]:
+        """The precision and scale of its decimals; several where the file contradicts itself."""
+        found = set()
+        said = self._body() if self.logical == _DECIMAL else None
+        if said is not None:
+            found.add((said.get(2, thrift.I32) or 0, said.get(1, thrift.I32) or 0))
+        if self._converted == _CONVERTED_DECIMAL:
+            precision, scale = (self.element.get(each, thrift.I32) or 0 for each in (_PRECISION, _SCALE))
+            found.add((precision, scale))
+        return frozenset(found)
 
     @property
     def _converted(self) -> int:
@@ -134,23 +155,30 @@ class TableColumns:
 
     Attributes:
         types: all types of each field id, oldest first.
-        required: fields that the current schema requires, outside of lists, maps and optional structs.
+        required: top-level columns that the current schema requires.
+        once_required: fields that some schema requires.
+        around: the fields that each nested field is in.
     """
 
     types: Mapping[int, tuple[IcebergType, ...]]
     required: frozenset[int]
+    once_required: frozenset[int]
+    around: Mapping[int, frozenset[int]]
 
     @classmethod
     def of(cls, schemas: Sequence[Schema]) -> TableColumns:
         """Index the schemas of a table, oldest first, the current one last."""
-        types = dict(_RESERVED)
+        once = set(_RESERVED)
+        types, around = dict(_RESERVED), dict[int, frozenset[int]]()
         for schema in schemas:
+            around.update(_around(schema.fields, frozenset()))
             for number, field in index_by_id(schema).items():
                 known = types.get(number, ())
+                once |= {number} if field.required else set()
                 types[number] = known if field.field_type in known else (*known, field.field_type)
         top = schemas[-1].fields if schemas else ()
         required = frozenset(f.field_id for f in top if f.required and f.field_type.is_primitive)
-        return cls(types, required)
+        return cls(types, required, frozenset(once), around)
 
 
 def flag(said: Struct, number: int) -> bool | None:
@@ -174,22 +202,42 @@ def columns_of(metadata: Struct) -> tuple[Column, ...]:
         Malformed: its schema is none.
     """
     leaves = iter(leaves_of(metadata))
+    root, *elements = metadata.structs(_SCHEMA)
+    groups = [_Group(root.get(_CHILDREN, thrift.I32) or 0, repeated=False, nullable=False, ids=frozenset())]
     found = []
-    open_groups = [(metadata.structs(_SCHEMA)[0].get(_CHILDREN, thrift.I32) or 0, False, False)]
-    for element in metadata.structs(_SCHEMA)[1:]:
-        while open_groups[-1][0] == 0:
-            open_groups.pop()
-        left, repeated, nullable = open_groups.pop()
-        open_groups.append((left - 1, repeated, nullable))
-        repetition = element.get(_REPETITION, thrift.I32)
-        repeated |= repetition == _REPEATED
-        nullable |= repetition != _REQUIRED
+    for element in elements:
+        while groups[-1].left == 0:
+            groups.pop()
+        outer = groups[-1]
+        outer.left -= 1
+        repetition, number = element.get(_REPETITION, thrift.I32), element.get(_ID, thrift.I32)
+        if repetition not in (_REQUIRED, _OPTIONAL, _REPEATED):
+            raise Malformed("a schema element with an unknown repetition")
+        repeated = outer.repeated or repetition == _REPEATED
+        nullable = outer.nullable or repetition != _REQUIRED
         children = element.get(_CHILDREN, thrift.I32) or 0
         if children:
-            open_groups.append((children, repeated, nullable))
+            ids = outer.ids if number is None else outer.ids | {number}
+            groups.append(_Group(children, repeated=repeated, nullable=nullable, ids=ids))
         else:
-            found.append(Column(next(leaves), element, repeated, nullable))
+            found.append(Column(next(leaves), element, repeated, nullable, outer.ids))
     return tuple(found)
+
+
+@dataclass(slots=True)
+class _Group:
+    """A group of a schema, of which so many elements are left to be read."""
+
+    left: int
+    repeated: bool
+    nullable: bool
+    ids: frozenset[int]
+
+
+def _around(fields: Iterable[NestedField], outer: frozenset[int]) -> Iterator[tuple[int, frozenset[int]]]:
+    for each in fields:
+        yield each.field_id, outer
+        yield from _around(inner_fields(each.field_type), outer | {each.field_id})
 
 
 def check_schema(
@@ -227,12 +275,24 @@ def _check_ids(metadata: Struct, columns: Sequence[Column], table: TableColumns)
                 f"No schema of the table has the field id {each.leaf.field_id}.",
                 each.leaf.name,
             )
+        elif each.around != table.around.get(each.leaf.field_id, frozenset()):
+            yield Problem(WRONG_COLUMNS, "The column is in other fields than the table's.", each.leaf.name)
     ids = [element.get(_ID, thrift.I32) for element in metadata.structs(_SCHEMA)[1:]]
+    for element in metadata.structs(_SCHEMA)[1:]:
+        number = element.get(_ID, thrift.I32)
+        # Where no null can be, values are read without the levels that say where one is.
+        if (
+            number in table.types
+            and number not in table.once_required
+            and element.get(_REPETITION, thrift.I32) == _REQUIRED
+        ):
+            name = (element.get(_NAME, thrift.BINARY) or b"").decode("utf-8", "replace")[:200]
+            yield Problem(UNKNOWN_COLUMNS, "The column can have no null, but the table's always could.", name)
     for twice in _repeated(each for each in ids if each is not None):
-        yield Problem(UNKNOWN_COLUMNS, f"The field id {twice} stands at two columns.")
+        yield Problem(WRONG_COLUMNS, f"The field id {twice} stands at two columns.")
     for path in _repeated(each.leaf.path for each in columns):
         yield Problem(
-            UNKNOWN_COLUMNS, "Two columns have one name.", b".".join(path).decode("utf-8", "replace")[:200]
+            WRONG_COLUMNS, "Two columns have one name.", b".".join(path).decode("utf-8", "replace")[:200]
         )
 
 
@@ -258,7 +318,10 @@ def _is_integer(column: Column, physical: Sequence[int]) -> bool:
 
 
 def _is_decimal(kind: DecimalType, column: Column) -> bool:
-    return column.scale == kind.scale and 0 < column.precision <= kind.precision
+    digits = min(kind.precision, _MOST_DIGITS.get(column.leaf.kind, kind.precision))
+    fits = (scale == kind.scale and 0 < precision <= digits for precision, scale in column.decimals)
+    stored = column.leaf.kind in _OF_DECIMALS and column.logical == _DECIMAL
+    return stored and len(column.decimals) == 1 and all(fits)
 
 
 def _is(physical: Sequence[int], logical: Sequence[int | None]) -> Callable[[Any, Column], bool]:

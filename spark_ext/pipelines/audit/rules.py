@@ -133,7 +133,7 @@ WRONG_COLUMNS: Final = Rule(
 UNKNOWN_COLUMNS: Final = Rule(
     "unknown-columns",
     _W,
-    "The table does not know a column of a file by its field id.",
+    "A file describes a column in a way that Iceberg's writers do not.",
     "Rewrite the file. Readers refuse a file whose columns cannot be told apart.",
 )
 UNOPENED_FILE: Final = Rule(
