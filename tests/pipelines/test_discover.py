@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from catalog.base.identifiers import TableName
+from catalog.rules.encryption_policy import facts_of_table
 from lakewarden import pipelines
+from policy.encryption_rules import EncryptionRules
+from spark_ext.pipelines.discover.pipeline import Discover
+from spark_ext.pipelines.discover.proposal import MASKS_FILE, RULES_FILE
+from spark_ext.pipelines.items import Outcome
 from spark_ext.pipelines.journal import FINDINGS, RUNS
-from spark_ext.pipelines.lake import Lake
+from spark_ext.pipelines.lake import Lake, on_table
 from spark_ext.pipelines.report import Report, RunState
-from tests.support.planted import BY_NAME, BY_VALUE, GOOD, Make
+from tests.planning.test_plan_restrictions import masking
+from tests.support.lake import ALICE, standard_policies
+from tests.support.planted import BY_NAME, BY_VALUE, GOOD, Make, email
 from tests.support.spark import CATALOG, SparkLake
+from tests.support.spark_tables import data_files, local_path
 
 ROWS = 60
 
@@ -70,3 +81,90 @@ def test_good_tables_cause_no_alarm(lake: Lake, namespace: str) -> None:
     report = discovered(lake, f"{namespace.partition('.')[2]}.*")
     assert kinds(report) == {}
     assert report.counts["examined-columns"] == len(GOOD)
+
+
+def test_tables_that_change_meanwhile_are_left_and_a_second_run_finishes(
+    lake: Lake, spark_lake: SparkLake, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("dropped", "renamed", "unreadable", "written")
+    for name in names:
+        write(lake, f"{namespace}.{name}", {"c": email})
+    file, *_ = data_files(spark_lake, f"{namespace}.unreadable")
+    damaged = local_path(file)
+    content, look, changed = damaged.read_bytes(), Discover.run, []
+
+    def meanwhile(self: Discover, *args: Any) -> Iterator[Outcome]:
+        if not changed:
+            changed.append(True)
+            damaged.write_bytes(b"PAR1 no more")
+            lake.sql(f"DROP TABLE {namespace}.dropped")
+            lake.sql(f"ALTER TABLE {namespace}.renamed RENAME TO {namespace.partition('.')[2]}.new_place")
+            lake.sql(f"INSERT INTO {namespace}.written VALUES ('a.b@c.example')")
+        return look(self, *args)
+
+    monkeypatch.setattr(Discover, "run", meanwhile)
+    pattern = f"{namespace.partition('.')[2]}.*"
+    report = discovered(lake, pattern)
+    assert report.state is RunState.INCOMPLETE
+    assert {each.table.partition(".")[2]: str(each.status) for each in report.outcomes} == {
+        "dropped": "left",
+        "renamed": "left",
+        "unreadable": "failed",
+        "written": "done",
+    }
+    assert all(each.reason for each in report.not_done)
+    damaged.write_bytes(content)
+    again = discovered(lake, pattern)
+    assert again.continued and again.state is RunState.COMPLETE
+    found = sorted(each.table.partition(".")[2] for each in again.findings)
+    assert found == ["new_place", "unreadable", "written"]
+
+
+def test_columns_that_are_encrypted_or_not_shown_are_not_looked_at(
+    lake: Lake, spark_lake: SparkLake, namespace: str, tmp_path: Path
+) -> None:
+    database = namespace.partition(".")[2]
+    create = "encryption.columns' = 'lakewarden:c', 'encryption.mechanism' = 'envelope"
+    lake.sql(f"CREATE TABLE {namespace}.t (c STRING, email STRING, d STRING) TBLPROPERTIES ('{create}')")
+    lake.sql(f"INSERT INTO {namespace}.t VALUES ('a@b.example', 'a@b.example', 'a@b.example')")
+    masks = masking("*", "MASK_NULL", "masked")
+    masks["resources"] = {"database": {"values": [database]}, "table": {"values": ["t"]}}
+    masks["resources"]["column"] = {"values": ["email"]}
+    for item in masks["dataMaskPolicyItems"]:
+        item["users"] = [ALICE]
+    spark_lake.lake.set_policies([*standard_policies(), masks])
+    try:
+        report = discovered(lake, f"{database}.*", proposal=tmp_path)
+    finally:
+        spark_lake.lake.set_policies(standard_policies())
+    assert report.state is RunState.COMPLETE
+    assert kinds(report) == {"": {"columns-not-examined"}, "email": {"email"}, "d": {"email"}}
+    assert report.counts == {"columns": 3, "encrypted-columns": 1, "examined-columns": 1}
+    (note,) = [each for each in report.findings if each.rule == "columns-not-examined"]
+    assert note.message.endswith(": email.")
+
+
+def test_the_proposal_asks_for_what_was_found_and_nothing_else(
+    lake: Lake, spark_lake: SparkLake, namespace: str, tmp_path: Path
+) -> None:
+    table, database = f"{namespace}.`odd t`", namespace.partition(".")[2]
+    lake.sql(
+        f"CREATE TABLE {table} AS SELECT x AS `a.b`, x AS `*`, x AS `{{USER}}`, id, x AS required, "
+        "named_struct('p.q', x, 'm', map(x, array(named_struct('k', x)))) AS s "
+        "FROM (SELECT id, concat('u', id, '@m.example') AS x FROM range(30))"
+    )
+    report = discovered(lake, f"{database}.*", proposal=tmp_path)
+    found = {"a.b", "*", "{USER}", "required", "s.p.q", "s.m.key", "s.m.value.element.k"}
+    assert set(kinds(report)) == found
+    texts = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    rules = EncryptionRules.parse({RULES_FILE: texts[RULES_FILE]})
+    name = TableName((database,), "odd t")
+    facts = facts_of_table(spark_lake.lake.services.access.load(spark_lake.lake.caller(ALICE), name))
+    assert {each.column for each in rules.violations(facts)} == found
+    spark_lake.lake.set_policies([*standard_policies(), *json.loads(texts[MASKS_FILE])["policies"]])
+    try:
+        columns = lake.admin("GET", on_table(name, "columns"))["columns"]
+    finally:
+        spark_lake.lake.set_policies(standard_policies())
+    # A map with masked keys is masked as a whole.
+    assert {each["name"] for each in columns if not each["shown"]} == found
