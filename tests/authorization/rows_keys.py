@@ -68,10 +68,10 @@ def _show(attempt: Try) -> httpx.Response:
     return attempt.http.get(f"/admin/v1/tables/{OWN}/{table}/keys/{key_of(attempt, VAULT)}")
 
 
-def _master_key(attempt: Try, action: str) -> httpx.Response:
+def _master_key(attempt: Try, action: str, **more: str) -> httpx.Response:
     name = attempt.world.new("k")
     attempt.world.lake.kms.create_master_key(name)
-    return attempt.http.post(f"/admin/v1/master-keys/{action}", json={"id": name})
+    return attempt.http.post(f"/admin/v1/master-keys/{action}", json={"id": name, **more})
 
 
 def _dropped(attempt: Try, method: str, what: str = "", **body: Any) -> httpx.Response:
@@ -146,5 +146,27 @@ KEY_ROWS: Final = (
             lambda attempt, what=what: _master_key(attempt, what),
         )
         for what in ("rotate", "rewrap")
+    ),
+    *(
+        Row(
+            f"GET /admin/v1/master-keys/{what}",
+            "look",
+            ("admin",),
+            "admin steward",
+            lambda attempt, what=what, query=query: attempt.http.get(
+                f"/admin/v1/master-keys/{what}", params=query
+            ),
+        )
+        for what, query in (("kms-keys", {}), ("keys", {}), ("needs", {"kms": "local"}))
+    ),
+    *(
+        Row(
+            f"POST /admin/v1/master-keys/{what}",
+            what,
+            ("admin", "rotate"),
+            "steward",
+            lambda attempt, what=what, more=more: _master_key(attempt, what, **more),
+        )
+        for what, more in (("assign", {"kms": "local"}), ("move", {}))
     ),
 )

@@ -229,6 +229,12 @@ COMMANDS: Final[Mapping[str, Case]] = MappingProxyType(
         "key destroy": Case(
             ("drop", "destroy"), "owner steward", _key("destroy", "TABLE", "--confirm", "TABLE")
         ),
+        "key kms-keys": Case(("admin",), "admin steward", _admin("key", "kms-keys")),
+        "key needs": Case(("admin",), "admin steward", _admin("key", "needs", "local")),
+        "key assign-master": Case(
+            ("admin", "rotate"), "steward", _admin("key", "assign-master", SPARE_KEY, "--kms", "local")
+        ),
+        "key move-master": Case(("admin", "rotate"), "steward", _admin("key", "move-master", SPARE_KEY)),
         "kms-endpoint list": Case(("token",), EVERYBODY, _admin("kms-endpoint", "list")),
         "kms-endpoint disable": Case(("destroy",), _DESTROYERS, _door("disable")),
         "kms-endpoint enable": Case(("destroy",), _DESTROYERS, _door("enable")),
