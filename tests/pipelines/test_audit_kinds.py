@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
+from policy.identifiers import TableName
+from spark_ext.pipelines.audit.partial import Partial
+from spark_ext.pipelines.audit.verified import verify
+from spark_ext.pipelines.lake import Lake
 from tests.support.audited import audited, changed, found, path_of
+from tests.support.lake import ALICE, BOB
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_tables import master_keys
 
@@ -68,7 +76,9 @@ def test_good_files_of_spark_have_no_findings(spark_lake: SparkLake, good: str, 
 
 
 PLANTED = """SELECT id, concat('n', id) AS s FROM range({first}, {first} + 50, 1, 1)"""
-ORC = {
+PAGES = {
+    "plain": ("iceberg", {}),
+    "uniform": ("iceberg", {"encryption.mechanism": "envelope"}),
     "orc": ("orc", {"encryption.columns": "pii:s"}),
     "orc-plain": ("orc", {}),
 }
@@ -76,16 +86,62 @@ ORC = {
 
 @pytest.fixture(scope="module")
 def planted(spark_lake: SparkLake) -> str:
-    """A namespace with tables of one ORC file."""
+    """A namespace with tables of three files; the snapshot of the first one is on no branch."""
     master_keys(spark_lake, "pii")
     namespace = spark_lake.namespace()
-    for kind, (made_as, properties) in ORC.items():
+    for kind, (made_as, properties) in PAGES.items():
         listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
         clause = f"TBLPROPERTIES ({listed})" if listed else ""
         table = f"{namespace}.`{kind}`"
         spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, s STRING) USING {made_as} {clause}")
         spark_lake.rows(f"INSERT INTO {table} {PLANTED.format(first=0)}")
+        if kind in ("plain", "uniform"):
+            spark_lake.rows(f"INSERT OVERWRITE {table} {PLANTED.format(first=100)}")
+            spark_lake.rows(f"INSERT INTO {table} {PLANTED.format(first=200)}")
     return namespace
+
+
+def pages(spark_lake: SparkLake, namespace: str, kind: str, share: float = 1.0, user: str = ALICE) -> Partial:
+    """What reading the pages of a table finds."""
+    result = Partial(kind)
+    lake = Lake(spark_lake.session(user), CATALOG)
+    verify(lake, TableName((namespace.removeprefix(f"{CATALOG}."),), kind), share, result)
+    return result
+
+
+def paths(spark_lake: SparkLake, table: str) -> list[str]:
+    """The data files of all snapshots, oldest first."""
+    rows = spark_lake.rows(
+        f"SELECT DISTINCT sequence_number, data_file.file_path AS path FROM {table}.all_entries "
+        "WHERE status < 2 ORDER BY sequence_number"
+    )
+    return list(dict.fromkeys(row["path"] for row in rows))
+
+
+@pytest.mark.parametrize("kind", ["plain", "uniform"])
+def test_a_changed_page_is_a_finding_of_its_file_alone(
+    spark_lake: SparkLake, planted: str, kind: str
+) -> None:
+    """Of a file that only an earlier snapshot lists, and of one of two at the head."""
+    files = paths(spark_lake, f"{planted}.`{kind}`")
+    assert len(files) == 3
+    done = pages(spark_lake, planted, kind)
+    assert (done.findings, done.counts["read-files"], done.counts["unread-files"]) == ([], 3, 0)
+    with ExitStack() as damages:
+        for path in (files[0], files[2]):
+            local = Path(path.removeprefix("file://"))
+            damages.enter_context(changed(local, lambda data: data[:4] + bytes(60) + data[64:]))
+        done = pages(spark_lake, planted, kind)
+    assert sorted((each.rule, each.path) for each in done.findings) == sorted(
+        ("unreadable", path) for path in (files[0], files[2])
+    )
+    assert done.counts["read-files"] == 1
+    assert pages(spark_lake, planted, kind, share=0.0).counts["read-files"] == 0
+
+
+def test_pages_are_not_read_without_select(spark_lake: SparkLake, planted: str) -> None:
+    done = pages(spark_lake, planted, "plain", user=BOB)
+    assert (done.findings, done.failed, done.counts["not-read"]) == ([], [], 1)
 
 
 def test_footers_of_orc_files(spark_lake: SparkLake, planted: str) -> None:
