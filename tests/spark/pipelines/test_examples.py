@@ -15,7 +15,7 @@ from spark_ext.embedded import EmbeddedCatalog
 from spark_ext.jar import spark_jar
 from tests.support.spark import FRUGAL
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "pipelines"
 
 pytestmark = pytest.mark.nightly
 
