@@ -191,6 +191,7 @@ def test_planted_violations_of_every_kind_are_found_and_no_others(
     assert {name: each.reason for name, each in outcomes.items() if each.status is not Status.DONE} == {}
 
 
+@pytest.mark.nightly
 def test_a_share_reads_the_same_files_each_time_and_no_others(spark_lake: SparkLake) -> None:
     namespace = spark_lake.namespace()
     table = f"{namespace}.sampled"
@@ -209,7 +210,8 @@ def test_a_share_reads_the_same_files_each_time_and_no_others(spark_lake: SparkL
 def test_an_auditor_without_select_audits_all_but_what_needs_keys(spark_lake: SparkLake, good: str) -> None:
     lake = spark_lake.lake
     auditor = policy("auditors", {"service": ["*"]}, {"auditor": ["audit"]})
-    lake.set_policies([*standard_policies(), auditor])
+    code = policy("auditors-code", {"engine": ["*"]}, {"auditor": ["code"]})
+    lake.set_policies([*standard_policies(), auditor, code])
     try:
         outcomes = audit(spark_lake, good, "auditor", verify=1.0)
     finally:

@@ -83,6 +83,7 @@ def test_good_tables_cause_no_alarm(lake: Lake, namespace: str) -> None:
     assert report.counts["examined-columns"] == len(GOOD)
 
 
+@pytest.mark.nightly
 def test_tables_that_change_meanwhile_are_left_and_a_second_run_finishes(
     lake: Lake, spark_lake: SparkLake, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -183,6 +183,7 @@ def test_rows_that_a_rewrite_changed_end_the_run(
     assert not epochs(lake, f"{namespace}.a")["old-forbidden"]
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_migrated_is_told_and_the_rest_is(
     spark_lake: SparkLake, lake: Lake, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +342,7 @@ def test_arguments_that_are_not_valid_are_refused(wrong: Mapping[str, Any]) -> N
         Migrate("sales.*", **wrong)
 
 
+@pytest.mark.nightly
 def test_tables_and_properties_follow_from_the_encryption_rules(
     spark_lake: SparkLake, lake: Lake, namespace: str
 ) -> None:
