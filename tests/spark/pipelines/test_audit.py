@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import zlib
 from collections.abc import Iterator
 from functools import partial
@@ -123,13 +124,14 @@ def test_a_run_is_recorded_and_reported(spark_lake: SparkLake, good: str) -> Non
 
 
 @pytest.fixture(scope="module")
-def planted(spark_lake: SparkLake) -> PlantedLake:
-    """A namespace with a planted violation of every kind."""
+def planted(spark_lake: SparkLake) -> Iterator[PlantedLake]:
+    """A namespace with a planted violation of every kind. No other test meets its damaged files."""
     namespace = spark_lake.namespace()
     made = PlantedLake(spark_lake.lake, namespace.removeprefix(f"{CATALOG}."))
     plant(made)
     plant_encrypted(spark_lake, made)
-    return made
+    yield made
+    shutil.rmtree(spark_lake.lake.warehouse / made.namespace)
 
 
 def plant_encrypted(spark_lake: SparkLake, planted: PlantedLake) -> None:
@@ -271,4 +273,5 @@ def test_what_is_dropped_or_cannot_be_read_is_left_and_the_rest_is_audited(spark
     }
     assert "dropped or renamed" in (done["dropped"].reason or "")
     assert "tree-depth" in (done["denied"].reason or "")
+    shutil.rmtree(deep.parents[101])
     assert found(done) == set()
