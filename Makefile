@@ -118,6 +118,7 @@ bench: java $(INSTALLED)
 	$(BIN)/python -m bench.run $(if $(SCALE),--scale $(SCALE))
 	$(BIN)/python -m bench.formats $(if $(SCALE),--scale $(SCALE))
 	$(BIN)/python -m bench.restrictions $(if $(SCALE),--scale $(SCALE))
+	$(BIN)/python -m bench.pipelines
 	$(if $(BEFORE),$(BIN)/python -m bench.before $(BEFORE))
 
 # What allowed lists let through, to every reader: 100,000 invented paths of each kind; some forty minutes. And
