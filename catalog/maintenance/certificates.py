@@ -143,7 +143,7 @@ class Certificates:
         if missing:
             raise _disagrees(erased, f"Snapshot {min(missing)} was searched, and is not retained.")
         if kept:
-            raise _disagrees(erased, f"Snapshot {min(kept)} is said to be gone, and is retained.")
+            raise _disagrees(erased, f"Snapshot {min(kept)} is named as gone, but it is retained.")
         self._require_deleted(table, erased)
 
     def _require_deleted(self, table: LoadedTable, erased: Erased) -> None:

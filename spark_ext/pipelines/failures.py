@@ -16,8 +16,9 @@ _UNAVAILABLE: Final = frozenset(
     {"CATALOG_UNAVAILABLE", "STATE_UNAVAILABLE", "KMS_UNAVAILABLE", "STORAGE_UNAVAILABLE"}
 )
 #: What keeps every item from being done, and not the one at hand alone.
-_EVERYWHERE: Final = frozenset({"CATALOG_UNAVAILABLE", "STATE_UNAVAILABLE"})
-_REFUSED_EVERYWHERE: Final = frozenset({"NOT_AUTHENTICATED", "CATALOG_NOT_TRUSTED"})
+_EVERYWHERE: Final = frozenset(
+    {"CATALOG_UNAVAILABLE", "STATE_UNAVAILABLE", "NOT_AUTHENTICATED", "CATALOG_NOT_TRUSTED"}
+)
 
 #: What stands between what Spark says and where it said so.
 _TRACE: Final = "\n\nJVM stacktrace:"
@@ -27,7 +28,7 @@ _LONGEST: Final = 2_000
 def concerns_all(error: Exception) -> bool:
     """Return whether an error keeps every item from being done: the catalog is away, or refuses the user."""
     if isinstance(error, PySparkException):
-        return condition(error) in _EVERYWHERE | _REFUSED_EVERYWHERE
+        return condition(error) in _EVERYWHERE
     return isinstance(error, (CatalogUnavailable, NotAuthenticated, StateUnavailable))
 
 

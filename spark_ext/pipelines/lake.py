@@ -31,7 +31,8 @@ class Lake:
     """A catalog in a Spark session.
 
     Args:
-        spark: a session with a Lakewarden catalog; also one of Spark Connect.
+        spark: a session with a Lakewarden catalog. A client of Spark Connect has no token for `admin`,
+            `engine` and `metadata`.
         catalog: the name that SQL knows the catalog by; by default the session's current catalog.
 
     Raises:

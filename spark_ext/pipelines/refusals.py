@@ -7,9 +7,10 @@ from typing import Final
 from pyspark.errors import PySparkException
 
 from policy.errors import LakewardenError
+from spark_ext.pipelines import failures
 from spark_ext.pipelines.failures import concerns_all, reason
 from spark_ext.pipelines.items import Finding, Item, Outcome, Status
-from spark_ext.spark_errors import PREFIX, condition
+from spark_ext.spark_errors import condition
 
 #: What the work on an item can raise.
 REFUSALS: Final = (LakewardenError, PySparkException)
@@ -33,7 +34,7 @@ _DROPPED: Final = "The table does not exist any more: it was dropped or renamed.
 def name_of(error: Exception) -> str:
     """Return the name of an error, such as ``NO_SUCH_TABLE``."""
     if isinstance(error, PySparkException):
-        return (error.getCondition() or "").removeprefix(PREFIX)
+        return failures.condition(error)
     return condition(type(error).__name__)
 
 

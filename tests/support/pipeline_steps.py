@@ -1,4 +1,4 @@
-"""Steps of items that stay in memory, and lakes that end with an error after so many calls."""
+"""Steps of items that stay in memory, and lakes that end with an error after a number of calls."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def columns_of(metadata: Struct) -> tuple[Column, ...]:
 
 @dataclass(slots=True)
 class _Group:
-    """A group of a schema, of which so many elements are left to be read."""
+    """A group of a schema, and the number of its elements that are left to be read."""
 
     left: int
     repeated: bool

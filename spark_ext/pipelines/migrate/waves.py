@@ -49,7 +49,7 @@ class Waves:
         return f"Not begun: {self._failed} tables of wave {self._wave + 1} failed, so the run stopped there."
 
     def take(self, items: Sequence[Item], most: int) -> Sequence[Item]:
-        """Return the first of some items: at most so many, all of one wave. All end before the next call."""
+        """Return the first items, up to a number and all of one wave. All end before the next call."""
         if self._ended >= self._size():
             self._wave, self._ended, self._failed = self._wave + 1, 0, 0
         return items[: min(most, self._size() - self._ended)]

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from catalog.base.identifiers import TableName
 from policy.errors import LakewardenError
 from spark_ext.pipelines.failures import concerns_all, passes
-from spark_ext.pipelines.lake import Lake
+from spark_ext.pipelines.lake import Lake, on_table
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ class Keys:
 
     Args:
         lake: the lake.
-        sleep: waits for so many seconds.
+        sleep: waits for a time in seconds.
     """
 
     def __init__(self, lake: Lake, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -147,16 +147,16 @@ class Keys:
 
     def rotate(self, table: TableName) -> dict[str, Any]:
         """Rotate a table's keys."""
-        return self._ask("POST", (*_path(table), "rotate"), {})
+        return self._ask("POST", on_table(table, "keys", "rotate"), {})
 
     def rewrap(self, table: TableName) -> list[Mapping[str, Any]]:
         """Rewrap a table's data keys; what was done, by branch."""
-        found: list[Mapping[str, Any]] = self._ask("POST", (*_path(table), "rewrap"), {})["branches"]
+        found: list[Mapping[str, Any]] = self._ask("POST", on_table(table, "keys", "rewrap"), {})["branches"]
         return found
 
     def uses(self, table: TableName, key_id: str) -> list[Mapping[str, Any]]:
         """Return the versions of a table's key, with the snapshots that need each."""
-        found: list[Mapping[str, Any]] = self._ask("GET", (*_path(table), key_id))["keys"]
+        found: list[Mapping[str, Any]] = self._ask("GET", on_table(table, "keys", key_id))["keys"]
         return found
 
     def _ask(
@@ -185,7 +185,3 @@ class Keys:
             raise
         self._in_vain = False
         return answer
-
-
-def _path(table: TableName) -> tuple[str, ...]:
-    return "tables", "\x1f".join(table.namespace), table.name, "keys"

@@ -403,7 +403,7 @@ def _plain(held: Any) -> Any:
 
 
 def mutations(data: bytes, share: int, seed: int = 7) -> Iterator[tuple[int, bytes]]:
-    """A file with one bit of its footer flipped; of each so many bytes, one."""
+    """A file with one bit of its footer flipped, at one byte of each step."""
     chosen = random.Random(seed)
     start = len(data) - TRAILER - int.from_bytes(data[-TRAILER:-4], "little")
     for at in range(start, len(data)):

@@ -36,7 +36,7 @@ def lake(spark_lake: SparkLake) -> Lake:
 
 
 def plaintext(spark_lake: SparkLake, table: str, files: int = 2) -> None:
-    """Create a table with so many files in plaintext, the first in a snapshot of its own."""
+    """Create a table with a number of plaintext files, the first in a snapshot of its own."""
     spark_lake.rows(f"CREATE TABLE {table} ({COLUMNS})")
     append(spark_lake, table, 0)
     if files > 1:
