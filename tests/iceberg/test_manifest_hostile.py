@@ -14,7 +14,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog.iceberg.manifests import DecodeLimits, decode_manifest, decode_manifest_list
+from catalog.iceberg.manifests import (
+    DecodedManifest,
+    DecodeLimits,
+    decode_manifest,
+    decode_manifest_list,
+    decode_manifests,
+)
 from catalog.iceberg.manifests.statistics import bounded_fields
 from policy.errors import MetadataInvalid
 from tests.support.manifest_samples import (
@@ -120,11 +126,43 @@ def test_damaged_blocks_in_sound_framing_cause_no_other_error(
     decoded_or_refused(container(BODY_SCHEMA, [(count, damaged(BODY, changes))]))
 
 
-def decoded_or_refused(data: bytes) -> None:
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
+@given(changes=st.lists(st.just([]) | edits, min_size=1, max_size=5))
+def test_manifests_that_are_decoded_together_are_what_each_is_alone(
+    changes: list[list[tuple[int, bytes, int]]], samples: list[bytes]
+) -> None:
+    damages = [(damaged(samples[number % 2], each), each) for number, each in enumerate(changes)]
+    bodies = [(container(BODY_SCHEMA, [(70, damaged(BODY, each))]), each) for each in changes]
+    files = [(f"{PATH}{number}", data) for number, (data, _) in enumerate(damages + bodies)]
+    together = dict(decode_manifests(files))
+    assert sorted(together) == list(range(len(files)))
+    for number, (path, data) in enumerate(files):
+        alone = decoded_or_refused(data, path)
+        found = together[number]
+        if isinstance(alone, MetadataInvalid) or isinstance(found, MetadataInvalid):
+            assert str(found) == str(alone)
+        else:
+            assert (found.header, found.entries, found.statistics) == (
+                alone.header,
+                alone.entries,
+                alone.statistics,
+            )
+
+
+def decoded_or_refused(data: bytes, path: str = PATH) -> DecodedManifest | MetadataInvalid:
     try:
-        decode_manifest(data, path=PATH)
+        return decode_manifest(data, path=path)
     except MetadataInvalid as refusal:
-        assert refusal.path == PATH
+        assert refusal.path == path
+        return refusal
+
+
+def test_manifests_that_are_decoded_together_are_bounded_together(samples: list[bytes]) -> None:
+    """What does not fit together is decoded one by one."""
+    size = decode_manifest(samples[0], path=PATH).nbytes
+    for fits, limit in ((True, size + 100), (False, size - 1)):
+        found = dict(decode_manifests([(PATH, samples[0])] * 3, DecodeLimits(max_decoded_bytes=limit)))
+        assert [isinstance(found[number], DecodedManifest) for number in range(3)] == [fits] * 3
 
 
 def test_the_block_that_is_damaged_above_is_sound() -> None:

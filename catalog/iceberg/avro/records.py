@@ -11,13 +11,13 @@ entry has its own block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from catalog.iceberg.avro.arrow import ArrowMaker
 from catalog.iceberg.avro.columns import Column, Parts
-from catalog.iceberg.avro.container import Block, Header, read_blocks, read_header
+from catalog.iceberg.avro.container import Block, Header, read_header
 from catalog.iceberg.avro.limits import DecodeLimits
 from catalog.iceberg.avro.malformed import Malformed
 from catalog.iceberg.avro.schema import Record, parse_schema
@@ -69,16 +69,18 @@ def open_container(data: bytes, limits: DecodeLimits) -> tuple[Header, Record]:
     return header, parse_schema(header.metadata.get("avro.schema"), limits)
 
 
-def read_records(
-    data: bytes, header: Header, schema: Record, limits: DecodeLimits
-) -> Iterator[DecodedRecord]:
-    """Decode the records of a container, several blocks at a time.
+def read_records(blocks: Iterable[Block], schema: Record) -> Iterator[DecodedRecord]:
+    """Decode the records of blocks, several blocks at a time.
+
+    Args:
+        blocks: from one container or several (`read_blocks`).
+        schema: the type of the records in all of them.
 
     Raises:
         Malformed: the bytes break a rule or a limit.
     """
-    for payload, blocks in _chunks(data, header, limits):
-        cursors = record_cursors(Chunk(payload), blocks, schema)
+    for payload, places in _chunks(blocks):
+        cursors = record_cursors(Chunk(payload), places, schema)
         parts = cursors.decode(schema)
         cursors.finish()
         if not isinstance(parts, Parts):
@@ -86,12 +88,10 @@ def read_records(
         yield DecodedRecord(ArrowMaker(payload), schema, parts, len(cursors.position))
 
 
-def _chunks(
-    data: bytes, header: Header, limits: DecodeLimits
-) -> Iterator[tuple[bytes, list[tuple[int, int, int]]]]:
+def _chunks(blocks: Iterable[Block]) -> Iterator[tuple[bytes, list[tuple[int, int, int]]]]:
     pending: list[Block] = []
     size = 0
-    for block in read_blocks(data, header, limits):
+    for block in blocks:
         if pending and size + len(block.payload) > _CHUNK_BYTES:
             yield _joined(pending)
             pending, size = [], 0

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from catalog.iceberg.avro.limits import DecodeLimits
@@ -32,6 +33,8 @@ _MIN_BYTES: Final = {
     "string": 1,
 }
 _MAX_FIXED_BYTES: Final = 1 << 20
+#: Schemas that are kept parsed: most manifests of a table, and of unpartitioned tables, have the same one.
+_KEPT: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ def min_bytes(node: Node) -> int:
             return 1
 
 
+@lru_cache(maxsize=_KEPT)
 def parse_schema(text: bytes | None, limits: DecodeLimits) -> Record:
     """Parse the schema of a file whose entries are records.
 

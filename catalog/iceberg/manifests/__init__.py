@@ -3,7 +3,12 @@
 from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
 from catalog.iceberg.manifests.cache import ManifestCache
 from catalog.iceberg.manifests.inheritance import check_agreement, inherit, inherit_each
-from catalog.iceberg.manifests.manifest import DecodedManifest, ManifestHeader, decode_manifest
+from catalog.iceberg.manifests.manifest import (
+    DecodedManifest,
+    ManifestHeader,
+    decode_manifest,
+    decode_manifests,
+)
 from catalog.iceberg.manifests.manifest_list import (
     ManifestContent,
     ManifestListEntry,
@@ -27,6 +32,7 @@ __all__ = [
     "data_files",
     "decode_manifest",
     "decode_manifest_list",
+    "decode_manifests",
     "inherit",
     "inherit_each",
     "manifest_entries",

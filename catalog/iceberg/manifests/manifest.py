@@ -10,13 +10,16 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from catalog.iceberg.avro.container import Block, Header, read_blocks
 from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
 from catalog.iceberg.avro.malformed import Malformed, naming
 from catalog.iceberg.avro.records import DecodedRecord, open_container, read_records
@@ -25,7 +28,11 @@ from catalog.iceberg.manifests.checks import check_entries, check_statistics
 from catalog.iceberg.manifests.manifest_list import ManifestContent
 from catalog.iceberg.manifests.shapes import DATA_FILE, ENTRY, check_record
 from catalog.iceberg.manifests.statistics import FieldStatistics, field_statistics
+from policy.errors import MetadataInvalid
 
+_WHAT: Final = "The manifest"
+#: Texts in headers that are known to be JSON: manifests of a table have the same ones.
+_KEPT: Final = 64
 _DATA_FILE_ID: Final = 2
 _PARTITION_ID: Final = 102
 _CONTENT: Final = {b"data": ManifestContent.DATA, b"deletes": ManifestContent.DELETES}
@@ -109,24 +116,116 @@ def decode_manifest(data: bytes, *, path: str, limits: DecodeLimits = DEFAULT_LI
     Raises:
         MetadataInvalid: the bytes are malformed, or break a limit.
     """
-    with naming(path, "The manifest"):
-        container, schema = open_container(data, limits)
-        header = _header(container.metadata)
-        _check_schema(schema)
-        chunks = []
-        left = limits.max_decoded_bytes
-        for records in read_records(data, container, schema, limits):
-            chunk = _entries(records), _statistics(records.record(_DATA_FILE_ID))
-            left -= chunk[0].nbytes + chunk[1].nbytes
-            if left < 0:
-                raise Malformed("decoded-size", f"it decodes to more than {limits.max_decoded_bytes} bytes")
-            chunks.append(chunk)
-        chunks = chunks or [_empty()]
-        entries = pa.concat_tables([entries for entries, _ in chunks]).combine_chunks()
-        statistics = pa.concat_tables([statistics for _, statistics in chunks]).combine_chunks()
-        check_entries(entries, header.content)
-        check_statistics(statistics)
-        return DecodedManifest(header, entries, statistics)
+    with naming(path, _WHAT):
+        return _decode([_open(data, limits)], limits)[0]
+
+
+def decode_manifests(
+    files: Sequence[tuple[str, bytes]], limits: DecodeLimits = DEFAULT_LIMITS
+) -> Iterator[tuple[int, DecodedManifest | MetadataInvalid]]:
+    """Decode several manifests, those that have the same Avro schema together.
+
+    Small ones are decoded several times as fast as one by one.
+
+    Args:
+        files: path and bytes of each. The caller bounds how many bytes they have in all.
+        limits: bounds of each. `max_decoded_bytes` also bounds those that are decoded together.
+
+    Yields:
+        the index of a file, and what `decode_manifest` returns for it or the error that it raises.
+    """
+    alike: dict[tuple[bytes | None, ManifestContent], list[tuple[int, _Opened]]] = {}
+    for index, (path, data) in enumerate(files):
+        try:
+            with naming(path, _WHAT):
+                opened = _open(data, limits)
+        except MetadataInvalid as error:
+            yield index, error
+            continue
+        alike.setdefault((opened.schema_text, opened.header.content), []).append((index, opened))
+    for group in alike.values():
+        for index, decoded in _decode_alike(group, limits):
+            yield index, decoded if isinstance(decoded, DecodedManifest) else _named(files[index][0], decoded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A manifest whose header was read."""
+
+    data: bytes
+    container: Header
+    schema: Record
+    header: ManifestHeader
+
+    @property
+    def schema_text(self) -> bytes | None:
+        return self.container.metadata.get("avro.schema")
+
+
+def _open(data: bytes, limits: DecodeLimits) -> _Opened:
+    container, schema = open_container(data, limits)
+    header = _header(container.metadata)
+    _check_schema(schema)
+    return _Opened(data, container, schema, header)
+
+
+def _decode_alike(
+    group: Sequence[tuple[int, _Opened]], limits: DecodeLimits
+) -> Iterator[tuple[int, DecodedManifest | Malformed]]:
+    """Decode manifests together; if that fails, one by one, so that only the malformed ones fail."""
+    try:
+        decoded = _decode([opened for _, opened in group], limits)
+    except Malformed as problem:
+        if len(group) == 1:
+            yield group[0][0], problem
+            return
+        for each in group:
+            yield from _decode_alike([each], limits)
+        return
+    yield from ((index, each) for (index, _), each in zip(group, decoded, strict=True))
+
+
+def _named(path: str, problem: Malformed) -> MetadataInvalid:
+    try:
+        with naming(path, _WHAT):
+            raise problem
+    except MetadataInvalid as error:
+        return error
+
+
+def _decode(opened: Sequence[_Opened], limits: DecodeLimits) -> list[DecodedManifest]:
+    """Decode manifests with one Avro schema and one kind of content.
+
+    Raises:
+        Malformed: one of them is malformed, or they break a limit.
+    """
+    counts = [0] * len(opened)
+    chunks = []
+    left = limits.max_decoded_bytes
+    for records in read_records(_blocks(opened, counts, limits), opened[0].schema):
+        chunk = _entries(records), _statistics(records.record(_DATA_FILE_ID))
+        left -= chunk[0].nbytes + chunk[1].nbytes
+        if left < 0:
+            raise Malformed("decoded-size", f"it decodes to more than {limits.max_decoded_bytes} bytes")
+        chunks.append(chunk)
+    chunks = chunks or [_empty()]
+    entries = pa.concat_tables([entries for entries, _ in chunks]).combine_chunks()
+    statistics = pa.concat_tables([statistics for _, statistics in chunks]).combine_chunks()
+    check_entries(entries, opened[0].header.content)
+    check_statistics(statistics)
+    starts = accumulate(counts, initial=0)
+    return [
+        DecodedManifest(each.header, entries.slice(start, count), statistics.slice(start, count))
+        for each, start, count in zip(opened, starts, counts, strict=False)
+    ]
+
+
+def _blocks(opened: Sequence[_Opened], counts: list[int], limits: DecodeLimits) -> Iterator[Block]:
+    """Read the blocks of manifests, and count the entries of each."""
+    for index, each in enumerate(opened):
+        for block in read_blocks(each.data, each.container, limits):
+            counts[index] += block.entries
+            yield block
 
 
 def _header(metadata: Mapping[str, bytes]) -> ManifestHeader:
@@ -135,10 +234,15 @@ def _header(metadata: Mapping[str, bytes]) -> ManifestHeader:
         raise Malformed("content", "the content in its header must be data or deletes")
     _number(metadata, "format-version")
     for name, kind in (("schema", dict), ("partition-spec", list)):
-        text = metadata.get(name)
-        if text is not None and not isinstance(parse_json(text, f"The entry {name} of its header"), kind):
-            raise Malformed("header", f"the entry {name} of its header has an unexpected JSON type")
+        if (text := metadata.get(name)) is not None:
+            _check_json(text, name, kind)
     return ManifestHeader(_number(metadata, "partition-spec-id"), content)
+
+
+@lru_cache(maxsize=_KEPT)
+def _check_json(text: bytes, name: str, kind: type) -> None:
+    if not isinstance(parse_json(text, f"The entry {name} of its header"), kind):
+        raise Malformed("header", f"the entry {name} of its header has an unexpected JSON type")
 
 
 def _number(metadata: Mapping[str, bytes], name: str) -> int | None:

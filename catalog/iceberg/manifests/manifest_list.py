@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from catalog.iceberg.avro.arrow import ArrowMaker
 from catalog.iceberg.avro.columns import Column, Items, Maybe, Parts
+from catalog.iceberg.avro.container import read_blocks
 from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
 from catalog.iceberg.avro.malformed import Malformed, naming
 from catalog.iceberg.avro.records import DecodedRecord, open_container, read_records
@@ -106,7 +107,7 @@ def decode_manifest_list(
         check_record(schema, LISTED)
         version = format_version if any(schema.find(i) is not None for i in _FIELDS_SINCE_2) else 1
         entries: list[ManifestListEntry] = []
-        for records in read_records(data, header, schema, limits):
+        for records in read_records(read_blocks(data, header, limits), schema):
             entries.extend(_entry(row, version) for row in _rows(records))
         return tuple(entries)
 

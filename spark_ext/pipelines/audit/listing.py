@@ -25,7 +25,7 @@ from policy.location.location import Location
 from spark_ext.pipelines.audit import rules
 from spark_ext.pipelines.audit.options import Looking
 from spark_ext.pipelines.audit.partial import Partial
-from spark_ext.pipelines.audit.rows import Kind, files, of_kind, texts
+from spark_ext.pipelines.audit.rows import Kind, files, of_kind, texts, together
 from spark_ext.pipelines.items import Rule
 
 _THREADS: Final = 16
@@ -70,18 +70,10 @@ class _Garbage:
 
 def compare(looking: Looking, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Compare names and listings of the same paths; yields parts of the result, and those that came along."""
-    named, listed = list[pa.RecordBatch](), list[pa.RecordBatch]()
-    for batch in batches:
-        parts = of_kind(batch, Kind.PART)
-        if parts.num_rows:
-            yield parts
-        named.append(of_kind(batch, Kind.NAMED))
-        listed.append(of_kind(batch, Kind.LISTED))
-    if not named:
-        return
-    joined = _joined(pa.Table.from_batches(named), pa.Table.from_batches(listed))
+    rows = together(batches)
+    yield from of_kind(rows, Kind.PART).to_batches()
     parts_of: dict[str, Partial] = {}
-    _judge(looking.storage, joined, parts_of)
+    _judge(looking.storage, _joined(of_kind(rows, Kind.NAMED), of_kind(rows, Kind.LISTED)), parts_of)
     for table, part in parts_of.items():
         yield texts(Kind.PART, table, [part.to_json()])
 

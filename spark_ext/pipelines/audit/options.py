@@ -20,12 +20,14 @@ class Looking:
         verify: the share of files whose bytes are compared with their digests.
         endpoint: the S3 endpoint; None for Amazon's.
         region: its region.
+        together: how many entries of manifests a task opens together. A table of more is spread over tasks.
     """
 
     footers: float = 1.0
     verify: float = 0.0
     endpoint: str | None = None
     region: str | None = None
+    together: int = 20_000
 
     @property
     def storage(self) -> Storage:

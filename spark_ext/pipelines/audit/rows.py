@@ -26,7 +26,7 @@ class Kind(StrEnum):
     """What a row is.
 
     - TABLE: `text` has the facts of a table.
-    - SLICE: `text` has manifests of a table, to be opened.
+    - SLICE: `text` has manifests of a table, to be opened. `size` is how many entries they have.
     - PLACE: `text` has a location, to be listed.
     - NAMED: the table names the file at `path`, of `size`. `mark` is 1 if it has to be there.
     - LISTED: storage has the file at `path`, of `size`. `mark` is 1 if it is garbage unless it is named.
@@ -41,11 +41,12 @@ class Kind(StrEnum):
     PART = "part"
 
 
-def texts(kind: Kind, table: str, contents: Iterable[str]) -> pa.RecordBatch:
-    """Return rows that have a text alone."""
+def texts(kind: Kind, table: str, contents: Iterable[str], size: int | None = None) -> pa.RecordBatch:
+    """Return rows that have a text, and possibly a size."""
     values = list(contents)
-    empty: list[Any] = [None] * len(values)
-    return _batch([kind] * len(values), [table] * len(values), empty, empty, empty, values)
+    count = len(values)
+    empty: list[Any] = [None] * count
+    return _batch([kind] * count, [table] * count, empty, [size] * count, empty, values)
 
 
 def files(
@@ -58,9 +59,14 @@ def files(
         yield _batch([kind] * count, [table] * count, paths[part], sizes[part], marks[part], [None] * count)
 
 
-def of_kind(batch: pa.RecordBatch, kind: Kind) -> pa.RecordBatch:
+def together(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Return all rows."""
+    return pa.Table.from_batches(batches, _ARROW)
+
+
+def of_kind(rows: pa.Table, kind: Kind) -> pa.Table:
     """Return the rows of one kind."""
-    return batch.filter(pa.compute.equal(batch["kind"], kind.value))
+    return rows.filter(pa.compute.equal(rows["kind"], kind.value))
 
 
 def _batch(*columns: list[Any]) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ the allowed locations, as after its adoption.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,8 +37,6 @@ from spark_ext.pipelines.audit.reading import fetch, readable
 from spark_ext.pipelines.audit.rows import Kind, files, texts
 from spark_ext.pipelines.audit.slices import encode
 
-#: Entries of the manifests that are opened by one task.
-_SLICE: Final = 20_000
 _PLACES: Final = ("write.data.path", "write.metadata.path", "write.object-storage.path")
 
 
@@ -247,21 +245,19 @@ class _Survey:
         part: list[ManifestListEntry] = []
         size = 0
         for entry in entries:
-            count = sum(
-                number or 0
-                for number in (
-                    entry.added_files_count,
-                    entry.existing_files_count,
-                    entry.deleted_files_count,
-                )
-            )
-            if part and size + count > _SLICE:
-                yield texts(Kind.SLICE, self._facts.table, [encode(self._facts, metadata, part)])
+            count = _entries(entry)
+            if part and size + count > self._looking.together:
+                yield self._slice(metadata, part, size)
                 part, size = [], 0
             part.append(entry)
             size += count
         if part:
-            yield texts(Kind.SLICE, self._facts.table, [encode(self._facts, metadata, part)])
+            yield self._slice(metadata, part, size)
+
+    def _slice(
+        self, metadata: TableMetadata, listed: Sequence[ManifestListEntry], size: int
+    ) -> pa.RecordBatch:
+        return texts(Kind.SLICE, self._facts.table, [encode(self._facts, metadata, listed)], size)
 
     def _places(self, metadata: TableMetadata) -> list[str]:
         """Return the locations to list, as JSON; none lies in another one."""
@@ -290,6 +286,11 @@ class _Survey:
             "writes": state["writes"],
             "before": self._facts.garbage_before_ms,
         }
+
+
+def _entries(entry: ManifestListEntry) -> int:
+    counts = (entry.added_files_count, entry.existing_files_count, entry.deleted_files_count)
+    return sum(count or 0 for count in counts)
 
 
 def sealed(facts: Facts, path: str, data: bytes, what: str, found: Partial) -> bool:

@@ -17,6 +17,9 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.types import LongType
 
 from lakewarden import pipelines
+from spark_ext.pipelines.audit.catalogs import ThisCatalog
+from spark_ext.pipelines.audit.job import audited
+from spark_ext.pipelines.audit.options import Looking
 from spark_ext.pipelines.audit.pipeline import Audit
 from spark_ext.pipelines.audit.rules import RULES
 from spark_ext.pipelines.items import Item, Outcome, Status
@@ -191,6 +194,19 @@ def test_planted_violations_of_every_kind_are_found_and_no_others(
     others = {"unopened-file", "unchecked-footer"}
     assert {each.id for each in RULES} - {rule for rule, _ in planted.expected} == others
     assert {name: each.reason for name, each in outcomes.items() if each.status is not Status.DONE} == {}
+
+
+def test_tables_that_are_spread_over_tasks_are_audited_like_small_ones(
+    spark_lake: SparkLake, planted: PlantedLake
+) -> None:
+    lake, source = Lake(spark_lake.spark, CATALOG), ThisCatalog(f"{planted.namespace}.*")
+    facts = list(source.facts(lake, list(source.items(lake))).values())
+    small, spread = (
+        {(each.rule, each.table, each.path) for part in parts for each in part.findings}
+        for parts in (audited(spark_lake.spark, facts, Looking(together=size)) for size in (20_000, 1))
+    )
+    assert small == spread
+    assert {"file-missing", "file-size", "manifest-record"} <= {rule for rule, _, _ in spread}
 
 
 @pytest.mark.nightly
