@@ -120,9 +120,8 @@ class LocalStorage:
         """See `Storage.list_prefix`."""
         with translated(location), suppress(FileNotFoundError), _directory(location) as top:
             for segments, found in tree.files(top, location):
-                where = Location.parse("/".join((location.canonical, *segments)))
                 modified = datetime.fromtimestamp(found.st_mtime, UTC)
-                yield StoredObject(where, found.st_size, modified)
+                yield StoredObject(location.child(*segments), found.st_size, modified)
 
     def delete_prefix(self, location: Location) -> None:
         """See `Storage.delete_prefix`."""

@@ -25,7 +25,13 @@ from typing import Final, NoReturn
 
 from policy.errors import LocationInvalid
 from policy.location.schemes import SCHEMES, SchemeRules
-from policy.location.segments import decode_fully, forbidden_character, has_final_dot, problem_with_name
+from policy.location.segments import (
+    ORDINARY_NAME,
+    decode_fully,
+    forbidden_character,
+    has_final_dot,
+    problem_with_name,
+)
 
 MAX_LOCATION_CHARACTERS: Final = 4200
 """Longest location, in characters: the longest path of local files, and somewhat more."""
@@ -39,6 +45,7 @@ _BY_SPELLING = {
     for rules in SCHEMES
     for spelling in rules.spellings
 }
+_ORDINARY = re.compile(ORDINARY_NAME)
 _DRIVE = re.compile(r"[A-Za-z][:|]")
 # What may be a user and password. A container before an account is none, nor is the port of a Hadoop host.
 _NO_CREDENTIALS = r"^(?!(?:abfss?|wasbs?)://[^/:@]*@[^/:@]*(?:/|$)|(?:hdfs|viewfs)://[^/:@]*:[0-9]*(?:/|$))"
@@ -119,7 +126,22 @@ class Location:
                     "has a path segment that is empty or contains a slash",
                     "Pass each segment as one name.",
                 )
-        return Location("/".join((self.canonical, *segments)))
+        text = "/".join((self.canonical, *segments))
+        return self._below(text) if self._is_plain_below(text, segments) else Location(text)
+
+    def _is_plain_below(self, text: str, segments: tuple[str, ...]) -> bool:
+        """Return whether the names need no closer look. A scheme with rules for a first name has no root."""
+        bound = _BY_SPELLING[self.scheme][2]
+        short = len(text) - len(self.scheme) - 1 <= bound and self.canonical.isascii()
+        return short and all(map(_ORDINARY.fullmatch, segments))
+
+    def _below(self, text: str) -> Location:
+        made, put = object.__new__(Location), object.__setattr__
+        put(made, "scheme", self.scheme)
+        put(made, "authority", self.authority)
+        put(made, "canonical", text)
+        put(made, "original", text)
+        return made
 
     def __eq__(self, other: object) -> bool:
         return self.canonical == other.canonical if isinstance(other, Location) else NotImplemented

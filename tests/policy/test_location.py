@@ -7,6 +7,8 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policy.errors import LocationInvalid
 from policy.location import location, schemes
@@ -86,6 +88,43 @@ def test_child_lies_below_its_parent():
     table = Location.parse("s3://b1/t")
     assert table.child("data", "p=a%2Fb", "f.parquet").canonical == "s3://b1/t/data/p=a%2Fb/f.parquet"
     assert table.contains(table.child("x"))
+
+
+NAMES = st.text("aZ0_=.%-:2Fe/\\é\u202e ", max_size=6) | st.sampled_from(
+    [".", "..", "c:", "C%3a", ".reserved", "t1.", "x" * 255, "x" * 256, "x" * 1030, "é" * 130, "a\udc80"]
+)
+PARENTS = (
+    *(
+        "s3://b1",
+        "s3a://b1/t",
+        f"s3://b1/{'é' * 505}",
+        f"s3://b1/{'y' * 900}",
+        "gs://b11/x",
+        "file:///a",
+        "file:/a/b",
+    ),
+    *("hdfs://n1:8020/d", "abfs://con@acc.dfs.core.windows.net", "abfs://con@acc.dfs.core.windows.net/d"),
+)
+
+
+@given(
+    parent=st.sampled_from(PARENTS),
+    names=st.lists(NAMES.filter(lambda name: name and "/" not in name), min_size=1, max_size=3),
+)
+def test_a_child_is_what_its_full_name_is(parent: str, names: list[str]) -> None:
+    above = Location.parse(parent)
+    text = "/".join((above.canonical, *names))
+    try:
+        whole = Location.parse(text)
+    except LocationInvalid as error:
+        with pytest.raises(LocationInvalid) as refused:
+            above.child(*names)
+        assert str(refused.value) == str(error)
+        return
+    child = above.child(*names)
+    assert [getattr(child, each) for each in Location.__slots__] == [
+        getattr(whole, each) for each in Location.__slots__
+    ]
 
 
 @each_row("name", ["..", ".", "", "a/b", "/", "%2e%2e", "a?b", "a#b", "a\\b", "a\nb", "x" * 1025])
