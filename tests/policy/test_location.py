@@ -7,7 +7,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from policy.errors import LocationInvalid
@@ -111,6 +111,7 @@ PARENTS = (
     parent=st.sampled_from(PARENTS),
     names=st.lists(NAMES.filter(lambda name: name and "/" not in name), min_size=1, max_size=3),
 )
+@example(f"s3://b1/{'é' * 505}", ["x" * 255])
 def test_a_child_is_what_its_full_name_is(parent: str, names: list[str]) -> None:
     above = Location.parse(parent)
     text = "/".join((above.canonical, *names))
