@@ -13,6 +13,7 @@ import json
 import math
 import re
 import sys
+from itertools import accumulate
 from json import JSONDecoder
 from typing import Final, NoReturn, TypeAlias
 
@@ -23,9 +24,9 @@ MAX_DEPTH: Final = 64
 #: A name in an object, or a position in a list.
 PathStep: TypeAlias = str | int
 
-#: A string as a whole, or one character that opens, closes or separates.
-_MARK: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{},:]', re.DOTALL)
-
+#: How brackets change the depth.
+_STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
+_BRACKET: Final = re.compile(r"[][{}]")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _DECODER: Final = JSONDecoder()
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
@@ -178,23 +179,18 @@ def _finite(text: str) -> float:
 def _check_bounds(text: str, max_elements: int | None) -> None:
     """Count brackets and separators outside of strings, before the recursive decoder meets them.
 
-    Each element but the first of a container stands behind a separator, the first behind a bracket.
+    Each element but the first of a container stands behind a separator, the first behind a bracket. Up to the
+    place where a text is no JSON, strings end here where they end for the decoder, which stops there.
     """
     opened = text.count("[") + text.count("{")
     most = sys.maxsize if max_elements is None else max_elements
     if opened <= MAX_DEPTH and opened + text.count(",") + text.count(":") <= most:
         return
-    depth = elements = strings = 0
-    for mark in _MARK.finditer(text):
-        first = text[mark.start()]
-        if first in "]}":
-            depth -= 1
-        else:
-            strings += first == '"'
-            elements += first != '"'
-            depth += first in "[{"
-        if depth > MAX_DEPTH:
-            raise _Ambiguous(f"it nests deeper than {MAX_DEPTH} levels")
-        # Strings without a separator between them are no JSON, but would be counted to the end.
-        if elements > most or strings > most + 1:
-            raise _TooMany
+    pieces = text.replace(r"\\", "").replace(r"\"", "").split('"')
+    outside = "".join(pieces[::2])
+    steps = map(_STEPS.__getitem__, _BRACKET.findall(outside))
+    if max(accumulate(steps), default=0) > MAX_DEPTH:
+        raise _Ambiguous(f"it nests deeper than {MAX_DEPTH} levels")
+    # Strings without a separator between them are no JSON, but would be counted to the end.
+    if sum(map(outside.count, "[{,:")) > most or len(pieces) // 2 > most + 1:
+        raise _TooMany

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from policy import strict_json
 from policy.errors import MetadataInvalid, RequestInvalid
 from policy.strict_json import MAX_DEPTH, parse
 from tests.support.vectors import each_row
@@ -186,6 +190,66 @@ def test_elements_are_brackets_and_separators_outside_of_strings(text: str, elem
     with pytest.raises(RequestInvalid) as refusal:
         parse(text, what="It", max_elements=elements - 1)
     assert refusal.value.rule == "json-elements"
+
+
+VALUES = st.recursive(
+    st.none() | st.integers(0, 9) | st.text('[]{}",:\\\\a'),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('"\\\\{a'), inner, max_size=3),
+)
+
+
+def _depth(value: object) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
+
+
+def _elements(value: object) -> int:
+    """Brackets and separators, as a text of the value has them."""
+    if isinstance(value, dict):
+        return max(2 * len(value), 1) + sum(map(_elements, value.values()))
+    return max(len(value), 1) + sum(map(_elements, value)) if isinstance(value, list) else 0
+
+
+@given(VALUES, st.booleans())
+def test_depth_and_elements_are_those_of_the_value(value: object, ascii_only: bool) -> None:
+    text, depth, elements = json.dumps(value, ensure_ascii=ascii_only), _depth(value), _elements(value)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(strict_json, "MAX_DEPTH", depth)
+        assert parse(text, what="It", max_elements=elements) == value
+        for bound, fewer in ((depth - 1, elements), (depth, elements - 1)):
+            patched.setattr(strict_json, "MAX_DEPTH", bound)
+            if min(bound, fewer) >= 0:
+                with pytest.raises(RequestInvalid, match=r"nests deeper|has more than"):
+                    parse(text, what="It", max_elements=fewer)
+
+
+def _met(text: str) -> int:
+    """The depth that a decoder meets, which stops at a backslash outside of a string."""
+    depth = most = 0
+    inside, marks = False, iter(text)
+    for mark in marks:
+        if mark == '"':
+            inside = not inside
+        elif mark == "\\" and not inside:
+            break
+        elif mark == "\\":
+            next(marks, None)
+        elif not inside:
+            depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark, 0)
+            most = max(most, depth)
+    return most
+
+
+@given(st.text('[[[{"\\\\]:a,', max_size=30))
+@example('[["\\\\\\"]","\\\\",[[')
+def test_a_decoder_never_meets_more_than_the_bound(text: str) -> None:
+    """Attack: a text that is no JSON, in which strings end elsewhere for those who count."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(strict_json, "MAX_DEPTH", 2)
+        with pytest.raises(RequestInvalid) if _met(text) > 2 else suppress(RequestInvalid) as refused:
+            parse(text, what="It")
+    if _met(text) > 2:
+        assert "nests deeper" in refused.value.message
 
 
 EXPENSIVE = {
