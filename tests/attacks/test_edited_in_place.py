@@ -106,6 +106,19 @@ def test_sealed_file_edited_after_load(siege: Siege, watch: OpenWatch, edit: Edi
 
 
 @pytest.mark.parametrize("edit", [edit_metadata, swap_whole_files])
+def test_metadata_edited_after_load(siege: Siege, edit: Edit) -> None:
+    """What is known of a table does not stand for the file, and the file is not what is known then."""
+    catalog, current = siege.lake.catalog(ALICE), local(siege.attacker.pointer())
+    sealed, before = current.read_bytes(), catalog.load_table("bobs.mine").metadata
+    edit(siege.attacker, siege.victim.data_paths()[0])
+    for _ in range(2):
+        with pytest.raises(MetadataTampered):
+            catalog.load_table("bobs.mine")
+    current.write_bytes(sealed)
+    assert catalog.load_table("bobs.mine").metadata == before
+
+
+@pytest.mark.parametrize("edit", [edit_metadata, swap_whole_files])
 def test_nothing_is_committed_on_edited_metadata(siege: Siege, edit: Edit) -> None:
     """pyiceberg's own commit would read the edited file again and launder it."""
     table = siege.lake.catalog(BOB).load_table("bobs.mine")
