@@ -35,6 +35,9 @@ metadata: Final = MetaData()
 #: A 64-bit id that SQLite, too, increments automatically.
 BIG_ID: Final = BigInteger().with_variant(Integer, "sqlite")
 
+#: Text in the order of its bytes, as SQLite has it anyway: what begins with a text is a range of an index.
+BYTE_ORDERED: Final = String(1000).with_variant(String(1000, collation="C"), "postgresql")
+
 iceberg_tables = Table(
     "iceberg_tables",
     metadata,
@@ -76,7 +79,7 @@ lw_table = Table(
     Column("namespace", String(255), nullable=False),
     Column("name", String(255), nullable=False),
     Column("owner", String(255), nullable=False),
-    Column("location", String(1000), nullable=False),
+    Column("location", BYTE_ORDERED, nullable=False),
     Column("default_location", Boolean, nullable=False),
     Column("state", String(16), nullable=False),
     Column("created_ms", BigInteger, nullable=False),
@@ -86,6 +89,7 @@ lw_table = Table(
     Column("pending_name", String(255), nullable=True),
     Column("cleanups", Integer, nullable=False, server_default="0"),
     Index("ix_lw_table_state", "catalog", "state"),
+    Index("ix_lw_table_location", "catalog", "location"),
 )
 
 #: The name of an active table; the only link from a name to governed state.

@@ -29,8 +29,7 @@ _LOCATIONS_LOCK: Final = 0x6C61_6B65_6C6F_6373
 _BEING_WRITTEN: Final = select(lw_write.c.table_id).where(
     lw_write.c.state.in_(ALIVE), lw_write.c.expires_ms > bindparam("now_ms")
 )
-#: Each signature of a request that writes runs this statement, so it is built once.
-_OVERLAPPING: Final = select(lw_table).where(
+_CLAIMING: Final = select(lw_table).where(
     lw_table.c.catalog == bindparam("catalog"),
     lw_table.c.state != TableState.PURGED,
     or_(
@@ -38,13 +37,13 @@ _OVERLAPPING: Final = select(lw_table).where(
         lw_table.c.created_ms > bindparam("began_after_ms"),
         lw_table.c.id.in_(_BEING_WRITTEN),
     ),
-    # Each with a slash at its end, one begins with the other.
-    or_(
-        func.substr(bindparam("inside"), 1, func.length(lw_table.c.location) + 1)
-        == lw_table.c.location + "/",
-        func.substr(lw_table.c.location, 1, bindparam("length")) == bindparam("inside"),
-    ),
 )
+#: Each signature of a request that writes runs this statement, so it is built once. Both parts read an index.
+_OVERLAPPING: Final = _CLAIMING.where(lw_table.c.location.in_(bindparam("around", expanding=True))).union_all(
+    _CLAIMING.where(lw_table.c.location > bindparam("inside"), lw_table.c.location < bindparam("beyond"))
+)
+#: The character after the slash: what is inside of a location is in order between the two.
+_AFTER_SLASH: Final = chr(ord("/") + 1)
 
 
 def overlapping_any(
@@ -71,13 +70,13 @@ def overlapping(
     Dropped tables count until they are purged. A creation in progress counts: with a staged write as long as
     the write can be committed, otherwise for a limited time.
     """
-    inside = location.canonical + "/"
     wanted = {
         "catalog": catalog,
         "now_ms": now_ms,
         "began_after_ms": now_ms - _CREATION_MS,
-        "inside": inside,
-        "length": len(inside),
+        "around": with_ancestors(location),
+        "inside": location.canonical + "/",
+        "beyond": location.canonical + _AFTER_SLASH,
     }
     rows = connection.execute(_OVERLAPPING, wanted)
     return [table_state.table_of(row) for row in rows if row.id != except_id]

@@ -149,6 +149,25 @@ def test_locations_overlap_by_whole_segments(db: Db, location: str, overlaps: bo
         assert claims.overlapping(connection, db.catalog, Location.parse(location), record.id, 0) == []
 
 
+NAMES = ("a", "a-b", "a0", "a.b", "A", "é", "日", "😀", "a+é", "_", "Z")
+
+
+def test_overlaps_are_those_of_locations_in_any_order_of_names(db: Db) -> None:
+    """Databases order text by languages, too, where `a-b` stands between `a/x` and `a0`."""
+    paths = [
+        *NAMES,
+        *(f"{one}/{other}" for one in NAMES for other in NAMES),
+        *(f"a/{name}/x" for name in NAMES),
+    ]
+    places = [Location.parse("s3://lake"), *(Location.parse(f"s3://lake/{path}") for path in paths)]
+    with write(db.engine) as connection:
+        for number, place in enumerate(places[1:]):
+            table_state.add_table(connection, db.catalog, a_table(f"t{number}", place.canonical), 0)
+        for place in places:
+            others = claims.overlapping(connection, db.catalog, place, None, 0)
+            assert {each.location for each in others} == {each for each in places[1:] if each.overlaps(place)}
+
+
 def test_tombstones_overlap_until_they_are_purged(db: Db) -> None:
     record = bound(db, a_table())
     with write(db.engine) as connection:
