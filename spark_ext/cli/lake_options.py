@@ -67,7 +67,10 @@ def _shared(
     ] = None,
     pause: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Pause after each group.")] = 0.0,
     quiet: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Leave tables that were written more recently.")
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS", help="Leave tables written more recently (not audit, discover)."
+        ),
     ] = 0.0,
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
     conf: Annotated[

@@ -73,7 +73,7 @@ class Budget:
         bytes: bytes of the whole run; the others are left.
         window: the time of day, such as ``22:00-06:00``; see `Window.parse`. The group under way is finished.
         pause_s: seconds of pause after each group.
-        quiet_s: tables that were written more recently are left, in pipelines that change tables.
+        quiet_s: tables that were written more recently are left. Pipelines that change no table refuse it.
 
     Raises:
         RequestInvalid: a limit is not positive, or the window cannot be parsed.

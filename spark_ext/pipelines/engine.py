@@ -22,7 +22,7 @@ from typing import Final, TypedDict, Unpack
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from policy.errors import LakewardenError
+from policy.errors import LakewardenError, RequestInvalid
 from spark_ext.pipelines.budget import Budget
 from spark_ext.pipelines.failures import passes, reason
 from spark_ext.pipelines.items import Item, Outcome, Status
@@ -79,19 +79,30 @@ def run(
         options: see `Options`.
 
     Raises:
+        RequestInvalid: a limit of the budget has no effect on the pipeline.
         LakewardenError, PySparkException: nothing can be planned or recorded.
     """
+    budget = options.get("budget", Budget())
+    _require_effect(pipeline, budget)
     lake, shown = Lake(spark, options.get("catalog")), options.get("show", True)
     with progress(shown) as tell:
         if options.get("dry_run", False):
             report = Report.of_plan(pipeline.name, pipeline.rules, pipeline.plan(lake))
         else:
             journal = Journal(lake, pipeline.name, pipeline.parameters, fresh=options.get("fresh", False))
-            budget = options.get("budget", Budget())
             report = _Run(pipeline, lake, budget, journal, tell, clock or Clock()).report()
     if shown:
         report.show()
     return report
+
+
+def _require_effect(pipeline: Pipeline, budget: Budget) -> None:
+    if budget.quiet_s and not pipeline.changes:
+        raise RequestInvalid(
+            f"The pipeline {pipeline.name} changes no table, so quiet_s={budget.quiet_s:g} has no effect.",
+            rule="budget",
+            hint="Leave out quiet_s (--quiet).",
+        )
 
 
 class _Run:
@@ -177,7 +188,7 @@ class _Run:
         """Do a group, but for tables that are being written where the budget spares them."""
         quiet = self._budget.quiet_s
         busy: dict[str, str] = {}
-        if self._pipeline.changes and quiet:
+        if quiet:
             busy = written_recently(
                 self._lake, {item.table for item in group if item.table}, quiet, self._clock.now()
             )

@@ -11,13 +11,15 @@ from uuid import uuid4
 import pytest
 
 from policy.errors import LocationInvalid, RequestInvalid, StateUnavailable
+from spark_ext.pipelines.audit.pipeline import Audit
 from spark_ext.pipelines.budget import Budget
+from spark_ext.pipelines.discover.pipeline import Discover
 from spark_ext.pipelines.engine import Clock, run
 from spark_ext.pipelines.executors import on_executors
 from spark_ext.pipelines.items import Item, Outcome, Rule, Severity, Status
 from spark_ext.pipelines.journal import FINDINGS, RUNS, Journal
 from spark_ext.pipelines.lake import Lake
-from spark_ext.pipelines.pipeline import Steps
+from spark_ext.pipelines.pipeline import Pipeline, Steps
 from spark_ext.pipelines.report import Report, RunState
 from spark_ext.pipelines.threads import in_threads
 from tests.support.spark import CATALOG, SparkLake
@@ -38,6 +40,7 @@ class Numbers:
     rules: Sequence[Rule] = (ODD,)
     changes: bool = False
     at_a_time: int = 2
+    namespace: str = "n"
     mark: str = field(default_factory=lambda: uuid4().hex)
     done: list[str] = field(default_factory=list)
     fail: Callable[[str], None] = lambda key: None
@@ -47,7 +50,7 @@ class Numbers:
         return {"mark": self.mark}
 
     def plan(self, lake: Lake) -> Iterator[Item]:
-        return (Item(str(each), f"n.t{each}", files=1, bytes=10) for each in range(self.count))
+        return (Item(str(each), f"{self.namespace}.t{each}", files=1, bytes=10) for each in range(self.count))
 
     def run(self, lake: Lake, group: Sequence[Item], steps: Steps) -> Iterator[Outcome]:
         for item in group:
@@ -175,6 +178,25 @@ def test_a_budget_leaves_the_rest_to_the_next_run(lake: Lake) -> None:
     last = execute(numbers, lake, Stopped(hour=23), budget=Budget(window="22:00-06:00"))
     assert last.state is RunState.COMPLETE
     assert sorted(numbers.done) == [str(each) for each in range(6)]
+
+
+def test_tables_that_were_just_written_are_left_where_a_quiet_time_is_set(spark_lake: SparkLake) -> None:
+    lake, namespace = Lake(spark_lake.spark, CATALOG), spark_lake.namespace()
+    spark_lake.rows(f"CREATE TABLE {namespace}.t0 AS SELECT 1 AS id")
+    numbers = Numbers(count=2, changes=True, namespace=namespace.removeprefix(f"{CATALOG}."))
+    report = run(numbers, lake.spark, catalog=CATALOG, show=False, budget=Budget(quiet_s=3600))
+    (left,) = report.not_done
+    assert (left.item, left.status, numbers.done) == ("0", Status.LEFT, ["1"])
+    assert "must rest for 3600 seconds" in (left.reason or "")
+
+
+@pytest.mark.parametrize("pipeline", [Audit(), Discover(), Numbers()])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_quiet_time_is_refused_where_no_table_is_changed(
+    lake: Lake, pipeline: Pipeline, dry_run: bool
+) -> None:
+    with pytest.raises(RequestInvalid, match="has no effect"):
+        run(pipeline, lake.spark, catalog=CATALOG, budget=Budget(quiet_s=1), dry_run=dry_run)
 
 
 def test_a_group_waits_while_the_catalog_is_away(lake: Lake) -> None:
