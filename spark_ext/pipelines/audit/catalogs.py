@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
+from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
@@ -16,10 +19,12 @@ from pyiceberg.exceptions import (
     NotInstalledError,
     RESTError,
 )
+from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.typedef import Identifier
+from sqlalchemy.exc import SQLAlchemyError
 
 from policy.errors import LocationInvalid, RequestInvalid
-from policy.location.location import Location
+from policy.location.location import Location, shown
 from policy.location.overlaps import Claim, Claims
 from spark_ext.pipelines.audit.facts import FOREIGN, Facts
 from spark_ext.pipelines.items import Item
@@ -27,15 +32,29 @@ from spark_ext.pipelines.lake import Lake, Patterns
 
 _PAGE: Final = 10_000
 _STATES: Final = 1_000
+#: What catalogs, their clients and the parsers of metadata raise. Their texts can have credentials.
 _UNREADABLE: Final = (
+    ArithmeticError,
+    AttributeError,
+    BotoCoreError,
+    ClientError,
+    EOFError,
+    IcebergValidationError,
+    ImportError,
+    LookupError,
     NoSuchIcebergTableError,
-    NoSuchTableError,
+    NoSuchNamespaceError,
     NoSuchPropertyException,
-    RESTError,
-    ValidationError,
+    NoSuchTableError,
+    NotInstalledError,
     OSError,
+    RESTError,
+    RecursionError,
+    SQLAlchemyError,
+    TypeError,
+    ValidationError,
     ValueError,
-    KeyError,
+    zlib.error,
 )
 
 
@@ -107,15 +126,9 @@ class OtherCatalog:
 
     def __init__(self, tables: str | Sequence[str], properties: Mapping[str, str]) -> None:
         self._patterns = Patterns(tables)
-        try:
-            others = {key: value for key, value in properties.items() if key != "name"}
+        others = {key: value for key, value in properties.items() if key != "name"}
+        with _refused("opened"):
             self._catalog: Catalog = load_catalog(properties.get("name", "default"), **others)
-        except (*_UNREADABLE, NotInstalledError) as error:
-            raise RequestInvalid(
-                f"The other catalog cannot be opened: {type(error).__name__}.",
-                rule="other-catalog",
-                hint="Give the properties of PyIceberg's load_catalog: type, uri, and what that type needs.",
-            ) from None
 
     def items(self, lake: Lake) -> Iterator[Item]:
         states = sorted(map(self._state, self._tables(())), key=lambda each: str(each["table"]))
@@ -128,15 +141,24 @@ class OtherCatalog:
         return {item.table: Facts(item.payload) for item in group}
 
     def _tables(self, above: Identifier) -> Iterator[Identifier]:
-        for namespace in sorted(self._catalog.list_namespaces(above)):
-            try:
-                yield from self._catalog.list_tables(namespace)
-            except NoSuchNamespaceError:
-                continue
+        """Yield the names of all tables.
+
+        Raises:
+            RequestInvalid: the catalog does not list them.
+        """
+        with _refused("listed"):
+            namespaces = sorted(self._catalog.list_namespaces(above))
+        for namespace in namespaces:
+            with _refused("listed"):
+                try:
+                    tables = self._catalog.list_tables(namespace)
+                except NoSuchNamespaceError:
+                    continue
+            yield from tables
             yield from self._tables(namespace)
 
     def _state(self, name: Identifier) -> dict[str, Any]:
-        state = dict(_EMPTY, table=".".join(name))
+        state = dict(_EMPTY, table=_dotted(name))
         try:
             table = self._catalog.load_table(name)
         except _UNREADABLE as error:
@@ -165,6 +187,25 @@ _EMPTY: Final[Mapping[str, Any]] = {
 }
 
 
+@contextmanager
+def _refused(what: str) -> Iterator[None]:
+    """Refuse what the other catalog cannot do; the refusal has no text of its errors."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise RequestInvalid(
+            f"The other catalog cannot be {what}: {type(error).__name__}.",
+            rule="other-catalog",
+            hint="Give the properties of PyIceberg's load_catalog: type, uri, and what that type needs. "
+            "Check that the catalog answers.",
+        ) from None
+
+
+def _dotted(name: Identifier) -> str:
+    """Return the dotted name of a table. Parts with a dot are in backticks, so that names stay different."""
+    return ".".join(f"`{part}`" if "." in part else part for part in name)
+
+
 def _canonical(text: str) -> str | None:
     try:
         return Location.parse(text).canonical
@@ -190,8 +231,8 @@ def _with_others(state: dict[str, Any], claims: Claims) -> dict[str, Any]:
 
 def shown_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return what of a catalog's properties tells it from others, without what can be a credential."""
-    shown = {name: properties[name] for name in ("name", "type", "warehouse") if name in properties}
+    told = {name: shown(properties[name]) for name in ("name", "type", "warehouse") if name in properties}
     if "uri" in properties:
         parts = urlsplit(properties["uri"])
-        shown["uri"] = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
-    return shown
+        told["uri"] = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+    return told
