@@ -1,7 +1,7 @@
 """The decoder's error for malformed bytes, and its translation for users.
 
 Checks inside this package raise `Malformed`, which has the rule but not the file. The public functions run
-inside of `naming`, the only place that converts it to `MetadataInvalid` with the path.
+inside of `naming`, which converts it to `MetadataInvalid` with the path.
 """
 
 from __future__ import annotations
@@ -31,9 +31,14 @@ def naming(path: str, what: str) -> Iterator[None]:
     try:
         yield
     except Malformed as problem:
-        raise MetadataInvalid(
-            f"{what} cannot be decoded: {problem}.",
-            path=path,
-            rule=problem.rule,
-            hint="Restore the file from a backup, or roll the table back to a snapshot that does not use it.",
-        ) from problem
+        raise invalid(path, what, problem) from problem
+
+
+def invalid(path: str, what: str, problem: Malformed) -> MetadataInvalid:
+    """Return the error for users; arguments as of `naming`."""
+    return MetadataInvalid(
+        f"{what} cannot be decoded: {problem}.",
+        path=path,
+        rule=problem.rule,
+        hint="Restore the file from a backup, or roll the table back to a snapshot that does not use it.",
+    )

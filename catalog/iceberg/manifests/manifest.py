@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from catalog.iceberg.avro.container import Block, Header, read_blocks
 from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
-from catalog.iceberg.avro.malformed import Malformed, naming
+from catalog.iceberg.avro.malformed import Malformed, invalid, naming
 from catalog.iceberg.avro.records import DecodedRecord, open_container, read_records
 from catalog.iceberg.avro.schema import Record, parse_json
 from catalog.iceberg.manifests.checks import check_entries, check_statistics
@@ -137,15 +137,15 @@ def decode_manifests(
     alike: dict[tuple[bytes | None, ManifestContent], list[tuple[int, _Opened]]] = {}
     for index, (path, data) in enumerate(files):
         try:
-            with naming(path, _WHAT):
-                opened = _open(data, limits)
-        except MetadataInvalid as error:
-            yield index, error
+            opened = _open(data, limits)
+        except Malformed as problem:
+            yield index, invalid(path, _WHAT, problem)
             continue
         alike.setdefault((opened.schema_text, opened.header.content), []).append((index, opened))
     for group in alike.values():
         for index, decoded in _decode_alike(group, limits):
-            yield index, decoded if isinstance(decoded, DecodedManifest) else _named(files[index][0], decoded)
+            path = files[index][0]
+            yield index, invalid(path, _WHAT, decoded) if isinstance(decoded, Malformed) else decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +183,6 @@ def _decode_alike(
             yield from _decode_alike([each], limits)
         return
     yield from ((index, each) for (index, _), each in zip(group, decoded, strict=True))
-
-
-def _named(path: str, problem: Malformed) -> MetadataInvalid:
-    try:
-        with naming(path, _WHAT):
-            raise problem
-    except MetadataInvalid as error:
-        return error
 
 
 def _decode(opened: Sequence[_Opened], limits: DecodeLimits) -> list[DecodedManifest]:
