@@ -14,6 +14,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from catalog.iceberg.avro.columns import Column, Index
+from catalog.iceberg.avro.schema import Node
+from catalog.iceberg.avro.vectorized import Cursors
 from catalog.iceberg.manifests import (
     DecodedManifest,
     DecodeLimits,
@@ -239,6 +242,29 @@ class TestLimits:
     def test_a_limit_must_be_positive(self) -> None:
         with pytest.raises(ValueError, match="max_entries"):
             DecodeLimits(max_entries=0)
+
+
+def test_one_long_array_among_many_costs_no_step_for_each_of_its_items(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """100 KB of zeros, which compress to nothing, would take four seconds."""
+    steps: list[int] = []
+    some = Cursors._some
+
+    def counted(self: Cursors, cursors: Index, node: Node) -> Column:
+        steps.append(len(cursors))
+        return some(self, cursors, node)
+
+    monkeypatch.setattr(Cursors, "_some", counted)
+    schema = entry_schema(field("lower_bounds", 125, counts_type(126, 127, "bytes")))
+    short, long = (entry_bytes(zigzag(count) + b"\0\0" * count + b"\0") for count in (1, 50_000))
+    together, apart = (
+        dict(decode_manifests([(PATH, container(schema, [(64, body + short * 63)]))]))[0]
+        for body in (long, short)
+    )
+    assert isinstance(apart, DecodedManifest)
+    assert isinstance(together, MetadataInvalid) or together.entries.num_rows == 64
+    assert len(steps) < 1_000
 
 
 class TestSchemas:

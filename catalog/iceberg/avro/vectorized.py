@@ -30,6 +30,8 @@ from catalog.iceberg.avro.value_ends import Walk, varints_per_value, walker
 _MAX_ARRAY_BLOCKS: Final = 64
 #: From this number of arrays on, their items are decoded in parallel; fewer arrays are decoded one by one.
 _ABREAST: Final = 64
+#: So are arrays with fewer items a step. The longest array has as many steps as items, and can be hostile.
+_A_STEP: Final = 32
 #: The bits of a number in one of its bytes; a larger byte is followed by another one.
 _SEPTET: Final = 0x7F
 #: The shift of the last byte of a 64-bit number.
@@ -200,7 +202,7 @@ class Cursors:
         numbers = varints_per_value(node)
         if numbers is not None:
             column = part._number_items(counts, node, numbers)
-        elif len(cursors) >= _ABREAST:
+        elif len(cursors) >= _ABREAST and int(counts.sum()) >= _A_STEP * int(counts.max()):
             column = part._items_abreast(counts, node)
         else:
             column = part._items_walked(counts, node)
