@@ -293,10 +293,16 @@ def _check_statistics(
         said = statistics[column.number]
         values, nulls = listed.value_counts.get(number), listed.null_value_counts.get(number)
         found = said.number(_VALUES)
-        if values is not None and nulls is not None and values - nulls != found:
+        if values is not None and values != file.records:
             yield Problem(
                 WRONG_STATISTICS,
-                f"The manifest counts {values - nulls} values, the footer {found}.",
+                f"The manifest counts {values} values in a file of {file.records} rows.",
+                column.name,
+            )
+        if nulls is not None and file.records - nulls != found:
+            yield Problem(
+                WRONG_STATISTICS,
+                f"The manifest counts {nulls} nulls, the footer {file.records - found}.",
                 column.name,
             )
         kind = table.types.get(number, (None,))[-1]

@@ -166,12 +166,19 @@ def test_footers_of_orc_files(spark_lake: SparkLake, planted: str) -> None:
     with changed(path_of(keyed), lambda _: bytes(flipped)):
         assert {each.rule for each in found(keyed)} == {"wrong-digest"}
     part, entries = plain
-    for name, wrong in (
-        ("record_count", 49),
-        ("value_counts", [(1, 51), (2, 51)]),
-        ("lower_bounds", [(1, (9).to_bytes(8, "little"))]),
-        ("upper_bounds", [(2, b"n1")]),
+    lower, upper = (9).to_bytes(8, "little"), b"n1"
+    for lies in (
+        {"record_count": 49},
+        {"value_counts": [(1, 51), (2, 51)]},
+        # Readers skip a file for IS NULL by the number of nulls alone.
+        {"value_counts": [(1, 51), (2, 50)], "null_value_counts": [(1, 1), (2, 0)]},
+        {"value_counts": None, "null_value_counts": [(1, 1)]},
+        {"lower_bounds": [(1, lower)]},
+        {"upper_bounds": [(2, upper)]},
     ):
-        place = entries.schema.get_field_index(name)
-        other = entries.set_column(place, name, pa.array([wrong], entries.schema.field(place).type))
-        assert {each.rule for each in found((part, other))} == {"wrong-statistics"}, name
+        other = entries
+        for name, wrong in lies.items():
+            place = entries.schema.get_field_index(name)
+            column = pa.array([wrong], entries.schema.field(place).type)
+            other = other.set_column(place, name, column)
+        assert {each.rule for each in found((part, other))} == {"wrong-statistics"}, lies
