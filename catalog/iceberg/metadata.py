@@ -8,6 +8,8 @@ Iceberg's own readers. Seals cover the stored bytes; the size limit applies to t
 from __future__ import annotations
 
 import gzip
+import json
+import re
 import uuid
 import zlib
 from functools import lru_cache
@@ -32,6 +34,8 @@ MAX_READ_FORMAT_VERSION: Final = 3
 #: The largest metadata.json whose parsed form is cached.
 _KEPT_BYTES: Final = 1 << 16
 
+#: An escaped half of a surrogate pair, of which most have the other half.
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _GZIP_SUFFIXES: Final = (".gz.metadata.json", ".metadata.json.gz")
 _GZIP_FORMAT: Final = 16 + zlib.MAX_WBITS
 _GZIP_LEVEL: Final = 6
@@ -107,6 +111,13 @@ def _parse(data: bytes, path: str, table: str) -> TableMetadata:
         raise MetadataInvalid(
             "The table metadata is not a JSON object.", path=path, table=table, rule="metadata"
         )
+    if _SURROGATE.search(data) is not None and not _is_unicode(document):
+        raise MetadataInvalid(
+            "The table metadata has half of a surrogate pair in a text, which UTF-8 cannot have.",
+            path=path,
+            table=table,
+            rule="metadata",
+        )
     version = document.get("format-version")
     if isinstance(version, int) and version > MAX_READ_FORMAT_VERSION:
         raise UnsupportedFormatVersion(
@@ -138,6 +149,15 @@ def _parse(data: bytes, path: str, table: str) -> TableMetadata:
             table=table,
             rule="metadata",
         ) from error
+
+
+def _is_unicode(document: object) -> bool:
+    """Return whether all texts can be written. JSON decoders accept an escaped half of a surrogate pair."""
+    try:
+        json.dumps(document, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 #: Small files are parsed once: equal bytes are equal metadata, and it is never changed in place.

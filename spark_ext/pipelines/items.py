@@ -10,7 +10,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Final, Self
+
+from policy.errors import LocationInvalid
+from policy.location.location import Location, shown
+
+#: Characters of a message and of a name that a finding has.
+_LONGEST: Final = 2_000
+_LONGEST_NAME: Final = 200
+#: Bits of a snapshot id.
+_BITS: Final = 64
 
 
 class Severity(StrEnum):
@@ -90,9 +99,41 @@ class Rule:
         column: str | None = None,
         bytes: int = 0,
     ) -> Finding:
-        """Make a finding of this rule; `message` is by default the rule's title."""
-        text = message or self.title
-        return Finding(table, self.id, self.severity, text, self.hint, snapshot, ref, path, column, bytes)
+        """Make a finding of this rule; `message` is by default the rule's title.
+
+        Hostile tables choose what is found. So texts are of one line and cut, a path that is no location is
+        shown without credentials, and a number that is no snapshot id is left out. A column is named exactly:
+        policies are proposed for it.
+        """
+        return Finding(
+            table,
+            self.id,
+            self.severity,
+            _printable(message or self.title, _LONGEST),
+            self.hint,
+            _snapshot_id(snapshot),
+            None if ref is None else _printable(ref, _LONGEST_NAME),
+            None if path is None else _path(path),
+            column,
+            bytes,
+        )
+
+
+def _printable(text: str, longest: int) -> str:
+    cut = text if len(text) <= longest else f"{text[:longest]}…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
+
+
+def _path(text: str) -> str:
+    try:
+        Location.parse(text)
+    except LocationInvalid:
+        return shown(text)
+    return text
+
+
+def _snapshot_id(number: int | None) -> int | None:
+    return number if number is not None and number.bit_length() < _BITS else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+from policy.errors import LocationInvalid
+from policy.location.location import Location
 from spark_ext.pipelines.items import Finding, Rule
 
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
@@ -50,10 +52,24 @@ def _result(each: Finding) -> dict[str, Any]:
     logical = [{"fullyQualifiedName": str(name), "kind": kind} for name, kind in names if name is not None]
     location: dict[str, Any] = {"logicalLocations": logical}
     if each.path is not None:
-        location["physicalLocation"] = {"artifactLocation": {"uri": quote(each.path, safe=":/%")}}
+        location["physicalLocation"] = {"artifactLocation": {"uri": _uri(each.path)}}
     return {
         "ruleId": each.rule,
         "level": str(each.severity),
-        "message": {"text": f"{each.message} {each.hint}".strip()},
+        "message": {"text": _without_links(f"{each.message} {each.hint}".strip())},
         "locations": [location],
     }
+
+
+def _uri(path: str) -> str:
+    """Return a path as a URI; what is no location has no scheme that a viewer would follow."""
+    try:
+        Location.parse(path)
+    except LocationInvalid:
+        return quote(path, safe="/%")
+    return quote(path, safe=":/%")
+
+
+def _without_links(text: str) -> str:
+    """Return a message whose viewers see no link in it (section 3.11.6, "Messages with embedded links")."""
+    return text.replace("[", r"\[").replace("]", r"\]") if "](" in text else text

@@ -154,3 +154,9 @@ def test_metadata_goes_below_the_location_unless_a_property_says_otherwise() -> 
     assert new_metadata_location(elsewhere, None).canonical.startswith("s3://bucket/meta/0")
     with pytest.raises(LocationInvalid):
         new_metadata_location(made(**{"write.metadata.path": "../up"}), None)
+
+
+def test_half_of_a_surrogate_pair_is_refused_and_a_whole_one_read() -> None:
+    assert parsed(document(properties={"k": "\U0001f600"})).properties == {"k": "\U0001f600"}
+    with pytest.raises(MetadataInvalid, match="surrogate"):
+        parsed(document(properties={"k": "a\ud800b"}))

@@ -84,8 +84,8 @@ class _Work:
         self._part = part
         self._facts = part.facts
         self._found = Partial(part.facts.table)
-        self._sizes: dict[str, int] = {}
-        self._live: dict[str, int] = {}
+        #: The files by path and stated size, each with 1 if it is live. Entries of one path can contradict.
+        self._named: dict[tuple[str, int], int] = {}
         self._files = FileCheck(looking, part)
         self._others = _foreign_places(part.facts)
 
@@ -94,8 +94,8 @@ class _Work:
 
         Those files have to be there that are live in a manifest.
         """
-        sizes, live = list(self._sizes.values()), list(self._live.values())
-        yield from files(Kind.NAMED, self._facts.table, list(self._sizes), sizes, live)
+        paths, sizes = [path for path, _ in self._named], [size for _, size in self._named]
+        yield from files(Kind.NAMED, self._facts.table, paths, sizes, list(self._named.values()))
         yield texts(Kind.PART, self._facts.table, [self._found.to_json()])
 
     def fetch(self) -> Iterator[tuple[ManifestListEntry, bytes]]:
@@ -195,10 +195,8 @@ class _Work:
     def _name(self, files: pa.Table, live: int) -> None:
         paths = files["file_path"]
         names = pc.coalesce(respelled(paths), paths.combine_chunks())
-        for name, size in zip(names.to_pylist(), files["file_size_in_bytes"].to_pylist(), strict=True):
-            if live or name not in self._sizes:
-                self._sizes[name] = size
-                self._live[name] = live
+        for key in zip(names.to_pylist(), files["file_size_in_bytes"].to_pylist(), strict=True):
+            self._named[key] = max(live, self._named.get(key, 0))
 
     def _check_formats(self, files: pa.Table, found: Partial) -> None:
         formats = pc.utf8_upper(files["file_format"])

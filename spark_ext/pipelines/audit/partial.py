@@ -27,6 +27,7 @@ class Partial:
         failed: why something could not be audited.
         used: the key versions that files are under: id and version.
         orphans: unreferenced files: some paths.
+        named: how many findings of a rule this part has named itself.
     """
 
     table: str
@@ -36,12 +37,14 @@ class Partial:
     failed: list[str] = field(default_factory=list)
     used: set[tuple[str, int]] = field(default_factory=set)
     orphans: list[str] = field(default_factory=list)
+    named: Counter[str] = field(default_factory=Counter)
 
     def add(self, rule: Rule, message: str | None = None, **about: object) -> None:
         """Add a finding; of one rule, no more than `MOST` are named."""
-        if sum(each.rule == rule.id for each in self.findings) >= MOST:
+        if self.named[rule.id] >= MOST:
             self.more[rule.id] += 1
         else:
+            self.named[rule.id] += 1
             self.findings.append(rule.found(self.table, message, **about))  # type: ignore[arg-type]
 
     def orphan(self, paths: Iterable[str], count: int, size: int) -> None:

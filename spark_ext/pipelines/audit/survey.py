@@ -37,6 +37,8 @@ from spark_ext.pipelines.audit.reading import fetch, readable
 from spark_ext.pipelines.audit.rows import Kind, files, texts
 from spark_ext.pipelines.audit.slices import encode
 
+#: The largest size that is compared. Metadata can state any number.
+_LARGEST: Final = 2**63 - 1
 _PLACES: Final = ("write.data.path", "write.metadata.path", "write.object-storage.path")
 
 
@@ -56,7 +58,7 @@ class _Named:
             self.paths.append(Location.parse(path).canonical)
         except LocationInvalid:
             return
-        self.sizes.append(size)
+        self.sizes.append(min(max(size, 0), _LARGEST))
         self.needed.append(int(needed))
 
 

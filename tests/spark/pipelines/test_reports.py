@@ -74,6 +74,33 @@ def test_sarif_names_the_rule_and_place_of_every_finding(findings: list[Finding]
         assert ("physicalLocation" in location) is (finding.path is not None)
 
 
+HOSTILE = {
+    "message": "\x1b[31mred\u202e\n [click](https://evil.example) " + "x" * 5_000,
+    "path": "s3://AKIA:hunter2@bucket/x?X-Amz-Signature=hunter2",
+    "ref": "a\x07" + "b" * 5_000,
+    "snapshot": 2**70,
+}
+
+
+def test_findings_of_hostile_tables_control_no_terminal_and_have_no_credentials() -> None:
+    finding = RULES[0].found("n.a", **HOSTILE)  # type: ignore[arg-type]
+    shown = (finding.message, finding.path, finding.ref)
+    assert all(each is not None and each.isprintable() and len(each) < 2_100 for each in shown)
+    assert "hunter2" not in str(finding)
+    assert finding.snapshot is None
+    assert RULES[0].found("n.a", snapshot=-(2**63) + 1, path="file:///a/b").path == "file:///a/b"
+
+
+def test_sarif_has_no_link_that_a_table_chose() -> None:
+    log = json.loads(
+        report(RULES[0].found("n.a", "[x](https://e.example)", path="javascript:a()")).to_sarif()
+    )
+    (result,) = log["runs"][0]["results"]
+    assert "](" not in result["message"]["text"].replace(r"\](", "")
+    uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert ":" not in uri
+
+
 class _Tags(HTMLParser):
     """What a browser would load or run."""
 
