@@ -7,7 +7,8 @@ identifiers themselves.
 - What the catalog can check, it checks: the table exists under that name and UUID, the snapshots that were
   searched are retained and the others are not, and no manifest list of a snapshot that is gone is left in
   storage. Manifest lists are deleted last, after manifests and files (`catalog.maintenance.expiry`).
-- That no row matches is what the caller says. The record names the caller.
+- That no row matches is what the caller says. The record names the caller. A caller for whom a policy filters
+  rows or masks a column does not see what matches, and is refused.
 - A table that was not erased is recorded with the reason that the caller gives.
 
 Source: docs/audit.md, "Certificates of erasure".
@@ -27,6 +28,7 @@ from catalog.context import ServiceContext
 from catalog.db.engine import read
 from catalog.reading.loading import LoadedTable
 from catalog.state import seals
+from catalog.writes.filters import require_every_row
 from policy.decision import Decision, Reason
 from policy.errors import RequestInvalid
 from policy.location.location import Location
@@ -117,8 +119,8 @@ class Certificates:
         """Check a certificate, and record it, or refuse it.
 
         Raises:
-            NotAuthorized: ALTER, DROP and UPDATE on an erased table are needed, and any permission on a
-                table that was not erased.
+            NotAuthorized: ALTER, DROP and UPDATE on an erased table are needed, without row filter or mask;
+                and any permission on a table that was not erased.
             RequestInvalid: the certificate does not agree with the table's state.
             NoSuchTable, MetadataUnsealed, MetadataTampered: an erased table cannot be checked.
         """
@@ -127,15 +129,16 @@ class Certificates:
         self._context.require(caller, action, statement.name)
         if isinstance(statement, Erased):
             with self._context.authorizer.recorded(caller, action, str(statement.name)):
-                self._check(statement)
+                self._check(caller, statement)
         facts = [Reason("certificate", str(certificate.id)), *_facts(statement)]
         for fact in facts[:2]:
             outcomes.note(fact.rule, fact.detail)
         everything = Decision.allow(*facts, *_digests(certificate.identifiers))
         self._context.authorizer.record(caller, action, str(statement.name), everything)
 
-    def _check(self, erased: Erased) -> None:
+    def _check(self, caller: Caller, erased: Erased) -> None:
         table = self._context.loader.load_sealed(erased.name)
+        require_every_row(self._context, table, caller, _ERASED, overwrites=True)
         if table.record.table_uuid != erased.table_uuid:
             raise _disagrees(erased, "The table is another one: it was dropped and created again.")
         present = {each.snapshot_id for each in table.metadata.snapshots}

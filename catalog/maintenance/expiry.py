@@ -8,7 +8,8 @@
 - Files are deleted as garbage is (`garbage`): below the table's own location alone, never below the directory
   of an open write, and under the lock of the table's commits.
 - Below a location that a user chose there can be files of others. Who deletes files there needs RWStorage.
-- The answer says which files were kept, and why.
+- The answer says which files were kept, and why. The manifests and lists of files that were kept outside of
+  the location are kept, too, so that a repeated call says so again until somebody has removed the files.
 - One request deletes the files of a few snapshots, and says where the next one continues.
 """
 
@@ -219,14 +220,17 @@ class SnapshotExpiry:
         named: Collection[str],
         page: _Page,
     ) -> None:
+        files: set[str] = set()
         try:
             for manifest_path, kinds in self._files(table, sealed, stored, named):
                 for kind, paths in kinds.items():
                     page.add(paths, kind, named)
-                page.later.append((manifest_path, "manifest"))
+                listed = {path for paths in kinds.values() for path in paths}
+                page.later.append((manifest_path, listed))
+                files |= listed
         except LocationNotAllowed:
             return  # The allowed locations were narrowed since: these files stay.
-        page.last.append((sealed.path, "manifest-list"))
+        page.last.append((sealed.path, files))
 
     def _files(
         self, table: LoadedTable, sealed: SealedFile, stored: Collection[str], named: Collection[str]
@@ -251,14 +255,17 @@ class SnapshotExpiry:
         counted: FileCounts = Counter()
         storage = self._context.storage
         data = {path: kind for path, kind in page.kinds.items() if storage.exists(Location.parse(path))}
-        outside = sum(not table.record.location.contains(Location.parse(path)) for path in data)
-        for some in (data, dict(page.later), dict(page.last)):
+        own = table.record.location
+        outside = {path for path in data if not own.contains(Location.parse(path))}
+        manifests = {path: "manifest" for path, files in page.later if files.isdisjoint(outside)}
+        lists = {path: "manifest-list" for path, files in page.last if files.isdisjoint(outside)}
+        for some in (data, manifests, lists):
             kinds = {Location.parse(path).canonical: kind for path, kind in some.items()}
             locations = [Location.parse(path) for path in some]
             gone = self._garbage.remove_unnamed(table, locations)
             counted.update(kinds[each.canonical] for each in gone)
             crash_points.point("expiry:deleted")
-        kept = _OUTSIDE.format(table.record.location.canonical, outside) if outside else None
+        kept = _OUTSIDE.format(own.canonical, len(outside)) if outside else None
         return Deleted(counted, after, kept)
 
     def _stored(self, table: LoadedTable) -> frozenset[str]:
@@ -278,12 +285,12 @@ class _Page:
 
     Attributes:
         kinds: data, delete and statistics files, with their kinds.
-        later, last: manifests and manifest lists.
+        later, last: manifests and manifest lists, each with the files that it lists.
     """
 
     kinds: dict[str, str] = field(default_factory=dict)
-    later: list[tuple[str, str]] = field(default_factory=list)
-    last: list[tuple[str, str]] = field(default_factory=list)
+    later: list[tuple[str, set[str]]] = field(default_factory=list)
+    last: list[tuple[str, set[str]]] = field(default_factory=list)
 
     def add(self, paths: Collection[str], kind: str, named: Collection[str]) -> None:
         """Add those files that nothing references."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.http_calls import ROWS, refused
+from tests.support.lake import BOB, policy, standard_policies, tables
 from tests.support.service import Service
 
 _URL = "/admin/v1/lake/certificates"
@@ -96,6 +97,40 @@ def test_what_the_table_contradicts_is_refused(served: Service, alice: httpx.Cli
     assert not any(each["allowed"] for each in _recorded(alice, erased.name, "table.certify"))
     with served.client("bob") as bob:
         refused(bob.post(_URL, json=erased.body()), 403, "NotAuthorized")
+
+
+def _restricting(table: str, **more: Any) -> dict[str, Any]:
+    database, name = table.split(".")
+    resources = {"database": [database], "table": [name]}
+    made = policy("restricts", resources, {}, policyItems=[], **more)
+    if more["policyType"] == 1:
+        made["resources"] = policy("", resources | {"column": ["name"]}, {})["resources"]
+    return made
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"policyType": 1, "dataMaskPolicyItems": [{"dataMaskInfo": {"dataMaskType": "MASK_HASH"}}]},
+        {"policyType": 2, "rowFilterPolicyItems": [{"rowFilterInfo": {"filterExpr": "id > 1"}}]},
+    ],
+)
+def test_a_user_who_does_not_see_all_values_cannot_certify(
+    served: Service, alice: httpx.Client, erased: _Table, more: dict[str, Any]
+) -> None:
+    erased.expire()
+    everything = policy("bob-all", tables(erased.name.split(".")[0]), {BOB: ["all"]})
+    ((kind, (item,)),) = [each for each in more.items() if each[0] != "policyType"]
+    of_bob = {**item, "users": [BOB], "accesses": [{"type": "select", "isAllowed": True}]}
+    restricting = _restricting(erased.name, policyType=more["policyType"], **{kind: [of_bob]})
+    try:
+        with served.client("bob") as bob:
+            served.lake.set_policies([*standard_policies(), everything, restricting])
+            refused(bob.post(_URL, json=erased.body()), 403, "NotAuthorized")
+            served.lake.set_policies([*standard_policies(), everything])
+            assert bob.post(_URL, json=erased.body()).status_code == 200
+    finally:
+        served.lake.set_policies(standard_policies())
 
 
 def test_that_a_table_was_not_erased_is_recorded_with_the_reason(
