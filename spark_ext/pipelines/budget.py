@@ -6,7 +6,7 @@ Pure decisions: the clock is an argument.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time, tzinfo
 from typing import Final, Self
@@ -70,7 +70,7 @@ class Budget:
         items_at_a_time: items of a group; by default what fits the pipeline.
         bytes_at_a_time: bytes of a group. A group has at least one item.
         items: items of the whole run; the others are left.
-        bytes: bytes of the whole run; the others are left.
+        bytes: bytes of the whole run; the others are left. A run does at least one item.
         window: the time of day, such as ``22:00-06:00``; see `Window.parse`. The group under way is finished.
         pause_s: seconds of pause after each group.
         quiet_s: tables that were written more recently are left. Pipelines that change no table refuse it.
@@ -118,18 +118,38 @@ class Budget:
         if group:
             yield group
 
-    def exhausted(self, items: int, size: int, now: datetime) -> str | None:
+    def fitting(self, group: Sequence[Item], items: int, size: int) -> list[Item]:
+        """Return the beginning of a group that a run can still do; at least the first item.
+
+        Args:
+            group: the group.
+            items: items that this run has done.
+            size: bytes that it has done.
+        """
+        fitting: list[Item] = []
+        for item in group:
+            if fitting and self._used_up(items, size, item) is not None:
+                break
+            fitting.append(item)
+            items, size = items + 1, size + item.bytes
+        return fitting
+
+    def exhausted(self, items: int, size: int, following: Item, now: datetime) -> str | None:
         """Return why no further group begins; None if one can.
 
         Args:
             items: items that this run has done.
             size: bytes that it has done.
+            following: the first item of the group.
             now: the time, with a zone.
         """
-        if self.items is not None and items >= self.items:
-            return f"The budget of {self.items:,} items is used up."
-        if self.bytes is not None and size >= self.bytes:
-            return f"The budget of {self.bytes:,} bytes is used up."
         if self.parsed is not None and not self.parsed.contains(now):
             return f"The time window {self.parsed.text} is closed."
+        return self._used_up(items, size, following)
+
+    def _used_up(self, items: int, size: int, following: Item) -> str | None:
+        if self.items is not None and items >= self.items:
+            return f"The budget of {self.items:,} items is used up."
+        if self.bytes is not None and items and size + following.bytes > self.bytes:
+            return f"The budget of {self.bytes:,} bytes is used up."
         return None

@@ -15,17 +15,19 @@ The function of a pipeline makes the pipeline, and runs it:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypedDict, Unpack
+from uuid import uuid4
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from policy.errors import LakewardenError, RequestInvalid
 from spark_ext.pipelines.budget import Budget
-from spark_ext.pipelines.failures import passes, reason
-from spark_ext.pipelines.items import Item, Outcome, Status
+from spark_ext.pipelines.failures import concerns_all, passes, reason
+from spark_ext.pipelines.items import Finding, Item, Outcome, Status
 from spark_ext.pipelines.journal import Journal
 from spark_ext.pipelines.lake import Lake
 from spark_ext.pipelines.pipeline import Pipeline
@@ -37,6 +39,9 @@ from spark_ext.pipelines.writers import written_recently
 _PATIENCE_S: Final = (1, 2, 4, 8, 15, 30, 60)
 #: Findings of a run that its report names.
 _MOST_FINDINGS: Final = 20_000
+
+
+Problem = LakewardenError | PySparkException
 
 
 class Options(TypedDict, total=False):
@@ -127,8 +132,14 @@ class _Run:
         why = self._groups(left, len(items))
         outcomes = [self._outcome(item, why) for item in items]
         complete = all(each.status is Status.DONE for each in outcomes)
-        self._journal.end(complete=complete, why=why)
-        findings, counts = self._journal.findings(_MOST_FINDINGS)
+        try:
+            self._journal.end(complete=complete, why=why)
+            findings, counts = self._journal.findings(_MOST_FINDINGS)
+        except (LakewardenError, PySparkException) as error:
+            if why is None or not _is_away(error):
+                raise
+            # What this process found is all that can be told while the catalog is away.
+            findings, counts = self._found()
         return Report(
             pipeline=self._pipeline.name,
             rules=tuple(self._pipeline.rules),
@@ -142,6 +153,10 @@ class _Run:
             found=counts,
         )
 
+    def _found(self) -> tuple[list[Finding], dict[str, int]]:
+        found = [each for outcome in self._outcomes.values() for each in outcome.findings]
+        return found[:_MOST_FINDINGS], dict(Counter(each.rule for each in found))
+
     def _outcome(self, item: Item, why: str | None) -> Outcome:
         known = self._outcomes.get(item.key) or self._journal.done.get(item.key)
         return known or Outcome.of(item, Status.LEFT, why)
@@ -150,39 +165,60 @@ class _Run:
         """Do items group by group; return why the run ended before the last one."""
         done, size = 0, 0
         for group in self._budget.groups(left, self._pipeline.at_a_time):
-            why = self._budget.exhausted(done, size, self._clock.now())
+            why = self._budget.exhausted(done, size, group[0], self._clock.now())
             if why is not None:
                 return why
-            if self._budget.items is not None:
-                group = group[: self._budget.items - done]
-            why = self._group(group)
+            fitting = self._budget.fitting(group, done, size)
+            why = self._group(fitting)
             if why is not None:
                 return why
-            done, size = done + len(group), size + sum(item.bytes for item in group)
+            done, size = done + len(fitting), size + sum(item.bytes for item in fitting)
             self._tell(self._pipeline.name, total - len(left) + done, total)
+            if len(fitting) < len(group):
+                return self._budget.exhausted(done, size, group[len(fitting)], self._clock.now())
             self._clock.sleep(self._budget.pause_s)
         return None
 
     def _group(self, group: Sequence[Item]) -> str | None:
         """Do a group, and record it; return why the run ends, if it does."""
         outcomes: dict[str, Outcome] = {}
-        problem: LakewardenError | PySparkException | None = None
+
+        def work(again: bool) -> None:
+            for each in self._work([item for item in group if item.key not in outcomes]):
+                outcomes[each.item] = each
+
+        problem = self._patiently(work)
+        unrecorded = self._record(list(outcomes.values())) if outcomes else None
+        if unrecorded is None:
+            self._outcomes |= outcomes
+        error = problem or unrecorded
+        return None if error is None else reason(error)
+
+    def _record(self, outcomes: Sequence[Outcome]) -> Problem | None:
+        """Record a group; return why it could not be recorded, if the catalog is away."""
+        group_id = uuid4().hex
+        problem = self._patiently(lambda again: self._journal.group(outcomes, group_id, again=again))
+        if problem is not None and not _is_away(problem):
+            raise problem
+        return problem
+
+    def _patiently(self, work: Callable[[bool], None]) -> Problem | None:
+        """Do work, and wait while a part that is needed does not answer; return the error that stays.
+
+        Args:
+            work: is told whether an earlier attempt failed.
+        """
+        again = False
         for wait in (*_PATIENCE_S, None):
-            rest = [item for item in group if item.key not in outcomes]
             try:
-                for each in self._work(rest):
-                    outcomes[each.item] = each
-                problem = None
-                break
+                work(again)
+                return None
             except (LakewardenError, PySparkException) as error:
-                problem = error
                 if wait is None or not passes(error):
-                    break
-                self._clock.sleep(wait)
-        self._outcomes |= outcomes
-        if outcomes:
-            self._journal.group(list(outcomes.values()))
-        return None if problem is None else reason(problem)
+                    return error
+            self._clock.sleep(wait)
+            again = True
+        raise AssertionError("The last attempt has ended.")
 
     def _work(self, group: Sequence[Item]) -> Iterator[Outcome]:
         """Do a group, but for tables that are being written where the budget spares them."""
@@ -198,3 +234,8 @@ class _Run:
         rest = [item for item in group if item.table not in busy]
         if rest:
             yield from self._pipeline.run(self._lake, rest, self._journal)
+
+
+def _is_away(error: Problem) -> bool:
+    """Return whether the catalog, or a part that it needs, does not answer or refuses the user."""
+    return concerns_all(error) or passes(error)

@@ -11,9 +11,15 @@ from catalog.client.errors import CatalogUnavailable
 from policy.errors import NotAuthenticated, StateUnavailable, Unavailable
 from spark_ext.spark_errors import PREFIX
 
-#: A part that is needed does not answer now, and may later.
+#: A part that is needed does not answer now, or its answer was lost, and may later.
 _UNAVAILABLE: Final = frozenset(
-    {"CATALOG_UNAVAILABLE", "STATE_UNAVAILABLE", "KMS_UNAVAILABLE", "STORAGE_UNAVAILABLE"}
+    {
+        "CATALOG_UNAVAILABLE",
+        "STATE_UNAVAILABLE",
+        "KMS_UNAVAILABLE",
+        "STORAGE_UNAVAILABLE",
+        "COMMIT_STATE_UNKNOWN",
+    }
 )
 #: What keeps every item from being done, and not the one at hand alone.
 _EVERYWHERE: Final = frozenset(

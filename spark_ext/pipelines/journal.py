@@ -122,21 +122,39 @@ class Journal:
         self._event("step", item=item.key, table_name=item.table, data=text)
         self._steps.setdefault(item.key, {})[step] = data
 
-    def group(self, outcomes: Sequence[Outcome]) -> None:
+    def group(self, outcomes: Sequence[Outcome], group_id: str, *, again: bool = False) -> None:
         """Record the outcomes of a group, with their findings.
+
+        Args:
+            outcomes: the outcomes.
+            group_id: names the group.
+            again: whether an earlier call for the group failed, after which it is not known what it recorded.
 
         Raises:
             RequestInvalid: another driver has continued the run.
         """
         self._require_own()
-        group_id, now = uuid4().hex, datetime.now(UTC)
+        if not (again and self._is_recorded(group_id)):
+            self._group(outcomes, group_id)
+        self._done |= {each.item: each for each in outcomes if each.status is Status.DONE}
+
+    def _is_recorded(self, group_id: str) -> bool:
+        """Return whether a group has its event; if it has none, remove its findings."""
+        args = {"run": self.run_id, "group": group_id}
+        where = "WHERE run_id = :run AND group_id = :group"
+        if self._lake.sql(f"SELECT 1 FROM {self._lake.name(RUNS)} {where} LIMIT 1", args):
+            return True
+        self._lake.sql(f"DELETE FROM {self._lake.name(FINDINGS)} {where}", args)
+        return False
+
+    def _group(self, outcomes: Sequence[Outcome], group_id: str) -> None:
+        now = datetime.now(UTC)
         about = {"run_id": self.run_id, "group_id": group_id, "at": now}
         found = [{**about, **_finding(one, each)} for one in outcomes for each in one.findings]
         if found:
             self._append(FINDINGS, _FINDINGS, found)
         shared = {"event": "group", "group_id": group_id}
         self._append(RUNS, _RUNS, [self._row(**shared, **_outcome(each)) for each in outcomes])
-        self._done |= {each.item: each for each in outcomes if each.status is Status.DONE}
 
     def end(self, *, complete: bool, why: str | None) -> None:
         """Record that the run ended, or was stopped with items left."""

@@ -45,10 +45,14 @@ def in_threads(
     problem: BaseException | None = None
     with ThreadPoolExecutor(min(at_a_time, max(len(items), 1))) as pool:
         target = inheritable_thread_target(spark)(done)
-        for each in as_completed([pool.submit(target, item) for item in items]):
-            problem = problem or each.exception()
-            if each.exception() is None and (outcome := each.result()) is not None:
-                yield outcome
+        try:
+            for each in as_completed([pool.submit(target, item) for item in items]):
+                problem = problem or each.exception()
+                if each.exception() is None and (outcome := each.result()) is not None:
+                    yield outcome
+        finally:
+            # An interruption of this thread, such as by Ctrl-C, waits for items under way alone.
+            stopped.set()
     if problem is not None:
         raise problem
 

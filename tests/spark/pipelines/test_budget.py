@@ -29,6 +29,17 @@ def test_groups_keep_all_items_in_order_within_the_limits(
         assert all(len(group) == 1 or sum(item.bytes for item in group) <= size for group in groups)
 
 
+@given(_SIZES.filter(bool), _LIMIT, _LIMIT)
+def test_a_run_does_at_most_what_its_budget_has_and_at_least_one_item(
+    sizes: list[int], items: int | None, size: int | None
+) -> None:
+    planned = [Item(str(number), "t", bytes=each) for number, each in enumerate(sizes)]
+    fitting = Budget(items=items, bytes=size).fitting(planned, 0, 0)
+    assert fitting == planned[: len(fitting)] and fitting
+    assert items is None or len(fitting) <= items
+    assert size is None or len(fitting) == 1 or sum(each.bytes for each in fitting) <= size
+
+
 @pytest.mark.parametrize(
     ("text", "hour", "contained"),
     [

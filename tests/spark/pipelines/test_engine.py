@@ -148,7 +148,7 @@ def test_a_second_driver_takes_the_run_over_and_the_first_records_nothing_more(l
     report = execute(numbers, lake)
     assert report.continued and report.run_id == first.run_id
     with pytest.raises(RequestInvalid, match="Another process"):
-        first.group([Outcome("0", "n.t0")])
+        first.group([Outcome("0", "n.t0")], "g")
     assert recorded(lake, report) == [(str(each), "done") for each in range(6)]
 
 
@@ -157,7 +157,7 @@ def test_what_failed_is_tried_again_by_the_next_run(lake: Lake) -> None:
     item = Item("0", "n.t0")
     journal = Journal(lake, numbers.name, numbers.parameters, fresh=False)
     journal.record(item, "counted", {"rows": 3})
-    journal.group([Outcome.of(item, Status.FAILED, "It is broken.", (ODD.found("n.t0"),))])
+    journal.group([Outcome.of(item, Status.FAILED, "It is broken.", (ODD.found("n.t0"),))], "g")
     journal.end(complete=False, why=None)
     again = Journal(lake, numbers.name, numbers.parameters, fresh=False)
     assert again.of(item) == {"counted": {"rows": 3}}
@@ -175,6 +175,9 @@ def test_a_budget_leaves_the_rest_to_the_next_run(lake: Lake) -> None:
     closed = execute(numbers, lake, Stopped(hour=12), budget=Budget(window="22:00-06:00"))
     assert closed.reason == "The time window 22:00-06:00 is closed."
     assert closed.items == {"done": 3, "failed": 0, "left": 3}
+    sized = execute(Numbers(), lake, budget=Budget(bytes=35, items_at_a_time=6))
+    assert sized.items == {"done": 3, "failed": 0, "left": 3}
+    assert sized.reason == "The budget of 35 bytes is used up."
     last = execute(numbers, lake, Stopped(hour=23), budget=Budget(window="22:00-06:00"))
     assert last.state is RunState.COMPLETE
     assert sorted(numbers.done) == [str(each) for each in range(6)]
@@ -226,6 +229,48 @@ def test_a_catalog_that_stays_away_ends_the_run_with_the_reason(lake: Lake) -> N
     assert report.state is RunState.INCOMPLETE
     assert report.items == {"done": 3, "failed": 0, "left": 3}
     assert report.reason is not None and "does not answer" in report.reason
+
+
+def test_a_catalog_that_is_away_for_records_too_ends_the_run_with_the_reason(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers, append = Numbers(), Journal._append
+    away: list[bool] = []
+
+    def fail(self: Journal, table: Any, schema: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+        if away or any(row.get("item") == "3" for row in rows):
+            away.append(True)
+            raise StateUnavailable("The database does not answer.")
+        append(self, table, schema, rows)
+
+    monkeypatch.setattr(Journal, "_append", fail)
+    report = execute(numbers, lake)
+    monkeypatch.undo()
+    assert report.items == {"done": 2, "failed": 0, "left": 4}
+    assert report.reason is not None and "does not answer" in report.reason
+    again = execute(numbers, lake)
+    assert again.continued and again.state is RunState.COMPLETE
+    assert again.found == {"odd-number": 3}
+    assert recorded(lake, again) == [(str(each), "done") for each in range(6)]
+
+
+def test_a_group_whose_record_was_not_confirmed_is_recorded_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, lost = Journal._append, {RUNS: 1, FINDINGS: 1}
+
+    def unconfirmed(self: Journal, table: Any, schema: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+        append(self, table, schema, rows)
+        if any(row.get("item") == "3" for row in rows) and lost[table]:
+            lost[table] -= 1
+            raise StateUnavailable("The connection broke.")
+
+    monkeypatch.setattr(Journal, "_append", unconfirmed)
+    report = execute(Numbers(), lake)
+    assert lost == {RUNS: 0, FINDINGS: 0}
+    assert report.state is RunState.COMPLETE
+    assert report.found == {"odd-number": 3}
+    assert recorded(lake, report) == [(str(each), "done") for each in range(6)]
 
 
 def test_a_dry_run_records_and_does_nothing(lake: Lake) -> None:
