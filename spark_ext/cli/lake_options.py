@@ -93,7 +93,11 @@ def lake_command(function: Callable[..., Report]) -> Callable[..., None]:
 
     @wraps(function)
     def command(ctx: typer.Context, **given: Any) -> None:
+        from spark_ext.pipelines.report import require_writable
+
         common = {name: given.pop(name) for name in shared}
+        for each in common["report"] or ():
+            require_writable(each)
         with spark_of(ctx, common["master"], common["conf"] or (), common["as_user"]) as spark:
             done = function(spark, **given, **_options(common))
         _answer(done, common["report"] or (), as_json=common["as_json"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Self
+from uuid import uuid4
 
 from catalog.cli import output
 from policy.errors import RequestInvalid
@@ -18,6 +20,8 @@ from spark_ext.pipelines.sarif import sarif
 
 #: Lines of a summary for people, of items and of findings.
 _MOST_LINES: Final = 50
+#: Ends of names of files.
+_FORMS: Final = (".html", ".sarif", ".json")
 _WORST_FIRST: Final = tuple(Severity)
 
 
@@ -144,18 +148,22 @@ class Report:
     def write(self, path: str | Path) -> Path:
         """Write the report to a file: as HTML, SARIF or JSON, by the end of its name.
 
+        A file that is there is replaced as a whole, or stays as it is.
+
         Raises:
-            RequestInvalid: the name ends otherwise.
+            RequestInvalid: the name ends otherwise, or the file cannot be written.
         """
-        path = Path(path)
-        makers = {".html": self.to_html, ".sarif": self.to_sarif, ".json": self.to_json}
-        if path.suffix not in makers:
-            raise RequestInvalid(
-                f"{path.name!r:.80} does not say which form the report has.",
-                rule="report-form",
-                hint="Let the name end in .html, .sarif or .json.",
-            )
-        path.write_text(makers[path.suffix](), encoding="utf-8")
+        path = require_writable(path)
+        text = {".html": self.to_html, ".sarif": self.to_sarif, ".json": self.to_json}[path.suffix]()
+        beside = path.with_name(f".{path.name}.{uuid4().hex}")
+        try:
+            # Names that are not Unicode are written as the escapes of JSON.
+            beside.write_bytes(text.encode("utf-8", "backslashreplace"))
+            beside.replace(path)
+        except OSError as error:
+            raise _not_writable(path, f"cannot be written: {error.strerror}") from error
+        finally:
+            beside.unlink(missing_ok=True)
         return path
 
     def show(self) -> None:
@@ -189,6 +197,28 @@ class Report:
         if self.state is RunState.INCOMPLETE:
             sentences.append("Run it again with the same parameters to continue.")
         return " ".join(sentences)
+
+
+def require_writable(path: str | Path) -> Path:
+    """Check that a report can be written to a file, before a long run.
+
+    Raises:
+        RequestInvalid: its name does not say which form the report has, or it cannot be written there.
+    """
+    path = Path(path)
+    if path.suffix not in _FORMS:
+        raise _not_writable(path, "does not say which form the report has")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK) or path.is_dir():
+        raise _not_writable(path, "cannot be written")
+    return path
+
+
+def _not_writable(path: Path, problem: str) -> RequestInvalid:
+    return RequestInvalid(
+        f"{str(path)!r:.200} {problem}.",
+        rule="report-file",
+        hint="Name a file in a directory that exists, and let the name end in .html, .sarif or .json.",
+    )
 
 
 def _lines(findings: Sequence[Finding]) -> list[tuple[object, ...]]:

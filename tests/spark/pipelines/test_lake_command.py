@@ -56,6 +56,13 @@ def test_a_command_works_on_the_catalog_of_this_host_and_writes_its_reports(dire
     assert json.loads(log.read_text())["version"] == "2.1.0"
 
 
+def test_a_report_that_cannot_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
+    for name in ("absent/r.html", "r.pdf"):
+        ran = lake(tmp_path, "lake", "audit", "--report", name)
+        assert ran.returncode != 0 and name in ran.stderr and "Traceback" not in ran.stderr
+        assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.nightly
 def test_a_command_works_on_a_service_and_leaves_items_with_exit_code_3(directory: Path) -> None:
     with EmbeddedCatalog(directory) as catalog:

@@ -160,6 +160,27 @@ def test_a_report_is_written_in_the_form_that_its_name_says(tmp_path: Path) -> N
         made.write(tmp_path / "a.pdf")
 
 
+def test_a_report_replaces_a_file_as_a_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = Finding("n.a", "foreign-path", Severity.ERROR, "m", "h", path="file:///t/\udcff")
+    made, file = report(odd), tmp_path / "a.json"
+    assert json.loads(made.write(file).read_text())["findings"][0]["path"] == "file:///t/\udcff"
+    before = file.read_bytes()
+
+    def full(self: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        with pytest.raises(RequestInvalid, match="No space left"):
+            report().write(file)
+    assert [each.name for each in tmp_path.iterdir()] == ["a.json"] and file.read_bytes() == before
+    for wrong in (tmp_path / "absent" / "a.json", tmp_path / "a.txt"):
+        with pytest.raises(RequestInvalid):
+            made.write(wrong)
+
+
 def test_findings_that_the_report_leaves_out_are_counted() -> None:
     made = Report("audit", RULES, RunState.COMPLETE, found={"foreign-path": 30_000, "unknown": 1})
     assert made.left_out == 30_001
