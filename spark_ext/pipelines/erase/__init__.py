@@ -68,7 +68,7 @@ def _begun(identifiers: Identifiers, erasure_id: str, scrypt: Scrypt, drop_tags:
 
 def _unfinished(lake: Lake, where: Where, identifiers: Identifiers, drop_tags: bool) -> Erasure | None:
     """Return the last erasure of the same identifiers from the same columns that is not complete."""
-    choice = {**where.to_json(), "drop-tags": drop_tags}
+    choice = where.to_json()
     for known in _parameters(lake):
         if {name: known.get(name) for name in choice} == choice:
             erasure = _begun(identifiers, known["erasure"], Scrypt(known["salt"]), drop_tags)

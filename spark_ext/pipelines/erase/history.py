@@ -4,7 +4,7 @@
   delete. If its manifests have entries of removed files, these can show bounds of deleted values.
 - Such a snapshot must expire, unless a branch or tag points to it. A branch is cleaned at its head: rows are
   deleted, files with delete files are rewritten, and then manifests.
-- A tag keeps its snapshot. It must be dropped if rows match in the snapshot, or delete files are in it.
+- A tag keeps its snapshot. It must be dropped if the snapshot holds rows, or can: as those that expire.
 """
 
 from __future__ import annotations
@@ -46,14 +46,18 @@ class State:
     def holding_tags(self) -> dict[str, int]:
         """The tags whose snapshots hold rows, or can."""
         tags = self._refs(SnapshotRefType.TAG)
-        return {name: at for name, at in tags.items() if self.matches.get(at) or at in self.deletes}
+        return {name: at for name, at in tags.items() if at in self._holding}
 
     @property
     def expiring(self) -> frozenset[int]:
         """The snapshots that must go, and that no branch or tag points to."""
         named = {ref.snapshot_id for ref in self.metadata.refs.values()}
-        held = {each for each, rows in self.matches.items() if rows}
-        return frozenset(held | self.deletes | self.removed) - named
+        return self._holding - named
+
+    @property
+    def _holding(self) -> frozenset[int]:
+        """The snapshots that hold rows, or can."""
+        return frozenset(each for each, rows in self.matches.items() if rows) | self.deletes | self.removed
 
     def _refs(self, kind: SnapshotRefType) -> dict[str, int]:
         refs = sorted(self.metadata.refs.items())

@@ -34,6 +34,8 @@ _LENGTH: Final = 16
 _REDACTED: Final = 3
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,37})")
 _DECIMAL: Final = re.compile(r"-?(?:0|[1-9]\d{0,37})(?:\.\d{1,38})?")
+#: What names of partitions that cannot be encoded have underscores for.
+_ODD: Final = re.compile(r"[^0-9A-Za-z_=-]")
 _PARAMETERS: Final = re.compile(r"\d+, scrypt N=(\d+) r=(\d+) p=(\d+) salt=([0-9a-f]+)")
 
 
@@ -78,10 +80,9 @@ class Identifiers:
             given: the identifiers, or a file in UTF-8 that has one on each line.
 
         Raises:
-            RequestInvalid: there is none, or there are too many.
+            RequestInvalid: there is none, there are too many, or something is not an identifier.
         """
-        listed = _lines(given) if isinstance(given, Path) else [str(each) for each in given]
-        texts = tuple(sorted(set(filter(None, listed))))
+        texts = tuple(sorted(set(_lines(given) if isinstance(given, Path) else map(_text, _listed(given)))))
         if not texts or len(texts) > MOST:
             raise RequestInvalid(
                 f"There are {len(texts)} identifiers.",
@@ -112,9 +113,16 @@ class Identifiers:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        spellings = {each for text in self.texts for each in (text, quote(text), quote(text, safe=""))}
+        spellings = {each for text in self.texts for each in _spellings(text)}
         longest_first = sorted((each for each in spellings if len(each) >= _REDACTED), key=len, reverse=True)
         return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+
+def _spellings(text: str) -> tuple[str, ...]:
+    """Return a text, and as URIs and names of partitions have it: see PartitionLayout.scala."""
+    encoded = quote(text, safe="").replace("~", "%7E")
+    java = encoded.replace("%20", "+").replace("%2A", "*")
+    return text, quote(text), quote(text, safe=""), encoded, java, _ODD.sub("_", text)
 
 
 def combined(digests: Sequence[str]) -> str:
@@ -135,22 +143,66 @@ def was_erased(identifier: str | int, reasons: Iterable[Mapping[str, Any]]) -> b
     details: dict[str, list[str]] = {}
     for each in reasons:
         details.setdefault(each["rule"], []).append(each["detail"])
-    found = _PARAMETERS.fullmatch(details.get("identifiers", [""])[0])
-    if found is None:
-        raise RequestInvalid(
-            "The records are not those of a certificate of erasure.",
-            rule="certificate",
-            hint="Give the reasons of all records of the action table.certify with one request id.",
-        )
-    cost, block_size, parallelism = map(int, found.groups()[:3])
-    own = Scrypt(found.group(4), cost, block_size, parallelism).digest(str(identifier))
+    if "not-erased" in details or not details.get("identifiers"):
+        raise _not_certified("The records are not those of a certificate of erasure.")
     digests = " ".join(details.get("identifier-digests", [])).split()
-    return any(hmac.compare_digest(own, each) for each in digests)
+    # One for each certificate: two erasures of one table have salts of their own.
+    own = [_digest(_text(identifier), each) for each in dict.fromkeys(details["identifiers"])]
+    return any(hmac.compare_digest(mine, each) for mine in own for each in digests)
+
+
+def _digest(text: str, parameters: str) -> str:
+    """Return the digest of an identifier with the parameters that a certificate names."""
+    found = _PARAMETERS.fullmatch(parameters)
+    if found is None:
+        raise _not_certified("The certificate does not name parameters of scrypt.")
+    cost, block_size, parallelism = map(int, found.groups()[:3])
+    try:
+        return Scrypt(found.group(4), cost, block_size, parallelism).digest(text)
+    except ValueError:
+        raise _not_certified("The certificate names parameters of scrypt that erase does not use.") from None
+
+
+def _not_certified(problem: str) -> RequestInvalid:
+    return RequestInvalid(
+        problem,
+        rule="certificate",
+        hint="Give the reasons of all records of the action table.certify, of a table that was erased.",
+    )
+
+
+def _listed(given: Iterable[str | int]) -> Iterable[object]:
+    if isinstance(given, (str, bytes)):
+        raise _not_identifiers(f"One value of type {type(given).__name__} is not a list of identifiers.")
+    return given
+
+
+def _text(given: object) -> str:
+    """Return an identifier as text. Other types are refused: `None` would be the text "None"."""
+    if not isinstance(given, (str, int)) or isinstance(given, bool) or given == "":
+        kind = "An empty text" if given == "" else f"A value of type {type(given).__name__}"
+        raise _not_identifiers(f"{kind} is not an identifier.")
+    text = str(given)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Its text has the identifier.
+        raise _not_identifiers("An identifier is not valid Unicode.") from None
+    return text
+
+
+def _not_identifiers(problem: str) -> RequestInvalid:
+    return RequestInvalid(
+        problem,
+        rule="identifiers",
+        hint='Give texts and whole numbers, such as ["4711", "ann@example.com"], or the Path of a file.',
+    )
 
 
 def _lines(file: Path) -> list[str]:
+    """Return the lines of a file that are not empty. A line feed ends one, also after a carriage return."""
     try:
-        return file.read_text(encoding="utf-8").splitlines()
+        text = file.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         # The text of the second one has bytes of the file.
         raise RequestInvalid(
@@ -158,6 +210,7 @@ def _lines(file: Path) -> list[str]:
             rule="identifiers",
             hint="Give a file in UTF-8 with one identifier on each line.",
         ) from None
+    return [line for each in text.split("\n") if (line := each.removesuffix("\r"))]
 
 
 def _value(text: str, kind: IcebergType) -> Any:

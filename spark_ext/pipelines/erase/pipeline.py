@@ -22,7 +22,7 @@ from spark_ext.pipelines.erase.table import (
 )
 from spark_ext.pipelines.failures import concerns_all, reason
 from spark_ext.pipelines.items import Item, Outcome, Rule
-from spark_ext.pipelines.lake import Lake, on_table
+from spark_ext.pipelines.lake import Lake, on_table, totals
 from spark_ext.pipelines.pipeline import Steps
 from spark_ext.pipelines.threads import in_threads
 
@@ -39,7 +39,8 @@ class Where:
         tables: patterns of the tables whose tagged columns are searched.
 
     Raises:
-        RequestInvalid: neither columns nor tags are given, or both.
+        RequestInvalid: neither columns nor tags are given, or both; one text in the place of several; or
+            patterns of tables beside columns.
     """
 
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -48,17 +49,25 @@ class Where:
 
     def __post_init__(self) -> None:
         if bool(self.columns) == bool(self.tags) or not all(self.columns.values()):
-            raise RequestInvalid(
-                "An erasure needs the columns of each table, or tags.",
-                rule="erased-columns",
-                hint='Give columns={"sales.orders": ["customer_id"]}, or tags=["customer-id"].',
-            )
+            raise _not_where("An erasure needs the columns of each table, or tags.")
+        if any(isinstance(each, str) for each in (self.tags, *self.columns.values())):
+            raise _not_where("One text is not a list of columns or tags.")
+        if self.columns and self.tables != "*":
+            raise _not_where("Patterns of tables choose tables by tags, and columns are given.")
 
     def to_json(self) -> dict[str, Any]:
         """Return what makes two choices the same."""
         columns = {table: sorted(each) for table, each in sorted(self.columns.items())}
         tables = self.tables if isinstance(self.tables, str) else list(self.tables)
         return {"columns": columns} if columns else {"tags": sorted(self.tags), "tables": tables}
+
+
+def _not_where(problem: str) -> RequestInvalid:
+    return RequestInvalid(
+        problem,
+        rule="erased-columns",
+        hint='Give columns={"sales.orders": ["customer_id"]}, or tags=["customer-id"] and tables.',
+    )
 
 
 @dataclass
@@ -79,10 +88,12 @@ class Erase:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """Return what makes two runs the same, with the salted digest of all identifiers."""
+        """Return what makes two runs the same, with the salted digest of all identifiers.
+
+        `drop_tags` is not among it: a run that tags stood in the way of is continued by one that drops them.
+        """
         return {
             **self.where.to_json(),
-            "drop-tags": self.erasure.drop_tags,
             "erasure": self.erasure.id,
             "salt": self.erasure.scrypt.salt,
             "identifiers": combined(self.erasure.digests),
@@ -123,7 +134,8 @@ class Erase:
             metadata = lake.metadata(table)
         except LakewardenError as error:
             return _failing(table, error)
-        return Item(f"{metadata.table_uuid} {' '.join(sorted(columns))}", str(table), payload=payload)
+        files, size = totals(metadata.current_snapshot())
+        return Item(f"{metadata.table_uuid} {' '.join(sorted(columns))}", str(table), files, size, payload)
 
     def run(self, lake: Lake, group: Sequence[Item], steps: Steps) -> Iterator[Outcome]:
         """Erase rows from tables."""

@@ -15,6 +15,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType, NestedField, StructType
 
@@ -83,6 +84,7 @@ class Search:
     ) -> None:
         self._lake = lake
         self._name = lake.name(table)
+        self._table = str(table)
         self._views = views
         schema = metadata.schema()
         self._field_ids = [_field_id(schema, each, str(table)) for each in columns]
@@ -96,17 +98,23 @@ class Search:
             )
 
     def count(self, metadata: TableMetadata, snapshots: Collection[int]) -> dict[int, int]:
-        """Return how many rows match in some snapshots, by their ids."""
-        schemas = {each.schema_id: each for each in metadata.schemas}
+        """Return how many rows match in some snapshots, by their ids.
+
+        Raises:
+            RequestInvalid: a snapshot can have values of a column that its schema does not show.
+        """
         found = dict.fromkeys(snapshots, 0)
-        texts = self._counts([each for each in metadata.snapshots if each.snapshot_id in found], schemas)
+        texts = self._counts([each for each in metadata.snapshots if each.snapshot_id in found], metadata)
         while batch := list(islice(texts, _AT_ONCE)):
             found |= {row["snapshot"]: row["rows"] for row in self._lake.sql(" UNION ALL ".join(batch))}
         return found
 
-    def _counts(self, snapshots: Sequence[Snapshot], schemas: dict[int, Schema]) -> Iterator[str]:
+    def _counts(self, snapshots: Sequence[Snapshot], metadata: TableMetadata) -> Iterator[str]:
         for each in snapshots:
-            condition = self._condition(schemas[each.schema_id or 0])
+            schema = _schema_of(metadata, each)
+            if any(path_of(schema, field_id) is None for field_id in self._field_ids):
+                self._require_absent(metadata, each)
+            condition = self._condition(schema)
             # A snapshot from before the columns were added has no such row.
             if condition is not None:
                 number, name = each.snapshot_id, self._name
@@ -114,6 +122,32 @@ class Search:
                     f"SELECT {number}L AS snapshot, count(*) AS rows FROM {name} VERSION AS OF {number} "
                     f"WHERE {condition}"
                 )
+
+    def _require_absent(self, metadata: TableMetadata, snapshot: Snapshot) -> None:
+        """Refuse a snapshot whose files can have a column that was dropped then, and restored later."""
+        number = snapshot.sequence_number or 0
+        before = [each for each in metadata.snapshots if (each.sequence_number or 0) <= number]
+        schemas = [each for each in metadata.schemas if each.schema_id < (snapshot.schema_id or 0)]
+        schemas += [_schema_of(metadata, each) for each in before]
+        own = _schema_of(metadata, snapshot)
+        lacking = [each for each in self._field_ids if path_of(own, each) is None]
+        if any(path_of(schema, each) is not None for schema in schemas for each in lacking):
+            raise self._hidden(snapshot)
+        for name, ref in metadata.refs.items():
+            if (ref.snapshot_id, ref.snapshot_ref_type) == (snapshot.snapshot_id, SnapshotRefType.BRANCH):
+                # A branch is read by the current schema, which the snapshot does not have.
+                source = f"{self._name}.{quoted(f'branch_{name}')}"
+                if self._lake.sql(f"SELECT 1 FROM {source} WHERE {self.condition} LIMIT 1"):
+                    raise self._hidden(snapshot)
+
+    def _hidden(self, snapshot: Snapshot) -> RequestInvalid:
+        return RequestInvalid(
+            f"Snapshot {snapshot.snapshot_id} can have values of a column that was dropped and restored, and "
+            "does not show them.",
+            table=self._table,
+            rule="restored-column",
+            hint="Write to each branch, expire the snapshots without the column, and run the erasure again.",
+        )
 
     def delete(self, branch: str) -> None:
         """Delete the matching rows of a branch.
@@ -132,6 +166,12 @@ class Search:
             if found is not None and view is not None:
                 terms.append(f"{'.'.join(map(quoted, found[0]))} IN (SELECT id FROM {view})")
         return " OR ".join(terms) or None
+
+
+def _schema_of(metadata: TableMetadata, snapshot: Snapshot) -> Schema:
+    """Return the schema that a snapshot is read by; the current one where none is recorded, as Spark does."""
+    found = None if snapshot.schema_id is None else metadata.schema_by_id(snapshot.schema_id)
+    return found or metadata.schema()
 
 
 def path_of(schema: Schema, field_id: int) -> tuple[tuple[str, ...], IcebergType] | None:

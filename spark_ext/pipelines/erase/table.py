@@ -131,7 +131,8 @@ class TableErasure:
             if rows := state.matches[head]:
                 message = f"{rows} rows of the branch {branch} match."
                 self._findings.append(ROWS_FOUND.found(self._item.table, message, snapshot=head, ref=branch))
-        self._report_tags(state)
+        if state.concerned:
+            self._report_tags(state)
         self._counts["rows"] = sum(state.matches[head] for head in state.branches.values())
         self._counts["expiring-snapshots"] = len(state.expiring) if state.concerned else 0
         return self._redacted(
@@ -160,7 +161,7 @@ class TableErasure:
             return Status.FAILED, problem
         search = self._search()
         state = self._state(search)
-        if state.concerned or self._steps.of(self._item):
+        if self._touched(state):
             self._require_no_equality_deletes(state)
             if self._erasure.drop_tags:
                 self._drop_tags(state)
@@ -170,6 +171,10 @@ class TableErasure:
         # The second search: of all that is retained, with nothing taken over from the first one.
         state = self._state(search)
         return self._end(state, problem)
+
+    def _touched(self, state: State) -> bool:
+        """Return whether the table has, or had, rows of the identifiers."""
+        return state.concerned or bool(self._steps.of(self._item))
 
     def _search(self) -> Search:
         metadata = self._lake.metadata(self._table)
@@ -263,10 +268,12 @@ class TableErasure:
             if not state.expiring <= noted:
                 noted |= state.expiring
                 self._steps.record(self._item, _EXPIRING, {"snapshots": sorted(noted)})
-            if not noted:
+            # Also those that are gone: an interrupted call can have left files. Others of the record stay.
+            retained = {each.snapshot_id for each in state.metadata.snapshots}
+            named = noted - (retained - state.expiring)
+            if not named:
                 break
-            # Also where no snapshot is left: an interrupted call can have left files.
-            ids = ", ".join(map(str, sorted(noted)))
+            ids = ", ".join(map(str, sorted(named)))
             (row,) = self._lake.sql(
                 f"CALL {quoted(self._lake.catalog)}.system.expire_snapshots(table => :table, "
                 f"older_than => {_NEVER}, snapshot_ids => array({ids}))",
@@ -287,7 +294,7 @@ class TableErasure:
     def _end(self, state: State, problem: str | None) -> tuple[Status, str | None]:
         """Report what is left; if nothing is, record the certificate."""
         self._counts["rows"] = self._deleted_rows
-        tags = self._report_tags(state)
+        tags = self._report_tags(state) if self._touched(state) else ()
         branches = [
             f"{state.matches[head]} rows match on the branch {branch}"
             for branch, head in state.branches.items()
@@ -298,7 +305,7 @@ class TableErasure:
             return Status.LEFT, f"Rows were added meanwhile: {'; '.join(branches)}."
         if tags:
             return Status.FAILED, f"Tags keep snapshots that hold rows, or can: {', '.join(tags)}."
-        left = self._files_left(state) if state.concerned or self._steps.of(self._item) else None
+        left = self._files_left(state) if self._touched(state) else None
         if left or problem:
             told = " ".join(filter(None, (left, problem)))
             self._findings.append(FILES_LEFT.found(self._item.table, told))

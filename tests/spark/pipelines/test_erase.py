@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.table.update import SetCurrentSchemaUpdate
 from pyspark.sql import Row
 
 from policy.errors import RequestInvalid
@@ -24,7 +25,7 @@ from spark_ext.pipelines.report import Report, RunState
 from tests.support.lake import BOB
 from tests.support.pipeline_steps import DyingLake, DyingSteps, Killed, MemorySteps
 from tests.support.spark import CATALOG, SparkLake
-from tests.support.spark_tables import stock_table
+from tests.support.spark_tables import data_files, local_path, stock_table
 
 #: As long as what a bound keeps, so that it would be seen there as a whole.
 ANN, SUE, EVE = "ann-4711-secret", "sue-4712-secret", "eve-4713-secret"
@@ -145,6 +146,79 @@ def test_rows_that_delete_files_hide_are_rewritten_and_removed(spark_lake: Spark
     assert spark_lake.rows(f"SELECT * FROM {table}.all_delete_files") == []
     assert not before & files_of(spark_lake, table)
     assert ANN not in bounds(spark_lake, table)
+
+
+@pytest.mark.nightly
+def test_a_tag_keeps_bounds_of_deleted_rows_until_it_is_dropped(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    """The rows were deleted before, and the tagged snapshot lists entries of the removed files."""
+    table = table_of(spark_lake, f"{namespace}.t")
+    spark_lake.rows(f"DELETE FROM {table} WHERE person.name = '{ANN}'")
+    spark_lake.rows(f"ALTER TABLE {table} CREATE TAG v1")
+    report = run(spark_lake, {table: ["person.name"]})
+    assert [(each.rule, each.ref) for each in report.findings] == [("tag-holds-rows", "v1")]
+    assert ANN in bounds(spark_lake, table)
+    assert not certificates(spark_lake, table)
+    done = run(spark_lake, {table: ["person.name"]}, drop_tags=True)
+    assert done.continued and done.state is RunState.COMPLETE, done.to_dict()
+    assert ANN not in bounds(spark_lake, table)
+
+
+@pytest.mark.nightly
+def test_files_elsewhere_keep_a_table_from_its_certificate_until_they_are_removed(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    database, table = namespace.removeprefix(f"{CATALOG}."), f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {table} (id INT, name STRING)")
+    elsewhere = spark_lake.lake.root / f"elsewhere-{database}"
+    elsewhere.mkdir()
+    allowed = json.dumps([stock_table(spark_lake, table).location(), f"file://{elsewhere}"])
+    changed = {"read.allowed.data.paths": allowed, "write.data.path": f"file://{elsewhere}"}
+    Lake(spark_lake.spark, CATALOG).admin("PATCH", ("tables", database, "t"), {"set": changed, "unset": []})
+    spark_lake.rows(f"INSERT INTO {table} VALUES (1, '{ANN}'), (2, '{SUE}')")
+    foreign = [local_path(each) for each in data_files(spark_lake, table)]
+    for _ in range(2):
+        report = run(spark_lake, {table: ["name"]}, identifiers=[ANN])
+        assert [each.rule for each in report.findings] == ["files-left"]
+        assert "outside of" in (report.not_done[0].reason or "")
+        assert not certificates(spark_lake, table)
+    listed = {local_path(each) for each in data_files(spark_lake, table)}
+    for each in set(foreign) - listed:
+        each.unlink()
+    done = run(spark_lake, {table: ["name"]}, identifiers=[ANN])
+    assert done.continued and done.state is RunState.COMPLETE, done.to_dict()
+    assert certificates(spark_lake, table)
+
+
+@pytest.mark.nightly
+def test_a_column_that_was_dropped_and_restored_hides_no_rows(spark_lake: SparkLake, namespace: str) -> None:
+    for number, begin in enumerate(("id INT, name STRING", "id INT")):
+        table = f"{namespace}.t{number}"
+        spark_lake.rows(f"CREATE TABLE {table} ({begin})")
+        if number:
+            spark_lake.rows(f"ALTER TABLE {table} ADD COLUMN name STRING")
+        spark_lake.rows(f"INSERT INTO {table} VALUES (1, '{ANN}')")
+        with_name = stock_table(spark_lake, table)
+        spark_lake.rows(f"ALTER TABLE {table} DROP COLUMN name")
+        spark_lake.rows(f"INSERT INTO {table} VALUES (3)")
+        restored = stock_table(spark_lake, table)
+        first = SetCurrentSchemaUpdate(schema_id=with_name.metadata.current_schema_id)
+        restored.catalog.commit_table(restored, (), (first,))
+        snapshot = with_name.snapshots()[0].snapshot_id
+        spark_lake.rows(
+            f"CALL {CATALOG}.system.expire_snapshots(table => '{table}', "
+            f"older_than => TIMESTAMP '1970-01-02', snapshot_ids => array({snapshot}))"
+        )
+        report = run(spark_lake, {table: ["name"]}, identifiers=[ANN])
+        assert "restored-column" in (report.not_done[0].reason or ""), report.to_dict()
+        assert not certificates(spark_lake, table)
+    added = f"{namespace}.added"
+    spark_lake.rows(f"CREATE TABLE {added} (id INT)")
+    spark_lake.rows(f"INSERT INTO {added} VALUES (1)")
+    spark_lake.rows(f"ALTER TABLE {added} ADD COLUMN name STRING")
+    report = run(spark_lake, {added: ["name"]}, identifiers=[ANN])
+    assert report.state is RunState.COMPLETE, report.to_dict()
 
 
 @pytest.mark.nightly

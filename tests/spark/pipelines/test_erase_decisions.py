@@ -68,7 +68,7 @@ def test_every_snapshot_that_holds_rows_expires_or_is_named(
     state = State(metadata(refs, range(1, 9)), counts, deletes, removed)
     named = {8, branch, tag}
     assert state.expiring == (matching | deletes | removed) - named
-    assert set(state.holding_tags) == ({"v1"} if tag in matching | deletes else set())
+    assert set(state.holding_tags) == ({"v1"} if tag in matching | deletes | removed else set())
     assert state.branches == {"audit": branch, "main": 8}
     assert state.concerned == bool(matching or deletes)
 
@@ -103,6 +103,21 @@ def test_messages_have_stars_in_the_place_of_identifiers() -> None:
     assert identifiers.redacted(path) == "file:///t/mail=***/7.parquet of ***"
 
 
+def test_messages_have_stars_however_a_partition_is_named() -> None:
+    identifiers = Identifiers.of(["Ann ~*O'Shea"])
+    for spelling in ("Ann%20%7E%2AO%27Shea", "Ann+%7E*O%27Shea", "Ann%20~%2AO%27Shea", "Ann___O_Shea"):
+        assert identifiers.redacted(f"name={spelling}/1.parquet") == "name=***/1.parquet"
+
+
+@pytest.mark.parametrize(
+    "given_identifiers", ["4711", b"4711", [None], [4711.0], [True], [""], ["\ud800"], [["ann"]]]
+)
+def test_what_is_not_a_list_of_identifiers_is_refused(given_identifiers: Any) -> None:
+    with pytest.raises(RequestInvalid) as refused:
+        Identifiers.of(given_identifiers)
+    assert "4711" not in refused.value.message
+
+
 def test_a_holder_of_an_identifier_finds_it_in_a_certificate_and_others_do_not() -> None:
     scrypt = Scrypt("ab" * 16)
     digests = Identifiers.of(["ann", 4711]).digests(scrypt)
@@ -119,10 +134,38 @@ def test_a_holder_of_an_identifier_finds_it_in_a_certificate_and_others_do_not()
         was_erased("ann", reasons[1:])
 
 
+def _reasons(identifier: str, parameters: str, salt: str) -> list[dict[str, str]]:
+    return [
+        {"rule": "identifiers", "detail": f"1, scrypt {parameters} salt={salt}"},
+        {"rule": "identifier-digests", "detail": Scrypt(salt).digest(identifier)},
+    ]
+
+
+def test_two_certificates_of_a_table_are_each_searched() -> None:
+    both = [*_reasons("ann", "N=32768 r=8 p=1", "ab" * 16), *_reasons("sue", "N=32768 r=8 p=1", "cd" * 16)]
+    assert was_erased("ann", both)
+    assert was_erased("sue", both)
+    assert not was_erased("eve", both)
+
+
+def test_a_record_of_a_table_that_was_not_erased_is_no_certificate() -> None:
+    left = [{"rule": "not-erased", "detail": "A tag."}, *_reasons("ann", "N=32768 r=8 p=1", "ab" * 16)]
+    with pytest.raises(RequestInvalid):
+        was_erased("ann", left)
+
+
+@pytest.mark.parametrize("parameters", ["N=16777216 r=64 p=1", "N=3 r=8 p=1", "N=x"])
+def test_a_certificate_with_other_parameters_of_scrypt_is_refused(parameters: str) -> None:
+    with pytest.raises(RequestInvalid):
+        was_erased("ann", _reasons("ann", parameters, "ab" * 16))
+
+
 def test_a_file_of_identifiers_has_one_on_each_line(tmp_path: Path) -> None:
     file = tmp_path / "identifiers"
     file.write_text("ann\n\nsue\nann\n")
     assert Identifiers.of(file).texts == ("ann", "sue")
+    file.write_bytes("\ufeffann\r\nsue\u2028eve\x0b\r\n".encode())
+    assert Identifiers.of(file).texts == ("ann", "sue\u2028eve\x0b")
     file.write_bytes(b"secret-\xff")
     for each in (file, tmp_path / "absent"):
         with pytest.raises(RequestInvalid) as refused:
@@ -140,7 +183,15 @@ def test_columns_are_found_by_field_id_in_structs_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "given_columns", [{}, {"columns": {"a.b": []}}, {"columns": {"a.b": ["c"]}, "tags": ["t"]}]
+    "given_columns",
+    [
+        {},
+        {"columns": {"a.b": []}},
+        {"columns": {"a.b": ["c"]}, "tags": ["t"]},
+        {"columns": {"a.b": "c"}},
+        {"tags": "t"},
+        {"columns": {"a.b": ["c"]}, "tables": "a.*"},
+    ],
 )
 def test_an_erasure_has_columns_or_tags(given_columns: dict[str, Any]) -> None:
     with pytest.raises(RequestInvalid):
