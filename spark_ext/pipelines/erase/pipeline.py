@@ -103,15 +103,20 @@ class Erase:
         """Plan one item for each table.
 
         Raises:
-            LakewardenError, PySparkException: the tables cannot be listed.
+            LakewardenError, PySparkException: the tables cannot be listed, or no column has one of the tags.
         """
         if self.where.columns:
             for name, columns in sorted(self.where.columns.items()):
                 *namespace, last = name.split(".")
                 yield self._item(lake, table_name(namespace, last), list(columns))
-        else:
-            for table in lake.tables(self.where.tables):
-                yield from self._tagged(lake, table)
+            return
+        items = [item for table in lake.tables(self.where.tables) for item in self._tagged(lake, table)]
+        if not items:
+            # A misspelt tag would erase nothing, and the run would be complete.
+            raise _not_where(
+                f"No column of these tables has one of the tags {', '.join(self.where.tags):.200}."
+            )
+        yield from items
 
     def _tagged(self, lake: Lake, table: TableName) -> Iterator[Item]:
         try:

@@ -24,6 +24,7 @@ from spark_ext.pipelines.lake import Lake
 from spark_ext.pipelines.report import Report, RunState
 from tests.support.lake import BOB
 from tests.support.pipeline_steps import DyingLake, DyingSteps, Killed, MemorySteps
+from tests.support.rules import put_rules, rule, tag
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_tables import data_files, local_path, stock_table
 
@@ -189,6 +190,28 @@ def test_files_elsewhere_keep_a_table_from_its_certificate_until_they_are_remove
     done = run(spark_lake, {table: ["name"]}, identifiers=[ANN])
     assert done.continued and done.state is RunState.COMPLETE, done.to_dict()
     assert certificates(spark_lake, table)
+
+
+@pytest.mark.nightly
+def test_columns_are_chosen_by_tags(spark_lake: SparkLake, namespace: str) -> None:
+    table, database = table_of(spark_lake, f"{namespace}.t"), namespace.removeprefix(f"{CATALOG}.")
+    spark_lake.rows(f"CREATE TABLE {namespace}.other (name STRING)")
+    put_rules(
+        spark_lake.lake,
+        rule("r", databases=["nowhere"], tags=["person"]),
+        tags=(tag("person", "person.name", databases=[database]),),
+    )
+    choice: dict[str, Any] = {"tables": f"{database}.*", "catalog": CATALOG, "show": False}
+    try:
+        report = erase(spark_lake.spark, [ANN], tags=["person"], **choice)
+        assert report.items == {"done": 1, "failed": 0, "left": 0}, report.to_dict()
+        assert ids(spark_lake, table) == [2, 4]
+        said = [each for record in certificates(spark_lake, table) for each in record["reasons"]]
+        assert [each["detail"] for each in said if each["rule"] == "columns"] == ["person.name"]
+        with pytest.raises(RequestInvalid, match="has one of the tags"):
+            erase(spark_lake.spark, [ANN], tags=["persn"], **choice)
+    finally:
+        put_rules(spark_lake.lake)
 
 
 @pytest.mark.nightly
