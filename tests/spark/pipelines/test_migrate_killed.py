@@ -130,10 +130,10 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield opened
 
 
-def killed(service: Service, commits: Commits, number: int, reaches: bool) -> bool:
-    """Run the migration in a process that is killed at a commit; whether it came so far."""
+def killed(service: Service, commits: Commits, number: int, reaches: bool, script: str = MIGRATE) -> bool:
+    """Run a pipeline in a process that is killed at a commit; whether it came so far."""
     commits.expect(number, reaches=reaches)
-    with spark_process(service, MIGRATE) as process:
+    with spark_process(service, script) as process:
         finished = threading.Event()
         watch = threading.Thread(target=_await_end, args=(process, finished, commits))
         watch.start()
