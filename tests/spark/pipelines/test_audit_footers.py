@@ -386,13 +386,19 @@ def _unsigned(data: bytes) -> bytes:
 def values(data: bytes) -> dict[Any, str]:
     """What a reader by field ids gets out of a plaintext file."""
     table = pq.read_table(pa.BufferReader(data))
-    whole = {pa.date32(): pa.int32()}
     return {
-        (field.metadata or {}).get(b"PARQUET:field_id"): repr(
-            _plain((column.cast(whole[column.type]) if column.type in whole else column).to_pylist())
-        )
+        (field.metadata or {}).get(b"PARQUET:field_id"): repr(_plain(_whole(column).to_pylist()))
         for field, column in zip(table.schema, table.columns, strict=True)
     }
+
+
+def _whole(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Days as numbers, and instants without a zone, which readers take from the table."""
+    if column.type == pa.date32():
+        return column.cast(pa.int32())
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp(column.type.unit))
+    return column
 
 
 def _plain(held: Any) -> Any:
