@@ -26,6 +26,8 @@ _EVERYWHERE: Final = frozenset(
     {"CATALOG_UNAVAILABLE", "STATE_UNAVAILABLE", "NOT_AUTHENTICATED", "CATALOG_NOT_TRUSTED"}
 )
 
+#: The class of SQLSTATEs of data exceptions (ISO/IEC 9075-2), whose texts have values of rows.
+_OF_DATA: Final = "22"
 #: What stands between what Spark says and where it said so.
 _TRACE: Final = "\n\nJVM stacktrace:"
 _LONGEST: Final = 2_000
@@ -48,11 +50,16 @@ def passes(error: Exception) -> bool:
 def reason(error: Exception) -> str:
     """Return what an error says, in one line.
 
-    Of an error in Python code on an executor, only that there was one: its text can hold values of rows.
+    Of an error in Python code on an executor, only that there was one, and of a value that cannot be cast or
+    computed with, only the condition: their texts can hold values of rows.
     """
     if isinstance(error, PythonException):
         return "The work ended with an error in Python. The logs of the executors say more."
     text = str(error)
+    if isinstance(error, PySparkException) and (error.getSqlState() or "").startswith(_OF_DATA):
+        return (
+            f"A value cannot be computed with: {error.getCondition()}. Masks and row filters can cast values."
+        )
     if isinstance(error, PySparkException):
         text = text.partition(_TRACE)[0]
     return " ".join(text.split())[:_LONGEST]

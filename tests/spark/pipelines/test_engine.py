@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyspark.errors import PySparkException
 
 from policy.errors import LocationInvalid, RequestInvalid, StateUnavailable
 from spark_ext.pipelines.audit.pipeline import Audit
@@ -16,6 +17,7 @@ from spark_ext.pipelines.budget import Budget
 from spark_ext.pipelines.discover.pipeline import Discover
 from spark_ext.pipelines.engine import Clock, run
 from spark_ext.pipelines.executors import on_executors
+from spark_ext.pipelines.failures import reason
 from spark_ext.pipelines.items import Item, Outcome, Rule, Severity, Status
 from spark_ext.pipelines.journal import FINDINGS, RUNS, Journal
 from spark_ext.pipelines.lake import Lake
@@ -200,6 +202,19 @@ def test_a_quiet_time_is_refused_where_no_table_is_changed(
 ) -> None:
     with pytest.raises(RequestInvalid, match="has no effect"):
         run(pipeline, lake.spark, catalog=CATALOG, budget=Budget(quiet_s=1), dry_run=dry_run)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["CAST(concat('hunter', id) AS INT)", "CAST(concat('hunter', id) AS TIMESTAMP)"],
+)
+@pytest.mark.parametrize("rows", ["range(2)", "(SELECT id FROM range(0, 2, 1, 2) DISTRIBUTE BY id)"])
+def test_an_error_that_a_value_makes_is_told_without_it(lake: Lake, expression: str, rows: str) -> None:
+    with pytest.raises(PySparkException) as caught:
+        lake.sql(f"SELECT max({expression}) FROM {rows}")
+    assert "hunter" in str(caught.value)
+    assert "hunter" not in reason(caught.value)
+    assert str(caught.value.getCondition()) in reason(caught.value)
 
 
 def test_a_group_waits_while_the_catalog_is_away(lake: Lake) -> None:
