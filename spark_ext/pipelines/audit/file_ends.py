@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Final, NamedTuple
 
 from pyiceberg.io import InputStream
@@ -19,6 +20,8 @@ _FIRST: Final = 64 << 10
 MOST_READ: Final = 64 << 20
 """Bytes of a footer that are read at most."""
 _STEP: Final = 1 << 20
+PARSING: Final = Lock()
+"""Held while a footer is parsed: it takes some hundred times its size, and threads would not be faster."""
 
 
 class Problem(NamedTuple):

@@ -39,7 +39,7 @@ from catalog.client.thrift import Malformed
 from catalog.crypto.aead import OVERHEAD
 from catalog.envelope.key_metadata import KeyMetadata
 from catalog.iceberg.avro.malformed import Malformed as Undecoded
-from spark_ext.pipelines.audit.file_ends import Broken, FileEnd, ListedFile, Problem
+from spark_ext.pipelines.audit.file_ends import PARSING, Broken, FileEnd, ListedFile, Problem
 from spark_ext.pipelines.audit.orc_tails import Tail, read_tail
 from spark_ext.pipelines.audit.parquet_schemas import TableColumns
 from spark_ext.pipelines.audit.parquet_statistics import listed_value
@@ -117,15 +117,21 @@ def check_orc(file: ListedFile, end: FileEnd, table: TableColumns) -> Iterator[P
     Raises:
         Broken: no more of it can be checked.
     """
+    end.last(1)  # Most tails are read by this, so that others do not wait for storage.
     try:
-        tail = read_tail(end)
-        columns = _columns(tail.footer)
-        yield from _check_rows(file, tail)
-        yield from _check_types(file, columns, table)
-        hidden = yield from _check_encryption(file, tail.footer, columns)
-        yield from _check_statistics(file, tail.footer, columns, hidden, table)
+        with PARSING:
+            yield from _checked(file, end, table)
     except (Malformed, Undecoded, RecursionError) as error:
         raise Broken(DAMAGED_FILE, f"The file's footer is damaged: {error}.") from error
+
+
+def _checked(file: ListedFile, end: FileEnd, table: TableColumns) -> Iterator[Problem]:
+    tail = read_tail(end)
+    columns = _columns(tail.footer)
+    yield from _check_rows(file, tail)
+    yield from _check_types(file, columns, table)
+    hidden = yield from _check_encryption(file, tail.footer, columns)
+    yield from _check_statistics(file, tail.footer, columns, hidden, table)
 
 
 def _columns(footer: Message) -> tuple[_Column, ...]:

@@ -39,7 +39,7 @@ from catalog.envelope.key_metadata import KeyMetadata
 from catalog.envelope.parquet_key_tools import claims_of
 from policy.encryption.specification import Algorithm, Footer
 from policy.errors import DecryptionRefused
-from spark_ext.pipelines.audit.file_ends import MOST_READ, Broken, FileEnd, ListedFile, Problem
+from spark_ext.pipelines.audit.file_ends import MOST_READ, PARSING, Broken, FileEnd, ListedFile, Problem
 from spark_ext.pipelines.audit.parquet_chunks import check_chunks
 from spark_ext.pipelines.audit.parquet_schemas import Column, TableColumns, check_schema, columns_of, flag
 from spark_ext.pipelines.audit.parquet_statistics import check_statistics
@@ -98,7 +98,9 @@ def check_parquet(file: ListedFile, end: FileEnd, table: TableColumns, uuid: UUI
         elif len(footer) > MOST_PARSED:
             yield Problem(UNCHECKED_FOOTER, f"The footer has {len(footer)} bytes, and was not parsed.")
         else:
-            yield from _check_plaintext(file, footer, end.size - TRAILER - len(footer), table, uuid)
+            start = end.size - TRAILER - len(footer)
+            with PARSING:
+                yield from _check_plaintext(file, footer, start, table, uuid)
     except (Malformed, struct.error) as error:
         raise Broken(DAMAGED_FILE, f"The file's footer is damaged: {error}.") from error
 

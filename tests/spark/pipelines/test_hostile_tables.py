@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table import Table
 
+from catalog.client import thrift
+from catalog.client.thrift import Struct
 from spark_ext.pipelines.audit.catalogs import OtherCatalog
 from spark_ext.pipelines.audit.facts import Facts
 from spark_ext.pipelines.audit.job import _surveyed, _walked
@@ -149,6 +152,32 @@ def test_an_entry_that_lies_is_found_beside_one_of_the_same_file_that_does_not(t
     for manifests in ([[lie, truth]], [[truth, lie]], [[lie], [truth]], [[respelled, truth]]):
         found = two.findings(two.listing(*manifests))
         assert [each.rule for each in found] == ["file-size"], manifests
+
+
+def test_large_footers_are_parsed_one_at_a_time(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A footer of zeros costs nothing to store, and some hundred times its size to parse."""
+    running: list[int] = []
+    most = 0
+
+    def counted(data: bytes, shape: object = None) -> tuple[Struct, int]:
+        nonlocal most
+        running.append(1)
+        most = max(most, len(running))
+        time.sleep(0.02)
+        running.pop()
+        raise thrift.Malformed("a hostile footer")
+
+    monkeypatch.setattr(thrift, "read", counted)
+    first = local(two.file().file_path)
+    footer = bytes(1 << 20)
+    content = b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    paths = [first.with_name(f"hostile-{number}.parquet") for number in range(8)]
+    for path in paths:
+        path.write_bytes(content)
+    listed = [two.file(file_path=f"file://{path}", file_size_in_bytes=len(content)) for path in paths]
+    parts = audited([two.listing(listed)])
+    assert [each.rule for each in parts["hostile"].findings] == ["damaged-file"] * 8
+    assert most == 1
 
 
 def statistics(size: object) -> Callable[[Document], object]:
