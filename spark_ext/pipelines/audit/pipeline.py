@@ -120,7 +120,7 @@ class Audit:
         parts: Mapping[str, Partial],
     ) -> dict[str, Facts | None]:
         """Return the tables that were written, dropped or renamed during an audit that found something."""
-        doubtful = [item for item in group if parts[item.table].findings or parts[item.table].failed]
+        doubtful = [item for item in group if _is_doubtful(parts[item.table])]
         if self._is_other or not doubtful:
             return {}
         now = self._source.facts(lake, doubtful)
@@ -138,10 +138,16 @@ class Audit:
     def _outcome(self, item: Item, facts: Facts, part: Partial) -> Outcome:
         findings = (*part.findings, *_more(part), *_orphans(part), *_keys(facts, part))
         counts = {name: count for name, count in part.counts.items() if count}
-        problem = facts.state["problem"] if self._is_other else None
+        # Where the audit itself found an error, that says what the problem is.
+        erroneous = any(each.severity is Severity.ERROR for each in findings)
+        problem = facts.state["problem"] if self._is_other or not erroneous else None
         why = "; ".join(filter(None, (problem, *part.failed[:3]))) or None
         status = Status.DONE if why is None else Status.FAILED
         return Outcome.of(item, status, why, findings, counts)
+
+
+def _is_doubtful(part: Partial) -> bool:
+    return bool(part.findings or part.failed or part.counts["orphan-files"])
 
 
 def _can_be_read(facts: Facts, part: Partial) -> bool:

@@ -7,6 +7,7 @@
   of each column for it, nested ones too, and values go nowhere. A count would be answered from footers.
 - A group of files that is refused is halved, until the file that is the matter is alone: it becomes a
   finding, and the others are read. An error that is the same for several files becomes one finding.
+- A file is a finding if it is refused twice: executors and connections can be lost.
 """
 
 from __future__ import annotations
@@ -131,8 +132,8 @@ class _Reader:
     left: int = _MOST_HALVED
     told: set[str] = field(default_factory=set)
 
-    def read(self, group: Group) -> None:
-        """Read a group, and add what is wrong with its files."""
+    def read(self, group: Group, *, again: bool = False) -> None:
+        """Read a group, `again` or for the first time, and add what is wrong with its files."""
         named = ", ".join(map(_text, group.paths))
         statement = (
             f"SELECT max(length(to_json(struct(*)))) FROM {self.table} VERSION AS OF {group.snapshot} "
@@ -141,17 +142,20 @@ class _Reader:
         try:
             self.lake.sql(statement)
         except PySparkException as error:
-            self._failed(error, group)
+            self._failed(error, group, again=again)
         else:
             self.found.counts["read-files"] += len(group.paths)
 
-    def _failed(self, error: PySparkException, group: Group) -> None:
+    def _failed(self, error: PySparkException, group: Group, *, again: bool) -> None:
         if not _is_of_files(error):
             _refused(error, self.found)
         elif len(group.paths) > 1 and self.left > 0:
             self.left -= 2
             for half in group.halves():
                 self.read(half)
+        elif not again and self.left > 0:
+            self.left -= 1
+            self.read(group, again=True)
         else:
             self.found.counts["unread-files"] += len(group.paths) - 1
             self._tell(reason(error), group)

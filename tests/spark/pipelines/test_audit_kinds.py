@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import Row
 
 from policy.identifiers import TableName
 from spark_ext.pipelines.audit.partial import Partial
@@ -137,6 +140,29 @@ def test_a_changed_page_is_a_finding_of_its_file_alone(
     )
     assert done.counts["read-files"] == 1
     assert pages(spark_lake, planted, kind, share=0.0).counts["read-files"] == 0
+
+
+class Losing(Lake):
+    """A lake whose executors are lost at some reads."""
+
+    lost: int = 1
+
+    def sql(self, statement: str, args: Any = None) -> list[Row]:
+        if "max(length" in statement and self.lost > 0:
+            self.lost -= 1
+            raise PySparkException("The executor with id 7 was lost.")
+        return super().sql(statement, args)
+
+
+def test_an_executor_that_is_lost_makes_no_finding_of_a_file(spark_lake: SparkLake, planted: str) -> None:
+    """The table has a single file in each group, so that no half of it is read again."""
+    name = TableName((planted.removeprefix(f"{CATALOG}."),), "orc-plain")
+    for lost, rules in ((1, []), (2, ["unreadable"])):
+        result, lake = Partial("orc-plain"), Losing(spark_lake.session(ALICE), CATALOG)
+        lake.lost = lost
+        verify(lake, name, 1.0, result)
+        assert [each.rule for each in result.findings] == rules
+        assert result.counts["read-files"] == (not rules)
 
 
 def test_pages_are_not_read_without_select(spark_lake: SparkLake, planted: str) -> None:
