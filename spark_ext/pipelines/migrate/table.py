@@ -152,7 +152,18 @@ class TableMigration:
             ended = self._ended(rewriting.run()) or self._compare(begun)
             if ended is not None:
                 return ended
-        return self._end_history()
+        return self._changed_back() or self._end_history()
+
+    def _changed_back(self) -> tuple[Status, str] | None:
+        """Return how the migration ends if a user has changed its properties since they were set."""
+        metadata = self._lake.metadata(self._table)
+        changes = changed(metadata, self._item.payload["set"], self._item.payload["unset"])
+        if not changes:
+            return None
+        return Status.LEFT, (
+            f"A user has changed {', '.join(sorted(changes))} since the migration set them. "
+            "Agree on the encryption, and run the migration again."
+        )
 
     def _open_attempt(self, metadata: TableMetadata) -> _Begun | None:
         """Return what was recorded before, if it is of this table and its rows were not compared since."""

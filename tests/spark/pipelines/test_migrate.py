@@ -145,6 +145,21 @@ def test_writers_go_on_and_their_rows_are_counted(
     assert ids(spark_lake, table) == [0, 9, 20]
 
 
+def test_properties_that_a_user_changes_back_leave_the_table(
+    spark_lake: SparkLake, lake: Lake, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = f"{namespace}.t"
+    plaintext(spark_lake, table)
+    back = f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.mechanism' = 'plaintext')"
+    during(monkeypatch, lambda: spark_lake.rows(back))
+    steps = MemorySteps()
+    found = only(migrate(lake, namespace, steps, wanted=Wanted("expire", max_group_bytes=1)))
+    assert found.status is Status.LEFT
+    assert "encryption.mechanism" in (found.reason or "")
+    assert only(migrate(lake, namespace, steps)).status is Status.DONE
+    assert epochs(lake, table)["old-forbidden"]
+
+
 def falsify(spark_lake: SparkLake, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the one file of a table by one with another row, as an engine that writes wrong rows would."""
     file = data_files(spark_lake, table)[0]["file_path"]
