@@ -47,7 +47,7 @@ class Window:
                 raise ValueError
             start = time(int(found[1]), int(found[2]))
             return cls(start, time(int(found[3]), int(found[4])), ZoneInfo(found[5] or "UTC"), text)
-        except (ValueError, ZoneInfoNotFoundError):
+        except (ValueError, OSError, ZoneInfoNotFoundError):  # OSError: a directory of zones, such as Europe
             raise RequestInvalid(
                 f"{text!r:.60} is not a time window.",
                 rule="time-window",

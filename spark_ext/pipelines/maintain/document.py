@@ -34,11 +34,14 @@ from spark_ext.pipelines.lake import Patterns
 RULE: Final = "maintenance-policy"
 
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smhdw])", re.ASCII)
+#: Ages are counted back from now, and must not come to a time before 1970.
+_LONGEST: Final = timedelta(days=50 * 365)
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZE: Final = re.compile(r"([1-9][0-9]{0,8})(KiB|MiB|GiB|TiB)", re.ASCII)
 _SIZES: Final = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_LARGEST: Final = 2**63 - 1
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
-_SHARE: Final = re.compile(r"0\.[0-9]{1,6}|1", re.ASCII)
+_SHARE: Final = re.compile(r"0\.(?!0+$)[0-9]{1,6}|1", re.ASCII)
 
 
 class Kind(StrEnum):
@@ -127,7 +130,10 @@ def _seconds(given: Field) -> int:
         raise given.invalid(
             f"{given.value!r:.40} is not a duration.", "Write a duration such as '12h' or '7d'."
         )
-    return int(found[1]) * _UNITS[found[2]]
+    seconds = int(found[1]) * _UNITS[found[2]]
+    if seconds > _LONGEST.total_seconds():
+        raise given.invalid(f"{given.value!r:.40} is too long.", f"Give at most '{_LONGEST.days}d'.")
+    return seconds
 
 
 def _age(given: Field) -> str:
@@ -145,7 +151,10 @@ def _size(given: Field) -> str:
     found = _SIZE.fullmatch(given.line_of_text())
     if found is None:
         raise given.invalid(f"{given.value!r:.40} is not a size.", "Write a size such as '512MiB'.")
-    return str(int(found[1]) * _SIZES[found[2]])
+    size = int(found[1]) * _SIZES[found[2]]
+    if size > _LARGEST:
+        raise given.invalid(f"{given.value!r:.40} is too large.", "Give a size below '8388608TiB'.")
+    return str(size)
 
 
 def _matching(pattern: re.Pattern[str], what: str) -> Callable[[Field], str]:

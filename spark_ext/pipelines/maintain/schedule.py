@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from catalog.rules.file_deletion import GC_ENABLED
 from spark_ext.pipelines.maintain.document import Entry, Kind, Task
 
 #: A daily run does not come late by the time that the last one took.
 _EARLY: Final = 0.9
 #: Tasks that delete files, which a table can forbid.
 _DELETING: Final = frozenset({Kind.EXPIRE, Kind.ORPHANS})
-#: As in Iceberg: no file of the table is deleted by maintenance.
-GC_ENABLED: Final = "gc.enabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ def due(
     """
     if entry.window is not None and not entry.window.contains(now):
         return
-    forbidden = properties.get(GC_ENABLED, "true").lower() == "false"
+    forbidden = properties.get(GC_ENABLED, "true").lower() != "true"
     for task in entry.tasks:
         if (forbidden and task.kind in _DELETING) or (empty and task.kind is not Kind.ORPHANS):
             continue

@@ -87,10 +87,11 @@ class Maintenance:
             "rewritten-bytes": row["rewritten_bytes_count"],
             "added-files": row["added_data_files_count"],
         }
-        if not row["failed_groups"]:
+        groups, files = row["failed_groups"], row["failed_data_files_count"]
+        if not groups + files:
             return Outcome.of(self._item, counts=counts)
         found = FILES_LEFT.found(self._item.table, row["problem"])
-        why = f"{row['failed_groups']} groups of files could not be compacted. {row['problem'] or ''}".strip()
+        why = f"{groups} groups and {files} files could not be compacted. {row['problem'] or ''}".strip()
         return Outcome.of(self._item, status_of_problem(row["problem"]), why, (found,), counts)
 
     def _position_deletes(self, settings: Mapping[str, str]) -> Outcome:

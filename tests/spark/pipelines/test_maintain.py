@@ -69,6 +69,10 @@ def test_the_first_entry_that_matches_a_table_applies_alone() -> None:
         ("{match: a.b, compact: {every: '1d', sort-order: id}}", "does not sort"),
         ("{match: a.b, compact: {every: '1d', strategy: shuffle}}", "is not one of binpack, sort"),
         ("{match: a.b, orphans: {every: '7d', age: '2d'}}", "younger files can be in use"),
+        ("{match: a.b, compact: {every: '1d', target-size: '8388608TiB'}}", "is too large"),
+        ("{match: a.b, compact: {every: '1d', delete-ratio: '0.00'}}", "is not a number above 0"),
+        ("{match: a.b, expire: {every: '1d', age: '999999w'}}", "is too long"),
+        ("{match: a.b, window: '22:00-06:00 Europe', compact: {every: '1d'}}", "is not a time window"),
         ("{match: a.b, window: nights, compact: {every: '1d'}}", "is not a time window"),
     ],
 )
@@ -87,7 +91,7 @@ def test_a_task_is_due_when_it_was_not_done_for_its_time() -> None:
 
     def kinds(entry: Any, at: datetime = NOW, empty: bool = False, **done: timedelta) -> list[str]:
         last = {Kind(kind): NOW - ago for kind, ago in done.items()}
-        properties = {"gc.enabled": "false"} if at.minute else {}
+        properties = {"gc.enabled": "no"} if at.minute else {}
         return [str(each.task.kind) for each in due(entry, last, properties, at, empty=empty)]
 
     assert kinds(sales) == [], "The window is closed."
@@ -172,7 +176,7 @@ def test_files_outside_of_the_table_are_kept_and_told(
 
 def test_what_cannot_be_done_is_told(spark_lake: SparkLake, lake: Lake, namespace: str) -> None:
     database, table = namespace.removeprefix(f"{CATALOG}."), f"{namespace}.t"
-    spark_lake.rows(f"CREATE TABLE {table} AS SELECT CAST(id AS INT) FROM range(0, 2, 1, 2)")
+    spark_lake.rows(f"CREATE TABLE {table} AS SELECT CAST(id AS INT) FROM range(0, 4, 1, 4)")
     task = "compact: {every: '1d', min-input-files: '2'}"
     file = local_path(data_files(spark_lake, table)[0])
     whole = file.read_bytes()
@@ -180,6 +184,8 @@ def test_what_cannot_be_done_is_told(spark_lake: SparkLake, lake: Lake, namespac
     failed = only(lake, database, task)
     assert failed.status is Status.FAILED
     assert file.name in (failed.reason or "")
+    assert [each.rule for each in failed.findings] == ["files-not-compacted"]
+    assert failed.counts["rewritten-files"] == 3
     file.write_bytes(whole)
     pipeline = _pipeline(database, task)
     (item,) = pipeline.plan(lake)
