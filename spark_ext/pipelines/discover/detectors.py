@@ -103,9 +103,10 @@ def require_regions(regions: Sequence[str]) -> None:
             )
 
 
+#: Letters of any script: names and domains can be internationalized (RFC 6531).
 _EMAIL: Final = re.compile(
-    r"(?<![\w.+%-])[A-Za-z0-9_][A-Za-z0-9._%+'-]{0,63}@((?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8})"
-    r"([A-Za-z]{2,24})(?!\.?[\w:@-])"
+    r"(?<![\w.+%-])\w[\w.%+'-]{0,63}@((?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8})"
+    r"([^\W\d_]{2,24})(?!\.?[\w:@-])"
 )
 #: Before a user's name and password in a URL, which are followed by @, too.
 _USER_INFO: Final = re.compile(r"://[^\s/?#]{0,200}\Z")

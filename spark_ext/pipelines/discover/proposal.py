@@ -135,11 +135,6 @@ def _outermost(columns: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _by_name(each: tuple[tuple[object, object], object]) -> tuple[str, str]:
-    (first, second), _ = each
-    return str(first), str(second)
-
-
 def _item(group: str, mask: str) -> dict[str, Any]:
     return {
         "groups": [group],

@@ -70,6 +70,8 @@ def test_values_of_a_kind_are_found_without_a_name(seed: int, rows: int, name: s
     ("text", "kind"),
     [
         ("write to Ada.Lovelace+x@mail.example today", "email"),
+        ("müller@bücher.example", "email"),
+        ("用户@例子.广告", "email"),
         ("paid with visa 4111111111111111 yesterday", "payment-card"),
         ("4111-1111-1111-1111", "payment-card"),
         ("gb82 WEST 1234 5698 7654 32", "bank-account"),
