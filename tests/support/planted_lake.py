@@ -149,6 +149,9 @@ def _plant_entries(planted: PlantedLake) -> None:
         "unsupported-file",
         lambda each: data_file(copied(each, suffix="avro"), file_format=FileFormat.AVRO),
     )
+    twice = planted.make("twice", "unsealed-metadata", "listed-twice")
+    again = entry(data_file(copied(twice)))
+    twice.commit_behind(*twice.appending(again, again))
     planted.behind("rows", "wrong-statistics", lambda each: data_file(copied(each), record_count=3))
     high = {1: to_bytes(LongType(), 5)}
     planted.behind("bounds", "wrong-statistics", lambda each: data_file(copied(each), lower_bounds=high))

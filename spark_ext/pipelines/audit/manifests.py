@@ -163,6 +163,7 @@ class _Work:
         gone = entries.filter(pc.invert(live))
         self._name(gone.filter(self._facts.allowed.decide_many(gone["file_path"])), 0)
         self._check_formats(files, found)
+        _check_once(files, found)
         files, statistics = files.filter(inside), statistics.filter(inside)
         epochs = self._facts.epochs
         if epochs is None:
@@ -236,6 +237,16 @@ class _Work:
             for path in files["file_path"].take(pa.array(rows)).to_pylist():
                 found.add(rules.WRONG_ENCRYPTION, message, path=path)
         return self._facts.ever_encrypted
+
+
+def _check_once(files: pa.Table, found: Partial) -> None:
+    """Find files that a manifest lists twice. Deletion vectors of one file differ in their offsets."""
+    paths = files.filter(pc.is_null(files["content_offset"]))["file_path"]
+    if len(pc.unique(paths)) == len(paths):
+        return
+    counted = pc.value_counts(paths)
+    for path in counted.filter(pc.greater(counted.field("counts"), 1)).field("values").to_pylist():
+        found.add(rules.LISTED_TWICE, "The manifest lists the file twice.", path=path)
 
 
 def _misfits(epochs: Epochs, files: pa.Table, forms: list[Form]) -> Iterator[tuple[Rows, str]]:

@@ -58,6 +58,12 @@ MANIFEST_RECORD: Final = Rule(
     "A manifest list describes a manifest differently than it is.",
     "Write both again with `rewrite_manifests`.",
 )
+LISTED_TWICE: Final = Rule(
+    "listed-twice",
+    _E,
+    "A snapshot lists a file or manifest twice, so that its rows are read twice.",
+    "Go back with `lakewarden table restore`, or remove the file from the table and add it once.",
+)
 BROKEN_REF: Final = Rule(
     "broken-ref",
     _E,
@@ -210,6 +216,7 @@ RULES: Final = (
     INVALID_METADATA,
     FORMAT_VERSION,
     MANIFEST_RECORD,
+    LISTED_TWICE,
     BROKEN_REF,
     FOREIGN_PATH,
     INVALID_PATH,

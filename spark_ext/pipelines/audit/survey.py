@@ -8,6 +8,7 @@ the allowed locations, as after its adoption.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -218,6 +219,10 @@ class _Survey:
             about = {"path": path, "snapshot": snapshot.snapshot_id, "ref": ref}
             found.add(rules.INVALID_METADATA, error.message, **about)
             return
+        seen = Counter(entry.manifest_path for entry in listed)
+        for twice in (each for each, count in seen.items() if count > 1):
+            about = {"path": twice, "snapshot": snapshot.snapshot_id, "ref": ref}
+            found.add(rules.LISTED_TWICE, "The manifest list lists a manifest twice.", **about)
         for entry in listed:
             self._manifest(entry, snapshot.snapshot_id, ref)
 

@@ -60,8 +60,8 @@ class Two:
         path.write_text(json.dumps(document))
         return self.of(f"file://{path}")
 
-    def listing(self, *manifests: list[DataFile]) -> Facts:
-        """The table with a single snapshot, of these manifests."""
+    def listing(self, *manifests: list[DataFile], twice: bool = False) -> Facts:
+        """The table with a single snapshot, of these manifests, each listed once or twice."""
         io, at = PyArrowFileIO(), f"{self.base.location()}/metadata"
         made = []
         for number, listed in enumerate(manifests):
@@ -74,7 +74,7 @@ class Two:
                     )
             made.append(writer.to_manifest_file())
         with write_manifest_list(2, io.new_output(f"{at}/list.avro"), SNAPSHOT, None, 9, "null") as writer:
-            writer.add_manifests(made)
+            writer.add_manifests(made * (1 + twice))
 
         def single(document: Document) -> None:
             (*_, last) = document["snapshots"]
@@ -151,7 +151,14 @@ def test_an_entry_that_lies_is_found_beside_one_of_the_same_file_that_does_not(t
     assert two.findings(two.listing([truth])) == []
     for manifests in ([[lie, truth]], [[truth, lie]], [[lie], [truth]], [[respelled, truth]]):
         found = two.findings(two.listing(*manifests))
-        assert [each.rule for each in found] == ["file-size"], manifests
+        assert {each.rule for each in found} - {"listed-twice"} == {"file-size"}, manifests
+
+
+def test_a_file_or_manifest_that_is_listed_twice_is_found(two: Two) -> None:
+    (found,) = two.findings(two.listing([two.file(), two.file()]))
+    assert (found.rule, found.path) == ("listed-twice", two.file().file_path)
+    (found,) = two.findings(two.listing([two.file()], twice=True))
+    assert (found.rule, found.snapshot) == ("listed-twice", SNAPSHOT)
 
 
 def test_large_footers_are_parsed_one_at_a_time(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
