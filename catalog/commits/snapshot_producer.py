@@ -67,6 +67,9 @@ from policy.location.location import Location
 
 _PARTITION_LIMIT: Final = "write.summary.partition-limit"
 
+#: The places of the fields of pyiceberg's data files that tell of columns: sizes, counts and bounds.
+_STATISTICS: Final = range(6, 12)
+
 
 @dataclass(frozen=True, slots=True)
 class MadeSnapshot:
@@ -274,7 +277,19 @@ class SnapshotProducer:
             entry.status = ManifestEntryStatus.DELETED if goes else ManifestEntryStatus.EXISTING
             if goes:
                 entry.snapshot_id = self.snapshot_id
+                self._strip(entry.data_file)
         return entries
+
+    def _strip(self, removed: DataFile) -> None:
+        """Remove the column statistics of a removed file from an encrypted table's manifest.
+
+        The file can be of a time when a column was in plaintext. Its bounds would stay in storage as long as
+        this snapshot, which a migration does not let expire. Nobody skips removed files by them.
+        """
+        encrypts = self._table.governed.epochs.current.spec.encrypts
+        if encrypts and removed.content is not DataFileContent.POSITION_DELETES:
+            for place in _STATISTICS:
+                removed[place] = None
 
     @staticmethod
     def _live(manifest: OpenManifest) -> list[ManifestEntry]:

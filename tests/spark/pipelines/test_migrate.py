@@ -122,6 +122,29 @@ def test_tables_are_encrypted_and_their_history_ends(
     assert {each.table.split(".")[-1]: each.files for each in planned.planned} == {"t": 1, "empty": 0}
 
 
+def test_no_bound_of_a_file_that_was_in_plaintext_stays_in_storage(
+    spark_lake: SparkLake, lake: Lake, namespace: str
+) -> None:
+    table = f"{namespace}.t"
+    plaintext(spark_lake, table)
+    assert any(_bounds(spark_lake, table))
+    assert only(migrate(lake, namespace)).status is Status.DONE
+    assert not any(_bounds(spark_lake, table))
+
+
+def _bounds(spark_lake: SparkLake, table: str) -> list[Any]:
+    """The bounds and sizes in all entries of the retained snapshots, removed files included."""
+    loaded = stock_table(spark_lake, table)
+    return [
+        each
+        for snapshot in loaded.metadata.snapshots
+        for manifest in snapshot.manifests(loaded.io)
+        for entry in manifest.fetch_manifest_entry(loaded.io, discard_deleted=False)
+        for file in [entry.data_file]
+        for each in (file.lower_bounds, file.upper_bounds, file.column_sizes, file.value_counts)
+    ]
+
+
 def test_writers_go_on_and_their_rows_are_counted(
     spark_lake: SparkLake, lake: Lake, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
