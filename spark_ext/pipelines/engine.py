@@ -123,6 +123,8 @@ class _Run:
         self._tell = tell
         self._clock = clock
         self._outcomes: dict[str, Outcome] = {}
+        #: Tables that this run has begun to change, so that its own commits do not count as writers'.
+        self._changing: set[str] = set()
         self._began = time.monotonic()
 
     def report(self) -> Report:
@@ -225,9 +227,9 @@ class _Run:
         quiet = self._budget.quiet_s
         busy: dict[str, str] = {}
         if quiet:
-            busy = written_recently(
-                self._lake, {item.table for item in group if item.table}, quiet, self._clock.now()
-            )
+            tables = {item.table for item in group if item.table} - self._changing
+            busy = written_recently(self._lake, tables, quiet, self._clock.now())
+            self._changing |= tables - busy.keys()
         for item in group:
             if item.table in busy:
                 yield Outcome.of(item, Status.LEFT, busy[item.table])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -39,7 +39,7 @@ class Maintain:
         file: the name of the policy, for messages.
         document: the policy.
         tables: patterns of the tables that are looked at.
-        at_a_time: how many tables are worked on at the same time.
+        threads: how many tables are worked on at the same time.
         now: the time, with a zone.
 
     Raises:
@@ -49,13 +49,16 @@ class Maintain:
     file: str
     document: bytes
     tables: str | Sequence[str] = "*"
-    at_a_time: int = 4
+    threads: int = 4
     now: Callable[[], datetime] = _now
     name: str = "maintain"
     rules: Sequence[Rule] = RULES
     changes: bool = True
+    at_a_time: int = field(init=False)
 
     def __post_init__(self) -> None:
+        # Tasks of one table are done one after the other, so a group has tasks of as many tables as threads.
+        self.at_a_time = self.threads * len(Kind)
         self._policy = parse_policy(self.file, self.document)
 
     @property
@@ -86,7 +89,7 @@ class Maintain:
             by_table[item.table].append(item)
         work = partial(_maintain, lake, self.now())
         for some in zip_longest(*by_table.values()):
-            yield from in_threads(lake.spark, [item for item in some if item], work, self.at_a_time)
+            yield from in_threads(lake.spark, [item for item in some if item], work, self.threads)
 
 
 def _maintain(lake: Lake, now: datetime, item: Item) -> Outcome:

@@ -11,7 +11,9 @@ import pytest
 
 from lakewarden import pipelines
 from policy.errors import RequestInvalid
-from spark_ext.pipelines.items import Outcome, Status
+from spark_ext.pipelines.budget import Budget
+from spark_ext.pipelines.engine import Clock, run
+from spark_ext.pipelines.items import Item, Outcome, Status
 from spark_ext.pipelines.lake import Lake
 from spark_ext.pipelines.maintain.document import Kind, parse_policy
 from spark_ext.pipelines.maintain.pipeline import Maintain
@@ -151,6 +153,46 @@ def _stray(place: Path) -> Path:
     file = place / "data" / "stray.parquet"
     file.write_bytes(b"x")
     return file
+
+
+class _InAnHour(Clock):
+    """Stands still an hour after it was made."""
+
+    def __init__(self) -> None:
+        self._now = datetime.now(UTC) + timedelta(hours=1)
+
+    def now(self) -> datetime:
+        return self._now
+
+
+def test_commits_of_the_run_itself_are_not_those_of_writers(
+    spark_lake: SparkLake, lake: Lake, namespace: str
+) -> None:
+    database, table = namespace.removeprefix(f"{CATALOG}."), f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {table} AS SELECT CAST(id AS INT) FROM range(0, 3, 1, 3)")
+    pipeline, clock = _pipeline(database, "compact: {every: '1d', min-input-files: '2'}"), _InAnHour()
+    pipeline = Maintain(
+        "m.yaml",
+        pipeline.document + b"    manifests: {every: '1d'}\n    expire: {every: '1d'}\n",
+        f"{database}.*",
+    )
+    budget = Budget(items_at_a_time=1, quiet_s=3600)
+    done = run(pipeline, lake.spark, clock, catalog=CATALOG, show=False, budget=budget)
+    assert [each.status for each in done.outcomes] == [Status.DONE] * 3, done.not_done
+    assert done.counts["rewritten-files"] == 3
+    late = Maintain("m.yaml", pipeline.document + b" ", f"{database}.*", now=_in_two_days)
+    written = run(late, lake.spark, clock, catalog=CATALOG, show=False, budget=budget)
+    assert [each.status for each in written.outcomes] == [Status.LEFT] * 3
+
+
+def _in_two_days() -> datetime:
+    return datetime.now(UTC) + timedelta(days=2)
+
+
+def test_a_group_has_tasks_of_as_many_tables_as_are_worked_on_at_the_same_time() -> None:
+    items = [Item(f"{kind} {table}", table) for table in "abcde" for kind in Kind]
+    first = next(Budget().groups(items, Maintain("m.yaml", POLICY).at_a_time))
+    assert {each.table for each in first} == set("abcd")
 
 
 def test_files_outside_of_the_table_are_kept_and_told(
