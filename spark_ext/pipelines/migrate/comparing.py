@@ -23,6 +23,7 @@ from typing import Any, Final, Self
 from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql import DataFrame
 
+from catalog.base.errors import ConcurrentModification
 from catalog.base.identifiers import TableName
 from spark_ext.pipelines.items import Finding, Rule, Severity
 from spark_ext.pipelines.lake import Lake
@@ -209,9 +210,20 @@ class _Comparison:
         return _Rows.at(self.lake, self.table, self.metadata, snapshot)
 
     def _changes(self, start: int, end: int) -> _Rows:
-        """Read what writers changed; its first columns are those of the current schema."""
+        """Read what writers changed; its first columns are those of the current schema.
+
+        Raises:
+            ConcurrentModification: the schema has changed, so that the columns are those of another one.
+        """
         reader = self.lake.spark.read.option("start-snapshot-id", str(start))
         frame = reader.option("end-snapshot-id", str(end)).table(f"{self.lake.name(self.table)}.changes")
+        if self.lake.metadata(self.table).current_schema_id != self.metadata.current_schema_id:
+            raise ConcurrentModification(
+                "The columns of the table were changed while its rows were compared.",
+                table=str(self.table),
+                rule="schema-changed",
+                hint="Run the migration again.",
+            )
         ids = [each.field_id for each in self.metadata.schema().fields]
         return _Rows(frame, dict(zip(ids, counted_types(frame.schema), strict=False)))
 

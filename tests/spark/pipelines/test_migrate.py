@@ -15,6 +15,7 @@ from lakewarden import pipelines
 from policy.errors import PropertyInvalid, RequestInvalid
 from spark_ext.pipelines.items import Item, Outcome, Status
 from spark_ext.pipelines.lake import Lake
+from spark_ext.pipelines.migrate.comparing import _Comparison
 from spark_ext.pipelines.migrate.pipeline import Migrate
 from spark_ext.pipelines.migrate.table import TableMigration, Wanted
 from spark_ext.pipelines.report import RunState
@@ -181,6 +182,25 @@ def test_properties_that_a_user_changes_back_leave_the_table(
     assert "encryption.mechanism" in (found.reason or "")
     assert only(migrate(lake, namespace, steps)).status is Status.DONE
     assert epochs(lake, table)["old-forbidden"]
+
+
+def test_columns_that_are_reordered_while_rows_are_compared_are_no_difference(
+    spark_lake: SparkLake, lake: Lake, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {table} AS SELECT 1 AS a, 2 AS b")
+    changes, steps = _Comparison._changes, MemorySteps()
+
+    def late(self: _Comparison, start: int, end: int) -> Any:
+        spark_lake.rows(f"ALTER TABLE {table} ALTER COLUMN b FIRST")
+        return changes(self, start, end)
+
+    during(monkeypatch, lambda: spark_lake.rows(f"INSERT INTO {table} VALUES (5, 6)"))
+    with monkeypatch.context() as patched:
+        patched.setattr(_Comparison, "_changes", late)
+        found = only(migrate(lake, namespace, steps))
+    assert (found.status, found.findings) == (Status.LEFT, ()), found.reason
+    assert only(migrate(lake, namespace, steps)).status is Status.DONE
 
 
 def falsify(spark_lake: SparkLake, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
