@@ -210,10 +210,14 @@ class Rekey:
             moved, failed = keys.move(name, None) if self._takes_all else (0, [])
             before = [KmsKey(*each) for each in steps.of(item).get(_BEFORE, {}).get("kms-keys", ())]
             needs = [_needed(key, each) for key in before for each in keys.needs(key)]
+            now = keys.assigned().get(name)
         except LakewardenError as error:
             return outcome_of(item, error)
         findings = [NOT_MOVED.found("", each) for each in failed[:_SHOWN]] + needs[:_SHOWN]
         counts = {"moved-keys": moved, "needs": len(needs)}
+        if now != target:
+            reason = f"The master key {name} was assigned to {now} meanwhile, and not to {target}."
+            return Outcome.of(item, Status.LEFT, reason, tuple(findings), counts)
         if needs and self._takes_all:
             reason = f"{len(needs)} things still need {' or '.join(map(str, before))}. {needs[0].message}"
             return Outcome.of(item, Status.LEFT, reason, tuple(findings), counts)

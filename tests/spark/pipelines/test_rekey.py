@@ -25,6 +25,7 @@ from lakewarden import pipelines
 from policy.errors import NotAuthorized, RequestInvalid
 from spark_ext.pipelines.items import Outcome, Status
 from spark_ext.pipelines.lake import Lake
+from spark_ext.pipelines.rekey.keys import Keys
 from spark_ext.pipelines.rekey.pipeline import Rekey
 from spark_ext.pipelines.report import RunState
 from tests.support.kms_moves import KmsLake, aws_options, needs, open_kms_lake, opened_with
@@ -285,6 +286,25 @@ def test_a_catalog_that_is_away_ends_the_run_and_a_second_one_finishes(
     with served(spark_lake, kmss) as client:
         assert statuses(run(to_aws(kmss), client, steps)) == {Status.DONE}
     assert {pek.kms for pek in peks(kmss.lake, name)} == {"aws"}
+
+
+def test_of_two_moves_at_the_same_time_the_earlier_one_is_left(
+    spark_lake: SparkLake, kmss: KmsLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, move = kmss.lake, Keys.move
+    lake.services.endpoint_keys.create(KeySpec("door", 128, None, {}, Denial.ERROR), ALICE)
+
+    def other_first(self: Keys, master_key_id: str, table_uuid: str | None) -> tuple[int, list[str]]:
+        self.assign(master_key_id, KmsKey("vault", "lake-2"))
+        return move(self, master_key_id, table_uuid)
+
+    with served(spark_lake, kmss) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(Keys, "move", other_first)
+            (proof,) = run(to_aws(kmss), client).values()
+        assert proof.status is Status.LEFT and "lake-2 in the KMS vault" in (proof.reason or "")
+        assert statuses(run(to_aws(kmss), client)) == {Status.DONE}
+    assert needs(lake, "vault") == set()
 
 
 def test_users_without_administration_are_told_so(spark_lake: SparkLake, kmss: KmsLake) -> None:
