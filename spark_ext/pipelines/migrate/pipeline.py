@@ -68,6 +68,12 @@ class Migrate:
                 rule="history",
                 hint="Use keep or expire.",
             )
+        if self.wanted.max_group_bytes is not None and self.wanted.max_group_bytes < 1:
+            raise RequestInvalid(
+                f"A group of files cannot have {self.wanted.max_group_bytes} bytes.",
+                rule="max-group-bytes",
+                hint="Give a number from 1, or leave it out.",
+            )
 
     @property
     def parameters(self) -> Mapping[str, Any]:

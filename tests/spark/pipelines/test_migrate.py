@@ -390,6 +390,7 @@ def test_snapshots_that_expire_meanwhile_leave_the_comparison_to_be_told(
         {"properties": {"owner": "mallory"}},
         {"properties": {"encryption.algorithm": "ROT13"}},
         {"wanted": Wanted("forget")},  # type: ignore[arg-type]
+        {"wanted": Wanted(max_group_bytes=0)},
         {"properties": ENVELOPE, "by_policy": True},
         {"waves": (0,)},
         {"stop_after_failures": 0},
