@@ -256,7 +256,7 @@ class SnapshotExpiry:
         storage = self._context.storage
         data = {path: kind for path, kind in page.kinds.items() if storage.exists(Location.parse(path))}
         own = table.record.location
-        outside = {path for path in data if not own.contains(Location.parse(path))}
+        outside = _outside(own, data)
         manifests = {path: "manifest" for path, files in page.later if files.isdisjoint(outside)}
         lists = {path: "manifest-list" for path, files in page.last if files.isdisjoint(outside)}
         for some in (data, manifests, lists):
@@ -277,6 +277,10 @@ class SnapshotExpiry:
             places[current.canonical] = current
         found = (each for place in places.values() for each in self._context.storage.list_prefix(place))
         return frozenset(each.location.canonical for each in found)
+
+
+def _outside(own: Location, paths: Collection[str]) -> set[str]:
+    return {path for path in paths if not own.contains(Location.parse(path))}
 
 
 @dataclass(slots=True)

@@ -216,13 +216,33 @@ class Journal:
         kept = set()
         for row in rows:
             if row["event"] == "step":
-                noted = json.loads(row["data"])
+                noted = self._noted(row["data"], step=str, data=dict)
                 self._steps.setdefault(row["item"], {})[noted["step"]] = noted["data"]
             elif row["status"] == Status.DONE:
-                counts = json.loads(row["data"])
+                counts = self._noted(row["data"])
                 kept.add((row["group_id"], row["item"]))
                 self._done[row["item"]] = Outcome(row["item"], row["table_name"], counts=counts)
         self._remove_others(kept)
+
+    def _noted(self, text: str | None, **fields: type) -> dict[str, Any]:
+        """Decode what a run recorded. Others can write to the tables, too.
+
+        Raises:
+            RequestInvalid: it is not a JSON object with some fields.
+        """
+        try:
+            found = json.loads(text or "")
+        except ValueError:
+            found = None
+        if isinstance(found, dict) and all(
+            isinstance(found.get(name), kind) for name, kind in fields.items()
+        ):
+            return found
+        raise RequestInvalid(
+            f"A record of the run {self.run_id} is not one that a pipeline writes.",
+            rule="run-record",
+            hint="Find out who wrote it, and begin a new run with fresh=True (--fresh).",
+        )
 
     def _remove_others(self, kept: Set[tuple[str, str]]) -> None:
         """Remove findings, but for those of some groups and items."""

@@ -45,11 +45,12 @@ def page(report: Mapping[str, Any], rules: Mapping[str, Mapping[str, str]]) -> s
         ),
         "Findings by table": bars(by_table.most_common(), {}),
     }
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(files(__package__).joinpath(_TEMPLATE).read_text("utf-8"))
+    template = _environment().from_string(files(__package__).joinpath(_TEMPLATE).read_text("utf-8"))
     return template.render(report=report, rules=rules, charts=charts, most=_MOST_ROWS)
+
+
+def _environment() -> Environment:
+    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
 def bars(values: Iterable[tuple[str, int]], styles: Mapping[str, str]) -> list[Bar]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ from spark_ext.pipelines.report import Report, RunState
 
 #: Unfinished runs that are compared with the identifiers, the newest first.
 _COMPARED: Final = 20
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SALT: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def erase(
@@ -70,11 +73,17 @@ def _unfinished(lake: Lake, where: Where, identifiers: Identifiers, drop_tags: b
     """Return the last erasure of the same identifiers from the same columns that is not complete."""
     choice = where.to_json()
     for known in _parameters(lake):
-        if {name: known.get(name) for name in choice} == choice:
+        if {name: known.get(name) for name in choice} == choice and _is_of_erase(known):
             erasure = _begun(identifiers, known["erasure"], Scrypt(known["salt"]), drop_tags)
-            if combined(erasure.digests) == known["identifiers"]:
+            if combined(erasure.digests) == known.get("identifiers"):
                 return erasure
     return None
+
+
+def _is_of_erase(known: Mapping[str, Any]) -> bool:
+    """Return whether parameters are those that an erasure records. Others can write to the table, too."""
+    forms = {"erasure": _UUID, "salt": _SALT}
+    return all(form.fullmatch(str(known.get(name))) for name, form in forms.items())
 
 
 def _parameters(lake: Lake) -> Iterator[dict[str, Any]]:
@@ -88,7 +97,12 @@ def _parameters(lake: Lake) -> Iterator[dict[str, Any]]:
         f"ORDER BY last DESC LIMIT {_COMPARED}"
     )
     for row in rows:
-        yield json.loads(row["parameters"])
+        try:
+            known = json.loads(row["parameters"] or "")
+        except ValueError:
+            continue
+        if isinstance(known, dict):
+            yield known
 
 
 class _NoSteps:

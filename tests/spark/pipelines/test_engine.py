@@ -168,6 +168,20 @@ def test_what_failed_is_tried_again_by_the_next_run(lake: Lake) -> None:
     assert not Journal(lake, numbers.name, numbers.parameters, fresh=True).continued
 
 
+@pytest.mark.parametrize("data", ["{", "[1]", '{"step": 1, "data": {}}', '{"step": "s"}'])
+def test_a_record_that_no_pipeline_writes_is_refused_until_a_new_run(lake: Lake, data: str) -> None:
+    numbers = Numbers(count=1)
+    run_id = Journal(lake, numbers.name, numbers.parameters, fresh=False).run_id
+    lake.sql(
+        f"INSERT INTO {lake.name(RUNS)} (run_id, pipeline, event, at, item, data) "
+        "VALUES (:run, 'numbers', 'step', now(), '0', :data)",
+        {"run": run_id, "data": data},
+    )
+    with pytest.raises(RequestInvalid, match="not one that a pipeline writes"):
+        execute(numbers, lake)
+    assert execute(numbers, lake, fresh=True).state is RunState.COMPLETE
+
+
 def test_a_budget_leaves_the_rest_to_the_next_run(lake: Lake) -> None:
     numbers = Numbers()
     report = execute(numbers, lake, budget=Budget(items=3, pause_s=7))

@@ -307,6 +307,14 @@ def test_a_run_of_the_same_identifiers_is_continued_and_another_one_is_not(
     first = run(spark_lake, columns, identifiers=file)
     assert "gc.enabled" in (first.not_done[0].reason or "")
     other = run(spark_lake, columns, identifiers=[SUE])
+    lake, named = Lake(spark_lake.spark, CATALOG), table.removeprefix(f"{CATALOG}.")
+    forged = {"columns": {named: ["person.name"]}, "erasure": 1, "salt": "zz", "identifiers": "x"}
+    for number, text in enumerate(("{", "[1]", json.dumps(forged))):
+        lake.sql(
+            f"INSERT INTO {lake.name(RUNS)} (run_id, pipeline, event, at, parameters) "
+            "VALUES (:run, 'erase', 'begun', now(), :text)",
+            {"run": f"forged-{number}-{namespace}", "text": text},
+        )
     again = run(spark_lake, columns, identifiers=[ANN])
     assert again.run_id == first.run_id
     assert again.continued

@@ -29,7 +29,11 @@ pytestmark = pytest.mark.nightly
 
 TABLES = 6
 
-#: Kills four executors while all tables are audited.
+_AUDIT = 'pipelines.audit(spark, "n.*", catalog="lake", show=False, fresh=True)'
+_ERASE = """pipelines.erase(
+    spark, [1, 4], {f"n.t{number}": ["id"] for number in range(TABLES)}, catalog="lake", show=False
+)"""
+#: Kills four executors while all tables are worked on.
 _ON_A_CLUSTER = """
 import json, os, signal, sys, threading, time
 from pathlib import Path
@@ -60,7 +64,7 @@ def kill():
 
 killer = threading.Thread(target=kill)
 killer.start()
-report = pipelines.audit(spark, "n.*", catalog="lake", show=False, fresh=True)
+report = PIPELINE
 done.set()
 killer.join()
 print(json.dumps({"report": report.to_dict(), "killed": len(killed)}))
@@ -127,10 +131,11 @@ def test_an_audit_whose_driver_is_killed_goes_on_where_it_was(
     assert set(counted.values()) == {1} and len(counted) == TABLES and set(before) < set(counted)
 
 
-def test_an_audit_loses_nothing_when_executors_are_killed(catalog: EmbeddedCatalog) -> None:
+def on_a_cluster(catalog: EmbeddedCatalog, pipeline: str) -> dict[str, Any]:
+    """Run a pipeline while executors are killed."""
     settings = {**FRUGAL, "spark.deploy.maxExecutorRetries": "-1", "spark.task.maxFailures": "50"}
     ran = subprocess.run(
-        [sys.executable, "-c", _ON_A_CLUSTER],
+        [sys.executable, "-c", _ON_A_CLUSTER.replace("PIPELINE", pipeline).replace("TABLES", str(TABLES))],
         input=json.dumps([catalog.uri, catalog.token, settings]),
         capture_output=True,
         text=True,
@@ -138,7 +143,24 @@ def test_an_audit_loses_nothing_when_executors_are_killed(catalog: EmbeddedCatal
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )
     assert ran.returncode == 0, ran.stderr
-    done = json.loads(ran.stdout.splitlines()[-1])
+    done: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     assert done["killed"] > 0
+    return done
+
+
+def test_an_erasure_certifies_nothing_wrong_when_executors_are_killed(catalog: EmbeddedCatalog) -> None:
+    """One of the tables lost a file, and is not certified."""
+    report = on_a_cluster(catalog, _ERASE)["report"]
+    assert report["items"] == {"done": TABLES - 1, "failed": 1, "left": 0}, report["not-done"]
+    assert report["counts"]["rows"] == 2
+    assert [each["table"] for each in report["not-done"]] == ["n.t3"]
+    mine = lakewarden.connect(catalog.uri, catalog.token)
+    for number in set(range(TABLES)) - {3}:
+        left = [] if number in (1, 4) else [number]
+        assert mine.table(f"n.t{number}").scan().to_arrow()["id"].to_pylist() == left
+
+
+def test_an_audit_loses_nothing_when_executors_are_killed(catalog: EmbeddedCatalog) -> None:
+    done = on_a_cluster(catalog, _AUDIT)
     assert done["report"]["items"] == {"done": TABLES, "failed": 0, "left": 0}
     assert done["report"]["findings-by-rule"] == {"file-missing": 1}
