@@ -59,6 +59,8 @@ _STRIPES, _TYPES, _ROWS, _STATISTICS, _ENCRYPTION = 3, 4, 6, 7, 10
 _OFFSET, _INDEX, _DATA, _STRIPE_FOOTER, _STRIPE_ROWS = 1, 2, 3, 4, 5
 _KIND, _CHILDREN, _NAMES, _PRECISION, _SCALE, _ATTRIBUTES = 1, 2, 3, 5, 6, 7
 _KEY, _VALUE = 1, 2
+#: Digits of a field id, which is a number of 32 bits. Python does not convert texts of thousands of digits.
+_ID_DIGITS: Final = 10
 # Of Encryption, DataMask, EncryptionKey, EncryptionVariant.
 _MASKS, _KEYS, _VARIANTS = 1, 2, 3
 _MASK_NAME, _MASK_COLUMNS = 1, 3
@@ -150,8 +152,9 @@ def _columns(footer: Message) -> tuple[_Column, ...]:
 
 def _field_id(said: Message) -> int | None:
     for pair in said.messages(_ATTRIBUTES):
-        if pair.text(_KEY) == "iceberg.id" and pair.text(_VALUE).isdecimal():
-            return int(pair.text(_VALUE))
+        text = pair.text(_VALUE)
+        if pair.text(_KEY) == "iceberg.id" and text.isdecimal() and len(text) <= _ID_DIGITS:
+            return int(text)
     return None
 
 

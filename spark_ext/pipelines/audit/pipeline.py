@@ -61,6 +61,12 @@ class Audit:
                     rule="share",
                     hint="Give 0.01 for one file of a hundred, and 1 for all.",
                 )
+        if other is not None and verify > 0:
+            raise RequestInvalid(
+                "Tables of another catalog are not read by the guarded reader, so verify has no effect.",
+                rule="other-catalog",
+                hint="Leave verify out, and verify the tables when they are adopted.",
+            )
         self._source: Source = ThisCatalog(tables) if other is None else OtherCatalog(tables, other)
         self._is_other = other is not None
         self._footers, self._verify = footers, verify

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+import pytest
+
+from policy.errors import RequestInvalid
 from spark_ext.pipelines.audit import rules
 from spark_ext.pipelines.audit.facts import Facts
 from spark_ext.pipelines.audit.partial import Partial
@@ -51,3 +54,8 @@ def test_a_table_that_was_written_is_audited_again_if_anything_was_found() -> No
     for part in (found, failed, orphaned):
         assert list(audit._moved(NO_LAKE, [ITEM], {"n.t": facts()}, {"n.t": part})) == ["n.t"]
     assert audit._moved(NO_LAKE, [ITEM], {"n.t": facts()}, {"n.t": fine}) == {}
+
+
+def test_verify_is_refused_for_another_catalog_where_it_would_have_no_effect() -> None:
+    with pytest.raises(RequestInvalid, match="verify has no effect"):
+        Audit(other={"type": "sql"}, verify=0.5)

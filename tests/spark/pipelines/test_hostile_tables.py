@@ -30,10 +30,13 @@ from spark_ext.pipelines.audit.facts import Facts
 from spark_ext.pipelines.audit.job import _surveyed, _walked
 from spark_ext.pipelines.audit.listing import compare
 from spark_ext.pipelines.audit.options import Looking
+from spark_ext.pipelines.audit.orc_footers import _columns
 from spark_ext.pipelines.audit.partial import Partial
+from spark_ext.pipelines.audit.protobuf import Message
 from spark_ext.pipelines.audit.rows import Kind, texts
 from spark_ext.pipelines.items import Finding
 from tests.support.attacker import local
+from tests.support.vectors import each_row
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "s": ["a", "b"]})
 SNAPSHOT = 777
@@ -232,3 +235,20 @@ def test_hostile_metadata_is_a_finding_that_can_be_recorded_and_hides_no_other_t
     text = json.dumps(asdict(found), ensure_ascii=False)
     assert len(text.encode()) < 10_000
     assert "hunter2" not in text
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of a protobuf message: bytes with their length before them."""
+    size = len(content)
+    length = bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
+    assert size < 1 << 14
+    return bytes([number << 3 | 2]) + length + content
+
+
+@each_row("digits", ["9" * 11, "9" * 5_000])
+def test_a_field_id_of_many_digits_in_an_orc_footer_is_none(digits: str) -> None:
+    """Attack: Python refuses to convert thousands of digits, which would end the audit of all tables."""
+    said = [_field(7, _field(1, b"iceberg.id") + _field(2, text.encode())) for text in ("7", digits)]
+    struct = _field(4, b"\x08\x0c\x12\x02\x01\x02\x1a\x01a\x1a\x01b")
+    kinds = struct + b"".join(_field(4, b"\x08\x04" + each) for each in said)
+    assert [each.field_id for each in _columns(Message(kinds))] == [7, None]
