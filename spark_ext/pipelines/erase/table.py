@@ -228,6 +228,7 @@ class TableErasure:
                 except PySparkException as error:
                     if name_of(error) not in _CONFLICTS or attempt == _ATTEMPTS:
                         raise
+                    self._note_rows(branch, head, 0)  # A conflict deleted nothing.
                 state = self._state(search, state)
                 head = state.branches.get(branch, head)
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 from pyiceberg.table.update import SetCurrentSchemaUpdate
+from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
 from policy.errors import RequestInvalid
 from spark_ext.pipelines import erase as erasing
 from spark_ext.pipelines.erase import erase, was_erased
+from spark_ext.pipelines.erase import table as erase_table
 from spark_ext.pipelines.erase.identifiers import Identifiers, Scrypt
 from spark_ext.pipelines.erase.pipeline import Erase, Where
 from spark_ext.pipelines.erase.search import Search, Views
@@ -400,3 +402,22 @@ def test_an_erasure_that_is_killed_anywhere_is_finished_by_the_next_run(
         calls += 1
     assert calls > 8
     assert json.dumps(steps.notes)
+
+
+def test_rows_that_a_conflict_did_not_delete_are_counted_once(
+    spark_lake: SparkLake, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer adds a matching row, and the first deletion conflicts with its commit."""
+    table, delete, conflicts = table_of(spark_lake, f"{namespace}.t"), Search.delete, iter([True])
+
+    def conflicting(self: Search, branch: str) -> None:
+        if next(conflicts, False):
+            spark_lake.rows(f"INSERT INTO {table} (id, person) VALUES (5, named_struct('name', '{ANN}'))")
+            raise PySparkException("The commit conflicts.")
+        delete(self, branch)
+
+    monkeypatch.setattr(Search, "delete", conflicting)
+    monkeypatch.setattr(erase_table, "name_of", lambda error: "COMMIT_CONFLICT")
+    report = run(spark_lake, {table: ["person.name"]})
+    assert (report.state, report.counts["rows"]) == (RunState.COMPLETE, 3)
+    assert ids(spark_lake, table) == [2, 4]
