@@ -8,17 +8,18 @@ Iceberg's own readers. Seals cover the stored bytes; the size limit applies to t
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import re
 import uuid
 import zlib
-from functools import lru_cache
 from typing import Final
 
 from pydantic import ValidationError
 from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
+from catalog.base.recent import Recent
 from policy.errors import MetadataInvalid, RequestInvalid, UnsupportedFormatVersion
 from policy.location.location import Location
 from policy.strict_json import parse
@@ -31,8 +32,9 @@ SEQUENCE_NUMBERS_VERSION: Final = 2
 ROW_IDS_VERSION: Final = 3
 MAX_READ_FORMAT_VERSION: Final = 3
 
-#: The largest metadata.json whose parsed form is cached.
-_KEPT_BYTES: Final = 1 << 16
+#: The maximum number of snapshots in parsed metadata that is remembered. A table counts as some.
+_MAX_SNAPSHOTS: Final = 20_000
+_A_TABLE: Final = 100
 
 #: An escaped half of a surrogate pair, of which most have the other half.
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -50,7 +52,7 @@ INITIAL_SEQUENCE_NUMBER: Final = 0
 
 
 def parse_metadata(data: bytes, *, path: str, table: str, max_bytes: int = MAX_BYTES) -> TableMetadata:
-    """Parse the bytes of a metadata.json.
+    """Parse the bytes of a metadata.json, once for the same bytes: what is parsed is never changed in place.
 
     Args:
         data: the stored bytes.
@@ -63,7 +65,7 @@ def parse_metadata(data: bytes, *, path: str, table: str, max_bytes: int = MAX_B
         UnsupportedFormatVersion: a format version that cannot be read.
     """
     plain = unpacked(data, path, table, max_bytes)
-    return (_parse_once if len(plain) <= _KEPT_BYTES else _parse)(plain, path, table)
+    return _parsed.get(hashlib.sha256(plain).digest(), lambda: _parse(plain, path, table))
 
 
 def unpacked(data: bytes, path: str, table: str, max_bytes: int) -> bytes:
@@ -160,8 +162,7 @@ def _is_unicode(document: object) -> bool:
     return True
 
 
-#: Small files are parsed once: equal bytes are equal metadata, and it is never changed in place.
-_parse_once: Final = lru_cache(maxsize=128)(_parse)
+_parsed: Final = Recent[TableMetadata](_MAX_SNAPSHOTS, lambda each: len(each.snapshots) + _A_TABLE)
 
 
 def dump_metadata(metadata: TableMetadata) -> bytes:

@@ -139,9 +139,7 @@ class TableLoader:
         self._max_metadata_bytes = max_metadata_bytes
         self.unsealed_default = unsealed_default
         self._standard_clients = standard_clients
-        # What was parsed before, of bytes that are read and verified again; and what need not be read again.
-        self._parsed: Recent[TableMetadata] = Recent(_MAX_SNAPSHOTS, _weight)
-        self._verified: Recent[TableMetadata] = Recent(_MAX_SNAPSHOTS, _weight)
+        self._verified: Recent[TableMetadata] = Recent(_MAX_SNAPSHOTS, lambda each: len(each.snapshots) + 1)
 
     def owner(self, name: TableName) -> str | None:
         """Return the owner of a table for policies; None if no such table is governed."""
@@ -232,7 +230,7 @@ class TableLoader:
         return LoadedTable(record, governed, metadata, pointer, seal)
 
     def _metadata(self, name: TableName, pointer: str, seal: Seal | None) -> TableMetadata:
-        """Read metadata, and compare it with its seal if it has one; bytes that are known are not parsed."""
+        """Read metadata, and compare it with its seal if it has one."""
         try:
             data = self._read(Location.parse(pointer))
         except ObjectMissing as gone:
@@ -243,12 +241,8 @@ class TableLoader:
                 rule=gone.rule,
                 hint="The table's metadata.json was deleted. Restore the file from a copy.",
             ) from gone
-        if seal is None:
-            return self._parse(name, pointer, data)
-        seals.check_digest(data, seal.digest, what="table metadata", path=pointer, table=str(name))
-        return self._parsed.get((pointer, seal.digest), lambda: self._parse(name, pointer, data))
-
-    def _parse(self, name: TableName, pointer: str, data: bytes) -> TableMetadata:
+        if seal is not None:
+            seals.check_digest(data, seal.digest, what="table metadata", path=pointer, table=str(name))
         return parse_metadata(data, path=pointer, table=str(name), max_bytes=self._max_metadata_bytes)
 
     def forbids_unsealed(self, name: TableName) -> bool:
@@ -381,10 +375,6 @@ class TableLoader:
                 rule=decision.reasons[0].rule,
                 hint="Have an administrator find out who wrote to the pointer store.",
             )
-
-
-def _weight(metadata: TableMetadata) -> int:
-    return len(metadata.snapshots) + 1
 
 
 def finish(
