@@ -160,7 +160,12 @@ def shown(text: str) -> str:
     """A refused location as messages may show it: one line, cut short, without credentials or query."""
     before, mark, _ = text.partition("?")
     text = _MISPLACED.sub(r"\1\2***", _CREDENTIALS.sub(r"\1//***", before)) + mark
-    cut = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    return printable(text, _SHOWN_CHARACTERS)
+
+
+def printable(text: str, longest: int) -> str:
+    """A text of any origin as messages may show it: one line, cut after `longest` characters."""
+    cut = text if len(text) <= longest else f"{text[:longest]}…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
 
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Final, Self
 
 from policy.errors import LocationInvalid
-from policy.location.location import Location, shown
+from policy.location.location import Location, printable, shown
 
 #: Characters of a message and of a name that a finding has.
 _LONGEST: Final = 2_000
@@ -109,19 +109,14 @@ class Rule:
             table,
             self.id,
             self.severity,
-            _printable(message or self.title, _LONGEST),
+            printable(message or self.title, _LONGEST),
             self.hint,
             _snapshot_id(snapshot),
-            None if ref is None else _printable(ref, _LONGEST_NAME),
+            None if ref is None else printable(ref, _LONGEST_NAME),
             None if path is None else _path(path),
             column,
             bytes,
         )
-
-
-def _printable(text: str, longest: int) -> str:
-    cut = text if len(text) <= longest else f"{text[:longest]}…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
 
 
 def _path(text: str) -> str:
