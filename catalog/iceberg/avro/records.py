@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from catalog.base.gathering import gathered
 from catalog.iceberg.avro.arrow import ArrowMaker
 from catalog.iceberg.avro.columns import Column, Parts
 from catalog.iceberg.avro.container import Block, Header, read_header
@@ -79,26 +80,14 @@ def read_records(blocks: Iterable[Block], schema: Record) -> Iterator[DecodedRec
     Raises:
         Malformed: the bytes break a rule or a limit.
     """
-    for payload, places in _chunks(blocks):
+    for some in gathered(blocks, lambda block: len(block.payload), _CHUNK_BYTES):
+        payload, places = _joined(some)
         cursors = record_cursors(Chunk(payload), places, schema)
         parts = cursors.decode(schema)
         cursors.finish()
         if not isinstance(parts, Parts):
             raise TypeError("a record must decode to parts")
         yield DecodedRecord(ArrowMaker(payload), schema, parts, len(cursors.position))
-
-
-def _chunks(blocks: Iterable[Block]) -> Iterator[tuple[bytes, list[tuple[int, int, int]]]]:
-    pending: list[Block] = []
-    size = 0
-    for block in blocks:
-        if pending and size + len(block.payload) > _CHUNK_BYTES:
-            yield _joined(pending)
-            pending, size = [], 0
-        pending.append(block)
-        size += len(block.payload)
-    if pending:
-        yield _joined(pending)
 
 
 def _joined(blocks: list[Block]) -> tuple[bytes, list[tuple[int, int, int]]]:

@@ -4,8 +4,8 @@
 
 Slices of all large tables are dealt out to tasks alike, so that one of them keeps as many tasks busy as many.
 A table of one slice is finished by the task that surveyed it, together with others, by the same steps. The
-driver gets the parts alone. If the job fails, such as by a table that ends the executor, it
-is run again on halves, so that only that table fails.
+driver gets the parts alone. If the job fails, such as by a table that ends the executor, it is run again on
+halves, so that only that table fails.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from catalog.base.gathering import gathered
 from catalog.envelope.key_metadata import KeyMetadata
 from catalog.envelope.key_metadata_columns import Form, Rows, read_forms, stated
 from catalog.iceberg.manifests import (
@@ -42,9 +43,6 @@ _READ: Final = ("PARQUET", "ORC")
 #: Bytes of manifests that are decoded together.
 _TOGETHER: Final = 8 << 20
 
-#: The slice of a manifest, its record in the list, and its bytes.
-_Fetched = tuple["_Work", ManifestListEntry, bytes]
-
 
 def audit_slices(looking: Looking, slices: Iterable[str]) -> Iterator[pa.RecordBatch]:
     """Audit the manifests of slices; yields the files that they name, and parts of the result.
@@ -53,27 +51,13 @@ def audit_slices(looking: Looking, slices: Iterable[str]) -> Iterator[pa.RecordB
     """
     works = [_Work(looking, decode(text)) for text in slices]
     fetched = ((work, entry, data) for work in works for entry, data in work.fetch())
-    for batch in _by_bytes(fetched):
+    for batch in gathered(fetched, lambda each: len(each[2]), _TOGETHER):
         files = [(entry.manifest_path, data) for _, entry, data in batch]
         for index, decoded in decode_manifests(files):
             work, entry, _ = batch[index]
             work.audit(entry, decoded)
     for work in works:
         yield from work.rows()
-
-
-def _by_bytes(fetched: Iterable[_Fetched]) -> Iterator[list[_Fetched]]:
-    """Collect manifests until they have `_TOGETHER` bytes."""
-    batch: list[_Fetched] = []
-    size = 0
-    for each in fetched:
-        batch.append(each)
-        size += len(each[2])
-        if size >= _TOGETHER:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 class _Work:

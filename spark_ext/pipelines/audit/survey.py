@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from catalog.base.gathering import gathered
 from catalog.iceberg.manifests import ManifestListEntry, decode_manifest_list
 from catalog.iceberg.manifests.sealed_files import Digest, check_carried_record, check_digest
 from catalog.iceberg.metadata import MAX_BYTES, parse_metadata
@@ -249,22 +250,9 @@ class _Survey:
     def _slices(self, metadata: TableMetadata) -> Iterator[pa.RecordBatch]:
         entries = sorted(self._manifests.values(), key=lambda each: each.manifest_path)
         self._found.counts["manifests"] += len(entries)
-        part: list[ManifestListEntry] = []
-        size = 0
-        for entry in entries:
-            count = _entries(entry)
-            if part and size + count > self._looking.together:
-                yield self._slice(metadata, part, size)
-                part, size = [], 0
-            part.append(entry)
-            size += count
-        if part:
-            yield self._slice(metadata, part, size)
-
-    def _slice(
-        self, metadata: TableMetadata, listed: Sequence[ManifestListEntry], size: int
-    ) -> pa.RecordBatch:
-        return texts(Kind.SLICE, self._facts.table, [encode(self._facts, metadata, listed)], size)
+        for part in gathered(entries, _entries, self._looking.together):
+            text = encode(self._facts, metadata, part)
+            yield texts(Kind.SLICE, self._facts.table, [text], sum(map(_entries, part)))
 
     def _places(self, metadata: TableMetadata) -> list[str]:
         """Return the locations to list, as JSON; none lies in another one."""
