@@ -50,7 +50,7 @@ _BATCH_RECORDS: Final = 500
 _QUEUE_RECORDS: Final = 10_000
 
 #: The maximum time of an append: the wait for the queue and the disk together.
-_WAIT_S: Final = 10.0
+_WAIT_S: Final = 5.0
 
 #: How long refusals are counted, and how often the thread checks for due work.
 _REPEATS_S: Final = 60.0
@@ -128,7 +128,7 @@ class AuditTrail:
             they allow must not happen before it has returned.
 
         Raises:
-            StateUnavailable: after at most ten seconds, the records are not known to be durable; an effect
+            StateUnavailable: after at most five seconds, the records are not known to be durable; an effect
                 that they would allow must not happen.
             ValueError: there are no records.
             RuntimeError: called inside a write transaction.

@@ -21,7 +21,7 @@ from typing import Final
 
 from policy.errors import KmsUnavailable
 
-LOCK_TIMEOUT_SECONDS: Final = 10.0
+LOCK_TIMEOUT_SECONDS: Final = 5.0
 _READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -4,7 +4,7 @@
   writer holds the lock from its first statement (SQLite) and commits when the block ends without an error.
 - Foreign errors are translated here and nowhere else (`catalog.db.faults`). A broken constraint,
   `sqlalchemy.exc.IntegrityError`, passes through: only the caller knows what it means.
-- Every wait has an end, after about ten seconds in the worst case.
+- Every wait has an end, after at most five seconds.
 - A commit whose outcome is unknown is `CommitStateUnknown`, never "nothing was changed".
 """
 
@@ -24,13 +24,15 @@ from catalog.db.sqlite import open_sqlite
 from policy.errors import RequestInvalid
 
 _POOL_TIMEOUT_S: Final = 3.0
+#: Shorter than the wait for an audit record, so that its error has the reason.
+BUSY_TIMEOUT_S: Final = 4.5
 _POSTGRES_DRIVERS: Final = frozenset({"postgresql", "postgresql+psycopg"})
 _SQLITE_DRIVERS: Final = frozenset({"sqlite", "sqlite+pysqlite"})
 
 _thread = threading.local()
 
 
-def open_database(url: SecretStr | str, *, busy_timeout_s: float = 5.0) -> Engine:
+def open_database(url: SecretStr | str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Engine:
     """Create an engine for the catalog's database. Nothing is connected or created yet.
 
     Args:

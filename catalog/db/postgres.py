@@ -23,12 +23,12 @@ from catalog.db.readers import set_readers
 _T = TypeVar("_T")
 
 CONNECT_TIMEOUT_S: Final = 3
-STATEMENT_TIMEOUT_MS: Final = 5_000
+STATEMENT_TIMEOUT_MS: Final = 4_500
 LOCK_TIMEOUT_MS: Final = 3_000
 IDLE_TRANSACTION_TIMEOUT_MS: Final = 30_000
 
 #: Longer than the server's own time-out, so that a live server responds first with the reason.
-ANSWER_TIMEOUT_S: Final = 6.0
+ANSWER_TIMEOUT_S: Final = 5.0
 
 _INTERVAL_S: Final = 0.1
 

@@ -40,8 +40,8 @@ from policy.errors import KeyNotUsable, KmsUnavailable
 DEFAULT_TTL_SECONDS: Final = 60.0
 PEK_LENGTH: Final = 32
 KEY_CHECK_LENGTH: Final = 16
-#: The time in seconds to wait for keys. Together with the deadline of the last call it is below 30.
-WAIT_TIMEOUT_S: Final = 14.0
+#: The time in seconds to wait for another caller's call: the deadline of a call.
+WAIT_TIMEOUT_S: Final = 5.0
 _CHECK_INFO: Final = b"lakewarden/pek-check/1\0"
 
 

@@ -33,7 +33,7 @@ MAX_AGE_S: Final = 40.0
 
 #: How long in seconds a request waits for new documents: usually, and if no set can answer it.
 _RELOAD_WAIT_S: Final = 0.5
-_STALE_RELOAD_WAIT_S: Final = 10.0
+_STALE_RELOAD_WAIT_S: Final = 5.0
 
 _log: Final = logging.getLogger("lakewarden.policies")
 

@@ -77,7 +77,13 @@ def open_context(
     pointers, storage = SqlPointerStore(engine, name), _storage(settings)
     reader = SnapshotReader(engine, storage, _cache(settings), _limits(settings))
     clients, invocations = _clients(settings, kms), Invocations(engine)
-    peks = PekCache(clients.by_name, catalog=name, ttl=settings.kms.pek_ttl_s, counting=invocations.of)
+    peks = PekCache(
+        clients.by_name,
+        catalog=name,
+        ttl=settings.kms.pek_ttl_s,
+        wait_timeout_s=_longest_call_s(settings),
+        counting=invocations.of,
+    )
     kms_keys = KmsKeys(engine, name, clients)
     keyring = Keyring(engine, kms_keys, peks)
     authorizer = Authorizer(policies.current, audit, now)
@@ -119,6 +125,11 @@ def _clients(settings: Settings, kms: KmsClient) -> KmsClients:
         for name, each in sorted(settings.other_kms.items())
     )
     return KmsClients(guarded(kms, settings.kms.calls, settings.kms.name), others)
+
+
+def _longest_call_s(settings: Settings) -> float:
+    """Return the longest time that a call to one of the KMSs takes."""
+    return max(kms.calls.deadline_s for kms in (settings.kms, *settings.other_kms.values()))
 
 
 def _apply_files(

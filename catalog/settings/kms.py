@@ -43,16 +43,16 @@ class KmsCallSettings(_Section):
     Attributes:
         attempts: how often a call is tried.
         attempt_s: seconds for one attempt.
-        deadline_s: seconds for all attempts of a call. With the time for which other callers' keys are waited
-            for, it stays below 30.
+        deadline_s: seconds for all attempts of a call. Other callers' keys are waited for as long; together,
+            that stays below 30.
         concurrency: calls under way at a time.
         failures: after so many failures in a row the KMS is left alone for a while.
         open_s: for so many seconds at first.
     """
 
     attempts: int = Field(default=3, ge=1, le=10)
-    attempt_s: float = Field(default=5.0, gt=0, le=14)
-    deadline_s: float = Field(default=12.0, gt=0, le=14)
+    attempt_s: float = Field(default=4.0, gt=0, le=14)
+    deadline_s: float = Field(default=5.0, gt=0, le=14)
     concurrency: int = Field(default=16, ge=1, le=256)
     failures: int = Field(default=5, ge=1, le=1000)
     open_s: float = Field(default=5.0, gt=0, le=300)

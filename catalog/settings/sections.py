@@ -108,7 +108,7 @@ class S3Settings(_Section):
     access_key_id: str | None = None
     secret_access_key: SecretStr | None = None
     connect_timeout_s: PositiveFloat = 5.0
-    request_timeout_s: PositiveFloat = 30.0
+    request_timeout_s: PositiveFloat = 5.0
     signing: bool = False
     sts: StsSettings | None = None
 

@@ -56,7 +56,7 @@ class S3Options(BaseModel):
     secret_access_key: SecretStr | None = None
     session_token: SecretStr | None = None
     connect_timeout: float = Field(default=5.0, gt=0)
-    request_timeout: float = Field(default=10.0, gt=0)
+    request_timeout: float = Field(default=5.0, gt=0)
     max_attempts: int = Field(default=3, ge=1)
 
     @model_validator(mode="after")

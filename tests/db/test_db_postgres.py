@@ -90,7 +90,7 @@ def test_every_connection_has_limits_and_reads_committed(postgres_engine: Engine
     )
     with write(postgres_engine) as connection:
         found = [connection.execute(text(f"SHOW {name}")).scalar_one() for name in names]
-    assert found == ["5s", "3s", "30s", "read committed"]
+    assert found == ["4500ms", "3s", "30s", "read committed"]
 
 
 def test_a_connection_lost_at_commit_leaves_the_outcome_open(postgres_engine: Engine) -> None:

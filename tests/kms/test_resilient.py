@@ -239,7 +239,7 @@ def test_nobody_waits_for_a_place_while_the_circuit_is_open(
     assert ending(kms, 2) == "kms-circuit"
     clock.now += 2.5 * OPEN_S
     assert ending(kms, 2) == "kms-circuit"
-    assert waits == [12, 0, 0]
+    assert waits == [5, 0, 0]
 
 
 def test_who_waits_has_the_place_when_it_is_not_kept_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
