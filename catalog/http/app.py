@@ -4,7 +4,9 @@
     /engine/v1   the engine API
     /admin/v1    administration
     /kms/v1      Hadoop's KMS protocol, if enabled in the settings
-    /healthz     whether the service and its database answer; the only operation without a token
+    /livez       whether the process answers; needs no token, as the two below
+    /readyz      what the catalog can serve now: reading, writing, encrypted tables
+    /healthz     whether requests are decided, and what an operator has to look at
     /metrics     counters, for every user with a valid token
     /openapi.json  the description of all APIs, for every user with a valid token
 
@@ -13,6 +15,7 @@ Endpoints are synchronous and run in a thread pool, because they mostly wait for
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib.metadata import version
@@ -53,6 +56,7 @@ from catalog.http.boundary import Boundary
 from catalog.http.metrics import CONTENT_TYPE, Metrics
 from catalog.http.operations import ERRORS
 from catalog.http.routing import Bodies, GuardedRoute
+from catalog.service.probes import ANSWER_S, Ability
 from catalog.service.services import Services
 from policy.errors import StateUnavailable
 
@@ -64,6 +68,8 @@ _NO_TELEMETRY: Final[TelemetryConfig] = {
     "operation_spans": False,
     "auto_configure": False,
 }
+#: A check that begins with a request is overdue before the request stops waiting.
+_SPARE_S: Final = 0.1
 _ICEBERG: Final = (
     iceberg_namespaces.router,
     iceberg_tables.router,
@@ -89,6 +95,57 @@ class Health(Answer):
 
     status: Literal["ok", "degraded"]
     problems: list[str] = Field(default_factory=list)
+
+
+class Life(Answer):
+    """The state of the process.
+
+    Attributes:
+        status: always ``alive``.
+    """
+
+    status: Literal["alive"] = "alive"
+
+
+class Ready(Answer):
+    """What the catalog can serve.
+
+    Attributes:
+        status: ``unavailable`` if something cannot be served.
+        unavailable: what cannot be served: ``reading``, ``writing``, ``encrypted-tables``.
+        problems: the reasons; they name no table, path or user.
+    """
+
+    status: Literal["ready", "unavailable"]
+    unavailable: list[Ability] = Field(default_factory=list)
+    problems: list[str] = Field(default_factory=list)
+
+
+@open_router.get("/livez")
+async def livez() -> Life:
+    """Report that the process answers. No part is asked, so that an outage of a part restarts no process."""
+    return Life()
+
+
+@open_router.get(
+    "/readyz",
+    responses={503: {"model": Ready, "description": "Something cannot be served."}},
+    response_model_exclude_defaults=True,
+)
+async def readyz(services: ServicesOf, response: Response) -> Ready:
+    """Report what the catalog can serve now; needs no token.
+
+    The status is 503 if reading, writing or encrypted tables cannot be served. An answer takes at most five
+    seconds. Checks are made in the background, and their results are kept for some seconds.
+    """
+    # A request holds no thread while it waits, so that many of them stop no other request.
+    if pending := [asyncio.wrap_future(each) for each in services.readiness.begin()]:
+        await asyncio.wait(pending, timeout=ANSWER_S + _SPARE_S)
+    report = services.readiness.report()
+    if report.unavailable:
+        response.status_code = 503
+    status: Literal["ready", "unavailable"] = "unavailable" if report.unavailable else "ready"
+    return Ready(status=status, unavailable=list(report.unavailable), problems=list(report.problems))
 
 
 @open_router.get("/healthz", responses={503: ERRORS[503]}, response_model_exclude_defaults=True)

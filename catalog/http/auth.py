@@ -1,6 +1,6 @@
 """Authenticates requests by their headers alone.
 
-- Every operation but `/healthz` needs `Authorization: Bearer <user token>`.
+- Every operation but `/livez`, `/readyz` and `/healthz` needs `Authorization: Bearer <user token>`.
 - `/engine/v1` and `/v1` also accept the signature of an engine that acts for the user
   (`catalog.crypto.request_signatures`). The engine needs `engine:act` on its own name. Without a signature,
   the caller is the user's own process.

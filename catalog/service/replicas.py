@@ -109,6 +109,7 @@ class Replicas:
         self._id = str(uuid4())
         self._lock = threading.Lock()
         self._looked_at: float | None = None
+        self._announced = False
         self._differences: tuple[str, ...] = ()
 
     @property
@@ -132,9 +133,20 @@ class Replicas:
         finally:
             self._lock.release()
 
+    def announce(self) -> None:
+        """Write the digests of this process, and compare nothing.
+
+        Raises:
+            StateUnavailable: the database cannot be written.
+            CommitStateUnknown: it may have been written.
+        """
+        own = dict(self._digests())
+        with write(self._engine) as connection:
+            self._say(connection, own)
+
     def leave(self) -> None:
         """Delete the digests of this process when it ends."""
-        if self._looked_at is None:
+        if not self._announced:
             return
         try:
             with write(self._engine) as connection:
@@ -156,6 +168,7 @@ class Replicas:
         self._differences = differences
 
     def _say(self, connection: Connection, own: Mapping[str, str]) -> None:
+        self._announced = True
         now = self._now_ms()
         said = {"catalog": self._catalog, "seen_ms": now, "digests": json.dumps(own)}
         mine = lw_replica.c.id == self._id

@@ -49,6 +49,7 @@ from catalog.planning.standard import StandardPlanner
 from catalog.policy_store.changes import PolicyChanges
 from catalog.policy_store.table_checks import TableChecks
 from catalog.service.context import open_context
+from catalog.service.readiness import Readiness
 from catalog.service.repeats import Repeats
 from catalog.service.replicas import Replicas, digests_of
 from catalog.settings.catalog import Settings
@@ -86,6 +87,7 @@ class Services(ServiceContext):
 
     policy_changes: PolicyChanges
     replicas: Replicas
+    readiness: Readiness
     engine_keys: EngineKeys
     kms: KmsClient
     key_life: KeyLife
@@ -163,10 +165,12 @@ class Services(ServiceContext):
         planner, lifecycle = Planner(context), Lifecycle(context)
         standard_planner = StandardPlanner(context, access)
         decisions = StorageDecisions(context, access, standard_planner)
+        replicas = _replicas(context, seconds)
         return cls(
             **vars(context),
             policy_changes=_policy_changes(context),
-            replicas=_replicas(context, seconds),
+            replicas=replicas,
+            readiness=Readiness(context, replicas, seconds),
             engine_keys=EngineKeys(context.engine, context.tokens, context.now),
             kms=kms,
             key_life=KeyLife(context, KeyStates(context, ends), ends),

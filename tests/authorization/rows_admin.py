@@ -274,6 +274,8 @@ _SERVICE_ROWS: Final = (
     ),
     Row("GET /metrics", "look", ("token",), EVERYBODY, _get("/metrics")),
     Row("GET /openapi.json", "look", ("token",), EVERYBODY, _get("/openapi.json")),
+    Row("GET /livez", "look", (), f"anonymous engine {EVERYBODY}", _get("/livez")),
+    Row("GET /readyz", "look", (), f"anonymous engine {EVERYBODY}", _get("/readyz")),
     Row("GET /healthz", "look", (), f"anonymous engine {EVERYBODY}", _get("/healthz")),
 )
 
