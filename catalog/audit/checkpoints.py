@@ -10,7 +10,7 @@
 - With a key there is always a checkpoint: the first one is made with the catalog.
 - If the last checkpoint that a process saw is gone, the process says so in the next one (`lost`).
 - Pruning old records removes the earlier checkpoints. The new first checkpoint (`start`) names all chains,
-  and for each chain the last pruned record.
+  for each chain the last pruned record, and the segments of the archive (`catalog.audit.segments`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ MAX_HEADS: Final = 1_000
 _RECORDS: Final = 10_000
 
 _HASHED: Final = ("number", "at_ms", "writer", "content", "previous_hash", "public_key")
-_SIGNED: Final = "lakewarden/audit-checkpoint/1\n"
+#: What a signature says that its hash is, so that none can be taken for another.
+CHECKPOINT: Final = "lakewarden/audit-checkpoint/1\n"
+SEGMENT: Final = "lakewarden/audit-segment/1\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,26 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
+class Archived:
+    """The segments of the archive, as a checkpoint names them.
+
+    Attributes:
+        first: number of the first segment that is kept.
+        last: number of the last one.
+        hash: its hash; it contains the hash of the segment before it.
+    """
+
+    first: int
+    last: int
+    hash: str
+
+    @property
+    def fields(self) -> list[object]:
+        """Return the segments as JSON."""
+        return [self.first, self.last, self.hash]
+
+
+@dataclass(frozen=True, slots=True)
 class Content:
     """The content of a checkpoint.
 
@@ -74,6 +96,7 @@ class Content:
         before_ms: the pruning kept records from this time on, in milliseconds since 1970 UTC.
         start: whether no checkpoint before this one is needed. From this one on, checkpoints name all chains.
         lost: the last checkpoint that its maker had seen, if that is gone.
+        archived: the segments of the archive; None if there is none, or if `start` is false.
     """
 
     heads: Mapping[str, Head]
@@ -81,6 +104,7 @@ class Content:
     before_ms: int | None = None
     start: bool = False
     lost: Head | None = None
+    archived: Archived | None = None
 
     def text(self) -> str:
         """Return the text that is stored and hashed."""
@@ -94,6 +118,8 @@ class Content:
             "before_ms": self.before_ms,
             "start": self.start,
             "lost": None if self.lost is None else self.lost.fields,
+            # Only where there is an archive, so that the hashes of other checkpoints stay.
+            **({} if self.archived is None else {"archived": self.archived.fields}),
         }
 
     @classmethod
@@ -105,13 +131,14 @@ class Content:
         """
         found = json.loads(text)
         try:
-            lost = found["lost"]
+            lost, archived = found["lost"], found.get("archived")
             content = cls(
                 heads={str(writer): _head(each) for writer, each in found["heads"].items()},
                 pruned={str(writer): _head(each) for writer, each in found["pruned"].items()},
                 before_ms=None if found["before_ms"] is None else int(found["before_ms"]),
                 start=found["start"] is True,
                 lost=None if lost is None else _head(lost),
+                archived=None if archived is None else _archived(archived),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("not the content of a checkpoint") from error
@@ -146,19 +173,19 @@ class Signer:
         public = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         self.public_key: Final = public.hex()
 
-    def sign(self, checkpoint_hash: str) -> str:
-        """Return the signature of a checkpoint, in hexadecimal."""
-        return self._key.sign(_signed(checkpoint_hash)).hex()
+    def sign(self, hashed: str, what: str = CHECKPOINT) -> str:
+        """Return the signature of a hash in hexadecimal; `what` says of what it is the hash."""
+        return self._key.sign(_signed(hashed, what)).hex()
 
 
-def is_signed(checkpoint: Row) -> bool:
-    """Return whether a checkpoint has a valid signature by the public key that it names.
+def is_signed(checkpoint: Row, what: str = CHECKPOINT) -> bool:
+    """Return whether a checkpoint or segment has a valid signature by the public key that it names.
 
     The caller decides whether the key is trusted.
     """
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(str(checkpoint["public_key"])))
-        key.verify(bytes.fromhex(str(checkpoint["signature"])), _signed(str(checkpoint["hash"])))
+        key.verify(bytes.fromhex(str(checkpoint["signature"])), _signed(str(checkpoint["hash"]), what))
     except (ValueError, InvalidSignature):
         return False
     return True
@@ -314,5 +341,12 @@ def _head(value: Any) -> Head:
     return Head(sequence, hashed, at_ms)
 
 
-def _signed(hashed: str) -> bytes:
-    return (_SIGNED + hashed).encode("ascii")
+def _archived(value: Any) -> Archived:
+    first, last, hashed = value
+    if type(first) is not int or type(last) is not int or not isinstance(hashed, str):
+        raise TypeError("not two numbers and a hash")
+    return Archived(first, last, hashed)
+
+
+def _signed(hashed: str, what: str) -> bytes:
+    return (what + hashed).encode("ascii")

@@ -11,6 +11,7 @@
   remains.
 - Permission, the record of the pruning, and verification of the log are up to the caller: a log with problems
   must not get a new first checkpoint.
+- The archive (`catalog.audit.archive`) removes what it has stored in the same way.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from typing import Final
 from sqlalchemy import Connection, Engine, case, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from catalog.audit.checkpoints import MAX_HEADS, Content, Head, Signer, put
+from catalog.audit.checkpoints import MAX_HEADS, Archived, Content, Head, Signer, put
 from catalog.audit.store import size_column
+from catalog.audit.verdict import Pruned
+from catalog.base.errors import CommitConflict
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_audit, lw_audit_chain, lw_audit_checkpoint
+from policy.errors import MetadataTampered
 
 _BATCH: Final = 5_000
 _ATTEMPTS: Final = 3
@@ -38,6 +42,14 @@ class _Range:
     writer: str
     first: int
     last: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewSegments:
+    """A change of the archive: its segments before, and after."""
+
+    before: Archived | None
+    after: Archived
 
 
 def prune(engine: Engine, before_ms: int, signer: Signer | None, writer: str, now_ms: int) -> int:
@@ -57,11 +69,38 @@ def prune(engine: Engine, before_ms: int, signer: Signer | None, writer: str, no
         StateUnavailable, CommitStateUnknown: the database does not answer.
         sqlalchemy.exc.IntegrityError: other processes made checkpoints first in every attempt.
     """
-    pruned = _goes(engine, before_ms)
+    return remove(engine, due(engine, before_ms), before_ms, signer, writer, now_ms)
+
+
+def remove(
+    engine: Engine,
+    pruned: Mapping[str, Head],
+    before_ms: int,
+    signer: Signer | None,
+    writer: str,
+    now_ms: int,
+    *,
+    archived: NewSegments | None = None,
+) -> int:
+    """Remove the beginnings of chains, after a new first checkpoint; see `prune`.
+
+    Args:
+        engine: the catalog's database.
+        pruned: by writer, the last record to remove.
+        before_ms: records from this time on stay.
+        signer: signs the checkpoint.
+        writer: the writer id of the checkpoint.
+        now_ms: the time, in milliseconds since 1970 UTC.
+        archived: the change of the archive that the checkpoint records; None for none.
+
+    Raises:
+        CommitConflict: another process changed the archive first; nothing was removed.
+        StateUnavailable, CommitStateUnknown, sqlalchemy.exc.IntegrityError: as `prune`.
+    """
     for left in reversed(range(_ATTEMPTS)):
         try:
             with write(engine) as connection:
-                _begin_anew(connection, pruned, before_ms, signer, writer, now_ms)
+                _begin_anew(connection, pruned, before_ms, signer, writer, now_ms, archived)
             break
         except IntegrityError:
             if not left:
@@ -71,11 +110,15 @@ def prune(engine: Engine, before_ms: int, signer: Signer | None, writer: str, no
     return gone
 
 
-def _goes(engine: Engine, before_ms: int) -> dict[str, Head]:
-    """Return, by writer, the last record that is or was removed."""
-    before = _went(engine)
+def due(engine: Engine, before_ms: int) -> dict[str, Head]:
+    """Return, by writer, the last record that is or was removed if records from a time on stay.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
     found: dict[str, Head] = {}
     with read(engine) as connection:
+        before = removed_before(connection).heads
         column = lw_audit_chain.c
         for chain in connection.execute(select(column.writer, column.sequence, column.hash)).all():
             base = before.get(chain.writer, Head(0, ""))
@@ -99,14 +142,24 @@ def _last(connection: Connection, writer: str, base: Head, end: Head, before_ms:
     return base if stays.sequence == base.sequence + 1 else Head(stays.sequence - 1, stays.previous_hash)
 
 
-def _went(engine: Engine) -> dict[str, Head]:
-    """Return, by writer, the last record that was pruned before."""
-    found: dict[str, Head] = {}
+def removed_before(connection: Connection) -> Pruned:
+    """Return what the checkpoints say of records that are no longer in the database.
+
+    Raises:
+        MetadataTampered: a checkpoint was edited.
+    """
     number = lw_audit_checkpoint.c.number
-    with read(engine) as connection:
-        texts = connection.execute(select(lw_audit_checkpoint.c.content).order_by(number)).scalars()
-        for text in texts:
-            found.update(Content.parse(text).pruned)
+    texts = connection.execute(select(lw_audit_checkpoint.c.content).order_by(number)).scalars()
+    found = Pruned()
+    for text in texts:
+        try:
+            found.add(Content.parse(text))
+        except ValueError as error:
+            raise MetadataTampered(
+                "A checkpoint of the audit log was edited.",
+                rule="checkpoint",
+                hint="Keep a copy of the database, and run `lakewarden audit verify`.",
+            ) from error
     return found
 
 
@@ -117,8 +170,14 @@ def _begin_anew(
     signer: Signer | None,
     writer: str,
     now_ms: int,
+    archived: NewSegments | None,
 ) -> None:
-    """Write checkpoints that name all chains, and remove the earlier ones."""
+    """Write checkpoints that name all chains and the archive, and remove the earlier ones."""
+    before = removed_before(connection)
+    if archived is not None and archived.before != before.archived:
+        raise _overtaken()
+    # Another process can have removed more since `due` looked.
+    pruned = _furthest(before.heads, pruned)
     column = lw_audit_chain.c
     chains = connection.execute(select(lw_audit_chain).order_by(column.writer)).all()
     first: Head | None = None
@@ -127,13 +186,29 @@ def _begin_anew(
         content = Content(
             heads={each.writer: Head(each.sequence, each.hash, each.at_ms) for each in part},
             pruned={each.writer: pruned[each.writer] for each in part if each.writer in pruned},
-            before_ms=before_ms,
+            before_ms=max(before_ms, before.before_ms),
             start=first is None,
+            archived=(before.archived if archived is None else archived.after) if first is None else None,
         )
         made = put(connection, content, signer, writer, now_ms)
         first = first or made
     assert first is not None
     connection.execute(delete(lw_audit_checkpoint).where(lw_audit_checkpoint.c.number < first.sequence))
+
+
+def _furthest(one: Mapping[str, Head], other: Mapping[str, Head]) -> dict[str, Head]:
+    later = {
+        writer: head for writer, head in other.items() if head.sequence >= one.get(writer, head).sequence
+    }
+    return {**one, **later}
+
+
+def _overtaken() -> CommitConflict:
+    return CommitConflict(
+        "Another process changed the archive of the audit log at the same time.",
+        rule="audit-archive",
+        hint="Nothing was removed. Run the command again.",
+    )
 
 
 def _batches(engine: Engine, pruned: Mapping[str, Head]) -> Iterator[list[_Range]]:

@@ -125,6 +125,30 @@ def all_rows(engine: Engine) -> Iterator[Row]:
         last = (page[-1]["writer"], page[-1]["sequence"])
 
 
+def rows_between(engine: Engine, writer: str, after: int, up_to: int) -> Iterator[Row]:
+    """Return records of one chain, in order.
+
+    Args:
+        engine: the catalog's database.
+        writer: the chain.
+        after: the number of the record before the first one.
+        up_to: the number of the last one.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    column = lw_audit.c
+    while after < up_to:
+        here = (column.writer == writer, column.sequence > after, column.sequence <= up_to)
+        query = select(lw_audit).where(*here).order_by(column.sequence).limit(_PAGE)
+        with read_transaction(engine) as connection:
+            page = connection.execute(query).mappings().all()
+        if not page:
+            return
+        yield from (dict(row) for row in page)
+        after = page[-1]["sequence"]
+
+
 def ends(engine: Engine) -> dict[str, int]:
     """Return the number of the last record of each chain.
 

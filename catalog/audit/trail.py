@@ -40,7 +40,8 @@ from catalog.audit.reading import StoredRecord, read
 from catalog.audit.records import AuditRecord, Row, is_refusal, size_of, to_columns
 from catalog.audit.store import ChainWriter, space
 from catalog.audit.tallies import Tallies
-from catalog.audit.verify import AuditProblem, verify
+from catalog.audit.verdict import AuditProblem
+from catalog.audit.verify import verify
 from catalog.db.engine import is_writing
 from policy.errors import LakewardenError, StateUnavailable
 

@@ -17,120 +17,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from sqlalchemy import Engine, select, tuple_
 
+from catalog.audit.archive import Archive
+from catalog.audit.archived_records import examine_archive
 from catalog.audit.checkpoints import Content, Head, checkpoint_hash, is_signed
 from catalog.audit.reading import all_rows
-from catalog.audit.records import GENESIS, Row, canonical, record_hash
+from catalog.audit.records import GENESIS, Row, canonical
+from catalog.audit.verdict import AuditProblem, Evidence, Known, Pruned, Verdict, examine_record
 from catalog.db.engine import read as read_transaction
 from catalog.db.schema import lw_audit, lw_audit_chain, lw_audit_checkpoint
 
 _CHUNK: Final = 200
 _CHECKPOINTS: Final = 100
 
-#: The maximum number of listed problems; more would add no information.
-MAX_PROBLEMS: Final = 1_000
-
 #: The maximum length of a line in an evidence file, in characters.
 _LONGEST_LINE: Final = 1024 * 1024
-
-ProblemKind: TypeAlias = Literal["edited", "missing", "unlinked", "truncated", "checkpoint", "rollback"]
-
-
-@dataclass(frozen=True, slots=True)
-class AuditProblem:
-    """A record or checkpoint that fails verification.
-
-    Attributes:
-        writer: writer of the chain; empty for a checkpoint.
-        sequence: number of the first wrong record, or of the checkpoint.
-        kind: `edited`: the record does not match its hash; `missing`: records before it are gone; `unlinked`:
-            the record matches its hash, but does not follow the record before it; `truncated`: a known
-            record, or the whole chain, is gone or different; `checkpoint`: a checkpoint is edited, missing,
-            not signed, or says that one was lost; `rollback`: the checkpoints are older than the evidence.
-        detail: one sentence for people.
-    """
-
-    writer: str
-    sequence: int
-    kind: ProblemKind
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A record that a checkpoint or a copy names.
-
-    Attributes:
-        writer: writer of the chain.
-        head: number and hash, and the latest time of the chain's records up to this one.
-    """
-
-    writer: str
-    head: Head
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """One line of evidence: records, and a checkpoint if it is one."""
-
-    records: tuple[Known, ...]
-    checkpoint: Row | None = None
-
-
-@dataclass
-class Verdict:
-    """What was verified, and the problems.
-
-    Attributes:
-        problems: empty if verification succeeded; at most `MAX_PROBLEMS`.
-        chains: chains that have records.
-        records: records that were checked.
-        checkpoints: checkpoints that were checked.
-        signed_from: number of the first signed checkpoint, or None.
-        checkpointed_ms: time of the last checkpoint, or None; only their own chain protects later records.
-        evidence: lines of evidence that were compared.
-        unreadable: lines of evidence that are neither checkpoint nor record, such as an incomplete line.
-    """
-
-    problems: list[AuditProblem] = field(default_factory=list)
-    chains: int = 0
-    records: int = 0
-    checkpoints: int = 0
-    signed_from: int | None = None
-    checkpointed_ms: int | None = None
-    evidence: int = 0
-    unreadable: int = 0
-
-    def add(self, writer: str, sequence: int, kind: ProblemKind, detail: str) -> None:
-        """Add a problem."""
-        if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(AuditProblem(writer, sequence, kind, detail))
-
-
-@dataclass
-class _Pruned:
-    """Pruned records, according to the checkpoints."""
-
-    heads: dict[str, Head] = field(default_factory=dict)
-    before_ms: int = -1
-
-    def add(self, content: Content) -> None:
-        self.heads.update(content.pruned)
-        self.before_ms = max(self.before_ms, -1 if content.before_ms is None else content.before_ms)
-
-    def covers(self, known: Known, chains: Mapping[str, Head]) -> bool:
-        """Return whether a missing record was pruned."""
-        last = self.heads.get(known.writer)
-        if last is None:
-            # An ended chain that was pruned completely leaves no rows.
-            return known.writer not in chains and known.head.at_ms < self.before_ms
-        end = (known.head.sequence, known.head.hash)
-        return known.head.sequence < last.sequence or end == (last.sequence, last.hash)
 
 
 def verify(engine: Engine) -> list[AuditProblem]:
@@ -143,7 +48,11 @@ def verify(engine: Engine) -> list[AuditProblem]:
 
 
 def examine(
-    engine: Engine, *, public_keys: frozenset[str] = frozenset(), evidence: Iterable[str] = ()
+    engine: Engine,
+    *,
+    public_keys: frozenset[str] = frozenset(),
+    evidence: Iterable[str] = (),
+    archive: Archive | None = None,
 ) -> Verdict:
     """Verify the audit log.
 
@@ -152,15 +61,26 @@ def examine(
         public_keys: trusted keys for checkpoints, in hexadecimal digits; without any, signatures are not
             verified.
         evidence: lines of copies elsewhere.
+        archive: where old records are; None to leave them out.
 
     Raises:
         StateUnavailable: the database does not answer.
+        StorageUnavailable: the storage of the archive does not answer.
     """
     verdict = Verdict()
     chains = _ends(engine)
     pruned = _examine_checkpoints(engine, verdict, public_keys, chains)
     _examine_evidence(engine, verdict, public_keys, evidence, chains, pruned)
     _examine_chains(engine, verdict, chains, pruned)
+    if archive is not None and pruned.archived is not None:
+        examine_archive(archive, pruned.archived, verdict, public_keys, pruned.heads)
+    return verdict
+
+
+def examine_checkpoints(engine: Engine, public_keys: frozenset[str]) -> Verdict:
+    """Verify the checkpoints, and that each record that they name is present or was pruned; see `examine`."""
+    verdict = Verdict()
+    _examine_checkpoints(engine, verdict, public_keys, _ends(engine))
     return verdict
 
 
@@ -179,8 +99,8 @@ def parse_evidence(line: str) -> Evidence | None:
 
 def _examine_checkpoints(
     engine: Engine, verdict: Verdict, public_keys: frozenset[str], chains: Mapping[str, Head]
-) -> _Pruned:
-    pruned = _Pruned()
+) -> Pruned:
+    pruned = Pruned()
     named: list[Known] = []
     number, previous, signed = 0, GENESIS, True
     for row in _checkpoints(engine):
@@ -207,6 +127,7 @@ def _examine_checkpoints(
                 _require_known(engine, verdict, named, chains, pruned, "A checkpoint")
                 named = []
     _require_known(engine, verdict, named, chains, pruned, "A checkpoint")
+    verdict.archived = None if pruned.archived is None else pruned.archived.last
     if public_keys and not verdict.checkpoints:
         verdict.add("", 0, "checkpoint", "There is no checkpoint.")
     elif not signed:
@@ -234,7 +155,7 @@ def _examine_evidence(
     public_keys: frozenset[str],
     lines: Iterable[str],
     chains: Mapping[str, Head],
-    pruned: _Pruned,
+    pruned: Pruned,
 ) -> None:
     rest = iter(lines)
     while chunk := list(islice(rest, _CHUNK)):
@@ -278,7 +199,7 @@ def _require_known(
     verdict: Verdict,
     named: Sequence[Known],
     chains: Mapping[str, Head],
-    pruned: _Pruned,
+    pruned: Pruned,
     who: str,
 ) -> None:
     """Check that each known record is present with its hash, or was pruned."""
@@ -294,7 +215,7 @@ def _require_known(
             verdict.add(known.writer, known.head.sequence, "truncated", detail)
 
 
-def _examine_chains(engine: Engine, verdict: Verdict, chains: Mapping[str, Head], pruned: _Pruned) -> None:
+def _examine_chains(engine: Engine, verdict: Verdict, chains: Mapping[str, Head], pruned: Pruned) -> None:
     """Verify each chain from its first record, or the last pruned one, to its end."""
     last: dict[str, int] = {}
     writer = ""
@@ -306,7 +227,7 @@ def _examine_chains(engine: Engine, verdict: Verdict, chains: Mapping[str, Head]
         # Records that are being pruned are left out, however many are still present.
         if int(str(row["sequence"])) > base.sequence:
             verdict.records += 1
-            _examine_record(row, before, verdict)
+            examine_record(row, before, verdict)
             before = Head(int(str(row["sequence"])), str(row["hash"]))
             last[writer] = before.sequence
     verdict.chains = len(last)
@@ -314,18 +235,6 @@ def _examine_chains(engine: Engine, verdict: Verdict, chains: Mapping[str, Head]
     _require_known(engine, verdict, noted, chains, pruned, "The end of the chain")
     for each in sorted(last.keys() - _ends(engine).keys()):
         verdict.add(each, last[each], "missing", "The end of this chain was not recorded.")
-
-
-def _examine_record(row: Row, before: Head, verdict: Verdict) -> None:
-    """Return the problem of a record, given the previous one."""
-    writer, number = str(row["writer"]), int(str(row["sequence"]))
-    if record_hash(row) != row["hash"]:
-        verdict.add(writer, number, "edited", "The hash of the record does not match its content.")
-    elif number != before.sequence + 1:
-        gone = f"The records {before.sequence + 1} to {number - 1} are missing."
-        verdict.add(writer, number, "missing", gone)
-    elif row["previous_hash"] != before.hash:
-        verdict.add(writer, number, "unlinked", "The record does not follow the previous one.")
 
 
 def _ends(engine: Engine) -> dict[str, Head]:

@@ -1,4 +1,4 @@
-"""`lakewarden audit`: reads, verifies, copies and prunes the audit log."""
+"""`lakewarden audit`: reads, verifies, copies, archives and prunes the audit log."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from policy.errors import RequestInvalid
 if TYPE_CHECKING:
     from catalog.audit.checkpoints import Signer
     from catalog.audit.trail import StoredRecord
-    from catalog.audit.verify import Verdict
+    from catalog.audit.verdict import Verdict
     from catalog.settings.catalog import Settings
 
-app = typer.Typer(help="Read, verify, copy and prune the audit log.", no_args_is_help=True)
+app = typer.Typer(help="Read, verify, copy, archive and prune the audit log.", no_args_is_help=True)
 
 _FOLLOW_S: Final = 1.0
 _WHEN: Final = "ISO 8601, or a time span before now, such as 12h."
@@ -85,16 +85,24 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify that no record was edited, removed or reverted. Exits with 1 if one was."""
+    """Verify that no record was edited, removed or reverted, in the archive too. Exits with 1 if one was."""
     from catalog.audit.verify import examine
+    from catalog.service.audit_archive import archive_of
+    from catalog.service.context import open_storage
 
     settings = settings_of(ctx)
     keys = {_public_key(each) for each in public_key or ()}
     signer = _signer(settings)
     if signer is not None:
         keys.add(signer.public_key)
-    with open_state(settings) as engine:
-        verdict = examine(engine, public_keys=frozenset(keys), evidence=_lines(checkpoint or []))
+    archive = archive_of(settings, open_storage(settings))
+    with open_state(settings) as engine, output.progress() as advance:
+        advance("Verifying the audit log", 0, None)
+        lines = _lines(checkpoint or [])
+        verdict = examine(engine, public_keys=frozenset(keys), evidence=lines, archive=archive)
+    if archive is None and verdict.archived is not None:
+        what = "The log has an archive, but `audit.archive` is not set: its segments are not verified."
+        verdict.add("", verdict.archived, "archive", what)
     if as_json:
         output.document(asdict(verdict))
     else:
@@ -151,6 +159,35 @@ def export(
             time.sleep(_FOLLOW_S)
 
 
+@app.command(epilog="Example: lakewarden audit archive --as ann")
+def archive(
+    ctx: typer.Context,
+    public_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HEX",
+            help="A public key that signed checkpoints before the key in `audit.key_file`. Can be repeated.",
+        ),
+    ] = None,
+    as_user: AsUser = None,
+) -> None:
+    """Move records older than `audit.archive_after_days` to the archive. Needs `admin` on the service.
+
+    The service does this by itself, every `audit.archive_every_s` seconds.
+    """
+    from catalog.service.audit_archive import archive_as
+
+    keys = [_public_key(each) for each in public_key or ()]
+    with (
+        open_services(ctx) as services,
+        acting(services, as_user) as caller,
+        output.progress() as advance,
+    ):
+        advance("Archiving audit records", 0, None)
+        moved = archive_as(services, caller, keys)
+    output.note(f"Records archived: {moved.records}, in {moved.segments} segments.")
+
+
 @app.command(epilog="Example: lakewarden audit prune --before 90d --as ann")
 def prune(
     ctx: typer.Context,
@@ -161,7 +198,10 @@ def prune(
     force: Annotated[bool, typer.Option(help="Prune even if `audit verify` finds problems.")] = False,
     as_user: AsUser = None,
 ) -> None:
-    """Remove old audit records; the rest can still be verified. Needs `admin` on the service."""
+    """Remove old audit records; the rest can still be verified. Needs `admin` on the service.
+
+    With an archive, its old segments are removed.
+    """
     from catalog.service.audit_retention import prune_as
 
     with open_services(ctx) as services, acting(services, as_user) as caller:
@@ -205,6 +245,8 @@ def _show_verdict(verdict: Verdict) -> None:
     signed = "none of them signed" if verdict.signed_from is None else f"signed from {verdict.signed_from} on"
     output.note(f"Checked: {verdict.records} records of {verdict.chains} chains.")
     output.note(f"Checkpoints: {verdict.checkpoints}, {signed}, the last one at {covered or 'no time'}.")
+    if verdict.archived is not None:
+        output.note(f"Segments of the archive: {verdict.segments}, up to number {verdict.archived}.")
     output.note(f"Lines elsewhere: {verdict.evidence}; of no use: {verdict.unreadable}.")
 
 

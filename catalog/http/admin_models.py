@@ -17,7 +17,7 @@ from policy.privileges.requests import AccessRequest, Resource
 
 if TYPE_CHECKING:
     from catalog.audit.reading import StoredRecord
-    from catalog.audit.verify import Verdict
+    from catalog.audit.verdict import Verdict
     from catalog.authorization.tokens import IssuedToken, TokenInfo
     from catalog.maintenance.garbage import Garbage
     from catalog.policy_store.in_force import InForce
@@ -246,7 +246,10 @@ class AuditFault(Answer):
 
 
 class AuditVerdict(Answer):
-    """The result of verifying every chain and checkpoint, and the extent of the verification."""
+    """The result of verifying every chain and checkpoint, and the extent of the verification.
+
+    `archived` is the number of the last segment of the archive, or null. Segments are not verified here.
+    """
 
     intact: bool
     problems: list[AuditFault]
@@ -255,6 +258,7 @@ class AuditVerdict(Answer):
     checkpoints: int
     checkpointed_ms: int | None
     signed_from: int | None
+    archived: int | None
 
     @classmethod
     def of(cls, verdict: Verdict) -> AuditVerdict:

@@ -32,6 +32,7 @@ from fastapi.concurrency import run_in_threadpool
 from catalog.audit.stream import Exports
 from catalog.http.app import create_app
 from catalog.http.connections import MAX_LEAVING, Connections, protocol_of
+from catalog.service.audit_archive import ArchiveSchedule
 from catalog.service.replicas import LOOK_S, Replicas
 from catalog.service.service_log import fields
 from catalog.service.services import Services
@@ -66,7 +67,7 @@ def serve(settings: Settings, services: Services) -> None:
         print(f"Lakewarden serves {settings.catalog.name!r} at {url_of(listener)}", flush=True)
         with _signals_end_quietly():
             files = Exports(services.engine, settings.audit.stream_file, settings.audit.checkpoint_file)
-            with closing(files):
+            with closing(files), closing(ArchiveSchedule(services)):
                 # Objects that exist now stay. Scanning them in every garbage collection would delay plans.
                 gc.freeze()
                 about = fields(

@@ -1,6 +1,7 @@
 """Authorizes and limits the pruning of the audit log.
 
 - Pruning needs `admin` on the service, and is recorded before it happens.
+- With an archive, it removes old segments of the archive; records leave the database only for the archive.
 - The settings define the minimum age of removed records, for every user: settings belong to the host, and
   policies cannot change them.
 - A log with problems in `audit verify` is not pruned: the evidence would be removed too, and a new checkpoint
@@ -15,6 +16,7 @@ from typing import Final
 from catalog.audit.prune import prune
 from catalog.audit.verify import examine
 from catalog.authorization.authorizer import Caller
+from catalog.service.audit_archive import archive_of, archiver_of
 from catalog.service.services import Services
 from policy.errors import RequestInvalid
 from policy.privileges.operations import On, required
@@ -38,7 +40,8 @@ def prune_as(services: Services, caller: Caller, before_ms: int, *, force: bool)
     Raises:
         NotAuthorized: `admin` on the service is needed.
         RequestInvalid: some of the records are too young, or the log has problems.
-        StateUnavailable, CommitStateUnknown: the database does not answer.
+        MetadataTampered: the archive has problems, and force does not help.
+        StateUnavailable, CommitStateUnknown, StorageUnavailable: database or storage do not answer.
     """
     now_ms = services.now_ms()
     before = datetime.fromtimestamp(before_ms / 1000, UTC).isoformat(timespec="seconds")
@@ -52,7 +55,10 @@ def prune_as(services: Services, caller: Caller, before_ms: int, *, force: bool)
         f", although the audit log has {problems} problems" if problems else ""
     )
     services.authorizer.require(caller, _ACTION, what, requests)
-    return prune(services.engine, before_ms, services.audit_signer, services.audit.writer_id, now_ms)
+    writer = services.audit.writer_id
+    if services.settings.audit.archive is not None:
+        return archiver_of(services).drop(before_ms, writer, now_ms)
+    return prune(services.engine, before_ms, services.audit_signer, writer, now_ms)
 
 
 def _require_age(keep_days: int, before_ms: int, now_ms: int) -> None:
@@ -67,7 +73,8 @@ def _require_age(keep_days: int, before_ms: int, now_ms: int) -> None:
 def _problems(services: Services) -> int:
     signer = services.audit_signer
     keys = frozenset() if signer is None else frozenset({signer.public_key})
-    return len(examine(services.engine, public_keys=keys).problems)
+    archive = archive_of(services.settings, services.storage)
+    return len(examine(services.engine, public_keys=keys, archive=archive).problems)
 
 
 def _has_problems(problems: int) -> RequestInvalid:

@@ -74,7 +74,7 @@ def open_context(
     tokens = TokenStore(engine, now, clock.require)
     _apply_files(settings, documents, Authorizer(PolicySet.empty, audit, now), tokens, now)
     policies = PolicyStore(documents, poll_s=settings.policies_poll_s, clock=seconds)
-    pointers, storage = SqlPointerStore(engine, name), _storage(settings)
+    pointers, storage = SqlPointerStore(engine, name), open_storage(settings)
     reader = SnapshotReader(engine, storage, _cache(settings), _limits(settings))
     clients, invocations = _clients(settings, kms), Invocations(engine)
     peks = PekCache(
@@ -183,7 +183,8 @@ def _loader(
     )
 
 
-def _storage(settings: Settings) -> Storage:
+def open_storage(settings: Settings) -> Storage:
+    """Open the storage of all schemes that the settings describe."""
     s3, warehouse = settings.s3, Location.parse(settings.warehouse)
     options = S3Options(
         endpoint=s3.endpoint,

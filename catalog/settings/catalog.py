@@ -71,6 +71,7 @@ from catalog.settings.sections import (
 )
 from policy.encryption.specification import StandardClients
 from policy.errors import RequestInvalid
+from policy.location.location import Location
 
 ENVIRONMENT_PREFIX: Final = "LAKEWARDEN_"
 #: Age in seconds before garbage collection deletes a file; every write is shorter.
@@ -159,6 +160,13 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"other_kms.{main} has the name of the main KMS; choose another, or set kms.name"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _the_archive_is_outside_of_the_warehouse(self) -> Self:
+        archive = self.audit.archive
+        if archive is not None and Location.parse(archive).overlaps(Location.parse(self.warehouse)):
+            raise ValueError("audit.archive must be outside of the warehouse, and not contain it")
         return self
 
     @model_validator(mode="after")

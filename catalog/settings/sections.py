@@ -54,6 +54,9 @@ class AuditSettings(_Section):
         stream_file: where records are appended as lines of JSON.
         refusal_bytes: what refusals may take of the database; what comes later is only counted.
         keep_days: records younger than that are never pruned.
+        archive: where old records are moved to, a directory of its own; None to keep them in the database.
+        archive_after_days: days that records stay in the database before they are archived.
+        archive_every_s: seconds from one look for records to archive to the next.
     """
 
     key_file: AbsolutePath | None = None
@@ -62,6 +65,16 @@ class AuditSettings(_Section):
     stream_file: AbsolutePath | None = None
     refusal_bytes: PositiveInt = 1024 * _MIB
     keep_days: int = Field(default=30, ge=0, le=36_500)
+    archive: LocationText | None = None
+    archive_after_days: int = Field(default=7, ge=1, le=36_500)
+    archive_every_s: float = Field(default=3600.0, ge=60, le=30 * 86_400)
+
+    @model_validator(mode="after")
+    def _an_archive_has_a_place(self) -> Self:
+        given = sorted({"archive_after_days", "archive_every_s"} & self.model_fields_set)
+        if self.archive is None and given:
+            raise ValueError(f"{given[0]} needs archive, the location of the archive")
+        return self
 
 
 class DatabaseSettings(_Section):

@@ -135,6 +135,7 @@ OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
         "audit.verify": _all("audit"),
         "audit.tables": _all("audit"),
         "audit.states": _all("audit"),
+        "audit.archive": _ADMIN,
         "audit.prune": _ADMIN,
         "key.dropped": _ADMIN,
         **dict.fromkeys(_ADMINISTRATION, _ADMIN),

@@ -15,7 +15,8 @@ from catalog.audit.records import chained
 from catalog.audit.stream import checkpoint_line, last_checkpoint_row, record_line
 from catalog.audit.trail import AuditRecord, AuditTrail
 from catalog.audit.trail import read as read_trail
-from catalog.audit.verify import AuditProblem, examine, verify
+from catalog.audit.verdict import AuditProblem
+from catalog.audit.verify import examine, verify
 from catalog.db.engine import open_database, read, write
 from catalog.db.schema import lw_audit, lw_audit_chain, lw_audit_checkpoint
 from catalog.kms.root_key import KeyFile

@@ -260,6 +260,7 @@ OPERATORS: Final = frozenset(
         "audit verify",
         "audit checkpoint",
         "audit export",
+        "audit archive",
         "audit prune",
         "policy check",
         "policy show",

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from catalog.audit.trail import AuditRecord, AuditTrail
 from catalog.db.engine import open_database, write
+from policy.decision import Reason
 from tests.support.host import ADMIN, Host
 
 
@@ -73,6 +75,29 @@ def test_old_records_are_pruned_by_who_may_and_young_ones_by_nobody(host: Host) 
     latest = host.json("audit", "show", "--user", ADMIN, "--limit", "1")[0]
     assert (latest["action"], latest["allowed"]) == ("audit.prune", True)
     assert host.json("audit", "verify")["problems"] == []
+
+
+def test_records_are_archived_by_who_may_and_an_archive_that_is_not_named_is_not_verified(host: Host) -> None:
+    host.run("token", "issue", "bob")
+    assert "audit.archive" in host.run("audit", "archive", "--as", ADMIN, code=1).stderr
+    before = host.config.read_text()
+    host.config.write_text(before.replace("[audit]", f'[audit]\narchive = "file://{host.root}/archive"'))
+    host.run("audit", "archive", "--as", "bob", code=1)
+    assert "archived: 0" in host.run("audit", "archive", "--as", ADMIN).stderr
+    _age_a_record(host)
+    assert "archived: 1" in host.run("audit", "archive", "--as", ADMIN).stderr
+    assert "Segments of the archive: 1" in host.run("audit", "verify").stderr
+    host.config.write_text(before)
+    assert host.json("audit", "verify", code=1)["problems"][0]["kind"] == "archive"
+
+
+def _age_a_record(host: Host) -> None:
+    """Append a record of long ago."""
+    engine = open_database(host.settings().database.url)
+    trail = AuditTrail(engine)
+    trail.append([AuditRecord("ann", None, "table.load", "db.t", True, (Reason("r", "d"),), "q", 1)])
+    trail.close()
+    engine.dispose()
 
 
 @pytest.mark.parametrize(

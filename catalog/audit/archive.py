@@ -1,0 +1,121 @@
+"""The archive of the audit log in storage: notes and Parquet files below one location.
+
+The database names the last note by its hash, and each note names the one before. So an object that was put
+there by others is never opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+from catalog.audit.checkpoints import Archived
+from catalog.audit.records import Row
+from catalog.audit.segments import MAX_FILE_BYTES, MAX_NOTE_BYTES, Note, note_name, rows_of
+from catalog.storage.base import Storage
+from catalog.storage.errors import ObjectExists, ObjectMissing, ObjectTooLarge
+from policy.errors import MetadataTampered
+from policy.location.location import Location
+
+_NUMBER: Final = re.compile(r"([0-9]{9,})-[0-9a-f]{64}\.(?:json|parquet)$")
+_HINT: Final = "Restore the object from a copy, and run `lakewarden audit verify`."
+
+
+class Archive:
+    """Segments in storage.
+
+    Args:
+        storage: where they are.
+        location: below which they are. Only the service and its operators need access to it.
+    """
+
+    def __init__(self, storage: Storage, location: Location) -> None:
+        self._storage = storage
+        self.location: Final = location
+
+    def put(self, note: Note, data: bytes) -> None:
+        """Store a segment, durably: the Parquet file first.
+
+        Raises:
+            MetadataTampered: an object with its name exists, and has other bytes.
+            StorageUnavailable: the storage does not answer.
+        """
+        self._create(note.file_name, data)
+        self._create(note.name, note.to_bytes())
+
+    def note(self, number: int, hashed: str) -> Note:
+        """Return the note with a number and hash.
+
+        Raises:
+            MetadataTampered: it is missing, or is not the one with this hash.
+            StorageUnavailable: the storage does not answer.
+        """
+        name = note_name(number, hashed)
+        try:
+            note = Note.parse(self._read(name, MAX_NOTE_BYTES))
+        except ValueError as problem:
+            raise self._tampered(name, f"is {problem}") from problem
+        if (note.number, note.hash) != (number, hashed):
+            raise self._tampered(name, "was edited")
+        return note
+
+    def rows(self, note: Note) -> list[Row]:
+        """Return the records of a segment.
+
+        Raises:
+            MetadataTampered: the file is missing, or is not the one that the note names.
+            StorageUnavailable: the storage does not answer.
+        """
+        data = self._read(note.file_name, MAX_FILE_BYTES)
+        if (hashlib.sha256(data).hexdigest(), len(data)) != (note.file, note.length):
+            raise self._tampered(note.file_name, "was edited")
+        try:
+            return rows_of(data)
+        except ValueError as problem:
+            raise self._tampered(note.file_name, f"is {problem}") from problem
+
+    def notes(self, archived: Archived) -> Iterator[Note]:
+        """Return all notes, the last one first; errors as `note`."""
+        hashed = archived.hash
+        for number in range(archived.last, archived.first - 1, -1):
+            note = self.note(number, hashed)
+            yield note
+            hashed = note.previous
+
+    def remove_before(self, number: int) -> None:
+        """Remove all objects of segments before a number, also of attempts that were interrupted.
+
+        Raises:
+            StorageUnavailable: the storage does not answer.
+        """
+        for each in list(self._storage.list_prefix(self.location)):
+            found = _NUMBER.match(each.location.name)
+            if found is not None and int(found[1]) < number:
+                self._storage.delete(each.location)
+
+    def _create(self, name: str, data: bytes) -> None:
+        # The name has the hash of the content: an object that exists is from an interrupted attempt.
+        with suppress(ObjectExists):
+            self._storage.create(self.location.child(name), data)
+            return
+        if self._read(name, max(len(data), 1)) != data:
+            raise self._tampered(name, "exists with other bytes")
+
+    def _read(self, name: str, limit: int) -> bytes:
+        try:
+            return self._storage.read(self.location.child(name), limit=limit)
+        except ObjectMissing as problem:
+            raise self._tampered(name, "is missing") from problem
+        except ObjectTooLarge as problem:
+            raise self._tampered(name, "is larger than any segment") from problem
+
+    def _tampered(self, name: str, what: str) -> MetadataTampered:
+        return MetadataTampered(
+            f"The object {name} in the archive of the audit log {what}.",
+            path=str(self.location.child(name)),
+            rule="audit-archive",
+            hint=_HINT,
+        )

@@ -1,0 +1,319 @@
+"""Old records move to storage, and what moved can still be checked."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from sqlalchemy import Engine, select, text, update
+
+from catalog.audit import archiving
+from catalog.audit.archive import Archive
+from catalog.audit.archiving import Archiver, Moved
+from catalog.audit.checkpoints import Checkpointer, Signer
+from catalog.audit.prune import removed_before
+from catalog.audit.stream import checkpoint_line, record_line
+from catalog.audit.trail import AuditRecord, AuditTrail, read
+from catalog.audit.verify import examine
+from catalog.base.errors import CommitConflict
+from catalog.db.engine import open_database, write
+from catalog.db.engine import read as read_transaction
+from catalog.db.migrate import upgrade
+from catalog.db.schema import lw_audit, lw_audit_checkpoint
+from catalog.kms.root_key import KeyFile
+from catalog.service.audit_archive import ArchiveSchedule, archive_as, archive_due
+from catalog.service.audit_retention import prune_as
+from catalog.settings.catalog import Settings
+from catalog.storage.local import LocalStorage
+from policy.decision import Reason
+from policy.errors import MetadataTampered, NotAuthorized, RequestInvalid
+from policy.location.location import Location
+from tests.support.lake import ALICE, BOB, open_lake
+
+DAY_MS = 24 * 3600 * 1000
+
+
+@pytest.fixture
+def signer(tmp_path: Path) -> Signer:
+    KeyFile.create(tmp_path / "audit.key")
+    return Signer(tmp_path / "audit.key")
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    opened = open_database(f"sqlite:///{tmp_path}/lakewarden.db")
+    upgrade(opened)
+    yield opened
+    opened.dispose()
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    return Archive(LocalStorage(), Location.parse(f"file://{tmp_path}/archive"))
+
+
+def _trail(engine: Engine, signer: Signer | None, times: range) -> AuditTrail:
+    trail = AuditTrail(engine, checkpointer=Checkpointer(engine, signer, lambda: 1, 3600))
+    for at_ms in times:
+        reason = (Reason("r", "d"),)
+        user = "ann" if at_ms % 3 else f"user-{at_ms}"
+        trail.append([AuditRecord(user, "spark", "table.load", "db.t", at_ms % 3 != 0, reason, "q", at_ms)])
+    return trail
+
+
+def _times(engine: Engine) -> list[int]:
+    return sorted(found.record.at_ms for found in read(engine, limit=10_000))
+
+
+def _problems(engine: Engine, signer: Signer, archive: Archive, *evidence: str) -> list[str]:
+    keys = frozenset({signer.public_key})
+    found = examine(engine, public_keys=keys, evidence=evidence, archive=archive)
+    return [f"{each.kind} {each.detail}" for each in found.problems]
+
+
+def _copies(engine: Engine) -> list[str]:
+    with read_transaction(engine) as connection:
+        records = [record_line(row) for row in connection.execute(select(lw_audit)).mappings()]
+        rows = connection.execute(select(lw_audit_checkpoint)).mappings()
+        return records + [checkpoint_line(row) for row in rows]
+
+
+def _objects(archive: Archive, ending: str) -> list[Path]:
+    return sorted(Path(archive.location.canonical.removeprefix("file://")).glob(f"*.{ending}"))
+
+
+def test_old_records_move_and_all_can_be_verified(
+    any_engine: Engine, signer: Signer, archive: Archive
+) -> None:
+    _trail(any_engine, signer, range(50)).close()
+    running = _trail(any_engine, signer, range(20, 120))
+    copies = _copies(any_engine)
+    archiver = Archiver(any_engine, archive, signer, max_records=40)
+    assert archiver.move(60, "w", 1_000) == Moved(90, 3)
+    assert _times(any_engine) == list(range(60, 120))
+    running.append([AuditRecord("ann", None, "table.load", "db.t", True, (Reason("r", "d"),), "q", 121)])
+    assert archiver.move(100, "w", 1_000) == Moved(40, 1)
+    assert archiver.move(100, "w", 1_000) == Moved(0, 0)
+    running.close()
+    assert archiver.move(10_000, "w", 1_000) == Moved(21, 1)
+    assert _problems(any_engine, signer, archive, *copies) == []
+    verdict = examine(any_engine, public_keys=frozenset({signer.public_key}), archive=archive)
+    assert (verdict.records, verdict.segments, verdict.archived) == (151, 5, 5)
+    assert examine(any_engine).archived == 5
+
+
+def test_a_segment_is_parquet_that_anyone_can_search(
+    engine: Engine, signer: Signer, archive: Archive
+) -> None:
+    _trail(engine, signer, range(30)).close()
+    before = [record_line(row) for row in _rows(engine)]
+    Archiver(engine, archive, signer).move(10_000, "w", 1_000)
+    table = pq.read_table(_objects(archive, "parquet")[0])
+    assert table.filter(table["principal"].to_numpy(zero_copy_only=False) == "ann").num_rows == 20
+    with read_transaction(engine) as connection:
+        archived = removed_before(connection).archived
+    assert archived is not None
+    note = archive.note(archived.last, archived.hash)
+    assert [record_line(row) for row in archive.rows(note)] == before
+
+
+def _rows(engine: Engine) -> list[dict[str, object]]:
+    with read_transaction(engine) as connection:
+        return [dict(each) for each in connection.execute(select(lw_audit)).mappings()]
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _other_user(path: Path) -> None:
+    table = pq.read_table(path)
+    place = table.schema.get_field_index("principal")
+    pq.write_table(table.set_column(place, table.schema.field(place), [["eve"] * table.num_rows]), path)
+
+
+def _older_note(path: Path) -> None:
+    note = json.loads(path.read_bytes())
+    path.write_bytes(json.dumps({**note, "at_ms": 1}).encode())
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("ending", "attack"),
+    [
+        ("parquet", Path.unlink),
+        ("parquet", _cut),
+        ("parquet", _other_user),
+        ("json", Path.unlink),
+        ("json", _cut),
+        ("json", _older_note),
+    ],
+)
+def test_a_changed_object_in_the_archive_is_found(
+    engine: Engine, signer: Signer, archive: Archive, number: int, ending: str, attack: Callable[[Path], None]
+) -> None:
+    """Attack: a writer of the storage edits or removes an object of any segment."""
+    _trail(engine, signer, range(90)).close()
+    Archiver(engine, archive, signer, max_records=30).move(10_000, "w", 1_000)
+    assert _problems(engine, signer, archive) == []
+    attack(_objects(archive, ending)[number])
+    assert [each.split()[0] for each in _problems(engine, signer, archive)] == ["archive"]
+
+
+def test_segments_made_again_need_the_key(engine: Engine, signer: Signer, archive: Archive) -> None:
+    """Attack: a writer of database and storage archives other records in place of the true ones."""
+    _trail(engine, signer, range(30)).close()
+    with write(engine) as connection:
+        connection.execute(text("UPDATE lw_audit SET principal = 'eve' WHERE at_ms = 5"))
+    with pytest.raises(MetadataTampered, match="does not match its content"):
+        Archiver(engine, archive, signer).move(10_000, "w", 1_000)
+    assert len(_times(engine)) == 30
+    with write(engine) as connection:
+        connection.execute(update(lw_audit).where(lw_audit.c.at_ms == 5).values(principal="ann"))
+    Archiver(engine, archive, None).move(10_000, "w", 1_000)
+    assert {each.split()[0] for each in _problems(engine, signer, archive)} == {"checkpoint", "archive"}
+
+
+def test_records_whose_end_was_cut_are_not_archived(engine: Engine, signer: Signer, archive: Archive) -> None:
+    """Attack: remove records that a checkpoint names, and let the archive confirm the rest."""
+    trail = _trail(engine, signer, range(30))
+    trail.close()
+    Checkpointer(engine, signer, lambda: 1, 3600).make("w")
+    with write(engine) as connection:
+        connection.execute(text("DELETE FROM lw_audit WHERE at_ms >= 20"))
+    with pytest.raises(MetadataTampered):
+        Archiver(engine, archive, signer).move(15, "w", 1_000)
+    assert _times(engine) == list(range(20))
+
+
+def test_a_move_that_dies_has_changed_nothing_or_is_completed(
+    engine: Engine, signer: Signer, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _trail(engine, signer, range(40)).close()
+    archiver = Archiver(engine, archive, signer, max_records=30)
+
+    def died(*_: object, **__: object) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(archiving, "remove", died)
+        with pytest.raises(KeyboardInterrupt):
+            archiver.move(20, "w", 1_000)
+    assert len(_times(engine)) == 40
+    assert _problems(engine, signer, archive) == []
+    with monkeypatch.context() as patched:
+        patched.setattr("catalog.audit.prune._remove", died)
+        with pytest.raises(KeyboardInterrupt):
+            archiver.move(20, "w", 1_000)
+    assert len(_times(engine)) == 40
+    assert _problems(engine, signer, archive) == []
+    assert archiver.move(30, "w", 1_000) == Moved(10, 1)
+    assert _times(engine) == list(range(30, 40))
+    assert _problems(engine, signer, archive) == []
+
+
+def test_of_two_that_archive_at_once_one_takes_effect(
+    any_engine: Engine, signer: Signer, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _trail(any_engine, signer, range(40)).close()
+    real = archiving.remove
+
+    def overtaken(*given: object, **named: object) -> int:
+        monkeypatch.setattr(archiving, "remove", real)
+        Archiver(any_engine, archive, signer).move(25, "v", 1_000)
+        return real(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(archiving, "remove", overtaken)
+    with pytest.raises(CommitConflict):
+        Archiver(any_engine, archive, signer).move(20, "w", 1_000)
+    assert _times(any_engine) == list(range(25, 40))
+    assert _problems(any_engine, signer, archive) == []
+
+
+def test_old_segments_go_and_the_rest_holds(engine: Engine, signer: Signer, archive: Archive) -> None:
+    _trail(engine, signer, range(100)).close()
+    copies = _copies(engine)
+    archiver = Archiver(engine, archive, signer, max_records=20)
+    archiver.move(80, "w", 1_000)
+    assert archiver.drop(45, "w", 1_000) == 40
+    assert _problems(engine, signer, archive, *copies) == []
+    assert len(_objects(archive, "json")) == len(_objects(archive, "parquet")) == 2
+    assert archiver.drop(10_000, "w", 1_000) == 20
+    archiver.move(90, "w", 1_000)
+    assert _problems(engine, signer, archive, *copies) == []
+    assert examine(engine, archive=archive).records == 40
+
+
+def test_the_archive_is_by_schedule_or_by_who_may(tmp_path: Path) -> None:
+    with open_lake(tmp_path, AUDIT__ARCHIVE=f"file://{tmp_path}/archive") as lake:
+        services = lake.services
+        assert archive_due(services) == Moved(0, 0)
+        with pytest.raises(NotAuthorized):
+            archive_as(services, lake.caller(BOB))
+        _age(services.engine)
+        moved = archive_due(services)
+        assert moved.segments == 1
+        latest = read(services.engine, limit=2)
+        assert [each.record.action for each in latest] == ["audit.archive", "audit.archive"]
+        assert [each.record.begun for each in latest] == [False, True]
+        assert archive_as(services, lake.caller(ALICE)) == Moved(0, 0)
+        # Young segments stay, and records do not leave the database any other way.
+        with pytest.raises(RequestInvalid):
+            prune_as(services, lake.caller(ALICE), services.now_ms() - DAY_MS, force=True)
+
+
+def test_the_schedule_archives_and_says_when_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("catalog.service.audit_archive._SPREAD", 0.0)
+    (tmp_path / "archive").write_text("a file where the directory should be")
+    with open_lake(tmp_path, AUDIT__ARCHIVE=f"file://{tmp_path}/archive") as lake:
+        _age(lake.services.engine)
+        with closing(ArchiveSchedule(lake.services)):
+            _until(lambda: "were not archived" in caplog.text)
+        assert 1 in _times(lake.services.engine)
+        (tmp_path / "archive").unlink()
+        with closing(ArchiveSchedule(lake.services)):
+            _until(lambda: 1 not in _times(lake.services.engine))
+        assert examine(lake.services.engine).problems == []
+
+
+def _until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _age(engine: Engine) -> None:
+    """Append records of a chain of long ago."""
+    trail = AuditTrail(engine)
+    trail.append([AuditRecord("ann", None, "table.load", "db.t", True, (Reason("r", "d"),), "q", 1)])
+    trail.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"archive_after_days": 3}, "needs archive"),
+        ({"archive": "{warehouse}/audit"}, "outside of the warehouse"),
+        ({"archive": "{parent}"}, "outside of the warehouse"),
+    ],
+)
+def test_an_archive_needs_a_place_of_its_own(
+    tmp_path: Path, settings: dict[str, object], reason: str
+) -> None:
+    places = {"warehouse": f"file://{tmp_path}/warehouse", "parent": f"file://{tmp_path}"}
+    audit = {
+        name: value.format(**places) if isinstance(value, str) else value for name, value in settings.items()
+    }
+    file = tmp_path / "lakewarden.toml"
+    lines = [f"{name} = {json.dumps(value)}" for name, value in audit.items()]
+    file.write_text(f'warehouse = "{places["warehouse"]}"\n[audit]\n' + "\n".join(lines))
+    with pytest.raises(RequestInvalid, match=reason):
+        Settings.load(file, {})
