@@ -130,6 +130,8 @@ def doubt_about(policy: Policy, user: str, owner: str | None = None) -> str | No
         return policy.limit
     levels = (level for resource in policy.resources for level in resource.patterns)
     patterns = [pattern for level in levels for pattern in level.named]
+    if not patterns:
+        return None
     if any(pattern.names_several(user, owner) for pattern in patterns):
         return "it contains a user macro where names are compared without letter case"
     if not policy.resources[0].hierarchy[-1].location:

@@ -1,44 +1,136 @@
 """Which policies can be about a resource, found without asking every policy.
 
-The index narrows by the literal names of the first two levels (database and table); the candidates are then
-matched one by one, so it changes no answer. Locations are not indexed.
+The index is a tree over the first two levels of a resource: database and table, or storage type and location.
+At each level a policy stands under the names that it writes, or under the text before its first wildcard or
+macro. A request is looked up by its name and by the beginnings of its name. A location is also looked up
+among what lies below it, since a policy about that can count. What is found is then matched one by one, so
+the index changes no answer.
 
 Whom a policy names is indexed, too: one that does not name the user says nothing.
+
+The idea of looking up policies by the text before a wildcard is that of Ranger's RangerResourceTrie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Final
 
 from policy.ranger.evaluate import Subject
-from policy.ranger.matching import LevelPattern, ResourcePattern, Target
+from policy.ranger.matching import ResourcePattern, Target
 from policy.ranger.model import Item, Policy
+from policy.ranger.patterns import Pattern
+from policy.ranger.servicedef import LEVELS, Level
 
 _DEPTH: Final = 2
 _MAX_KEYS: Final = 256
 """A policy with more combinations of names than this counts as open at every level."""
+#: The character after the slash: what lies below a location is in order between the two.
+_AFTER_SLASH: Final = chr(ord("/") + 1)
 
-_Key = tuple[str | None, ...]
 _USER, _GROUP, _ROLE = "user", "group", "role"
 
 
-class PolicyIndex:
-    """Policies of one type, in the order of their priority and then of the documents."""
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What a policy is found under at one level.
 
-    __slots__ = ("_by_names", "_of_subjects", "of_everyone", "policies")
+    Attributes:
+        text: the name, or what a name begins with.
+        whole: whether it is the whole name.
+    """
+
+    text: str
+    whole: bool
+
+
+_OPEN: Final = _Key("", whole=False)
+
+
+@dataclass(slots=True)
+class _Node:
+    """The policies under the keys of the levels above.
+
+    Attributes:
+        positions: where all of these policies stand.
+        whole: the next level by whole names.
+        begun: the next level by beginnings of names.
+        lengths: the lengths of these beginnings, in order.
+        order: these beginnings, in order.
+    """
+
+    positions: set[int] = field(default_factory=set)
+    whole: dict[str, _Node] = field(default_factory=dict)
+    begun: dict[str, _Node] = field(default_factory=dict)
+    lengths: tuple[int, ...] = ()
+    order: tuple[str, ...] = ()
+
+    def add(self, position: int, keys: Sequence[_Key]) -> None:
+        """Add a policy under the keys of the levels from here on."""
+        self.positions.add(position)
+        if keys:
+            nodes = self.whole if keys[0].whole else self.begun
+            nodes.setdefault(keys[0].text, _Node()).add(position, keys[1:])
+
+    def complete(self) -> None:
+        """Prepare look-ups, after the last policy was added."""
+        self.lengths = tuple(sorted({len(text) for text in self.begun}))
+        self.order = tuple(sorted(self.begun))
+        for node in (*self.whole.values(), *self.begun.values()):
+            node.complete()
+
+    def find(self, target: Target, depth: int) -> Iterator[frozenset[int]]:
+        """Where the policies stand that can be about `target`, of which `depth` levels are looked up."""
+        if depth == min(_DEPTH, len(target.levels)):
+            yield frozenset(self.positions)
+            return
+        for node in self._next(target.spellings[depth][0], LEVELS[target.levels[depth]]):
+            yield from node.find(target, depth + 1)
+
+    def _next(self, name: str, level: Level) -> Iterator[_Node]:
+        if (node := self.whole.get(name)) is not None:
+            yield node
+        for length in self.lengths:
+            if length > len(name):
+                break
+            if (node := self.begun.get(name[:length])) is not None:
+                yield node
+        if level.location:
+            first = bisect_left(self.order, f"{name}/")
+            last = bisect_left(self.order, f"{name}{_AFTER_SLASH}")
+            yield from (self.begun[text] for text in self.order[first:last])
+
+
+class PolicyIndex:
+    """Policies of one type, in the order of their priority and then of the documents.
+
+    Attributes:
+        policies: the policies.
+        scheduled: where those stand that have a schedule.
+        with_macros: where those stand whose resources depend on the user or the owner.
+    """
+
+    __slots__ = ("_by_names", "_of_everyone", "_of_subjects", "policies", "scheduled", "with_macros")
 
     def __init__(self, policies: Iterable[Policy]) -> None:
         self.policies: tuple[Policy, ...] = tuple(sorted(policies, key=lambda policy: -policy.priority))
-        self._by_names: dict[_Key, list[int]] = {}
+        self._by_names: dict[str, _Node] = {}
         self._of_subjects: dict[tuple[str, str], set[int]] = {}
-        self.of_everyone = frozenset(at for at, each in enumerate(self.policies) if _is_for_everyone(each))
+        self._of_everyone = frozenset(at for at, each in enumerate(self.policies) if _is_for_everyone(each))
+        self.scheduled = frozenset(at for at, each in enumerate(self.policies) if each.schedules)
+        self.with_macros = frozenset(at for at, each in enumerate(self.policies) if _has_macro(each))
         for position, policy in enumerate(self.policies):
             for name in _subjects(policy):
                 self._of_subjects.setdefault(name, set()).add(position)
-            for key in {key for resource in policy.resources for key in _keys(resource)}:
-                self._by_names.setdefault(key, []).append(position)
+            for resource in policy.resources:
+                root = self._by_names.setdefault(resource.hierarchy[0].name, _Node())
+                for keys in _keys(resource):
+                    root.add(position, keys)
+        for root in self._by_names.values():
+            root.complete()
 
     def candidates(self, target: Target) -> Sequence[Policy]:
         """The policies that can match `target`, in order; some of them may not match."""
@@ -46,21 +138,21 @@ class PolicyIndex:
 
     def positions(self, target: Target) -> Sequence[int]:
         """Where they stand in `policies`."""
-        names = tuple(spellings[0] for spellings in target.spellings[:_DEPTH])
-        choices = [(name, None) for name in names]
-        found: set[int] = set()
-        for key in product((target.levels[0],), *choices):
-            found.update(self._by_names.get(key, ()))
-        return sorted(found)
+        return sorted(frozenset().union(*self.about(target)))
+
+    def about(self, target: Target) -> tuple[frozenset[int], ...]:
+        """Where they stand, in sets that were made before."""
+        root = self._by_names.get(target.levels[0])
+        return () if root is None else tuple(root.find(target, 0))
 
     def naming(self, subject: Subject) -> frozenset[int]:
-        """Where the policies stand that name a user, one of the user's groups or roles.
+        """Where the policies stand that can say something to a user.
 
-        Those for everyone, in `of_everyone`, can be others. No other policy says anything to the user.
+        They are for everyone, or name the user, one of the user's groups or roles.
         """
         names = [(_USER, subject.name)]
         names += [(_GROUP, each) for each in subject.groups] + [(_ROLE, each) for each in subject.roles]
-        return frozenset().union(*(self._of_subjects.get(name, ()) for name in names))
+        return self._of_everyone.union(*(self._of_subjects.get(name, ()) for name in names))
 
 
 def _items(policy: Policy) -> tuple[Item, ...]:
@@ -72,6 +164,10 @@ def _is_for_everyone(policy: Policy) -> bool:
     return policy.deny_all_else or any(item.everyone or item.owner for item in _items(policy))
 
 
+def _has_macro(policy: Policy) -> bool:
+    return any(level.named for resource in policy.resources for level in resource.patterns)
+
+
 def _subjects(policy: Policy) -> Iterable[tuple[str, str]]:
     """The users, groups and roles that its items name."""
     for item in _items(policy):
@@ -80,18 +176,29 @@ def _subjects(policy: Policy) -> Iterable[tuple[str, str]]:
         yield from ((_ROLE, each) for each in item.roles)
 
 
-def _keys(resource: ResourcePattern) -> Iterable[_Key]:
-    """The keys under which a policy is found, for requests that name one level and for deeper ones."""
-    root = resource.hierarchy[0].name
-    names = [_names(resource, depth) for depth in range(_DEPTH)]
-    if len(names[0]) * len(names[1]) > _MAX_KEYS:
-        names = [(None,)] * _DEPTH
-    for depth in range(1, _DEPTH + 1):
-        yield from product((root,), *names[:depth])
+def _keys(resource: ResourcePattern) -> Iterable[tuple[_Key, ...]]:
+    """The keys under which a policy is found: one for each of the first levels, in all combinations."""
+    levels = [_level_keys(resource, depth) for depth in range(min(_DEPTH, len(resource.hierarchy)))]
+    combinations = 1
+    for keys in levels:
+        combinations *= len(keys)
+    return product(*levels) if combinations <= _MAX_KEYS else [(_OPEN,) * len(levels)]
 
 
-def _names(resource: ResourcePattern, depth: int) -> tuple[str | None, ...]:
-    if depth >= len(resource.patterns) or resource.hierarchy[depth].location:
-        return (None,)
-    pattern: LevelPattern = resource.patterns[depth]
-    return pattern.literals or (None,)
+def _level_keys(resource: ResourcePattern, depth: int) -> frozenset[_Key]:
+    """The keys for one level; a level that the policy leaves out, or excludes names of, is open."""
+    if depth >= len(resource.patterns) or resource.patterns[depth].excludes:
+        return frozenset((_OPEN,))
+    return frozenset(map(_key, resource.patterns[depth].patterns))
+
+
+def _key(pattern: Pattern) -> _Key:
+    """What every name that a pattern matches is, or begins with.
+
+    A location also matches what lies below it, so its text is a beginning. Where it does not have a whole
+    scheme, it is compared with every spelling of a location (`Pattern.matches`), so that it is open.
+    """
+    first = pattern.tokens[0]
+    if not isinstance(first, str) or (pattern.level.location and ":" not in first):
+        return _OPEN
+    return _Key(first, whole=pattern.text is not None and not pattern.level.location)

@@ -1,13 +1,14 @@
 """The policies in force, and the questions that can be put to them.
 
 A policy set is a value: made once from documents, never changed, and named by a digest of them. It reads no
-clock; the caller says what time it is. Where no policy has a schedule, time decides nothing, and what was
-answered to the same question before is answered again.
+clock; the caller says what time it is. Where no policy about the resource has a schedule, time decides
+nothing, and what was answered to the same question before is answered again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
@@ -38,15 +39,37 @@ from policy.ranger.servicedef import LEVELS
 from policy.ranger.validity import active
 
 #: Questions, the latest ones, whose answers are kept.
-_KEPT_ANSWERS: Final = 4096
+_KEPT_ANSWERS: Final = 16_384
 #: Resources, the latest ones, of which it is kept which policies are about them.
-_KEPT_RESOURCES: Final = 1024
+_KEPT_RESOURCES: Final = 4096
 #: Users, the latest ones, of whom it is kept which policies name them: a scan asks for each of its columns.
-_KEPT_USERS: Final = 32
+_KEPT_USERS: Final = 256
 _APART: Final = (Match.NONE, Match.ABOVE)
 _RESTRICTING: Final = (PolicyType.ROW_FILTER, PolicyType.MASK)
 #: Where the time decides nothing, it is this one.
 _ANY_TIME: Final = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Related:
+    """The policies of a type that can be about a resource.
+
+    Attributes:
+        target: the resource.
+        positions: where they stand in their index.
+        matches: how they match, by where they stand; of those that were asked for and have no macro.
+    """
+
+    target: Target
+    positions: tuple[frozenset[int], ...]
+    matches: dict[int, Match]
+
+
+@dataclass(frozen=True, slots=True)
+class _Masked:
+    """The mask of a column; None for the values as they are."""
+
+    mask: MaskRule | None
 
 
 class PolicySet:
@@ -59,10 +82,11 @@ class PolicySet:
     __slots__ = (
         "_decide",
         "_indexes",
-        "_mask",
+        "_masked",
         "_naming",
         "_related",
         "_roles",
+        "_roles_of",
         "_row_filters",
         "_scheduled",
         "version",
@@ -77,11 +101,13 @@ class PolicySet:
         }
         self._scheduled = any(policy.schedules for policy in contents.policies)
         self._related = lru_cache(_KEPT_RESOURCES)(self._related_to)
+        self._roles_of = lru_cache(_KEPT_USERS)(
+            lambda principal: self._roles.held_by(principal.name, principal.groups, principal.roles)
+        )
         self._naming = lru_cache(_KEPT_USERS)(lambda kind, subject: self._indexes[kind].naming(subject))
-        kept = 0 if self._scheduled else _KEPT_ANSWERS
-        self._decide = lru_cache(kept)(self._decided)
-        self._mask = lru_cache(kept)(self._mask_of)
-        self._row_filters = lru_cache(kept)(self._row_filters_of)
+        self._decide = lru_cache(_KEPT_ANSWERS)(self._decided_always)
+        self._masked = lru_cache(_KEPT_ANSWERS)(self._masked_always)
+        self._row_filters = lru_cache(_KEPT_ANSWERS)(self._row_filters_always)
 
     @classmethod
     def parse(cls, documents: Mapping[str, bytes | str]) -> PolicySet:
@@ -116,12 +142,23 @@ class PolicySet:
         Raises:
             RequestInvalid: if `now` has no time zone.
         """
-        return self._decide(request, self._time(now))
-
-    def _time(self, now: datetime) -> datetime:
-        """The time as far as it decides anything."""
         _require_zone(now)
-        return now if self._scheduled else _ANY_TIME
+        known = self._decide(request)
+        return self._decided(request, now) if known is None else known
+
+    def _decided_always(self, request: AccessRequest) -> Decision | None:
+        """The decision at every time; None where the time decides something."""
+        subject = self.subject(request.principal, request.owner)
+        if self._is_timed(PolicyType.ACCESS, request.resource, subject):
+            return None
+        return self._decided(request, _ANY_TIME)
+
+    def _is_timed(self, kind: PolicyType, resource: Resource, subject: Subject) -> bool:
+        """Whether a policy of this type about the resource, which names the user, has a schedule."""
+        scheduled, related = self._indexes[kind].scheduled, self._related(kind, resource)
+        if all(scheduled.isdisjoint(each) for each in related.positions):
+            return False
+        return not scheduled.isdisjoint(self._positions(related, kind, subject))
 
     def _decided(self, request: AccessRequest, now: datetime) -> Decision:
         subject = self.subject(request.principal, request.owner)
@@ -153,7 +190,16 @@ class PolicySet:
         Raises:
             RequestInvalid: if `now` has no time zone.
         """
-        return self._mask(principal, Resource.column(database, table, column), owner, self._time(now))
+        _require_zone(now)
+        asked = Resource.column(database, table, column)
+        known = self._masked(principal, asked, owner)
+        return self._mask_of(principal, asked, owner, now) if known is None else known.mask
+
+    def _masked_always(self, principal: Principal, column: Resource, owner: str | None) -> _Masked | None:
+        """The mask at every time; None where the time decides something."""
+        if self._is_timed(PolicyType.MASK, column, self.subject(principal, owner)):
+            return None
+        return _Masked(self._mask_of(principal, column, owner, _ANY_TIME))
 
     def _mask_of(
         self, principal: Principal, column: Resource, owner: str | None, now: datetime
@@ -169,7 +215,18 @@ class PolicySet:
         Raises:
             RequestInvalid: if `now` has no time zone.
         """
-        return self._row_filters(principal, Resource.table(database, table), owner, self._time(now))
+        _require_zone(now)
+        asked = Resource.table(database, table)
+        known = self._row_filters(principal, asked, owner)
+        return self._row_filters_of(principal, asked, owner, now) if known is None else known
+
+    def _row_filters_always(
+        self, principal: Principal, table: Resource, owner: str | None
+    ) -> tuple[FilterRule, ...] | None:
+        """The row filters at every time; None where the time decides something."""
+        if self._is_timed(PolicyType.ROW_FILTER, table, self.subject(principal, owner)):
+            return None
+        return self._row_filters_of(principal, table, owner, _ANY_TIME)
 
     def _row_filters_of(
         self, principal: Principal, table: Resource, owner: str | None, now: datetime
@@ -215,8 +272,7 @@ class PolicySet:
 
     def subject(self, principal: Principal, owner: str | None) -> Subject:
         """A principal with every role that it has, and the owner of the resource."""
-        roles = self._roles.held_by(principal.name, principal.groups, principal.roles)
-        return Subject(principal.name, principal.groups, roles, owner)
+        return Subject(principal.name, principal.groups, self._roles_of(principal), owner)
 
     def may_administer(self, principal: Principal, changed: Iterable[Policy], now: datetime) -> Decision:
         """Whether `principal` may add, change or remove policies, as one who has their resources delegated.
@@ -242,33 +298,28 @@ class PolicySet:
     ) -> list[Applicable]:
         """The policies of a type that are about `resource`, name the user and can be in force, highest
         priority first."""
-        _require_zone(now)
-        target, related = self._related(kind, resource)
-        index, own = self._indexes[kind], self._naming(kind, subject)
-        found = []
-        for position, known in related:
-            if position not in own and position not in index.of_everyone:
-                continue
+        related = self._related(kind, resource)
+        index, found = self._indexes[kind], []
+        for position in self._positions(related, kind, subject):
             policy = index.policies[position]
-            match = relation(policy, target, subject.name, subject.owner) if known is None else known
-            if match in _APART:
-                continue
-            if active(policy.schedules, now):
+            if position in index.with_macros:
+                match = relation(policy, related.target, subject.name, subject.owner)
+            elif (known := related.matches.get(position)) is None:
+                match = related.matches[position] = relation(policy, related.target, "", None)
+            else:
+                match = known
+            if match not in _APART and active(policy.schedules, now):
                 found.append(Applicable(policy, match, doubt_about(policy, subject.name, subject.owner)))
         return found
 
-    def _related_to(
-        self, kind: PolicyType, resource: Resource
-    ) -> tuple[Target, tuple[tuple[int, Match | None], ...]]:
-        """Where the policies of a type stand that can be about a resource, and how they match; None where
-        macros decide that."""
-        target, index = Target.of(resource), self._indexes[kind]
-        matched = (
-            (each, None if _has_macro(policy) else relation(policy, target, "", None))
-            for each in index.positions(target)
-            for policy in [index.policies[each]]
-        )
-        return target, tuple(each for each in matched if each[1] not in _APART)
+    def _related_to(self, kind: PolicyType, resource: Resource) -> _Related:
+        target = Target.of(resource)
+        return _Related(target, self._indexes[kind].about(target), {})
+
+    def _positions(self, related: _Related, kind: PolicyType, subject: Subject) -> list[int]:
+        """Where the policies stand, in order, that can be about a resource and say something to a user."""
+        own = self._naming(kind, subject)
+        return sorted(frozenset().union(*(own & each for each in related.positions)))
 
 
 def _require_zone(now: datetime) -> None:
@@ -283,11 +334,6 @@ def relation(policy: Policy, target: Target, user: str, owner: str | None) -> Ma
     matches = [resource.match(target, user, owner) for resource in policy.resources]
     closest = (Match.SELF_AND_BELOW, Match.SELF, Match.BELOW, Match.ABOVE, Match.NONE)
     return min(matches, key=closest.index)
-
-
-def _has_macro(policy: Policy) -> bool:
-    """Whether its resources depend on the user or the owner."""
-    return any(level.named for resource in policy.resources for level in resource.patterns)
 
 
 def _may_match(resource: ResourcePattern, target: Target) -> bool:

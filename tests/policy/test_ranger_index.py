@@ -1,0 +1,174 @@
+"""Generated policies and requests: what the index finds and what is remembered change no answer.
+
+The same questions are put to every policy one by one, without index and without memory. Each is put several
+times, at other times and by other users, so that an answer that is remembered wrongly shows.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.principal import Principal
+from policy.privileges.requests import ALL, ANY, AccessRequest, Resource
+from policy.ranger import PolicySet
+from policy.ranger.evaluate import (
+    Applicable,
+    Scope,
+    Subject,
+    decide_access,
+    doubt_about,
+    mask_in_force,
+    row_filters_in_force,
+)
+from policy.ranger.matching import Match, Target
+from policy.ranger.model import Policy, PolicyType
+from policy.ranger.parse import parse_documents
+from policy.ranger.policy_set import relation
+from policy.ranger.validity import active
+from tests.policy.test_ranger_differential import (
+    EXAMPLES,
+    LITERALS,
+    NAMES,
+    ROLES,
+    access_policies,
+    askers,
+    filter_policies,
+    mask_policies,
+    requests,
+)
+
+Json = dict[str, Any]
+TIMES = [datetime(year, 6, 1, tzinfo=UTC) for year in (2019, 2021, 2023)]
+SCHEDULES = st.sampled_from(
+    [
+        [],
+        [],
+        [{"startTime": "2020/01/01 00:00:00", "timeZone": "UTC"}],
+        [{"startTime": "2020/01/01 00:00:00", "endTime": "2022/01/01 00:00:00", "timeZone": "UTC"}],
+    ]
+)
+OPEN_PLACES = st.sampled_from(
+    [
+        "*",
+        "*://lake/a",
+        "s3*://lake/a*",
+        "s?://lake/a",
+        "{USER}://x",
+        "s3://lake*",
+        "s3://*/a",
+        "file:/a/*",
+        "hdfs://h/*",
+    ]
+)
+KINDS = st.sampled_from(["tables", "tables", "tables", "url", "storage", "key"])
+
+
+@st.composite
+def documents(draw: st.DrawFn, kind: str) -> list[Json]:
+    made = access_policies(kind)
+    if kind == "tables":
+        made = st.one_of(made, mask_policies(), filter_policies())
+    found = draw(st.lists(made, min_size=1, max_size=6))
+    for number, policy in enumerate(found):
+        policy |= {"name": f"p{number}", "validitySchedules": draw(SCHEDULES)}
+        for level in ("url", "storage-url"):
+            if level in policy["resources"] and draw(st.booleans()):
+                policy["resources"][level]["values"].append(draw(OPEN_PLACES))
+    return found
+
+
+def plainly(
+    policies: list[Policy], kind: PolicyType, resource: Resource, subject: Subject, now: datetime
+) -> Any:
+    """What every policy of a type says, highest priority first."""
+    target = Target.of(resource)
+    for policy in sorted(policies, key=lambda each: -each.priority):
+        match = relation(policy, target, subject.name, subject.owner)
+        if policy.type is kind and match not in (Match.NONE, Match.ABOVE) and active(policy.schedules, now):
+            yield Applicable(policy, match, doubt_about(policy, subject.name, subject.owner))
+
+
+def granted(policies: list[Policy], request: AccessRequest, subject: Subject, now: datetime) -> bool:
+    tree = Scope.TREE if request.resource.levels[-1] in ("url", "storage-url") else Scope.SELF
+    scope = Scope.ANYWHERE if request.access == ANY else tree
+    single = request.access not in (ALL, ANY)
+    answers = [
+        decide_access(
+            plainly(policies, PolicyType.ACCESS, request.resource, subject, now), subject, access, scope, "it"
+        ).allowed
+        for access in ([request.access] if single else sorted(request.resource.access_types))
+    ]
+    return any(answers) if request.access == ANY else all(answers)
+
+
+@EXAMPLES
+@given(st.data(), KINDS)
+def test_the_index_and_remembered_answers_decide_as_all_policies_one_by_one(
+    data: st.DataObject, kind: str
+) -> None:
+    text = json.dumps({"policies": data.draw(documents(kind), label="policies"), "roles": ROLES})
+    found, plain = PolicySet.parse({"p": text}), list(parse_documents({"p": text}).policies)
+    asked = [data.draw(requests(kind), label="request") for _ in range(3)]
+    for _ in range(3):
+        asker = data.draw(askers(), label="asker")
+        principal = Principal(asker.name, asker.groups)
+        subject = found.subject(principal, asker.owner)
+        for now in TIMES:
+            for resource, access in asked:
+                request = AccessRequest(principal, resource, access, asker.owner)
+                assert found.decide(request, now).allowed is granted(plain, request, subject, now)
+
+
+@EXAMPLES
+@given(st.data())
+def test_masks_and_row_filters_are_those_of_all_policies_one_by_one(data: st.DataObject) -> None:
+    text = json.dumps({"policies": data.draw(documents("tables"), label="policies"), "roles": ROLES})
+    found, plain = PolicySet.parse({"p": text}), list(parse_documents({"p": text}).policies)
+    names = st.tuples(LITERALS, LITERALS, LITERALS)
+    asked = [data.draw(names, label="column") for _ in range(3)]
+    for _ in range(2):
+        asker = data.draw(askers(), label="asker")
+        principal = Principal(asker.name, asker.groups)
+        subject = found.subject(principal, asker.owner)
+        for now in TIMES:
+            for database, table, column in asked:
+                mask = found.mask_for(principal, database, table, column, now, owner=asker.owner)
+                of_column = plainly(
+                    plain, PolicyType.MASK, Resource.column(database, table, column), subject, now
+                )
+                assert mask == mask_in_force(of_column, subject)
+                filters = found.row_filters_for(principal, database, table, now, owner=asker.owner)
+                of_table = plainly(
+                    plain, PolicyType.ROW_FILTER, Resource.table(database, table), subject, now
+                )
+                assert filters == row_filters_in_force(of_table, subject)
+
+
+@EXAMPLES
+@given(
+    st.lists(st.tuples(st.lists(NAMES, min_size=1), SCHEDULES), min_size=1, max_size=4),
+    LITERALS,
+)
+def test_an_answer_that_a_schedule_decides_is_never_remembered(
+    named: list[tuple[list[str], list[Json]]], database: str
+) -> None:
+    text = json.dumps(
+        [
+            {
+                "name": f"p{number}",
+                "resources": {"database": {"values": values}, "table": {"values": ["*"]}},
+                "policyItems": [{"users": ["ann"], "accesses": [{"type": "select"}]}],
+                "validitySchedules": schedules,
+            }
+            for number, (values, schedules) in enumerate(named)
+        ]
+    )
+    request = AccessRequest(Principal("ann"), Resource.table(database, "t"), "select")
+    asked_before = PolicySet.parse({"p": text})
+    for now in (*TIMES, *reversed(TIMES)):
+        assert asked_before.decide(request, now) == PolicySet.parse({"p": text}).decide(request, now)
