@@ -21,7 +21,7 @@ CHECK_TESTS := tests/test_language.py tests/test_support.py tests/policy tests/c
 # Compiled once, here and at installation, not in each process: the tests start some hundred.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: check test tests nightly interop test-connect test-older-sparks $(ON_OLDER_SPARKS) demo lint format coverage mutation guards bench fuzz java clean
+.PHONY: check test tests nightly interop test-connect test-older-sparks $(ON_OLDER_SPARKS) demo lint format coverage mutation guards bench soak fuzz java clean
 
 # What to run before each commit: lint, types, the decision tests, some of the catalog, and Spark once.
 check: java lint $(SPARK_CLASSES)
@@ -120,6 +120,14 @@ bench: java $(INSTALLED)
 	$(BIN)/python -m bench.restrictions $(if $(SCALE),--scale $(SCALE))
 	$(BIN)/python -m bench.pipelines
 	$(if $(BEFORE),$(BIN)/python -m bench.before $(BEFORE))
+
+# A service under load and faults, and a check of everything that its clients were told. SEED repeats the choices of
+# clients and faults. Both databases, one after the other, or DATABASE=sqlite.
+soak: $(INSTALLED)
+	for database in $(or $(DATABASE),sqlite postgres); do \
+		$(BIN)/python -m tests.soak --database $$database --minutes $(or $(MINUTES),10) \
+			$(if $(SEED),--seed $(SEED)) || exit 1; \
+	done
 
 # What allowed lists let through, to every reader: 100,000 invented paths of each kind; some forty minutes. And
 # 1,000 histories of random commits of each kind of table.

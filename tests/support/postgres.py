@@ -41,9 +41,15 @@ _PATIENCE = 60.0  # seconds for a start; a loaded machine may need many
 class PostgresServer:
     """A cluster of its own, which tests may also stop and start again to see what a lost database does."""
 
-    def __init__(self, binaries: Path) -> None:
-        """Initialises the cluster; `start` starts it."""
+    def __init__(self, binaries: Path, *, keeps_commits: bool = False) -> None:
+        """Initialises the cluster; `start` starts it.
+
+        Args:
+            binaries: where PostgreSQL's programs are.
+            keeps_commits: whether a commit survives `crash`, as in production.
+        """
         self._binaries = binaries
+        self._settings = _SETTINGS | ({"synchronous_commit": "on"} if keeps_commits else {})
         self._user = _unprivileged()
         self.directory = Path(tempfile.mkdtemp(prefix="lw-pg-", dir=_short()))
         self._process: subprocess.Popen[bytes] | None = None
@@ -70,7 +76,7 @@ class PostgresServer:
         """
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [self._binaries / "postgres", "-D", self._data, *_flags(self.directory)],
+                [self._binaries / "postgres", "-D", self._data, *self._flags()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -96,10 +102,39 @@ class PostgresServer:
             self._process.wait(20)
         self._process = None
 
+    def crash(self) -> None:
+        """Ends the server at once, without a checkpoint; it recovers when it starts again."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGQUIT)  # "immediate"
+            self._process.wait(20)
+            self._process = None
+
+    def is_running(self) -> bool:
+        """Returns whether the server has not ended by itself."""
+        return self._process is not None and self._process.poll() is None
+
+    def size(self, url: str) -> int:
+        """Returns the bytes of a database.
+
+        Raises:
+            OSError: the server does not answer.
+        """
+        name = url.partition("@/")[2].partition("?")[0]
+        try:
+            with self._connect() as connection:
+                found = connection.execute("SELECT pg_database_size(%s)", (name,)).fetchone()
+        except psycopg.Error as error:
+            raise OSError("PostgreSQL does not answer") from error
+        return int(found[0]) if found else 0
+
     def remove(self) -> None:
         """Stops the server and removes the cluster."""
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _flags(self) -> list[str]:
+        settings = {**self._settings, "unix_socket_directories": str(self.directory)}
+        return [flag for name, value in settings.items() for flag in ("-c", f"{name}={value}")]
 
     @property
     def _data(self) -> Path:
@@ -180,8 +215,3 @@ def _unprivileged() -> pwd.struct_passwd | None:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
     return None
-
-
-def _flags(directory: Path) -> list[str]:
-    settings = {**_SETTINGS, "unix_socket_directories": str(directory)}
-    return [flag for name, value in settings.items() for flag in ("-c", f"{name}={value}")]
