@@ -39,12 +39,19 @@ class Served:
         prefix: where its Iceberg operations are.
         token: of a user who may do everything.
         engine_token: of an engine, for one start.
+        process: the id of its process.
     """
 
     url: str
     prefix: str
     token: str = field(repr=False)
     engine_token: str = field(repr=False)
+    process: int
+
+    def worked_ms(self) -> float:
+        """Return the CPU time of its threads so far, in milliseconds (proc(5), schedstat)."""
+        threads = Path(f"/proc/{self.process}/task").iterdir()
+        return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e6
 
     def kms_calls(self) -> int:
         """How often the catalog has asked its KMS."""
@@ -66,4 +73,4 @@ def served(directory: Path) -> Iterator[Served]:
         text=True,
     ) as server:
         assert server.stdout
-        yield Served(*server.stdout.readline().split())
+        yield Served(*server.stdout.readline().split(), process=server.pid)

@@ -54,7 +54,7 @@ _DryRun = Annotated[bool, Query(alias="dry-run")]
 _Document = Annotated[dict[str, Any] | list[Any], Body()]
 
 
-def _document_of(kind: Kind, name: Annotated[str, Path(max_length=255)]) -> DocumentId:
+async def _document_of(kind: Kind, name: Annotated[str, Path(max_length=255)]) -> DocumentId:
     return DocumentId(kind, name)
 
 
@@ -63,7 +63,7 @@ async def _sent(request: Request) -> bytes:
     return sent
 
 
-def _if_match(request: Request) -> int | None:
+async def _if_match(request: Request) -> int | None:
     """Return the revision that the caller has read.
 
     Raises:

@@ -10,7 +10,8 @@
     /metrics     counters, for every user with a valid token
     /openapi.json  the description of all APIs, for every user with a valid token
 
-Endpoints are synchronous and run in a thread pool, because they mostly wait for the database and storage.
+Endpoints are synchronous and run in a thread pool, because they mostly wait for the database and storage: a
+request in one thread (`catalog.http.threads`).
 """
 
 from __future__ import annotations

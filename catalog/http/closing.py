@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from fastapi import Request, Response
-from fastapi.concurrency import run_in_threadpool
 
 from catalog.audit.outcomes import Outcome
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Authorizer
+from catalog.http.threads import in_thread
+
+_Result = TypeVar("_Result")
 
 #: Key of the outcome in the request's state, for its line in the log.
 OUTCOME_STATE: Final = "outcome"
@@ -26,12 +28,20 @@ async def closed(request: Request, outcome: Outcome, run: Callable[[], Awaitable
     Raises:
         StateUnavailable: the outcome could not be recorded.
     """
-    authorizer: Authorizer = request.app.state.services.authorizer
-    caller: Caller = request.state.caller
-    try:
-        response = await run()
-    except Exception as error:
-        await run_in_threadpool(authorizer.failed, caller, outcome, error)
-        raise
-    await run_in_threadpool(authorizer.succeeded, caller, outcome)
+    response = await unless_failed(request, outcome, run)
+    await in_thread(_authorizer(request).succeeded, request.state.caller, outcome)
     return response
+
+
+async def unless_failed(request: Request, outcome: Outcome, run: Callable[[], Awaitable[_Result]]) -> _Result:
+    """Run a part of a request, and record the outcome if it fails; else as `closed`."""
+    try:
+        return await run()
+    except Exception as error:
+        await in_thread(_authorizer(request).failed, request.state.caller, outcome, error)
+        raise
+
+
+def _authorizer(request: Request) -> Authorizer:
+    authorizer: Authorizer = request.app.state.services.authorizer
+    return authorizer

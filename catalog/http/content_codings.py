@@ -25,10 +25,10 @@ from typing import Any, Final, TypeVar
 
 import zstandard
 from fastapi import Request, Response
-from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 
 from catalog.http.errors import ContentTypeRefused
+from catalog.http.threads import in_thread
 from policy.errors import RequestInvalid
 
 #: Answers that are shorter are not compressed.
@@ -78,7 +78,7 @@ async def compressed(request: Request, response: Response, endpoint: Callable[..
     if coding is None or len(body) < MIN_ANSWER or any(each in body for each in _SECRETS):
         return response
     compress = _compress_gzip if coding == _GZIP else _compress_zstd
-    response.body = compress(body) if len(body) <= _SHORT else await run_in_threadpool(compress, body)
+    response.body = compress(body) if len(body) <= _SHORT else await in_thread(compress, body)
     response.headers["Content-Encoding"] = coding
     response.headers["Content-Length"] = str(len(response.body))
     return response
@@ -134,7 +134,7 @@ async def decompressed(
         take(_window_of(body))
     pieces = (_gunzipped if coding == _GZIP else _unzstd)(body)
     whole = bytearray()
-    while piece := await run_in_threadpool(_next_piece, pieces):
+    while piece := await in_thread(_next_piece, pieces):
         if len(whole) + len(piece) > limit:
             raise too_large()
         take(len(piece))

@@ -40,7 +40,7 @@ class Paging:
         return None if following is None else self.tokens.make(following, self.listed, self.principal)
 
 
-def _paging(
+async def _paging(
     request: Request,
     caller: CallerOf,
     services: ServicesOf,

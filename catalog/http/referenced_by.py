@@ -23,7 +23,7 @@ _MAX_LENGTH: Final = 8_192
 _COMMA: Final = "%2C"
 
 
-def _referenced_by(
+async def _referenced_by(
     views: Annotated[str | None, Query(alias="referenced-by", max_length=_MAX_LENGTH)] = None,
 ) -> None:
     """Refuse a parameter that names no views: RequestInvalid."""

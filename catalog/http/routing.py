@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -21,7 +22,6 @@ from functools import cached_property, partial
 from typing import Any, Final, Self
 
 from fastapi import Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
@@ -31,11 +31,12 @@ from catalog.audit.outcomes import Outcome, following
 from catalog.authorization.authorizer import Caller
 from catalog.crypto.request_signatures import refused
 from catalog.http.auth import authenticated, bootstrapping
-from catalog.http.closing import OUTCOME_STATE, closed
+from catalog.http.closing import OUTCOME_STATE, closed, unless_failed
 from catalog.http.content_codings import compressed, decompressed
 from catalog.http.errors import BodyTooLarge, ContentTypeRefused, TooManyBodies, ours
-from catalog.http.idempotency import answers_repetitions, commit_of_write, key_of, keyed, once
+from catalog.http.idempotency import HEADER, answers_repetitions, commit_of_write, key_of, keyed, once
 from catalog.http.screening import Bounds, bounds_of
+from catalog.http.threads import in_one_thread, in_thread, threaded
 from catalog.state.idempotency import KeyedRequest
 from policy.errors import RequestInvalid
 from policy.strict_json import parse
@@ -91,33 +92,48 @@ class GuardedRoute(APIRoute):
     lists: frozenset[str] = frozenset()
     for_standard_clients: bool = False
 
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, threaded(endpoint), **options)
+
     def get_route_handler(self) -> _Handler:
         """Wrap the framework's handler with our checks."""
         inner = _translated(super().get_route_handler())
 
-        async def handle(request: Request, bounds: Bounds) -> Response:
-            _refuse_repeated(request, self.lists)
-            with request.app.state.bodies.begun(request.state.caller.principal.name) as room:
-                sent = await _bounded_body(request, bounds.size, room)
-                _check_digest(request, sent)
-                body = await decompressed(
-                    request.headers, sent, bounds.size, room.take, partial(_too_large, bounds.size)
-                )
-                strict = await self._strict(request, body, bounds.elements)
-                wanted = self._once(strict, body)
-                answer = await (
-                    inner(strict) if wanted is None else once(strict, wanted, lambda: inner(strict))
-                )
-                return await compressed(request, answer, self.endpoint)
+        async def handle(request: Request, sent: bytes, bounds: Bounds, room: Room) -> Response:
+            _check_digest(request, sent)
+            body = await decompressed(
+                request.headers, sent, bounds.size, room.take, partial(_too_large, bounds.size)
+            )
+            strict = await self._strict(request, body, bounds.elements)
+            wanted = self._once(strict, body)
+            answer = await (inner(strict) if wanted is None else once(strict, wanted, lambda: inner(strict)))
+            return await compressed(request, answer, self.endpoint)
 
-        async def handle_and_close(request: Request) -> Response:
+        async def handle_and_close(request: Request, outcome: Outcome) -> Response:
+            bounds = await in_thread(self._admitted, request)
+            with request.app.state.bodies.begun(request.state.caller.principal.name) as room:
+                sent = await unless_failed(request, outcome, lambda: self._sent(request, bounds, room))
+                rest = partial(closed, request, outcome, lambda: handle(request, sent, bounds, room))
+                return await (rest() if self._waits(request) else in_one_thread(rest))
+
+        async def handle_and_follow(request: Request) -> Response:
             outcome = self.outcome(request.method)
             setattr(request.state, OUTCOME_STATE, outcome)
+            whole = partial(handle_and_close, request, outcome)
             with following(outcome):
-                bounds = await run_in_threadpool(self._admitted, request)
-                return await closed(request, outcome, lambda: handle(request, bounds))
+                keeps = _has_no_body(request.headers) and not self._waits(request)
+                return await (in_one_thread(whole) if keeps else whole())
 
-        return handle_and_close
+        return handle_and_follow
+
+    async def _sent(self, request: Request, bounds: Bounds, room: Room) -> bytes:
+        """Return the body as it was sent."""
+        _refuse_repeated(request, self.lists)
+        return b"" if _has_no_body(request.headers) else await _bounded_body(request, bounds.size, room)
+
+    def _waits(self, request: Request) -> bool:
+        """Return whether a request can wait in the event loop for an equal one; see `idempotency`."""
+        return self._answers_repetitions and HEADER in request.headers
 
     def outcome(self, method: str) -> Outcome:
         """Create the outcome of a request with this method; nothing is granted yet."""
@@ -167,7 +183,7 @@ class GuardedRoute(APIRoute):
             _check_content_type(request.headers)
             short = len(body) <= _SHORT_BODY
             parsed = partial(document_of, body, max_elements)
-            strict._json = parsed() if short else await run_in_threadpool(parsed)
+            strict._json = parsed() if short else await in_thread(parsed)
         return strict
 
 
@@ -176,9 +192,15 @@ class EngineRoute(GuardedRoute):
 
     takes_engines = True
 
+    def _waits(self, request: Request) -> bool:
+        return self._commits_write or super()._waits(request)
+
+    @cached_property
+    def _commits_write(self) -> bool:
+        return self.path.endswith(_COMMIT_OF_WRITE)
+
     def _once(self, request: Request, body: bytes) -> KeyedRequest | None:
-        is_commit = self.path.endswith(_COMMIT_OF_WRITE)
-        return commit_of_write(request) if is_commit else super()._once(request, body)
+        return commit_of_write(request) if self._commits_write else super()._once(request, body)
 
 
 class BootstrapRoute(GuardedRoute):
@@ -244,6 +266,7 @@ class Bodies:
         self._limit = limit
         self._share = share
         self._held: Counter[str] = Counter()
+        self._lock = threading.Lock()
 
     def begun(self, user: str) -> Room:
         """Return a room for one body of a user."""
@@ -255,21 +278,23 @@ class Bodies:
         Raises:
             TooManyBodies: the limit would be exceeded.
         """
-        held = ("The service", self._held.total(), self._limit), (user, self._held[user], self._share)
-        for who, taken, limit in held:
-            if taken + size > limit:
-                raise TooManyBodies(
-                    f"{who} holds {taken} bytes of request bodies; the limit is {limit}.",
-                    rule="bodies-size",
-                    hint="Try again later, or raise `http.max_bodies_bytes`.",
-                )
-        self._held[user] += size
+        with self._lock:
+            held = ("The service", self._held.total(), self._limit), (user, self._held[user], self._share)
+            for who, taken, limit in held:
+                if taken + size > limit:
+                    raise TooManyBodies(
+                        f"{who} holds {taken} bytes of request bodies; the limit is {limit}.",
+                        rule="bodies-size",
+                        hint="Try again later, or raise `http.max_bodies_bytes`.",
+                    )
+            self._held[user] += size
 
     def give_back(self, user: str, size: int) -> None:
         """Release reserved bytes."""
-        self._held[user] -= size
-        if not self._held[user]:
-            del self._held[user]
+        with self._lock:
+            self._held[user] -= size
+            if not self._held[user]:
+                del self._held[user]
 
 
 class Room:
@@ -290,6 +315,10 @@ class Room:
         """Reserve bytes; see `Bodies.take`."""
         self._bodies.take(self._user, size)
         self._size += size
+
+
+def _has_no_body(headers: Headers) -> bool:
+    return "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
 
 
 async def _bounded_body(request: Request, limit: int, room: Room) -> bytes:

@@ -20,6 +20,7 @@ from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.authorization.shown import shown_metadata
 from catalog.http.engine_models import WriteBegun
 from catalog.http.errors import error_response
+from catalog.http.metadata_text import metadata_text
 from catalog.http.storage_credentials import StorageAnswer
 from catalog.reading.loading import LoadedTable
 from catalog.service.services import Services
@@ -116,7 +117,7 @@ def loaded_table(
         config |= storage.config
         more.append(f'"storage-credentials":{storage.entries}')
         headers = NO_STORE
-    body = _document(metadata, table.metadata_location, config, *more)
+    body = _document(metadata_text(metadata, table), table.metadata_location, config, *more)
     return Response(body, media_type="application/json", headers=headers)
 
 
@@ -136,8 +137,8 @@ def staged_table(
     """
     shown = metadata.model_copy(update={"properties": {**metadata.properties, **governed}})
     if storage is None:
-        return Response(_document(shown, None, dict(signing)), media_type="application/json")
-    body = _document(shown, None, storage.config, f'"storage-credentials":{storage.entries}')
+        return Response(_document(metadata_text(shown), None, dict(signing)), media_type="application/json")
+    body = _document(metadata_text(shown), None, storage.config, f'"storage-credentials":{storage.entries}')
     return Response(body, media_type="application/json", headers=NO_STORE)
 
 
@@ -145,13 +146,14 @@ def staged_write(session: WriteSession, viewer: Viewer) -> Response:
     """Build the answer for a staged write, with the table that its commit creates."""
     begun = WriteBegun.of(session).model_dump_json()
     table = session.table
-    body = _document(viewer.metadata(table), None, viewer.config(table), _settings(table), f'"write":{begun}')
+    shown = metadata_text(viewer.metadata(table))
+    body = _document(shown, None, viewer.config(table), _settings(table), f'"write":{begun}')
     return Response(body, media_type="application/json")
 
 
 def committed_table(table: LoadedTable, viewer: Viewer) -> Response:
     """Build a `CommitTableResponse`."""
-    body = _document(viewer.metadata(table), table.metadata_location, None)
+    body = _document(metadata_text(viewer.metadata(table), table), table.metadata_location, None)
     return Response(body, media_type="application/json", headers={"ETag": etag_of(table, "all")})
 
 
@@ -206,11 +208,9 @@ def _settings(table: LoadedTable) -> str:
     return f'"write-settings":{settings}'
 
 
-def _document(
-    metadata: TableMetadata, location: str | None, config: Mapping[str, str] | None, *more: str
-) -> str:
+def _document(metadata: str, location: str | None, config: Mapping[str, str] | None, *more: str) -> str:
     parts = [] if location is None else [f'"metadata-location":{json.dumps(location)}']
-    parts.append(f'"metadata":{metadata.model_dump_json()}')
+    parts.append(f'"metadata":{metadata}')
     if config is not None:
         parts.append(f'"config":{json.dumps(config)}')
     return f"{{{','.join([*parts, *more])}}}"
