@@ -13,6 +13,7 @@ import logging
 import random
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 from sqlalchemy.exc import IntegrityError
@@ -24,6 +25,7 @@ from catalog.closing import closed
 from catalog.service.services import Services
 from catalog.settings.catalog import Settings
 from catalog.storage.base import Storage
+from catalog.storage.errors import translated
 from policy.decision import Decision, Reason
 from policy.errors import LakewardenError, RequestInvalid
 from policy.location.location import Location
@@ -56,6 +58,7 @@ def archiver_of(services: Services, public_keys: Iterable[str] = ()) -> Archiver
 
     Raises:
         RequestInvalid: no archive is configured.
+        StorageUnavailable: its directory cannot be created.
     """
     archive = archive_of(services.settings, services.storage)
     if archive is None:
@@ -64,6 +67,10 @@ def archiver_of(services: Services, public_keys: Iterable[str] = ()) -> Archiver
             rule="audit-archive",
             hint="Set `audit.archive` to a location outside of the warehouse.",
         )
+    if archive.location.scheme == "file":
+        # Records name users; a directory that exists is its operator's.
+        with translated(archive.location):
+            Path("/", *archive.location.segments).mkdir(0o700, parents=True, exist_ok=True)
     return Archiver(services.engine, archive, services.audit_signer, public_keys=frozenset(public_keys))
 
 

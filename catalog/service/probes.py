@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from catalog.service.service_log import fields, places
+
 #: The longest wait for a check, in seconds.
 ANSWER_S: Final = 4.0
 
@@ -107,7 +109,9 @@ class Probe:
 
     def _end(self, found: Problem | None, error: Exception | None) -> None:
         if error is not None:
-            _log.error("the check of the %s failed", self.part, exc_info=error)
+            # The message is not logged, because it can contain a secret.
+            about = fields(error=type(error).__name__, places=places(error))
+            _log.error("the check of the %s failed", self.part, extra=about)
         with self._lock:
             running, self._running = self._running, None
             changed, self._found, self._ended = found != self._found, found, self._seconds()

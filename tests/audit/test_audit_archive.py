@@ -257,6 +257,7 @@ def test_the_archive_is_by_schedule_or_by_who_may(tmp_path: Path) -> None:
             archive_as(services, lake.caller(BOB))
         _age(services.engine)
         moved = archive_due(services)
+        assert (tmp_path / "archive").stat().st_mode & 0o777 == 0o700
         assert moved.segments == 1
         latest = read(services.engine, limit=2)
         assert [each.record.action for each in latest] == ["audit.archive", "audit.archive"]
