@@ -223,7 +223,14 @@ class Field:
         return self.invalid(f"expected {kind}, got {_kind(self.value)}.")
 
 
-def of_json(name: str, data: bytes | str, *, what: str, max_size: int) -> Field:
+def of_json(
+    name: str,
+    data: bytes | str,
+    *,
+    what: str,
+    max_size: int,
+    pause: Callable[[], None] | None = None,
+) -> Field:
     """A policy document in JSON.
 
     Args:
@@ -231,6 +238,7 @@ def of_json(name: str, data: bytes | str, *, what: str, max_size: int) -> Field:
         data: its content; bytes are UTF-8.
         what: what it is, as the subject of a message.
         max_size: the largest content, in bytes (in characters, where text is given).
+        pause: is called for each object, so that others can use the interpreter meanwhile.
 
     Raises:
         PolicyInvalid: it is too large, or not strict JSON.
@@ -241,7 +249,7 @@ def of_json(name: str, data: bytes | str, *, what: str, max_size: int) -> Field:
             rule="policy-document",
             hint="Split it into several documents.",
         )
-    value = strict_json.parse(data, what=f"{what} {name}", error=PolicyInvalid)
+    value = strict_json.parse(data, what=f"{what} {name}", error=PolicyInvalid, pause=pause)
     text = data.decode("utf-8") if isinstance(data, bytes) else data
     place = Document(name, lambda path: (line_of(text, path),), PolicyInvalid, "policy-document")
     return Field(place, (), value)

@@ -13,6 +13,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable
 from itertools import accumulate
 from json import JSONDecoder
 from typing import Final, NoReturn, TypeAlias
@@ -55,6 +56,7 @@ def parse(
     what: str,
     error: type[InvalidInput] = RequestInvalid,
     max_elements: int | None = None,
+    pause: Callable[[], None] | None = None,
 ) -> object:
     """Parse a JSON text strictly.
 
@@ -63,14 +65,17 @@ def parse(
         what: what the text is, as the subject of the message: ``The request body``.
         error: the class to raise.
         max_elements: how many values, names and containers are read; any number by default.
+        pause: is called for each object.
 
     Raises:
         InvalidInput: as `error`, with the position where the decoder knows it.
     """
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
-        _check_bounds(text, max_elements)
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+        _check_bounds(text, max_elements, pause or _no_pause)
+        return json.loads(
+            text, object_pairs_hook=_pausing(pause), parse_constant=_no_constant, parse_float=_finite
+        )
     except UnicodeDecodeError as problem:
         raise error(
             f"{what} is not UTF-8: byte {problem.start} does not decode.", rule="json", hint=_ENCODE
@@ -138,6 +143,19 @@ def _skip_space(text: str, at: int) -> int:
     return at if found is None else found.end()
 
 
+def _pausing(
+    pause: Callable[[], None] | None,
+) -> Callable[[list[tuple[str, object]]], dict[str, object]]:
+    if pause is None:
+        return _unique
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        pause()
+        return _unique(pairs)
+
+    return unique
+
+
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -176,7 +194,11 @@ def _finite(text: str) -> float:
     return number
 
 
-def _check_bounds(text: str, max_elements: int | None) -> None:
+def _no_pause() -> None:
+    """Go on at once."""
+
+
+def _check_bounds(text: str, max_elements: int | None, pause: Callable[[], None]) -> None:
     """Count brackets and separators outside of strings, before the recursive decoder meets them.
 
     Each element but the first of a container stands behind a separator, the first behind a bracket. Up to the
@@ -187,10 +209,14 @@ def _check_bounds(text: str, max_elements: int | None) -> None:
     if opened <= MAX_DEPTH and opened + text.count(",") + text.count(":") <= most:
         return
     pieces = text.replace(r"\\", "").replace(r"\"", "").split('"')
+    pause()
     outside = "".join(pieces[::2])
+    pause()
     steps = map(_STEPS.__getitem__, _BRACKET.findall(outside))
+    pause()
     if max(accumulate(steps), default=0) > MAX_DEPTH:
         raise _Ambiguous(f"it nests deeper than {MAX_DEPTH} levels")
+    pause()
     # Strings without a separator between them are no JSON, but would be counted to the end.
     if sum(map(outside.count, "[{,:")) > most or len(pieces) // 2 > most + 1:
         raise _TooMany

@@ -134,8 +134,8 @@ class PolicyChanges:
         _check_edits(edits)
         base = self._documents.current()
         changed = self._changed(base, edits, caller)
-        after = _after(following(base, changed) if changed else base, edits)
         before = self._before(base)
+        after = _after(following(base, changed) if changed else base, edits, before)
         if self._tables is not None:
             self._tables.require(before.policies, after.policies)
         lockout = self._lockout(before.policies, after.policies, caller.principal if by_policy else None)
@@ -262,10 +262,10 @@ def _document_reason(base: StoredSet, document: StoredDocument) -> Reason:
     return Reason("policy-change", f"{change.id}, {old}: {new} by revision {change.revision}.")
 
 
-def _after(stored: StoredSet, edits: Sequence[Edit]) -> InForce:
+def _after(stored: StoredSet, edits: Sequence[Edit], before: InForce) -> InForce:
     """Return the set after a change; a mistake is named by where the content is from."""
     try:
-        return InForce.of(stored)
+        return InForce.of(stored, before)
     except PolicyInvalid as error:
         origins = {title_of(each.id): each.origin for each in edits if each.origin is not None}
         message = _TITLE.sub(lambda title: origins.get(title[0], title[0]), error.message)

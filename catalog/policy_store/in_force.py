@@ -7,17 +7,19 @@
   that are not in force could take a permission away.
 - Whether something changed is looked at when policies are asked for, at most once each `poll_s`: by the
   number of the last change.
-- New documents are read by one thread. Requests do not wait for more than a moment: those that come
-  meanwhile are decided by the set before, within the same bound.
+- New documents are read by one thread, in slices, and only what is new in them. Requests do not wait for more
+  than a moment: those that come meanwhile are decided by the set before, within the same bound.
 - Without any document nothing is granted.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,8 +34,12 @@ from policy.ranger import PolicySet
 MAX_AGE_S: Final = 40.0
 
 #: How long in seconds a request waits for new documents: usually, and if no set can answer it.
-_RELOAD_WAIT_S: Final = 0.5
+_RELOAD_WAIT_S: Final = 0.03
 _STALE_RELOAD_WAIT_S: Final = 5.0
+
+#: How long in seconds new documents are read without a pause, and how long a pause is.
+_SLICE_S: Final = 0.002
+_PAUSE_S: Final = 0.002
 
 _log: Final = logging.getLogger("lakewarden.policies")
 
@@ -53,18 +59,58 @@ class InForce:
     stored: StoredSet
 
     @classmethod
-    def of(cls, stored: StoredSet) -> InForce:
+    def of(
+        cls, stored: StoredSet, before: InForce | None = None, pause: Callable[[], None] = lambda: None
+    ) -> InForce:
         """Return the set of some documents.
+
+        Args:
+            stored: the documents.
+            before: a set that was read before; what it has, too, is not read again.
+            pause: is called often, so that other threads can run meanwhile.
 
         Raises:
             PolicyInvalid: there is a mistake in them.
         """
-        policies = PolicySet.parse(stored.contents(Kind.RANGER))
+        policies = PolicySet.parse(
+            stored.contents(Kind.RANGER), None if before is None else before.policies, pause
+        )
         return cls(policies, EncryptionRules.parse(stored.contents(Kind.ENCRYPTION)), stored)
 
 
 #: No documents, and therefore no grants.
 NOTHING: Final = InForce.of(EMPTY)
+
+
+class Slices:
+    """Reads in slices: lets other threads run after each.
+
+    A thread that computes keeps the interpreter for 5 ms at a time, and a request needs it several times.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __call__(self) -> None:
+        """Sleep, if it is time to."""
+        if time.perf_counter() - self._began > _SLICE_S:
+            time.sleep(_PAUSE_S)
+            self._began = time.perf_counter()
+
+
+@contextmanager
+def _no_cycles() -> Iterator[None]:
+    """Keep the collector of cycles from running while documents are read.
+
+    They become many objects without cycles, which it would look at several times while all threads wait.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class PolicyStore:
@@ -94,7 +140,8 @@ class PolicyStore:
         self._reader: threading.Thread | None = None
         self._problem: str | None = None
         self._confirmed_at = self._looked_at = clock()
-        self._in_force = InForce.of(documents.current())
+        with _no_cycles():
+            self._in_force = InForce.of(documents.current())
 
     @property
     def problem(self) -> str | None:
@@ -157,7 +204,7 @@ class PolicyStore:
                 self._reader.join()
             started = self._looked_at = self._clock()
             try:
-                self._accept(InForce.of(self._documents.current()), started)
+                self._accept(InForce.of(self._documents.current(), self._in_force), started)
             except PolicyInvalid as error:
                 self._report(str(error))
                 raise
@@ -207,7 +254,9 @@ class PolicyStore:
     def _read(self, started: float) -> None:
         """Put the current documents in force; refused ones leave the set before until it is too old."""
         try:
-            self._accept(InForce.of(self._documents.current()), started)
+            with _no_cycles():
+                found = InForce.of(self._documents.current(), self._in_force, Slices())
+            self._accept(found, started)
         except (PolicyInvalid, StateUnavailable) as error:
             self._report(str(error))
 

@@ -124,7 +124,13 @@ class Namespaces:
         self._require(caller, "table.list", namespace)
         self._existing(namespace)
 
-        def seen(names: Sequence[TableName]) -> list[TableName]:
+        possible = self._context.authorizer.policies().tables_with_privileges(
+            caller.principal, ".".join(namespace)
+        )
+
+        def seen(listed: Sequence[TableName]) -> list[TableName]:
+            # The owners of the others need not be read, and nothing is decided about them.
+            names = [each for each in listed if possible.may_have(each.name)]
             some = None if wanted is None else [each.name for each in names]
             with read(self._context.engine) as connection:
                 owners = table_state.owners_in(connection, self._context.catalog, namespace, some)

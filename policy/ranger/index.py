@@ -14,7 +14,7 @@ The idea of looking up policies by the text before a wildcard is that of Ranger'
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Final
@@ -22,7 +22,7 @@ from typing import Final
 from policy.ranger.evaluate import Subject
 from policy.ranger.matching import ResourcePattern, Target
 from policy.ranger.model import Item, Policy
-from policy.ranger.patterns import Pattern
+from policy.ranger.patterns import Pattern, fold
 from policy.ranger.servicedef import LEVELS, Level
 
 _DEPTH: Final = 2
@@ -87,10 +87,10 @@ class _Node:
         if depth == min(_DEPTH, len(target.levels)):
             yield frozenset(self.positions)
             return
-        for node in self._next(target.spellings[depth][0], LEVELS[target.levels[depth]]):
+        for node in self.following(target.spellings[depth][0], LEVELS[target.levels[depth]]):
             yield from node.find(target, depth + 1)
 
-    def _next(self, name: str, level: Level) -> Iterator[_Node]:
+    def following(self, name: str, level: Level) -> Iterator[_Node]:
         if (node := self.whole.get(name)) is not None:
             yield node
         for length in self.lengths:
@@ -104,6 +104,24 @@ class _Node:
             yield from (self.begun[text] for text in self.order[first:last])
 
 
+@dataclass(frozen=True, slots=True)
+class NamesBelow:
+    """Names that what lies below a resource can have, for a policy to say something to a user.
+
+    Attributes:
+        whole: whole names.
+        begun: what others begin with.
+    """
+
+    whole: frozenset[str]
+    begun: tuple[str, ...]
+
+    def may_have(self, name: str) -> bool:
+        """Whether a policy can say something about this name; False is certain."""
+        folded = fold(name)
+        return folded in self.whole or folded.startswith(self.begun)
+
+
 class PolicyIndex:
     """Policies of one type, in the order of their priority and then of the documents.
 
@@ -115,7 +133,7 @@ class PolicyIndex:
 
     __slots__ = ("_by_names", "_of_everyone", "_of_subjects", "policies", "scheduled", "with_macros")
 
-    def __init__(self, policies: Iterable[Policy]) -> None:
+    def __init__(self, policies: Iterable[Policy], pause: Callable[[], None] = lambda: None) -> None:
         self.policies: tuple[Policy, ...] = tuple(sorted(policies, key=lambda policy: -policy.priority))
         self._by_names: dict[str, _Node] = {}
         self._of_subjects: dict[tuple[str, str], set[int]] = {}
@@ -123,6 +141,7 @@ class PolicyIndex:
         self.scheduled = frozenset(at for at, each in enumerate(self.policies) if each.schedules)
         self.with_macros = frozenset(at for at, each in enumerate(self.policies) if _has_macro(each))
         for position, policy in enumerate(self.policies):
+            pause()
             for name in _subjects(policy):
                 self._of_subjects.setdefault(name, set()).add(position)
             for resource in policy.resources:
@@ -144,6 +163,23 @@ class PolicyIndex:
         """Where they stand, in sets that were made before."""
         root = self._by_names.get(target.levels[0])
         return () if root is None else tuple(root.find(target, 0))
+
+    def below(self, target: Target, own: frozenset[int]) -> NamesBelow:
+        """Names on the level below `target` that some of these policies are about."""
+        root = self._by_names.get(target.levels[0])
+        nodes = [] if root is None else list(root.following(target.spellings[0][0], LEVELS[target.levels[0]]))
+        whole = (name for node in nodes for name, each in node.whole.items() if own & each.positions)
+        begun = (
+            text
+            for node in nodes
+            for text, each in node.begun.items()
+            if any(self._names_two(position) for position in own & each.positions)
+        )
+        return NamesBelow(frozenset(whole), tuple(begun))
+
+    def _names_two(self, position: int) -> bool:
+        """Whether a policy is about what lies below the first level."""
+        return any(len(each.patterns) > 1 for each in self.policies[position].resources)
 
     def naming(self, subject: Subject) -> frozenset[int]:
         """Where the policies stand that can say something to a user.

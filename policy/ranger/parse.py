@@ -18,8 +18,11 @@ Source: Ranger's RangerPolicy, RangerRole, RangerPolicyList and ServicePolicies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from policy.fields import Field, of_json
@@ -30,6 +33,7 @@ from policy.ranger.patterns import Pattern
 from policy.ranger.roles import Role, find_cycle
 from policy.ranger.schedules import schedules_of
 from policy.ranger.servicedef import FUNCTIONS, LEVELS, SERVICE_TYPES, TABLES, Level, hierarchy_of
+from policy.strict_json import PathStep
 
 MAX_DOCUMENT_SIZE: Final = 64 * 1024 * 1024
 """Largest policy document, in bytes (in characters, where text is given)."""
@@ -90,6 +94,51 @@ _RESOURCE_LEVELS: Final = {PolicyType.MASK: TABLES, PolicyType.ROW_FILTER: TABLE
 
 
 @dataclass(frozen=True, slots=True)
+class _PolicyRead:
+    """A policy that was read.
+
+    Attributes:
+        digest: SHA-256 of its JSON.
+        policy: the policy.
+        enabled: whether it is enabled.
+        place: its service and its security zone, within which names are unique.
+        path: where it stands in its document.
+    """
+
+    digest: bytes
+    policy: Policy
+    enabled: bool
+    place: tuple[object, object]
+    path: tuple[PathStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _DocumentRead:
+    """A document that was read: its policies, and its roles with where they stand."""
+
+    policies: tuple[_PolicyRead, ...]
+    roles: tuple[tuple[Role, tuple[PathStep, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What was read of documents before. What is the same need not be read again.
+
+    What a policy means depends on its JSON alone, and what a document means on its bytes alone.
+
+    Attributes:
+        documents: by the SHA-256 of their content, and whether that was text.
+        policies: by the SHA-256 of their JSON.
+    """
+
+    documents: Mapping[tuple[bool, bytes], _DocumentRead]
+    policies: Mapping[bytes, _PolicyRead]
+
+
+NO_MEMORY: Final = Memory({}, {})
+
+
+@dataclass(frozen=True, slots=True)
 class Contents:
     """What a set of documents says.
 
@@ -97,65 +146,109 @@ class Contents:
         policies: the enabled policies, in their order.
         disabled: those that are read as strictly and have no effect.
         roles: the roles by name.
+        memory: what need not be read again.
     """
 
     policies: tuple[Policy, ...]
     disabled: tuple[Policy, ...]
     roles: Mapping[str, Role]
+    memory: Memory = dataclasses.field(default=NO_MEMORY, repr=False, compare=False)
 
 
-def parse_documents(documents: Mapping[str, bytes | str]) -> Contents:
+def no_pause() -> None:
+    """Read without a pause."""
+
+
+def parse_documents(
+    documents: Mapping[str, bytes | str], before: Memory = NO_MEMORY, pause: Callable[[], None] = no_pause
+) -> Contents:
     """Read policy documents.
 
     Args:
         documents: JSON texts by name; the name is used in messages.
+        before: what was read before.
+        pause: is called often, so that others can use the interpreter meanwhile.
 
     Raises:
         PolicyInvalid: naming document, line and field of the first thing that is wrong.
     """
     policies: dict[bool, list[Policy]] = {True: [], False: []}
     names: set[object] = set()
-    roles: dict[str, tuple[Role, Field]] = {}
+    roles: dict[str, tuple[Role, str, tuple[PathStep, ...]]] = {}
+    read: dict[tuple[bool, bytes], _DocumentRead] = {}
     for document, data in documents.items():
-        listed, role_fields = _parts(
-            of_json(document, data, what="Policy document", max_size=MAX_DOCUMENT_SIZE)
-        )
-        for field in listed:
-            policy, enabled = _policy(field)
-            policies[enabled].append(policy)
-            _require_new(names, document, field, policy)
-        for field in role_fields:
-            role = _role(field)
+        key = (isinstance(data, str), _digest(data))
+        read[key] = found = before.documents.get(key) or _document(document, data, before, pause)
+        for each in found.policies:
+            policies[each.enabled].append(each.policy)
+            _require_new(names, document, data, each)
+        for role, path in found.roles:
             if role.name in roles:
-                raise field["name"].invalid(f"the role {role.name!r} is defined twice.")
-            roles[role.name] = role, field
-    _require_no_cycle(roles)
-    known = {name: role for name, (role, _) in roles.items()}
-    return Contents(tuple(policies[True]), tuple(policies[False]), known)
+                raise _at(document, data, path)["name"].invalid(f"the role {role.name!r} is defined twice.")
+            roles[role.name] = role, document, path
+    known = {name: role for name, (role, _, _) in roles.items()}
+    cycle = find_cycle(known)
+    if cycle is not None:
+        _, document, path = roles[cycle[0]]
+        members = _at(document, documents[document], path)["roles"]
+        raise members.invalid(f"the roles {' → '.join(cycle)} contain each other.")
+    by_digest = {each.digest: each for found in read.values() for each in found.policies}
+    return Contents(tuple(policies[True]), tuple(policies[False]), known, Memory(read, by_digest))
 
 
-def _require_new(names: set[object], document: str, field: Field, policy: Policy) -> None:
+def _digest(data: bytes | str) -> bytes:
+    content = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
+    return hashlib.sha256(content).digest()
+
+
+def _document(document: str, data: bytes | str, before: Memory, pause: Callable[[], None]) -> _DocumentRead:
+    listed, roles = _parts(_top(document, data, pause))
+    policies = []
+    for field in listed:
+        pause()
+        policies.append(_policy_read(field, before))
+    return _DocumentRead(tuple(policies), tuple((_role(field), field.path) for field in roles))
+
+
+def _policy_read(field: Field, before: Memory) -> _PolicyRead:
+    """Read a policy, unless the same was read before."""
+    digest = _digest(json.dumps(field.value))
+    known = before.policies.get(digest)
+    if known is not None:
+        return replace(known, path=field.path)
+    policy, enabled = _policy(field)
+    place = (field["service"].value, field["zoneName"].value or None)
+    return _PolicyRead(digest, policy, enabled, place, field.path)
+
+
+def _top(document: str, data: bytes | str, pause: Callable[[], None] = no_pause) -> Field:
+    return of_json(document, data, what="Policy document", max_size=MAX_DOCUMENT_SIZE, pause=pause)
+
+
+def _at(document: str, data: bytes | str, path: tuple[PathStep, ...]) -> Field:
+    """A field of a document, for a message."""
+    found = _top(document, data)
+    for step in path:
+        found = found[step] if isinstance(step, str) else list(found.elements())[step]
+    return found
+
+
+def _require_new(names: set[object], document: str, data: bytes | str, read: _PolicyRead) -> None:
     """Refuse a second policy of one name in a service and zone, and a second one of one id in a document.
 
     Reasons and the audit log name the policy that decided, so there must be one of that name.
     """
-    place = (field["service"].value, field["zoneName"].value or None)
-    for member, key in (("name", (place, policy.name)), ("id", (document, policy.id))):
+    policy = read.policy
+    for member, key in (("name", (read.place, policy.name)), ("id", (document, policy.id))):
         if policy.id is None and member == "id":
             continue
         if key in names:
-            raise field[member].invalid(
-                f"another policy has the {member} {field[member].value!r}.",
+            field = _at(document, data, read.path)[member]
+            raise field.invalid(
+                f"another policy has the {member} {field.value!r}.",
                 "Rename or remove one of the policies.",
             )
         names.add(key)
-
-
-def _require_no_cycle(roles: Mapping[str, tuple[Role, Field]]) -> None:
-    cycle = find_cycle({name: role for name, (role, _) in roles.items()})
-    if cycle is not None:
-        members = roles[cycle[0]][1]["roles"]
-        raise members.invalid(f"the roles {' → '.join(cycle)} contain each other.")
 
 
 def _parts(top: Field) -> tuple[list[Field], list[Field]]:

@@ -7,7 +7,7 @@ nothing, and what was answered to the same question before is answered again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -30,10 +30,10 @@ from policy.ranger.evaluate import (
     mask_in_force,
     row_filters_in_force,
 )
-from policy.ranger.index import PolicyIndex
+from policy.ranger.index import NamesBelow, PolicyIndex
 from policy.ranger.matching import Match, ResourcePattern, Target
 from policy.ranger.model import Policy, PolicyType
-from policy.ranger.parse import Contents, parse_documents
+from policy.ranger.parse import NO_MEMORY, Contents, no_pause, parse_documents
 from policy.ranger.roles import RoleGraph
 from policy.ranger.servicedef import LEVELS
 from policy.ranger.validity import active
@@ -83,6 +83,7 @@ class PolicySet:
         "_decide",
         "_indexes",
         "_masked",
+        "_memory",
         "_naming",
         "_related",
         "_roles",
@@ -92,11 +93,12 @@ class PolicySet:
         "version",
     )
 
-    def __init__(self, contents: Contents, version: str) -> None:
+    def __init__(self, contents: Contents, version: str, pause: Callable[[], None] = no_pause) -> None:
         self.version = version
+        self._memory = contents.memory
         self._roles = RoleGraph.of(contents.roles.values())
         self._indexes = {
-            kind: PolicyIndex(policy for policy in contents.policies if policy.type is kind)
+            kind: PolicyIndex((policy for policy in contents.policies if policy.type is kind), pause)
             for kind in PolicyType
         }
         self._scheduled = any(policy.schedules for policy in contents.policies)
@@ -110,16 +112,24 @@ class PolicySet:
         self._row_filters = lru_cache(_KEPT_ANSWERS)(self._row_filters_always)
 
     @classmethod
-    def parse(cls, documents: Mapping[str, bytes | str]) -> PolicySet:
+    def parse(
+        cls,
+        documents: Mapping[str, bytes | str],
+        before: PolicySet | None = None,
+        pause: Callable[[], None] = no_pause,
+    ) -> PolicySet:
         """Read policy documents: all of them, or none.
 
         Args:
             documents: JSON texts by name, as `policy.ranger.parse` describes them.
+            before: a set that was read before; policies that it has, too, are not read again.
+            pause: is called often, so that others can use the interpreter meanwhile.
 
         Raises:
             PolicyInvalid: naming document, line and field.
         """
-        return cls(parse_documents(documents), digest_of_documents(documents))
+        memory = NO_MEMORY if before is None else before._memory
+        return cls(parse_documents(documents, memory, pause), digest_of_documents(documents), pause)
 
     @classmethod
     def empty(cls) -> PolicySet:
@@ -233,6 +243,14 @@ class PolicySet:
     ) -> tuple[FilterRule, ...]:
         subject = self.subject(principal, owner)
         return row_filters_in_force(self._applicable(PolicyType.ROW_FILTER, table, subject, now), subject)
+
+    def tables_with_privileges(self, principal: Principal, database: str) -> NamesBelow:
+        """Names of the tables of a database on which a user can have any privilege; on no other one.
+
+        What the policies say is not looked at, so that the user need not have a privilege on these.
+        """
+        own = self._naming(PolicyType.ACCESS, self.subject(principal, None))
+        return self._indexes[PolicyType.ACCESS].below(Target.of(Resource.database(database)), own)
 
     def about_table(self, database: str, table: str) -> tuple[Policy, ...]:
         """The access and masking policies that may be about a table or its columns; some may not be."""

@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policy.errors import PolicyInvalid
 from policy.principal import Principal
 from policy.privileges.requests import ALL, ANY, AccessRequest, Resource
 from policy.ranger import PolicySet
@@ -27,7 +28,7 @@ from policy.ranger.evaluate import (
 )
 from policy.ranger.matching import Match, Target
 from policy.ranger.model import Policy, PolicyType
-from policy.ranger.parse import parse_documents
+from policy.ranger.parse import NO_MEMORY, parse_documents
 from policy.ranger.policy_set import relation
 from policy.ranger.validity import active
 from tests.policy.test_ranger_differential import (
@@ -172,3 +173,37 @@ def test_an_answer_that_a_schedule_decides_is_never_remembered(
     asked_before = PolicySet.parse({"p": text})
     for now in (*TIMES, *reversed(TIMES)):
         assert asked_before.decide(request, now) == PolicySet.parse({"p": text}).decide(request, now)
+
+
+@EXAMPLES
+@given(st.data())
+def test_what_was_read_before_is_read_as_if_it_were_new(data: st.DataObject) -> None:
+    drawn = data.draw(documents("tables"), label="policies")
+    before = PolicySet.parse({"a": json.dumps(drawn[:3]), "b": json.dumps({"policies": [], "roles": ROLES})})
+    changed = [policy | data.draw(st.sampled_from([{}, {"policyPriority": 1}])) for policy in drawn]
+    order = data.draw(st.permutations(changed))
+    repeated = data.draw(st.sampled_from([[], order[:1]]))
+    texts = {"a": json.dumps(drawn[:3]), "c": json.dumps([*order[3:], *repeated])}
+    if data.draw(st.booleans()):
+        texts = {"b": json.dumps({"policies": order, "roles": ROLES})}
+    told = []
+    for memory in (before._memory, NO_MEMORY):
+        try:
+            told.append(str(parse_documents(texts, memory)))
+        except PolicyInvalid as error:
+            told.append(str(error))
+    assert told[0] == told[1]
+
+
+@EXAMPLES
+@given(st.data())
+def test_only_tables_whose_names_the_index_gives_can_be_visible(data: st.DataObject) -> None:
+    text = json.dumps({"policies": data.draw(documents("tables"), label="policies"), "roles": ROLES})
+    found = PolicySet.parse({"p": text})
+    for _ in range(4):
+        asker = data.draw(askers(), label="asker")
+        database, table = data.draw(st.tuples(LITERALS, LITERALS), label="table")
+        principal = Principal(asker.name, asker.groups)
+        request = AccessRequest(principal, Resource.table(database, table), ANY, asker.owner)
+        if any(found.decide(request, now).allowed for now in TIMES):
+            assert found.tables_with_privileges(principal, database).may_have(table)
