@@ -118,6 +118,7 @@ bench: java $(INSTALLED)
 	$(BIN)/python -m bench.run $(if $(SCALE),--scale $(SCALE))
 	$(BIN)/python -m bench.formats $(if $(SCALE),--scale $(SCALE))
 	$(BIN)/python -m bench.restrictions $(if $(SCALE),--scale $(SCALE))
+	$(BIN)/python -m bench.many
 	$(BIN)/python -m bench.pipelines
 	$(if $(BEFORE),$(BIN)/python -m bench.before $(BEFORE))
 
