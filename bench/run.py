@@ -42,6 +42,7 @@ def main() -> None:
         ("Commit checks", lambda root: commit.measure(root, runs)),
         ("A flood of refusals", lambda root: audit.measure(root, 20_000 * runs, 200 * runs)),
         (f"Planning {given.files:,} files", lambda root: plan.measure(root, given.files, runs)),
+        (f"Plans of a table of {given.files:,} files", lambda root: plan.measure_large(root, given.files, 3)),
         ("Plans for standard clients", lambda root: standard_plan.measure(root, 10 * runs)),
         ("Signed requests to S3", lambda root: signing.measure(root, 5 * runs)),
         ("Storage credentials", lambda root: credentials.measure(root, 20 * runs)),

@@ -37,7 +37,7 @@ def data_files(table: Table, first: int, count: int) -> Iterator[DataFile]:
     ids = list(range(1, 11))
     for number in range(first, first + count):
         low = number * ROWS_A_FILE
-        lower, upper = _bounds(low), _bounds(low + ROWS_A_FILE - 1)
+        lower, upper = bounds_at(low), bounds_at(low + ROWS_A_FILE - 1)
         yield DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=f"{table.location()}/data/part-{number:07d}-{uuid4()}.parquet",
@@ -80,7 +80,8 @@ def make_table(catalog: GuardedCatalog, name: str, files: int, a_commit: int) ->
     return table
 
 
-def _bounds(value: int) -> dict[int, bytes]:
+def bounds_at(value: int) -> dict[int, bytes]:
+    """Return the bounds of all columns of a file whose first or last row has a number."""
     text = f"value-{value:012d}"
     plain = {
         1: value,

@@ -47,3 +47,9 @@ class Recent(Generic[_Kept]):
                 _, dropped = self._kept.popitem(last=False)
                 self._total -= self._weight(dropped)
         return made
+
+    def forget(self, key: Hashable) -> None:
+        """Forget a value, if it is remembered."""
+        with self._lock:
+            if key in self._kept:
+                self._total -= self._weight(self._kept.pop(key))

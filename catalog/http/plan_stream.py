@@ -46,8 +46,10 @@ def stream(plan: Plan) -> Iterator[bytes]:
     files = plan.files.replace_schema_metadata(_metadata(plan))
     buffer = io.BytesIO()
     with pa.ipc.new_stream(buffer, files.schema) as writer:
-        for batch in files.to_batches(max_chunksize=BATCH_ROWS):
-            writer.write_batch(batch)
+        for start in range(0, files.num_rows, BATCH_ROWS):
+            # Rows of many small chunks would be many small batches.
+            for batch in files.slice(start, BATCH_ROWS).combine_chunks().to_batches():
+                writer.write_batch(batch)
             yield _drained(buffer)
     yield _drained(buffer)
 

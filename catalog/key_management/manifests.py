@@ -29,7 +29,7 @@ from catalog.envelope.file_ids import FileIdentity
 from catalog.envelope.key_metadata import KeyMetadata
 from catalog.envelope.key_metadata_columns import read_forms
 from catalog.envelope.peks import Pek
-from catalog.iceberg.manifests import ManifestContent, ManifestListEntry, manifest_entries
+from catalog.iceberg.manifests import DecodedManifest, ManifestContent, ManifestListEntry, manifest_entries
 from catalog.iceberg.manifests.writing import encode_manifest
 from catalog.iceberg.metadata import metadata_directory
 from catalog.keyring.keyring import Keyring
@@ -232,7 +232,7 @@ def _entries(manifest: OpenManifest, entries: pa.Table, metadata: list[bytes | N
     existing = pa.array([_EXISTING] * entries.num_rows, pa.int8())
     for name, values in (("key_metadata", pa.array(metadata, pa.binary())), ("status", existing)):
         entries = entries.set_column(entries.schema.get_field_index(name), name, values)
-    decoded = replace(manifest.decoded, entries=entries, statistics=_live_statistics(manifest))
+    decoded = DecodedManifest(manifest.decoded.header, entries, _live_statistics(manifest))
     return manifest_entries(decoded, entries, range(entries.num_rows), manifest.listed.partition_spec_id)
 
 

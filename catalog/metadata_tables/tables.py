@@ -312,14 +312,14 @@ class _Reading:
         at, row = position.outer, position.row
         while at < len(listed):
             for files in self._gathered(listed[at : at + _OPENED_TOGETHER]):
-                if row > 0 and row >= len(files.manifests[0].decoded.entries):
+                if row > 0 and row >= len(files.manifests[0].decoded):
                     # Rows that are not there would count as room in the page.
                     raise no_page_token(self._table.name)
                 part = self._part(files, row, left)
                 batches.append(self._of(self._files.columns(self._columns, part), len(part.entries)))
                 until = min(row + left, len(files.entries))
                 left -= until - row
-                for size in (len(each.decoded.entries) for each in files.manifests):
+                for size in (len(each.decoded) for each in files.manifests):
                     if until < size:
                         return batches, position.at(at, until)
                     at, until = at + 1, until - size

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from catalog.iceberg.manifests import DecodedManifest, ManifestListEntry, inherit_each
 from catalog.reading.loading import LoadedTable
-from catalog.reading.snapshots import OpenManifest, SnapshotReader, refuse_outside
-from catalog.snapshot_checks.entries import DELETED
+from catalog.reading.snapshots import Keeps, OpenManifest, SnapshotReader
 from policy.errors import MetadataInvalid
 
 _Kept = TypeVar("_Kept")
@@ -56,7 +54,7 @@ class Gathered:
             _joined(each.decoded.entries for each in manifests),
             _joined(each.decoded.statistics for each in manifests),
         )
-        listed = [(each.listed, len(each.decoded.entries)) for each in manifests]
+        listed = [(each.listed, len(each.decoded)) for each in manifests]
         try:
             entries = inherit_each(decoded.entries, listed)
         except MetadataInvalid:
@@ -70,16 +68,25 @@ class Gathered:
 
 
 def data_of(
-    reader: SnapshotReader, table: LoadedTable, listed: Sequence[ManifestListEntry]
+    reader: SnapshotReader,
+    table: LoadedTable,
+    listed: Sequence[ManifestListEntry],
+    keeps: Keeps | None = None,
 ) -> Iterator[Gathered]:
     """Open data manifests, and combine small ones. Every live path in them is checked.
+
+    Args:
+        reader: opens them.
+        table: the table.
+        listed: the manifests.
+        keeps: leaves out ranges of entries; see `SnapshotReader.open`.
 
     Raises:
         LocationNotAllowed: a file is outside of the allowed locations, also one that the scan does not read.
         MetadataTampered, MetadataInvalid: see `SnapshotReader.open`.
     """
-    for files in gathered(reader.open(table, listed)):
-        _require_inside(table, files.entries)
+    for files in gathered(reader.open(table, listed, keeps=keeps)):
+        reader.require_inside(table, files.manifests)
         yield files
 
 
@@ -88,7 +95,7 @@ def deletes_of(
 ) -> Iterator[OpenManifest]:
     """Open delete manifests, as `data_of` does data manifests."""
     for manifest in reader.open(table, listed):
-        _require_inside(table, manifest.entries)
+        reader.require_inside(table, [manifest])
         yield manifest
 
 
@@ -102,22 +109,16 @@ def naming_manifest(kept: Callable[[Gathered], _Kept], files: Gathered) -> _Kept
         raise
 
 
-def _require_inside(table: LoadedTable, entries: pa.Table) -> None:
-    """Check every live path of the manifests, including those that the scan does not read."""
-    live = pc.not_equal(entries["status"], DELETED)
-    refuse_outside(table.governed.allowed, entries["file_path"].filter(live), table.name, "files")
-
-
 def gathered(opened: Iterable[OpenManifest]) -> Iterator[Gathered]:
     """Combine small manifests with their neighbours, in order."""
     held: list[OpenManifest] = []
     size = 0
     for manifest in opened:
         # A manifest without entries counts too, so that the number of combined manifests is bounded.
-        size += max(1, len(manifest.decoded.entries))
+        size += max(1, len(manifest.decoded))
         if held and (size > _SMALL or not _alike(held[0], manifest)):
             yield Gathered.of(held)
-            held, size = [], max(1, len(manifest.decoded.entries))
+            held, size = [], max(1, len(manifest.decoded))
         held.append(manifest)
     if held:
         yield Gathered.of(held)

@@ -1,19 +1,20 @@
 """Skips files that cannot hold rows matching a filter.
 
-Each of three steps skips only what provably does not match:
+Each of four steps skips only what provably does not match:
 
 1. whole manifests, by the partition summaries in the manifest list;
-2. files, by their partition, evaluated once for each distinct partition tuple;
-3. files, by their column statistics, for all files of a manifest at once (see `metrics`).
+2. ranges of the entries of manifests that are stored in decoded form, by statistics of the ranges;
+3. files, by their partition, evaluated once for each distinct partition tuple;
+4. files, by their column statistics, for all files of a manifest at once (see `metrics`).
 
 The statistics of some columns can be excluded, because the principal cannot read these columns. A condition
-on such a column counts as true in all three steps, since partitions reveal as much as statistics.
+on such a column counts as true in all steps, since partitions reveal as much as statistics.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -46,7 +47,8 @@ from pyiceberg.typedef import Record
 from catalog.iceberg.avro.arrow import FIELD_ID
 from catalog.iceberg.bounds import Mask
 from catalog.iceberg.column_metrics import may_match
-from catalog.iceberg.manifests import DecodedManifest, FieldStatistics, ManifestListEntry
+from catalog.iceberg.manifests import DecodedManifest, FieldStatistics, ManifestListEntry, RangeStatistics
+from catalog.iceberg.manifests.ranges import side_by_side
 from catalog.iceberg.manifests.rows import partition_rows
 from catalog.iceberg.transform_terms import Projection
 from catalog.iceberg.transforms import exact_spec
@@ -96,6 +98,18 @@ class Pruner:
             rows: how many files there are.
         """
         return may_match(self._bound, statistics, rows)
+
+    @property
+    def prunes(self) -> bool:
+        """Return whether there is a condition that can leave out files."""
+        return not isinstance(self._bound, AlwaysTrue)
+
+    def keeps_ranges(self, manifests: Sequence[RangeStatistics]) -> Sequence[Mask]:
+        """Return which ranges of entries can hold matching rows: for each manifest one flag a range."""
+        types = {field_id: self._schema.find_type(field_id) for field_id in self._columns}
+        parts = [(each.count, each.of_types(types)) for each in manifests]
+        kept = self.may_match(side_by_side(parts, self._columns), sum(each.count for each in manifests))
+        return np.split(kept, np.cumsum([each.count for each in manifests])[:-1])
 
     def keeps_manifest(self, entry: ManifestListEntry) -> bool:
         """Return whether a manifest can list files with matching rows.

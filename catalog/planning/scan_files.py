@@ -2,6 +2,7 @@
 
 Every plan of rows is made here, for engines (`catalog.planning.plan`) and for standard clients
 (`catalog.planning.standard`). Every path in an opened manifest is checked, whether its file is pruned or not.
+A manifest is not opened if the filter leaves out all of it, and its paths are known to be allowed.
 """
 
 from __future__ import annotations
@@ -108,7 +109,10 @@ class ScanFiles:
         def kept(files: Gathered) -> pa.Table:
             return self._kept(files, appended, applied)
 
-        parts = [naming_manifest(kept, each) for each in data_of(self._reader, self._table, data)]
+        # Files that are chosen by path are not pruned.
+        keeps = self._pruner.keeps_ranges if self._request.files is None and self._pruner.prunes else None
+        opened_data = data_of(self._reader, self._table, data, keeps)
+        parts = [naming_manifest(kept, each) for each in opened_data]
         files = pa.concat_tables([empty_rows(), *parts])
         compared = applied.compared if applied else frozenset()
         if self._request.files is not None:

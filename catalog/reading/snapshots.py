@@ -3,6 +3,10 @@
 Before: the path lies in the table's allowed locations. After: the bytes are those that were sealed, and the
 parent says of the file what it said when it was sealed (a manifest's sequence number decides which encryption
 epoch judges its files). Bytes are read once and decoded from memory; decoded manifests are cached by digest.
+
+A manifest that is stored in decoded form has statistics of ranges of its entries. A reader can leave out
+ranges by these. A manifest without a range that is needed is not read, like one that the partition summaries
+in the list leave out.
 """
 
 from __future__ import annotations
@@ -15,22 +19,28 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy import Engine
 
+from catalog.base.recent import Recent
 from catalog.db.engine import read
+from catalog.iceberg.bounds import Mask
 from catalog.iceberg.manifests import (
     DecodedManifest,
     DecodeLimits,
     ManifestCache,
     ManifestListEntry,
+    RangeStatistics,
+    StoredManifest,
     check_agreement,
     decode_manifest_list,
     inherit,
 )
 from catalog.iceberg.manifests.cache import Index
 from catalog.iceberg.manifests.sealed_files import check_carried_record
+from catalog.iceberg.manifests.statuses import alive
 from catalog.reading.loading import LoadedTable
 from catalog.state import seals
 from catalog.state.seals import Digest, SealedFile
@@ -48,6 +58,13 @@ _SMALL_BYTES: Final = 1 << 16
 #: The largest manifest list whose decoded form is cached.
 _KEPT_BYTES: Final = 1 << 16
 _NONE: Final[Mapping[str, SealedFile]] = MappingProxyType({})
+#: The maximum number of manifests of which is remembered that all of their paths are allowed.
+_REMEMBERED: Final = 100_000
+
+#: Returns one flag per range for each manifest: whether its entries are needed.
+Keeps = Callable[[Sequence[RangeStatistics]], Sequence[Mask]]
+#: A manifest, and the ranges of its entries that are needed; None for all.
+_Chosen = tuple[ManifestListEntry, Sequence[int] | None]
 
 
 @dataclass(frozen=True)
@@ -69,6 +86,12 @@ class OpenManifest:
         """
         return inherit(self.decoded, self.listed)
 
+    @property
+    def whole(self) -> DecodedManifest:
+        """Return all of its entries, where `decoded` has only some ranges of them."""
+        decoded = self.decoded
+        return StoredManifest(decoded.form) if isinstance(decoded, StoredManifest) else decoded
+
 
 class SnapshotReader:
     """Reads snapshots of loaded tables.
@@ -85,6 +108,8 @@ class SnapshotReader:
         self._storage = storage
         self._cache = cache
         self._limits = limits
+        #: Digests of manifests and allow-lists: all live paths of the one are in the other.
+        self._inside: Recent[bool] = Recent(_REMEMBERED, lambda _: 1)
         self._pool = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="manifest-read")
 
     def close(self) -> None:
@@ -128,17 +153,29 @@ class SnapshotReader:
         listed: Iterable[ManifestListEntry],
         *,
         also: Mapping[str, SealedFile] = _NONE,
+        keeps: Keeps | None = None,
     ) -> Iterator[OpenManifest]:
         """Read, check and decode manifests, in order.
 
         A few are read ahead; decoding, which keeps the interpreter busy, is done where it is asked for, and
         no more than those few are in memory unless the caller keeps them.
 
+        Args:
+            table: the table.
+            listed: the manifests.
+            also: files that are about to be sealed, by path.
+            keeps: leaves out ranges of entries, where they are known. A manifest without a range that is left
+                is not opened if all of its paths are allowed.
+
         Raises:
             as `manifests`.
         """
-        wanted = tuple(listed)
-        sealed = self.sealed(table.record.id, [entry.manifest_path for entry in wanted]) | dict(also)
+        every = tuple(listed)
+        sealed = self.sealed(table.record.id, [entry.manifest_path for entry in every]) | dict(also)
+        chosen: list[_Chosen] = [(entry, None) for entry in every]
+        if keeps is not None:
+            chosen = self._chosen(table, every, sealed, keeps)
+        wanted = [entry for entry, _ in chosen]
 
         def checked(entry: ManifestListEntry) -> tuple[bytes, Digest]:
             data = self.fetch(table.governed.allowed, entry.manifest_path, table.name, "manifest")
@@ -148,8 +185,71 @@ class SnapshotReader:
                 check_carried_record(entry, known, table.name)
             return data, digest
 
-        for entry, (data, digest) in zip(wanted, self._ahead(checked, wanted), strict=True):
-            yield self.decode(entry, data, digest)
+        for (entry, ranges), (data, digest) in zip(chosen, self._ahead(checked, wanted), strict=True):
+            yield self.decode(entry, data, digest, ranges)
+
+    def _chosen(
+        self,
+        table: LoadedTable,
+        listed: Sequence[ManifestListEntry],
+        sealed: Mapping[str, SealedFile],
+        keeps: Keeps,
+    ) -> list[_Chosen]:
+        """Return the manifests to open, with the ranges to use; those of unsealed tables are all opened."""
+        forms = {}
+        for place, entry in enumerate(listed):
+            known = sealed.get(entry.manifest_path) if table.seal is not None else None
+            form = None if known is None else self._cache.stored(known.digest.sha256)
+            if known is not None and form is not None:
+                check_carried_record(entry, known, table.name)
+                check_agreement(form.header, entry)
+                forms[place] = form, known.digest
+        found = keeps([form.ranges for form, _ in forms.values()]) if forms else ()
+        masks = dict(zip(forms, found, strict=True))
+        chosen: list[_Chosen] = []
+        for place, entry in enumerate(listed):
+            if place not in forms or masks[place].all():
+                chosen.append((entry, None))
+                continue
+            form, digest = forms[place]
+            ranges = np.flatnonzero(masks[place]).tolist()
+            if ranges or not self._decided(table.governed.allowed, digest, form.directories):
+                chosen.append((entry, ranges))
+        return chosen
+
+    def require_inside(self, table: LoadedTable, manifests: Sequence[OpenManifest]) -> None:
+        """Check every live path of manifests, including those that are not read.
+
+        Once it is known of a stored manifest and a list that all paths are allowed, it stays so.
+
+        Raises:
+            LocationNotAllowed: a path is not.
+        """
+        allowed = table.governed.allowed
+        left = [each for each in manifests if not self._known_inside(allowed, each)]
+        if not left:
+            return
+        paths = [alive(each.whole.entries)["file_path"] for each in left]
+        chunks = [chunk for each in paths for chunk in each.chunks]
+        refuse_outside(allowed, pa.chunked_array(chunks, pa.string()), table.name, "files")
+        for each in left:
+            if isinstance(each.decoded, StoredManifest):
+                self._inside.get((each.digest.sha256, allowed.digest), lambda: True)
+
+    def _known_inside(self, allowed: AllowList, manifest: OpenManifest) -> bool:
+        decoded = manifest.decoded
+        return isinstance(decoded, StoredManifest) and self._decided(
+            allowed, manifest.digest, decoded.form.directories
+        )
+
+    def _decided(self, allowed: AllowList, digest: Digest, directories: Sequence[str] | None) -> bool:
+        """Return whether it is known that all live paths of a stored manifest are allowed."""
+        key = digest.sha256, allowed.digest
+        if self._inside.known(key):
+            return True
+        if directories is None or not allowed.allows_directories(directories):
+            return False
+        return self._inside.get(key, lambda: True)
 
     def _ahead(
         self, read: Callable[[ManifestListEntry], tuple[bytes, Digest]], wanted: Sequence[ManifestListEntry]
@@ -170,10 +270,19 @@ class SnapshotReader:
             for future in under_way:
                 future.cancel()
 
-    def decode(self, entry: ManifestListEntry, data: bytes, digest: Digest) -> OpenManifest:
-        """Decode the bytes of a manifest, or return them from the cache."""
-        decoded = self._cache.get(digest.sha256, data, path=entry.manifest_path)
-        check_agreement(decoded, entry)
+    def decode(
+        self, entry: ManifestListEntry, data: bytes, digest: Digest, ranges: Sequence[int] | None = None
+    ) -> OpenManifest:
+        """Decode the bytes of a manifest, or return them from the cache.
+
+        Args:
+            entry: the list's record of it.
+            data: its bytes.
+            digest: their digest.
+            ranges: the ranges of its entries that are needed, if it is stored; None for all.
+        """
+        decoded = self._cache.get(digest.sha256, data, path=entry.manifest_path, ranges=ranges)
+        check_agreement(decoded.header, entry)
         return OpenManifest(entry, decoded, digest)
 
     def index(self, digest: Digest) -> Index | None:

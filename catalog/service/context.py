@@ -19,7 +19,7 @@ from catalog.db import migrate
 from catalog.db.clock import DatabaseClock
 from catalog.db.engine import open_database
 from catalog.envelope.peks import PekCache
-from catalog.iceberg.manifests import DecodeLimits, ManifestCache
+from catalog.iceberg.manifests import CacheFiles, DecodeLimits, ManifestCache
 from catalog.keyring.keyring import Keyring
 from catalog.keyring.kms_keys import KmsKeys
 from catalog.kms.clients import KmsClients
@@ -39,6 +39,7 @@ from catalog.settings.kms import kms_options
 from catalog.snapshot_checks.added_files import AddedFiles
 from catalog.snapshot_checks.inspection import Inspector
 from catalog.state.invocations import Invocations
+from catalog.state.shared_keys import manifest_cache_key
 from catalog.state.sql_pointers import SqlPointerStore
 from catalog.storage.base import Storage, StorageRouter
 from catalog.storage.local import LocalStorage
@@ -75,7 +76,7 @@ def open_context(
     _apply_files(settings, documents, Authorizer(PolicySet.empty, audit, now), tokens, now)
     policies = PolicyStore(documents, poll_s=settings.policies_poll_s, clock=seconds)
     pointers, storage = SqlPointerStore(engine, name), open_storage(settings)
-    reader = SnapshotReader(engine, storage, _cache(settings), _limits(settings))
+    reader = SnapshotReader(engine, storage, _cache(settings, engine), _limits(settings))
     clients, invocations = _clients(settings, kms), Invocations(engine)
     peks = PekCache(
         clients.by_name,
@@ -205,5 +206,9 @@ def _limits(settings: Settings) -> DecodeLimits:
     )
 
 
-def _cache(settings: Settings) -> ManifestCache:
-    return ManifestCache(settings.cache.manifest_bytes, settings.cache.directory, limits=_limits(settings))
+def _cache(settings: Settings, engine: Engine) -> ManifestCache:
+    cache = settings.cache
+    files = None
+    if cache.directory is not None and cache.directory_bytes:
+        files = CacheFiles(cache.directory, lambda: manifest_cache_key(engine), cache.directory_bytes)
+    return ManifestCache(cache.manifest_bytes, files, limits=_limits(settings))

@@ -298,6 +298,7 @@ def _add_defaults(tree: _Tree) -> None:
     base = Path(data_dir).absolute()
     tree.setdefault("warehouse", f"file://{base}/warehouse")
     _set_default(tree, ("database", "url"), f"sqlite:///{base}/lakewarden.db")
+    _set_default(tree, ("cache", "directory"), base / "manifest-cache")
     _set_default(tree, ("kms", "kind"), "local")
     if not isinstance(tree["kms"], dict) or tree["kms"]["kind"] != "local":
         return

@@ -226,10 +226,17 @@ class KmsEndpointSettings(_Section):
 
 
 class CacheSettings(_Section):
-    """The cache of decoded manifests, in memory and, if a directory is given, on disk."""
+    """The cache of decoded manifests, in memory and on disk.
+
+    Attributes:
+        manifest_bytes: memory for manifests that are not on disk.
+        directory: where they are on disk; `manifest-cache` in `data_dir` by default.
+        directory_bytes: the size of the directory; 0 for none.
+    """
 
     manifest_bytes: int = Field(default=256 * _MIB, ge=0)
     directory: AbsolutePath | None = None
+    directory_bytes: int = Field(default=8192 * _MIB, ge=0)
 
 
 class LimitSettings(_Section):

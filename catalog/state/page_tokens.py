@@ -11,19 +11,15 @@ import base64
 import binascii
 import hashlib
 import hmac
-import secrets
 from typing import Final
 
-from sqlalchemy import Connection, Engine, insert, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Engine
 
 from catalog.crypto.secret import SecretBytes
-from catalog.db.engine import read, write
-from catalog.db.schema import lw_setting
+from catalog.state.shared_keys import shared_key
 from policy.errors import RequestInvalid
 
 _SETTING: Final = "page-token-key"
-_KEY_BYTES: Final = 32
 _MAC_BYTES: Final = 16
 
 
@@ -74,30 +70,8 @@ class PageTokens:
         parts = (listed.encode("utf-8"), principal.encode("utf-8"), text)
         bound = b"".join(len(each).to_bytes(4, "big") + each for each in parts)
         if self._key is None:
-            self._key = SecretBytes(_shared_key(self._engine))
+            self._key = SecretBytes(shared_key(self._engine, _SETTING))
         return hmac.digest(self._key.reveal(), bound, hashlib.sha256)[:_MAC_BYTES]
-
-
-def _shared_key(engine: Engine) -> bytes:
-    """Return the key in the database; the first process that needs it makes it."""
-    with read(engine) as connection:
-        known = _stored(connection)
-    if known is None:
-        made = secrets.token_hex(_KEY_BYTES)
-        try:
-            with write(engine) as connection:
-                connection.execute(insert(lw_setting).values(name=_SETTING, value=made))
-            known = made
-        except IntegrityError:
-            with read(engine) as connection:
-                known = _stored(connection)
-            assert known is not None
-    return bytes.fromhex(known)
-
-
-def _stored(connection: Connection) -> str | None:
-    value: str | None = connection.scalar(select(lw_setting.c.value).where(lw_setting.c.name == _SETTING))
-    return value
 
 
 def _refused() -> RequestInvalid:

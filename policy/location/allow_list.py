@@ -16,6 +16,7 @@ Source: docs/architecture.md; the vectors in tests/vectors/locations.json name w
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -142,6 +143,19 @@ class AllowList:
         slices = (c.slice(start, _ROWS) for c in map(_strings, chunks) for start in range(0, len(c), _ROWS))
         return pa.concat_arrays([pa.array([], pa.bool_()), *map(self._decide_slice, slices)])
 
+    def allows_directories(self, directories: Iterable[str]) -> bool:
+        """Whether every file with an ordinary name in these directories may be read.
+
+        With the directories of `shared_directories`, the answer is true only if `decide_many` permits all of
+        the paths that they are of.
+        """
+        return all(self._decide_directory(each.encode()) for each in directories)
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the property, in hexadecimal: lists with one digest decide alike."""
+        return hashlib.sha256(self.to_property().encode()).hexdigest()
+
     @cached_property
     def _prefixes(self) -> tuple[str, ...]:
         return tuple(f"{entry.canonical}/" for entry in self.entries)
@@ -200,6 +214,28 @@ class AllowList:
             return self.decide(raw.decode("utf-8")).allowed
         except UnicodeDecodeError:  # a hostile file can put any bytes into a string column
             return False
+
+
+def shared_directories(paths: pa.ChunkedArray, most: int) -> tuple[str, ...] | None:
+    """The directories of some paths, if the names in them are ordinary, so that their directories decide.
+
+    Args:
+        paths: locations, as they stand in a manifest.
+        most: the greatest number of directories.
+
+    Returns:
+        None if there are more, or if a path needs a closer look.
+    """
+    halves = pc.split_pattern(paths, "/", max_splits=1, reverse=True)
+    if not pc.all(pc.equal(pc.list_value_length(halves), 2), min_count=0, skip_nulls=False).as_py():
+        return None
+    directories = pc.list_element(halves, 0).unique()
+    if len(directories) > most:
+        return None
+    ordinary = _ordinary(pc.list_element(halves, 1), paths)
+    if not pc.all(ordinary, min_count=0, skip_nulls=False).as_py():
+        return None
+    return tuple(directories.to_pylist())
 
 
 class _Patterns:

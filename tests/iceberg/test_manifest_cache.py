@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from catalog.iceberg.manifests import DecodedManifest, ManifestCache, decode_manifest
+from catalog.crypto.secret import SecretBytes
+from catalog.iceberg.manifests import CacheFiles, DecodedManifest, ManifestCache, decode_manifest
 from catalog.iceberg.manifests import cache as cache_module
-from policy.errors import MetadataInvalid
+from catalog.iceberg.manifests.ranges import RANGE_ROWS
+from policy.errors import MetadataInvalid, StorageUnavailable
 from tests.support.manifest_samples import container, entry_bytes, entry_schema, write_sample
 
 PATH = "s3://lake/t/metadata/m.avro"
+
+
+KEY = SecretBytes(bytes(32))
 
 
 def manifest(name: str) -> tuple[str, bytes]:
@@ -91,43 +101,126 @@ def test_a_digest_is_wanted() -> None:
         ManifestCache(1).get("../../etc/passwd", b"", path=PATH)
 
 
+def cache_in(directory: Path, key: SecretBytes = KEY, **options: int) -> ManifestCache:
+    """A cache that keeps every manifest on disk, as another process would open it."""
+    return ManifestCache(1 << 20, CacheFiles(directory, lambda: key, **options), stored_from=0)
+
+
 class TestDirectory:
     def test_another_process_finds_it(self, tmp_path: Path, decodings: list[str]) -> None:
-        data, _ = write_sample(tmp_path, 100)
+        data, _ = write_sample(tmp_path, 10_000)
         digest = hashlib.sha256(data).hexdigest()
-        first = ManifestCache(1 << 20, tmp_path / "cache").get(digest, data, path=PATH)
-        second = ManifestCache(1 << 20, tmp_path / "cache").get(digest, data, path=PATH)
-        assert same(first, second)
+        first = cache_in(tmp_path / "cache").get(digest, data, path=PATH)
+        second = cache_in(tmp_path / "cache").get(digest, data, path=PATH)
+        decoded = decode_manifest(data, path=PATH)
+        assert same(first, decoded)
+        assert same(second, decoded)
         assert len(decodings) == 1
+        ids = frozenset({1, 2, 3, 999})
+        assert second.stats(ids) == decoded.stats(ids)
 
-    @pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
+    def test_some_ranges_are_those_rows(self, tmp_path: Path) -> None:
+        data, _ = write_sample(tmp_path, 10_000)
+        digest, decoded = hashlib.sha256(data).hexdigest(), decode_manifest(data, path=PATH)
+        cache = cache_in(tmp_path / "cache")
+        cache.get(digest, data, path=PATH)
+        for chosen in ([], [0], [1, 2], [0, 2]):
+            rows = pa.array([row for row in range(10_000) if row // RANGE_ROWS in chosen], pa.int64())
+            part = cache.get(digest, data, path=PATH, ranges=chosen)
+            assert len(part) == len(rows)
+            assert part.entries.equals(decoded.entries.take(rows))
+            assert part.statistics.equals(decoded.statistics.take(rows))
+            ids = frozenset({1, 2, 999})
+            for field_id, found in part.stats(ids).items():
+                every = decoded.stats(ids)[field_id]
+                assert list(astuple(found)) == [each.take(rows) for each in astuple(every)]
+
+    @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "entry"])
     def test_a_damaged_file_is_passed_over_and_mended(
         self, tmp_path: Path, decodings: list[str], damage: str
     ) -> None:
         digest, data = manifest("a")
-        sound = ManifestCache(1 << 20, tmp_path).get(digest, data, path=PATH)
+        sound = cache_in(tmp_path).get(digest, data, path=PATH)
         (file,) = tmp_path.iterdir()
         content = file.read_bytes()
         flipped = content[:-40] + bytes([content[-40] ^ 1]) + content[-39:]
-        file.write_bytes({"flip": flipped, "cut": content[:-9], "empty": b""}[damage])
-        assert same(ManifestCache(1 << 20, tmp_path).get(digest, data, path=PATH), sound)
+        entry = content.replace(b"s3://lake/a", b"s3://lake/b", 1)
+        file.write_bytes({"flip": flipped, "cut": content[:-9], "empty": b"", "entry": entry}[damage])
+        assert same(cache_in(tmp_path).get(digest, data, path=PATH), sound)
         assert file.read_bytes() == content
         assert len(decodings) == 2
 
+    def test_what_is_found_damaged_when_it_is_used_is_an_error_once(self, tmp_path: Path) -> None:
+        data, _ = write_sample(tmp_path, 100)
+        digest = hashlib.sha256(data).hexdigest()
+        cache_in(tmp_path / "cache").get(digest, data, path=PATH)
+        (file,) = (tmp_path / "cache").iterdir()
+        sound = decode_manifest(data, path=PATH)
+        for _, place in json.loads(_footer(file))["blocks"].items():
+            content = bytearray(file.read_bytes())
+            content[place[0] + place[1] // 2] ^= 1
+            file.write_bytes(content)
+            cache = cache_in(tmp_path / "cache")
+            for _ in range(2):
+                with contextlib.suppress(StorageUnavailable):
+                    found = cache.get(digest, data, path=PATH)
+                    assert same(found, sound)
+                    assert found.stats(frozenset({1, 2, 3})) == sound.stats(frozenset({1, 2, 3}))
+            assert same(cache.get(digest, data, path=PATH), sound)
+
+    def test_a_file_of_another_key_counts_for_nothing(self, tmp_path: Path, decodings: list[str]) -> None:
+        digest, data = manifest("a")
+        forged = cache_in(tmp_path, SecretBytes(b"f" * 32))
+        forged.get(digest, manifest("b")[1], path=PATH)
+        assert cache_in(tmp_path).get(digest, data, path=PATH).entries["file_path"].to_pylist() == [
+            "s3://lake/a"
+        ]
+
+    def test_a_file_of_another_manifest_counts_for_nothing(self, tmp_path: Path) -> None:
+        (one, a), (two, b) = manifest("a"), manifest("b")
+        cache = cache_in(tmp_path)
+        cache.get(one, a, path=PATH)
+        cache.get(two, b, path=PATH)
+        by_name = {file.name[:64]: file for file in tmp_path.iterdir()}
+        by_name[one].write_bytes(by_name[two].read_bytes())
+        assert cache_in(tmp_path).get(one, a, path=PATH).entries["file_path"].to_pylist() == ["s3://lake/a"]
+
     def test_it_stays_within_its_bound(self, tmp_path: Path) -> None:
-        cache = ManifestCache(0, tmp_path, max_directory_bytes=20_000)
-        for number in range(8):
+        cache = cache_in(tmp_path, max_bytes=60_000)
+        for number in range(20):
             cache.get(*manifest(str(number)), path=PATH)
-        sizes = [file.stat().st_size for file in tmp_path.iterdir()]
-        assert sizes
-        assert sum(sizes) <= 20_000
+            sizes = [file.stat().st_size for file in tmp_path.iterdir()]
+            assert 0 < sum(sizes) <= 60_000
+
+    def test_what_is_larger_than_the_directory_can_be_is_not_written(self, tmp_path: Path) -> None:
+        cache = cache_in(tmp_path, max_bytes=100)
+        assert cache.get(*manifest("a"), path=PATH).entries.num_rows == 1
+        assert not list(tmp_path.iterdir())
 
     def test_files_are_for_their_owner_alone(self, tmp_path: Path) -> None:
-        ManifestCache(0, tmp_path / "cache").get(*manifest("a"), path=PATH)
+        cache_in(tmp_path / "cache").get(*manifest("a"), path=PATH)
         (file,) = (tmp_path / "cache").iterdir()
         assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
     def test_a_directory_that_is_gone_costs_time_alone(self, tmp_path: Path) -> None:
-        cache = ManifestCache(0, tmp_path / "cache")
+        cache = cache_in(tmp_path / "cache")
         (tmp_path / "cache").rmdir()
         assert cache.get(*manifest("a"), path=PATH).entries.num_rows == 1
+
+    def test_an_index_that_is_damaged_counts_for_nothing(self, tmp_path: Path) -> None:
+        index = np.arange(10, dtype=np.uint64)
+        cache_in(tmp_path).keep_index("0" * 64, index)
+        found = cache_in(tmp_path).index("0" * 64)
+        assert found is not None
+        assert found.tolist() == index.tolist()
+        (file,) = tmp_path.iterdir()
+        content = bytearray(file.read_bytes())
+        content[70] ^= 1
+        file.write_bytes(content)
+        assert cache_in(tmp_path).index("0" * 64) is None
+
+
+def _footer(file: Path) -> bytes:
+    content = file.read_bytes()
+    length = int.from_bytes(content[-40:-32], "big")
+    return content[-40 - length : -40]

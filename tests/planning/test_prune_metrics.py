@@ -61,7 +61,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from catalog.iceberg.manifests import DecodedManifest, ManifestContent, ManifestHeader
+from catalog.iceberg.manifests import DecodedManifest, ManifestContent, ManifestHeader, RangeStatistics
 from catalog.iceberg.manifests.manifest import STATISTICS_TYPES
 from catalog.planning import Pruner
 from tests.support.made_up_files import compares_by_inequality
@@ -202,6 +202,46 @@ def test_the_same_files_are_kept(
         assert all(theirs or not mine for mine, theirs in zip(found, expected, strict=True)), row_filter
     else:
         assert found == expected, row_filter
+
+
+@pytest.mark.parametrize(("kind", "values"), TYPES, ids=lambda value: str(value).split("(")[0][:12])
+@settings(max_examples=settings.default.max_examples * 2 // 5)
+@given(data=st.data())
+def test_a_range_is_kept_where_a_file_of_it_is(
+    kind: PrimitiveType, values: st.SearchStrategy[Any], data: st.DataObject
+) -> None:
+    """Two manifests: one states the types of its columns, the other states none, and keeps every range."""
+    schema, size = schema_of(kind), 2
+    files = data.draw(st.lists(files_of(kind, values), min_size=1, max_size=6))
+    pruner = Pruner(schema, SPECS, data.draw(filters(kind, values)))
+    columns = manifest_of(files).stats(frozenset({1, 2}))
+    single = pruner.may_match(columns, len(files))
+    types = {1: kind, 2: LongType()}
+    ranges, untyped = (RangeStatistics.of(len(files), columns, each, size) for each in (types, {}))
+    kept_ranges, kept_untyped = pruner.keeps_ranges([ranges, untyped])
+    for number, kept_range in enumerate(kept_ranges):
+        assert kept_range or not single[number * size : (number + 1) * size].any()
+    assert kept_untyped.all() or not single.any()
+
+
+def test_ranges_without_a_matching_value_are_left_out() -> None:
+    numbers = [struct.pack("<q", number) for number in range(6)]
+    files = [
+        a_file(lower_bounds={1: each}, upper_bounds={1: each}, null_value_counts={1: 0}, value_counts={1: 5})
+        for each in numbers
+    ]
+    columns = manifest_of(files).stats(frozenset({1}))
+    ranges = RangeStatistics.of(6, columns, {1: LongType()}, 2)
+    for row_filter, expected in (
+        (EqualTo("c", 2), [False, True, False]),
+        (GreaterThan("c", 2), [False, True, True]),
+        (IsNull("c"), [False, False, False]),
+    ):
+        (found,) = Pruner(schema_of(LongType()), SPECS, row_filter).keeps_ranges([ranges])
+        assert found.tolist() == expected
+    # Bounds of another type are in another order.
+    (found,) = Pruner(schema_of(StringType()), SPECS, EqualTo("c", "x")).keeps_ranges([ranges])
+    assert found.all()
 
 
 @pytest.mark.parametrize(("nulls", "same", "expected"), [(0, True, False), (0, False, True), (1, True, True)])

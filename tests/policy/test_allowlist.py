@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from policy.errors import InvalidInput, LocationInvalid, PropertyInvalid
 from policy.location import allow_list
-from policy.location.allow_list import MAX_ENTRIES, AllowList
+from policy.location.allow_list import MAX_ENTRIES, AllowList, shared_directories
 from policy.location.location import Location
 from tests.locations.spellings import ENTRIES, paths
 from tests.support.vectors import each_row
@@ -187,6 +187,33 @@ def test_vectorized_and_scalar_form_agree(drawn):
     encodable = [path for path in column if path is None or not re.search("[\ud800-\udfff]", path)]
     scalar = [path is not None and allowed.decide(path).allowed for path in encodable]
     assert allowed.decide_many(pa.array(encodable, pa.string())).to_pylist() == scalar
+
+
+@settings(
+    max_examples=settings.default.max_examples,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(_columns(), st.integers(1, 4))
+def test_directories_decide_for_all_of_their_paths_or_for_none(drawn, count):
+    entries, column = drawn
+    allowed = AllowList.of(entries)
+    encodable = [path for path in column if path is not None and not re.search("[\ud800-\udfff]", path)]
+    for some in (encodable, encodable[:count], [*encodable[:1], *(f"{each}/f" for each in entries)]):
+        paths = pa.chunked_array([pa.array(some, pa.string())])
+        directories = shared_directories(paths, 100)
+        if directories is not None and allowed.allows_directories(directories):
+            assert allowed.decide_many(paths).true_count == len(some)
+
+
+def test_directories_of_ordinary_names_decide():
+    paths = pa.chunked_array([["s3://b1/t/a/f.parquet", "s3://b1/t/b/g.parquet", "s3://b1/t/a/h"]])
+    assert shared_directories(paths, 2) == ("s3://b1/t/a", "s3://b1/t/b")
+    assert shared_directories(paths, 1) is None
+    assert AllowList.of(["s3://b1/t"]).allows_directories(["s3://b1/t/a", "s3://b1/t/b"])
+    assert not AllowList.of(["s3://b1/t/a"]).allows_directories(["s3://b1/t/a", "s3://b1/t/b"])
+    for odd in ("s3://b1/t/..", "f", "", "s3://b1/t/a b", None):
+        assert shared_directories(pa.chunked_array([[*paths.to_pylist(), odd]], pa.string()), 9) is None
 
 
 def test_the_file_that_is_an_entry_is_found_beside_others_of_its_directory():

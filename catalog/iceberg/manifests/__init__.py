@@ -2,6 +2,7 @@
 
 from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
 from catalog.iceberg.manifests.cache import ManifestCache
+from catalog.iceberg.manifests.cache_files import CacheFiles
 from catalog.iceberg.manifests.inheritance import check_agreement, inherit, inherit_each
 from catalog.iceberg.manifests.manifest import (
     DecodedManifest,
@@ -15,11 +16,14 @@ from catalog.iceberg.manifests.manifest_list import (
     PartitionSummary,
     decode_manifest_list,
 )
+from catalog.iceberg.manifests.ranges import RangeStatistics
 from catalog.iceberg.manifests.rows import data_files, manifest_entries
 from catalog.iceberg.manifests.statistics import FieldStatistics
+from catalog.iceberg.manifests.stored import StoredForm, StoredManifest
 
 __all__ = [
     "DEFAULT_LIMITS",
+    "CacheFiles",
     "DecodeLimits",
     "DecodedManifest",
     "FieldStatistics",
@@ -28,6 +32,9 @@ __all__ = [
     "ManifestHeader",
     "ManifestListEntry",
     "PartitionSummary",
+    "RangeStatistics",
+    "StoredForm",
+    "StoredManifest",
     "check_agreement",
     "data_files",
     "decode_manifest",

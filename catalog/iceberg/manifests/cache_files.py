@@ -1,126 +1,163 @@
-"""The on-disk cache of decoded manifests and their indexes: one file per digest.
+"""The on-disk cache of decoded manifests and their indexes: one file per digest (`block_files`).
 
-A file begins with the SHA-256 of the rest. For a decoded manifest, the rest is the length of the first
-stream, the entries as an Arrow IPC stream with the manifest's header in the schema metadata, and the
-statistics as another stream. For an index, it is its 64-bit hashes. A file is written under another name, and
-renamed when complete.
+A file is written under another name, and renamed when it is complete, so that several processes can share the
+directory. A file that was not written with the catalog's key, or that is damaged, is ignored and rewritten.
+
+The directory is read whole only from time to time: each process lets it grow by a sixteenth of its maximum
+size before it looks again. Files that were opened least recently are deleted first.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 import logging
 import os
 import secrets
+import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from catalog.iceberg.manifests.manifest import DecodedManifest, ManifestHeader
-from catalog.iceberg.manifests.manifest_list import ManifestContent
+from catalog.crypto.secret import SecretBytes
+from catalog.iceberg.manifests.block_files import BlockFile, Damaged, write_blocks
+from catalog.iceberg.manifests.manifest import DecodedManifest
+from catalog.iceberg.manifests.stored import StoredForm, blocks_of
 
 _LOG: Final = logging.getLogger(__name__)
-_HEADER: Final = b"lakewarden.manifest"
-_DIGEST_BYTES: Final = 32
-_LENGTH_BYTES: Final = 8
 #: Part of the file name, so that files of another layout are ignored.
-_SUFFIX: Final = ".v1.arrow"
-_INDEX_SUFFIX: Final = ".v1.index"
+_SUFFIX: Final = ".v2.blocks"
+_INDEX_SUFFIX: Final = ".v2.index"
+_HASHES: Final = "hashes"
 _HASH_TYPE: Final = np.dtype("<u8")
+#: A process looks through the directory again when it has added this part of its maximum size.
+_LOOKS: Final = 16
+DEFAULT_BYTES: Final = 8 << 30
 
 
 class CacheFiles:
     """The files of decoded manifests.
 
     Args:
-        directory: created if missing.
-        max_bytes: maximum total size; the oldest files are deleted first.
+        directory: created if missing, readable only by its owner.
+        key: returns the key by which files are authenticated; asked for once.
+        max_bytes: maximum total size.
     """
 
-    def __init__(self, directory: Path, max_bytes: int) -> None:
+    def __init__(
+        self, directory: Path, key: Callable[[], SecretBytes], max_bytes: int = DEFAULT_BYTES
+    ) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
+        self._make_key = key
+        self._key: SecretBytes | None = None
         self._max_bytes = max_bytes
+        #: How much can be written before the directory is looked through again.
+        self._room = 0
+        self._lock = threading.Lock()
 
-    def load(self, sha256: str) -> DecodedManifest | None:
+    def load(self, sha256: str) -> StoredForm | None:
         """Return the manifest with a digest, or None if there is no valid file of it."""
-        body = self._read(sha256 + _SUFFIX)
-        return None if body is None else _unpack(body)
+        file = self._open(sha256 + _SUFFIX)
+        try:
+            return None if file is None else StoredForm(file, lambda: self._discard(sha256 + _SUFFIX))
+        except Damaged:
+            self._discard(sha256 + _SUFFIX)
+            return None
 
-    def store(self, sha256: str, decoded: DecodedManifest) -> None:
-        """Write the manifest, if the directory permits it."""
-        self._write(sha256 + _SUFFIX, _pack(decoded))
+    def store(self, sha256: str, decoded: DecodedManifest) -> StoredForm | None:
+        """Write the manifest, if the directory permits it, and return its stored form."""
+        blocks, about = blocks_of(decoded)
+        return self.load(sha256) if self._write(sha256 + _SUFFIX, blocks, about) else None
 
     def load_index(self, sha256: str) -> npt.NDArray[np.uint64] | None:
         """Return the index of the manifest with a digest, or None if there is no valid file of it."""
-        body = self._read(sha256 + _INDEX_SUFFIX)
-        return None if body is None else np.frombuffer(body, _HASH_TYPE).astype(np.uint64, copy=False)
+        file = self._open(sha256 + _INDEX_SUFFIX)
+        try:
+            return None if file is None else np.frombuffer(file.block(_HASHES), _HASH_TYPE).astype(np.uint64)
+        except Damaged:
+            self._discard(sha256 + _INDEX_SUFFIX)
+            return None
 
     def store_index(self, sha256: str, index: npt.NDArray[np.uint64]) -> None:
         """Write the index of a manifest, if the directory permits it."""
-        self._write(sha256 + _INDEX_SUFFIX, index.astype(_HASH_TYPE, copy=False).tobytes())
+        content = pa.py_buffer(index.astype(_HASH_TYPE, copy=False).tobytes())
+        self._write(sha256 + _INDEX_SUFFIX, [(_HASHES, content)], None)
 
-    def _read(self, name: str) -> bytes | None:
+    def _open(self, name: str) -> BlockFile | None:
+        path = self._directory / name
         try:
-            content = (self._directory / name).read_bytes()
+            file = BlockFile.open(path, name, self._secret())
+            os.utime(path)
         except FileNotFoundError:
             return None
         except OSError as problem:
             _LOG.warning("cannot read the manifest cache: %s", problem.strerror)
             return None
-        body = content[_DIGEST_BYTES:]
-        if hashlib.sha256(body).digest() != content[:_DIGEST_BYTES]:
-            _LOG.warning("ignored a damaged file in the manifest cache")
+        except Damaged:
+            self._discard(name)
             return None
-        return body
+        return file
 
-    def _write(self, name: str, body: bytes) -> None:
+    def _discard(self, name: str) -> None:
+        _LOG.warning("ignored a damaged file in the manifest cache")
+        try:
+            (self._directory / name).unlink(missing_ok=True)
+        except OSError as problem:
+            _LOG.warning("cannot write the manifest cache: %s", problem.strerror)
+
+    def _write(self, name: str, blocks: Iterable[tuple[str, pa.Buffer]], about: Any) -> bool:
         temporary = self._directory / f".{secrets.token_hex(8)}.tmp"
         try:
-            self._make_room(len(body))
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:
-                file.write(hashlib.sha256(body).digest())
-                file.write(body)
+                write_blocks(file, name, self._secret(), blocks, about)
+            if not self._make_room(temporary):
+                temporary.unlink()
+                return False
             temporary.replace(self._directory / name)
         except OSError as problem:
             temporary.unlink(missing_ok=True)
             _LOG.warning("cannot write the manifest cache: %s", problem.strerror)
+            return False
+        return True
 
-    def _make_room(self, size: int) -> None:
-        files = sorted(
-            (file.stat().st_mtime_ns, file.stat().st_size, file) for file in self._directory.iterdir()
-        )
-        total = size + sum(length for _, length, _ in files)
-        for _, length, file in files:
-            if total <= self._max_bytes:
-                return
-            file.unlink(missing_ok=True)
-            total -= length
+    def _secret(self) -> SecretBytes:
+        if self._key is None:
+            self._key = self._make_key()
+        return self._key
 
+    def _make_room(self, added: Path) -> bool:
+        """Delete the files that were used least recently, if there can be too many.
 
-def _pack(decoded: DecodedManifest) -> bytes:
-    header = json.dumps(dataclasses.asdict(decoded.header)).encode()
-    entries = _stream(decoded.entries.replace_schema_metadata({_HEADER: header}))
-    return len(entries).to_bytes(_LENGTH_BYTES, "big") + entries + _stream(decoded.statistics)
+        Returns:
+            whether there is room for the new file.
+        """
+        size = added.stat().st_size
+        kept = self._max_bytes - self._max_bytes // _LOOKS
+        if size > kept:
+            return False
+        with self._lock:
+            self._room -= size
+            if self._room >= 0:
+                return True
+            files = sorted(self._others(added))
+            total = size + sum(length for _, length, _ in files)
+            for _, length, file in files:
+                if total <= kept:
+                    break
+                file.unlink(missing_ok=True)
+                total -= length
+            self._room = max(0, self._max_bytes - total)
+        return True
 
-
-def _unpack(body: bytes) -> DecodedManifest:
-    split = _LENGTH_BYTES + int.from_bytes(body[:_LENGTH_BYTES], "big")
-    entries = pa.ipc.open_stream(pa.py_buffer(body)[_LENGTH_BYTES:split]).read_all()
-    statistics = pa.ipc.open_stream(pa.py_buffer(body)[split:]).read_all()
-    header = json.loads(entries.schema.metadata[_HEADER])
-    known = ManifestHeader(header["partition_spec_id"], ManifestContent(header["content"]))
-    return DecodedManifest(known, entries.replace_schema_metadata(None), statistics)
-
-
-def _stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
+    def _others(self, added: Path) -> Iterable[tuple[int, int, Path]]:
+        for file in self._directory.iterdir():
+            try:
+                status = file.stat()
+            except FileNotFoundError:  # another process deleted it
+                continue
+            if file != added:
+                yield status.st_mtime_ns, status.st_size, file

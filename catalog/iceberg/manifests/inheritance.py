@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from catalog.iceberg.avro.malformed import Malformed, naming
-from catalog.iceberg.manifests.manifest import DecodedManifest
+from catalog.iceberg.manifests.manifest import DecodedManifest, ManifestHeader
 from catalog.iceberg.manifests.manifest_list import ManifestListEntry
 
 _ADDED: Final = 1
@@ -30,7 +30,7 @@ def inherit(decoded: DecodedManifest, entry: ManifestListEntry) -> pa.Table:
     Raises:
         MetadataInvalid: manifest and list contradict each other, or a required number is missing.
     """
-    check_agreement(decoded, entry)
+    check_agreement(decoded.header, entry)
     with naming(entry.manifest_path, "The manifest"):
         return _numbered(
             decoded.entries,
@@ -88,13 +88,12 @@ def _inherited(
     return pc.if_else(pc.and_(pc.is_null(numbers), may), number, numbers)
 
 
-def check_agreement(decoded: DecodedManifest, entry: ManifestListEntry) -> None:
+def check_agreement(header: ManifestHeader, entry: ManifestListEntry) -> None:
     """Compare a manifest's header with its entry in the manifest list.
 
     Raises:
         MetadataInvalid: they contradict each other.
     """
-    header = decoded.header
     with naming(entry.manifest_path, "The manifest"):
         if header.content != entry.content:
             raise Malformed("content", "its content (data or deletes) differs from the manifest list")

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.types import PrimitiveType
 
 from catalog.iceberg.avro.container import Block, Header, read_blocks
 from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
@@ -25,6 +26,7 @@ from catalog.iceberg.avro.malformed import Malformed, invalid, naming
 from catalog.iceberg.avro.records import DecodedRecord, open_container, read_records
 from catalog.iceberg.avro.schema import Record, parse_json
 from catalog.iceberg.manifests.checks import check_entries, check_statistics
+from catalog.iceberg.manifests.column_types import NO_TYPES, column_types
 from catalog.iceberg.manifests.manifest_list import ManifestContent
 from catalog.iceberg.manifests.shapes import DATA_FILE, ENTRY, check_record
 from catalog.iceberg.manifests.statistics import FieldStatistics, field_statistics
@@ -80,29 +82,51 @@ class ManifestHeader:
     content: ManifestContent
 
 
-@dataclass(frozen=True, slots=True)
 class DecodedManifest:
     """A decoded manifest in Arrow.
 
-    Attributes:
+    Args:
         header: its header.
         entries: one row per entry; columns as in `ENTRY_TYPES`, and `partition`, a struct whose fields have
             their partition field id in the metadata key ``field-id``.
         statistics: of the same rows, as maps by column id; columns as in `STATISTICS_TYPES`.
+        types: by column id the types that the manifest states in its header.
     """
 
-    header: ManifestHeader
-    entries: pa.Table
-    statistics: pa.Table
+    def __init__(
+        self,
+        header: ManifestHeader,
+        entries: pa.Table,
+        statistics: pa.Table,
+        types: Mapping[int, PrimitiveType] = NO_TYPES,
+    ) -> None:
+        self.header = header
+        self.types = types
+        self._entries = entries
+        self._statistics = statistics
+
+    @property
+    def entries(self) -> pa.Table:
+        """Return the entries."""
+        return self._entries
+
+    @property
+    def statistics(self) -> pa.Table:
+        """Return their statistics as maps."""
+        return self._statistics
 
     @property
     def nbytes(self) -> int:
         """Return the size of the Arrow columns in bytes."""
-        return int(self.entries.nbytes + self.statistics.nbytes)
+        return int(self._entries.nbytes + self._statistics.nbytes)
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return int(self._entries.num_rows)
 
     def stats(self, field_ids: frozenset[int]) -> Mapping[int, FieldStatistics]:
         """Return the statistics of some columns as arrays: one value per entry, null if there is none."""
-        return field_statistics(self.statistics, field_ids)
+        return field_statistics(self._statistics, field_ids)
 
 
 def decode_manifest(data: bytes, *, path: str, limits: DecodeLimits = DEFAULT_LIMITS) -> DecodedManifest:
@@ -156,6 +180,7 @@ class _Opened:
     container: Header
     schema: Record
     header: ManifestHeader
+    types: Mapping[int, PrimitiveType]
 
     @property
     def schema_text(self) -> bytes | None:
@@ -164,9 +189,9 @@ class _Opened:
 
 def _open(data: bytes, limits: DecodeLimits) -> _Opened:
     container, schema = open_container(data, limits)
-    header = _header(container.metadata)
+    header, types = _header(container.metadata)
     _check_schema(schema)
-    return _Opened(data, container, schema, header)
+    return _Opened(data, container, schema, header, types)
 
 
 def _decode_alike(
@@ -207,7 +232,7 @@ def _decode(opened: Sequence[_Opened], limits: DecodeLimits) -> list[DecodedMani
     check_statistics(statistics)
     starts = accumulate(counts, initial=0)
     return [
-        DecodedManifest(each.header, entries.slice(start, count), statistics.slice(start, count))
+        DecodedManifest(each.header, entries.slice(start, count), statistics.slice(start, count), each.types)
         for each, start, count in zip(opened, starts, counts, strict=False)
     ]
 
@@ -220,21 +245,30 @@ def _blocks(opened: Sequence[_Opened], counts: list[int], limits: DecodeLimits) 
             yield block
 
 
-def _header(metadata: Mapping[str, bytes]) -> ManifestHeader:
+def _header(metadata: Mapping[str, bytes]) -> tuple[ManifestHeader, Mapping[int, PrimitiveType]]:
     content = _CONTENT.get(metadata.get("content", b"data"))
     if content is None:
         raise Malformed("content", "the content in its header must be data or deletes")
     _number(metadata, "format-version")
-    for name, kind in (("schema", dict), ("partition-spec", list)):
-        if (text := metadata.get(name)) is not None:
-            _check_json(text, name, kind)
-    return ManifestHeader(_number(metadata, "partition-spec-id"), content)
+    types = NO_TYPES
+    if (text := metadata.get("schema")) is not None:
+        types = _types(text)
+    if (text := metadata.get("partition-spec")) is not None:
+        _checked_json(text, "partition-spec", list)
+    return ManifestHeader(_number(metadata, "partition-spec-id"), content), types
 
 
 @lru_cache(maxsize=_KEPT)
-def _check_json(text: bytes, name: str, kind: type) -> None:
-    if not isinstance(parse_json(text, f"The entry {name} of its header"), kind):
+def _types(text: bytes) -> Mapping[int, PrimitiveType]:
+    return column_types(_checked_json(text, "schema", dict))
+
+
+@lru_cache(maxsize=_KEPT)
+def _checked_json(text: bytes, name: str, kind: type) -> Any:
+    parsed = parse_json(text, f"The entry {name} of its header")
+    if not isinstance(parsed, kind):
         raise Malformed("header", f"the entry {name} of its header has an unexpected JSON type")
+    return parsed
 
 
 def _number(metadata: Mapping[str, bytes], name: str) -> int | None:

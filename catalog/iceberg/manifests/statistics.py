@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +67,38 @@ class _Lookup:
         self._rows = len(maps)
         self._keys = np.asarray(maps.keys)[offsets[0] : offsets[-1]]
         self._items = maps.items.slice(offsets[0])
-        self._owners = np.repeat(np.arange(self._rows), np.diff(offsets))
+        self._offsets = offsets
+        self._alike = self._common()
 
     def of(self, key: int) -> pa.Array:
+        if self._alike is not None:
+            return self._at(np.flatnonzero(self._alike == key))
         hits = np.flatnonzero(self._keys == key)
         if len(hits) == self._rows and len(hits) == len(self._keys):
             return self._items.slice(0, self._rows)
         index = np.full(self._rows, -1, np.int64)
         index[self._owners[hits]] = hits
         return self._items.take(pa.array(index, mask=index < 0))
+
+    @cached_property
+    def _owners(self) -> NDArray[np.int64]:
+        return np.repeat(np.arange(self._rows), np.diff(self._offsets))
+
+    def _common(self) -> NDArray[np.int32] | None:
+        """Return the keys that every map has, in the same order; None if they differ."""
+        if not self._rows or len(self._keys) % self._rows:
+            return None
+        width = len(self._keys) // self._rows
+        table = self._keys.reshape(self._rows, width)
+        alike = (np.diff(self._offsets) == width).all() and (table == table[:1]).all()
+        return table[0] if alike else None
+
+    def _at(self, places: NDArray[np.int64]) -> pa.Array:
+        """Return the item at a place of every map."""
+        if not len(places):
+            return pa.nulls(self._rows, self._items.type)
+        assert self._alike is not None
+        width = len(self._alike)
+        if width == 1:
+            return self._items.slice(0, self._rows)
+        return self._items.take(pa.array(np.arange(self._rows) * width + places[0]))
