@@ -168,6 +168,9 @@ class PolicyIndex:
         """Names on the level below `target` that some of these policies are about."""
         root = self._by_names.get(target.levels[0])
         nodes = [] if root is None else list(root.following(target.spellings[0][0], LEVELS[target.levels[0]]))
+        everywhere = [node.begun[""].positions for node in nodes if "" in node.begun]
+        if any(self._names_two(position) for some in everywhere for position in own & some):
+            return NamesBelow(frozenset(), ("",))
         whole = (name for node in nodes for name, each in node.whole.items() if own & each.positions)
         begun = (
             text
