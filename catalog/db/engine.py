@@ -82,7 +82,7 @@ def write(engine: Engine) -> Iterator[Connection]:
         connection.begin() as transaction,
     ):
         yield connection
-        _commit(transaction)
+        _commit(connection, transaction)
 
 
 def is_writing(engine: Engine) -> bool:
@@ -126,10 +126,12 @@ def _translated() -> Iterator[None]:
         raise known from error
 
 
-def _commit(transaction: RootTransaction) -> None:
+def _commit(connection: Connection, transaction: RootTransaction) -> None:
     try:
         transaction.commit()
     except exc.SQLAlchemyError as error:
+        # The database can keep the transaction open, with its locks; the pool would keep both.
+        connection.invalidate()
         known = translate_commit(error)
         if known is None:
             raise

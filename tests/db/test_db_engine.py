@@ -14,7 +14,7 @@ from catalog.db.engine import is_writing, open_database, read, write
 from catalog.db.migrate import upgrade
 from catalog.db.schema import iceberg_namespace_properties as properties
 from catalog.db.schema import iceberg_tables, lw_binding
-from policy.errors import RequestInvalid, StateUnavailable
+from policy.errors import CommitStateUnknown, RequestInvalid, StateUnavailable
 from tests.support.vectors import each_row
 
 
@@ -119,6 +119,22 @@ def test_sqlite_locked_is_unavailable(sqlite_engine: Engine) -> None:
     other.close()
     with write(sqlite_engine) as connection:
         connection.execute(insert(properties).values(_row("a")))
+
+
+@pytest.mark.parametrize("raised", [sqlite3.OperationalError("busy"), exc.OperationalError("", None, None)])
+def test_a_commit_that_fails_leaves_no_lock_and_no_open_transaction(
+    sqlite_engine: Engine, monkeypatch: pytest.MonkeyPatch, raised: Exception
+) -> None:
+    def fail(_: object) -> None:
+        raise raised
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_engine.dialect, "do_commit", fail)
+        with pytest.raises(CommitStateUnknown), write(sqlite_engine) as connection:
+            connection.execute(insert(properties).values(_row("a")))
+    with write(sqlite_engine) as connection:
+        connection.execute(insert(properties).values(_row("b")))
+    assert _count(sqlite_engine) == 1
 
 
 def test_sqlite_full_disk_is_unavailable_and_changes_nothing(sqlite_engine: Engine) -> None:
