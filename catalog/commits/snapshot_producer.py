@@ -22,7 +22,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import groupby
 from typing import Final
 
@@ -45,6 +44,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from catalog.base.cached import CachedProperty
 from catalog.base.errors import ConcurrentModification
 from catalog.context import ServiceContext
 from catalog.iceberg.manifests import ManifestListEntry, manifest_entries
@@ -255,7 +255,7 @@ class SnapshotProducer:
             {each: Digest.of(content) for each, content in stored.items()},
         )
 
-    @cached_property
+    @CachedProperty
     def _listed(self) -> list[ManifestListEntry]:
         """Return the parent's manifests that have live files.
 

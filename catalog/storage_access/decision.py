@@ -25,11 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Final
 
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.table_access import TableAccess
+from catalog.base.cached import CachedProperty
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read
@@ -97,12 +98,12 @@ class StorageAccess(ObjectAccess):
         """Every location below which there can be files to read; not all files there can be read."""
         return self.table.governed.allowed.entries
 
-    @cached_property
+    @CachedProperty
     def write_locations(self) -> tuple[Location, ...]:
         """The locations below which the client creates files; empty if it only reads."""
         return self._writes()
 
-    @cached_property
+    @CachedProperty
     def named(self) -> NamedFiles:
         """The files that metadata and retained snapshots name."""
         return self._named()
@@ -147,7 +148,7 @@ class StorageAccess(ObjectAccess):
         inside = any(each.contains(directory) for each in self.write_locations)
         return WRITTEN if inside and not self._foreign(self.write_locations, directory) else NO_WRITES
 
-    @cached_property
+    @CachedProperty
     def _is_shared(self) -> bool:
         return self._shared(self.write_locations)
 

@@ -17,10 +17,10 @@ metadata names. It asks for signatures by the old name.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Final
 
 from catalog.authorization.authorizer import Caller
+from catalog.base.cached import CachedProperty
 from catalog.base.identifiers import TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read
@@ -95,7 +95,7 @@ class DroppedAccess(ObjectAccess):
     def _is_own(self, file: Location) -> bool:
         return is_below([self.record.location], file)
 
-    @cached_property
+    @CachedProperty
     def _table(self) -> LoadedTable | None:
         """The table as it was dropped; None if its metadata.json is gone."""
         try:
@@ -103,7 +103,7 @@ class DroppedAccess(ObjectAccess):
         except MetadataMissing:
             return None
 
-    @cached_property
+    @CachedProperty
     def _is_shared(self) -> bool:
         context = self.context
         with read(context.engine) as connection:
