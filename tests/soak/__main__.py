@@ -46,8 +46,13 @@ RESULTS = Path("bench/results")
 #: The size of the disk that is filled.
 _DISK = "3g"
 _READY_S = 60.0
-#: A KMS is called often, and its outages are short: the key of a table is asked for again soon.
-_SETTINGS = {"KMS__PEK_TTL_S": "5", "KMS__CALLS__OPEN_S": "1"}
+#: A KMS is called often, and its outages are short: the key of a table is asked for again soon. The cache of
+#: manifests is so small that it is full after some minutes; what grows then is no cache.
+_SETTINGS = {
+    "KMS__PEK_TTL_S": "5",
+    "KMS__CALLS__OPEN_S": "1",
+    "CACHE__MANIFEST_BYTES": str(4 * 1024**2),
+}
 
 
 def main() -> int:
