@@ -27,6 +27,8 @@ ENOUGH = range(60)
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A catalog whose boundaries a scheduler holds."""
     with simulated(tmp_path_factory.mktemp("simulated")) as opened:
+        # What a process reads once (policies, settings) is read before the first schedule that counts.
+        simulate(opened, 0)
         yield opened
 
 
