@@ -9,6 +9,8 @@
   by a full disk is ended, and written again as a whole.
 - A file has the records of all processes since this process began. For older records, run `lakewarden audit
   export`.
+- A process that takes the place of another one continues where that one was, if it gets its positions. Lines
+  that were written after the last position was kept are written twice, and none is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Engine, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -94,6 +96,11 @@ class NewRecords:
         self._engine = engine
         self._numbers = dict(ends(engine) if numbers is None else numbers)
 
+    @property
+    def position(self) -> dict[str, int]:
+        """Return the number of the last record that has arrived, by chain."""
+        return dict(self._numbers)
+
     def lines(self) -> list[str]:
         """Return the next lines, the same ones until `taken` is called; empty if there are none yet.
 
@@ -113,16 +120,20 @@ class NewCheckpoints:
 
     Args:
         engine: the catalog's database.
+        number: of the last known checkpoint; by default the last existing one.
 
     Raises:
         StateUnavailable: the database does not answer.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, number: int | None = None) -> None:
         self._engine = engine
-        with read(engine) as connection:
-            last = last_checkpoint(connection)
-        self._number = 0 if last is None else last.sequence
+        self._number = self._last() if number is None else number
+
+    @property
+    def position(self) -> int:
+        """Return the number of the last checkpoint that has arrived."""
+        return self._number
 
     def lines(self) -> list[str]:
         """Return the next lines, the same ones until `taken` is called; empty if there are none yet.
@@ -138,7 +149,12 @@ class NewCheckpoints:
 
     def taken(self) -> None:
         """Confirm that the last answer of `lines` has arrived."""
-        self._number = int(self._next[-1]["number"]) if self._next else self._number
+        self._number = int(str(self._next[-1]["number"])) if self._next else self._number
+
+    def _last(self) -> int:
+        with read(self._engine) as connection:
+            last = last_checkpoint(connection)
+        return 0 if last is None else last.sequence
 
 
 class LineFile:
@@ -195,17 +211,23 @@ class Exports:
         engine: the catalog's database, upgraded.
         records: the file for records, or None.
         checkpoints: the file for checkpoints, or None.
+        positions: where it is kept how far the files are, to continue from there; None to keep nothing.
 
     Raises:
         StateUnavailable: the database does not answer.
     """
 
-    def __init__(self, engine: Engine, records: Path | None, checkpoints: Path | None) -> None:
+    def __init__(
+        self, engine: Engine, records: Path | None, checkpoints: Path | None, positions: Path | None = None
+    ) -> None:
         self._files: list[tuple[LineFile, NewRecords | NewCheckpoints]] = []
+        self._positions = positions
+        known = _kept(positions)
         if records is not None:
-            self._files.append((LineFile(records), NewRecords(engine)))
+            self._files.append((LineFile(records), NewRecords(engine, known.get("records"))))
         if checkpoints is not None:
-            self._files.append((LineFile(checkpoints), NewCheckpoints(engine)))
+            self._files.append((LineFile(checkpoints), NewCheckpoints(engine, known.get("checkpoints"))))
+        self._keep()
         self._failing = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lakewarden-audit-files", daemon=True)
@@ -232,8 +254,28 @@ class Exports:
                 while lines := source.lines():
                     file.append(lines)
                     source.taken()
+                    self._keep()
             except (OSError, LakewardenError, SQLAlchemyError) as error:
                 failures.append(getattr(error, "strerror", None) or type(error).__name__)
         if failures and not self._failing:
             _log.error("a file of the audit log cannot be written and is behind: %s", "; ".join(failures))
         self._failing = bool(failures)
+
+    def _keep(self) -> None:
+        if self._positions is None:
+            return
+        found = {
+            "records" if isinstance(source, NewRecords) else "checkpoints": source.position
+            for _, source in self._files
+        }
+        new = self._positions.with_suffix(".new")
+        new.write_text(json.dumps(found))
+        new.replace(self._positions)
+
+
+def _kept(positions: Path | None) -> dict[str, Any]:
+    """Return the positions that an earlier process kept, by kind; empty if there was none."""
+    if positions is None or not positions.exists():
+        return {}
+    found: dict[str, Any] = json.loads(positions.read_text())
+    return found

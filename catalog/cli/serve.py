@@ -4,29 +4,68 @@ from __future__ import annotations
 
 import logging
 import warnings
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 import typer
 
+from catalog.cli import output
 from catalog.cli.session import open_kms, settings_of
+from policy.errors import LakewardenError
+
+if TYPE_CHECKING:
+    from catalog.service.services import Services
+    from catalog.settings.catalog import Settings
 
 _log: Final = logging.getLogger("lakewarden.service")
 
 
 def serve(ctx: typer.Context) -> None:
     """Serve the catalog over HTTP until interrupted."""
-    from catalog.http.server import serve as run
-    from catalog.kms.local import LocalKms
     from catalog.service.service_log import configure
-    from catalog.service.services import Services
 
     settings = settings_of(ctx)
     configure(settings.log)
+    if settings.http.workers > 1:
+        _serve_in_workers(settings)
+        return
+    from catalog.http.server import serve as run
+
+    with _opened(settings, first=True) as services:
+        run(settings, services)
+
+
+def _serve_in_workers(settings: Settings) -> None:
+    from catalog.http.workers import Worker, preload
+
+    preload()
+    from catalog.http.server import serve_worker, supervise
+
+    def run(worker: Worker) -> int:
+        try:
+            with _opened(settings, first=worker.number == 0) as services:
+                serve_worker(worker, services)
+        except LakewardenError as error:
+            output.error(error)
+            return 1
+        return 0
+
+    if code := supervise(settings, run):
+        raise typer.Exit(code)
+
+
+@contextmanager
+def _opened(settings: Settings, *, first: bool) -> Iterator[Services]:
+    """Open the catalog; the first process of a service warns about the local KMS."""
+    from catalog.kms.local import LocalKms
+    from catalog.service.services import Services
+
     kms = open_kms(settings.kms)
-    if isinstance(kms, LocalKms):
+    if first and isinstance(kms, LocalKms):
         _log_embedded()
     with Services.open(settings, kms) as services:
-        run(settings, services)
+        yield services
 
 
 def _log_embedded() -> None:

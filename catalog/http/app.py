@@ -19,10 +19,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, FastAPI, Request, Response, Security
+from fastapi import APIRouter, Depends, FastAPI, Request, Response, Security
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.telemetry import TelemetryConfig
 from pydantic import Field
@@ -54,9 +55,11 @@ from catalog.http import (
 from catalog.http.auth import USER_SCHEME, MetricsOf, ServicesOf
 from catalog.http.base_models import Answer
 from catalog.http.boundary import Boundary
-from catalog.http.metrics import CONTENT_TYPE, Metrics
+from catalog.http.metrics import CONTENT_TYPE, Metrics, Snapshot
 from catalog.http.operations import ERRORS
 from catalog.http.routing import Bodies, GuardedRoute
+from catalog.http.tallies import Tally
+from catalog.http.worker_states import WorkerStates
 from catalog.service.probes import ANSWER_S, Ability
 from catalog.service.services import Services
 from policy.errors import StateUnavailable
@@ -84,6 +87,14 @@ open_router: Final = APIRouter(tags=["service"])
 service_router: Final = APIRouter(
     tags=["service"], route_class=GuardedRoute, responses=ERRORS, dependencies=[Security(USER_SCHEME)]
 )
+
+
+async def _states(request: Request) -> WorkerStates | None:
+    states: WorkerStates | None = request.app.state.states
+    return states
+
+
+StatesOf = Annotated[WorkerStates | None, Depends(_states)]
 
 
 class Health(Answer):
@@ -150,7 +161,7 @@ async def readyz(services: ServicesOf, response: Response) -> Ready:
 
 
 @open_router.get("/healthz", responses={503: ERRORS[503]}, response_model_exclude_defaults=True)
-def healthz(services: ServicesOf) -> Health:
+def healthz(services: ServicesOf, states: StatesOf) -> Health:
     """Report whether the service and its database answer, and whether it decides requests; needs no token.
 
     The status is 503 if no request would be decided: the host's clock is wrong, or the policies are too old.
@@ -164,6 +175,8 @@ def healthz(services: ServicesOf) -> Health:
         problems.append("Newer policies are not in force. The service log has the reason.")
     if differences := services.replicas.differences:
         problems.append(f"Other replicas have different settings: {', '.join(differences)}.")
+    if states is not None:
+        problems += states.problems()
     return Health(status="degraded" if problems else "ok", problems=problems)
 
 
@@ -172,13 +185,15 @@ def healthz(services: ServicesOf) -> Health:
     response_class=PlainTextResponse,
     responses={200: {"description": "Prometheus' text format.", "content": {"text/plain": {}}}},
 )
-def show_metrics(metrics: MetricsOf, services: ServicesOf) -> Response:
-    """Show counters and states of the process: any valid token. They name no table, user or path."""
+def show_metrics(metrics: MetricsOf, services: ServicesOf, states: StatesOf) -> Response:
+    """Show counters and states of the service: any valid token. They name no table, user or path."""
     with suppress(StateUnavailable):
         # Loads newer policies if due, so that an idle process reports them too.
         services.policies.current()
-    text = metrics.render() + metrics.render_states(services.policies, services.clock, services.replicas)
-    return Response(text + metrics.render_kms(services.kms_keys.clients), media_type=CONTENT_TYPE)
+    snapshot = snapshot_of(metrics, services)
+    return Response(
+        (snapshot if states is None else states.merged(snapshot)).render(), media_type=CONTENT_TYPE
+    )
 
 
 @service_router.get("/openapi.json", include_in_schema=False)
@@ -207,12 +222,34 @@ _ROUTERS: Final = (
 _KMS_ROUTERS: Final = (kms_routes.router, kms_routes.handshake_router)
 
 
-def create_app(services: Services) -> FastAPI:
+@dataclass(frozen=True)
+class Shared:
+    """What the workers of a service share; by default, this process serves alone.
+
+    Attributes:
+        connections: open connections, by address.
+        bodies: bytes of request bodies, by user.
+        states: the metrics of all workers; None if this process serves alone.
+    """
+
+    connections: Tally = field(default_factory=Tally)
+    bodies: Tally = field(default_factory=Tally)
+    states: WorkerStates | None = None
+
+
+def snapshot_of(metrics: Metrics, services: Services) -> Snapshot:
+    """Return what `/metrics` shows of this process."""
+    return metrics.snapshot(services.policies, services.clock, services.replicas, services.kms_keys.clients)
+
+
+def create_app(services: Services, shared: Shared | None = None) -> FastAPI:
     """Create the service for an open catalog.
 
     Args:
         services: the open catalog; the caller closes it afterwards.
+        shared: what the workers of the service share.
     """
+    shared = shared or Shared()
     metrics = Metrics()
     # The framework would serve the description without a token, and pages with scripts of other servers.
     app = FastAPI(
@@ -228,7 +265,10 @@ def create_app(services: Services) -> FastAPI:
     app.state.services = services
     app.state.metrics = metrics
     http = services.settings.http
-    app.state.bodies = Bodies(http.max_bodies_bytes, max(http.max_bodies_bytes // 2, http.max_body_bytes))
+    app.state.states = shared.states
+    app.state.bodies = Bodies(
+        http.max_bodies_bytes, max(http.max_bodies_bytes // 2, http.max_body_bytes), shared.bodies
+    )
     iceberg = (
         *_ICEBERG,
         *(() if services.credentials is None else (iceberg_credentials.router,)),

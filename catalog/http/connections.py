@@ -34,6 +34,7 @@ from uvicorn.server import ServerState
 
 from catalog.http.errors import HeadTooLarge, RequestTimedOut, TooManyConnections, error_response
 from catalog.http.metrics import Metrics
+from catalog.http.tallies import Tally
 from catalog.settings.sections import HttpSettings
 from policy.errors import LakewardenError, RequestInvalid
 
@@ -68,36 +69,45 @@ class Connections:
         http: the limits.
         metrics: counts open and refused connections.
         seconds: a monotonic clock.
+        opened: counts open connections by address, over all workers.
     """
 
     def __init__(
-        self, http: HttpSettings, metrics: Metrics, seconds: Callable[[], float] = time.monotonic
+        self,
+        http: HttpSettings,
+        metrics: Metrics,
+        seconds: Callable[[], float] = time.monotonic,
+        opened: Tally | None = None,
     ) -> None:
         self.http = http
         self.leaving = 0
         self._metrics = metrics
         self._seconds = seconds
-        self._open: Counter[str] = Counter()
+        self._open = Tally() if opened is None else opened
         self._unlogged: Counter[str] = Counter()
         self._logged_at = -_QUIET_S
 
     def enter(self, address: str) -> TooManyConnections | None:
         """Count a connection. Beyond a limit, it is not counted, and the error to answer is returned."""
-        if self._open.total() >= self.http.max_connections:
+        self._open.add(address, 1)
+        refusal = self._refusal(address)
+        if refusal is not None:
+            self._open.add(address, -1)
+        self._metrics.connections(self._open.own_total)
+        return refusal
+
+    def _refusal(self, address: str) -> TooManyConnections | None:
+        if self._open.total > self.http.max_connections:
             return _too_many("connections", f"{self.http.max_connections} connections", "max_connections")
-        if self._open[address] >= self.http.max_connections_per_address:
+        if self._open.of(address) > self.http.max_connections_per_address:
             limit = f"{self.http.max_connections_per_address} connections from one address"
             return _too_many("connections-of-address", limit, "max_connections_per_address")
-        self._open[address] += 1
-        self._metrics.connections(self._open.total())
         return None
 
     def leave(self, address: str) -> None:
         """Stop counting a connection that was closed."""
-        self._open[address] -= 1
-        if not self._open[address]:
-            del self._open[address]
-        self._metrics.connections(self._open.total())
+        self._open.add(address, -1)
+        self._metrics.connections(self._open.own_total)
 
     def refused(self, rule: str) -> None:
         """Count a connection or request that a limit ended; a flood of them is logged once a minute."""

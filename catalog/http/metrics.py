@@ -3,6 +3,7 @@
 - Labels are methods, route templates, statuses and rule names, never a name of a table or principal, a path
   or a token. So every user with a valid token can read them.
 - The number of series is bounded for any input.
+- With several workers, `catalog.http.worker_states` adds up the snapshots of all.
 
 Source: Prometheus, "Exposition formats", text-based format 0.0.4.
 """
@@ -12,7 +13,8 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from catalog.db.clock import DatabaseClock
@@ -52,6 +54,37 @@ _STATES: Final = {
 }
 
 _Labels = tuple[tuple[str, str], ...]
+#: A name, and its labels.
+Series = tuple[str, _Labels]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What `/metrics` shows of one process, or of all workers.
+
+    Attributes:
+        counts: events by series.
+        connections: open connections.
+        states: the values of `_STATES`, in their order.
+        differences: the settings in which other replicas differ.
+        kms_calls: calls by series.
+        circuit_open: whether a circuit breaker of a KMS is open.
+    """
+
+    counts: Mapping[Series, float]
+    connections: int
+    states: tuple[float, ...]
+    differences: tuple[str, ...]
+    kms_calls: Mapping[Series, float]
+    circuit_open: bool
+
+    def render(self) -> str:
+        """Render everything as text."""
+        return (
+            _render_counts(sorted(self.counts.items()), self.connections)
+            + _render_states(self.states, self.differences)
+            + _render_kms(sorted(self.kms_calls.items()), self.circuit_open)
+        )
 
 
 class Metrics:
@@ -59,7 +92,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, _Labels]] = Counter()
+        self._counts: Counter[Series] = Counter()
         self._connections = 0
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -99,45 +132,27 @@ class Metrics:
         """Render all counters as text."""
         with self._lock:
             counts = sorted(self._counts.items())
-        opened = f"# HELP {_CONNECTIONS} Connections that are open.\n# TYPE {_CONNECTIONS} gauge\n"
-        return "".join(self._lines(counts)) + f"{opened}{_CONNECTIONS} {self._connections}\n"
+        return _render_counts(counts, self._connections)
+
+    def snapshot(
+        self, policies: PolicyStore, clock: DatabaseClock, replicas: Replicas, clients: KmsClients
+    ) -> Snapshot:
+        """Return the counters, and the states of the process."""
+        with self._lock:
+            counts = dict(self._counts)
+        calls = Counter[Series]()
+        for client in clients.by_name.values():
+            for each, count in client.counts().items():
+                labels = ("kms", each.kms), ("operation", each.operation), ("outcome", each.outcome)
+                calls[_KMS_CALLS, labels] += count
+        is_open = any(client.circuit_open for client in clients.by_name.values())
+        states = _states_of(policies, clock, replicas)
+        return Snapshot(counts, self._connections, states, replicas.differences, calls, is_open)
 
     @staticmethod
     def render_states(policies: PolicyStore, clock: DatabaseClock, replicas: Replicas) -> str:
         """Render the process's states as text, and the settings in which other replicas differ, by name."""
-        values = (
-            float(policies.problem is not None),
-            policies.age_s,
-            float(policies.is_closed),
-            float(clock.is_off),
-            float(len(replicas.differences)),
-            float(policies.last.stored.version.revision),
-        )
-        states = "".join(
-            f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {value:g}\n"
-            for (name, text), value in zip(_STATES.items(), values, strict=True)
-        )
-        differs = (f'{_DIFFERS}{{setting="{_escaped(each)}"}} 1\n' for each in replicas.differences)
-        return f"{states}# HELP {_DIFFERS} 1 for a setting in which other replicas differ.\n" + "".join(
-            [f"# TYPE {_DIFFERS} gauge\n", *differs]
-        )
-
-    @staticmethod
-    def render_kms(clients: KmsClients) -> str:
-        """Render the number of KMS calls, and the state of the circuit breakers, as text."""
-        lines = [
-            f"# HELP {_KMS_CALLS} Calls to the KMS, by operation and outcome.\n# TYPE {_KMS_CALLS} counter\n"
-        ]
-        counts = [each for client in clients.by_name.values() for each in client.counts().items()]
-        for each, count in sorted(counts):
-            labels = f'kms="{_escaped(each.kms)}",operation="{each.operation}",outcome="{each.outcome}"'
-            lines.append(f"{_KMS_CALLS}{{{labels}}} {count}\n")
-        is_open = any(client.circuit_open for client in clients.by_name.values())
-        lines.append(
-            f"# HELP {_KMS_CIRCUIT} 1 if a KMS, or some key in it, is left alone for not answering.\n"
-            f"# TYPE {_KMS_CIRCUIT} gauge\n{_KMS_CIRCUIT} {int(is_open)}\n"
-        )
-        return "".join(lines)
+        return _render_states(_states_of(policies, clock, replicas), replicas.differences)
 
     def _add(self, name: str, labels: _Labels, amount: float) -> None:
         with self._lock:
@@ -146,14 +161,54 @@ class Metrics:
                 key = (name, tuple((label, _OTHER) for label, _ in labels))
             self._counts[key] += amount  # type: ignore[assignment]
 
-    @staticmethod
-    def _lines(counts: list[tuple[tuple[str, _Labels], int]]) -> Iterator[str]:
-        for name, text in _HELP.items():
-            yield f"# HELP {name} {text}\n# TYPE {name} counter\n"
-            for (family, labels), value in counts:
-                if family == name:
-                    shown = ",".join(f'{label}="{_escaped(each)}"' for label, each in labels)
-                    yield f"{name}{{{shown}}} {value:g}\n"
+
+def _states_of(policies: PolicyStore, clock: DatabaseClock, replicas: Replicas) -> tuple[float, ...]:
+    return (
+        float(policies.problem is not None),
+        policies.age_s,
+        float(policies.is_closed),
+        float(clock.is_off),
+        float(len(replicas.differences)),
+        float(policies.last.stored.version.revision),
+    )
+
+
+def _render_counts(counts: Sequence[tuple[Series, float]], connections: int) -> str:
+    opened = f"# HELP {_CONNECTIONS} Connections that are open.\n# TYPE {_CONNECTIONS} gauge\n"
+    return "".join(_lines(counts)) + f"{opened}{_CONNECTIONS} {connections}\n"
+
+
+def _render_states(values: tuple[float, ...], differences: tuple[str, ...]) -> str:
+    states = "".join(
+        f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {value:g}\n"
+        for (name, text), value in zip(_STATES.items(), values, strict=True)
+    )
+    differs = (f'{_DIFFERS}{{setting="{_escaped(each)}"}} 1\n' for each in differences)
+    return f"{states}# HELP {_DIFFERS} 1 for a setting in which other replicas differ.\n" + "".join(
+        [f"# TYPE {_DIFFERS} gauge\n", *differs]
+    )
+
+
+def _render_kms(calls: Sequence[tuple[Series, float]], is_open: bool) -> str:
+    lines = (f"{name}{{{_shown(labels)}}} {value:g}\n" for (name, labels), value in calls)
+    return (
+        f"# HELP {_KMS_CALLS} Calls to the KMS, by operation and outcome.\n# TYPE {_KMS_CALLS} counter\n"
+        + "".join(lines)
+        + f"# HELP {_KMS_CIRCUIT} 1 if a KMS, or some key in it, is left alone for not answering.\n"
+        f"# TYPE {_KMS_CIRCUIT} gauge\n{_KMS_CIRCUIT} {int(is_open)}\n"
+    )
+
+
+def _lines(counts: Sequence[tuple[Series, float]]) -> Iterator[str]:
+    for name, text in _HELP.items():
+        yield f"# HELP {name} {text}\n# TYPE {name} counter\n"
+        for (family, labels), value in counts:
+            if family == name:
+                yield f"{name}{{{_shown(labels)}}} {value:g}\n"
+
+
+def _shown(labels: _Labels) -> str:
+    return ",".join(f'{label}="{_escaped(each)}"' for label, each in labels)
 
 
 def _escaped(value: str) -> str:

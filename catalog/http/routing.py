@@ -36,6 +36,7 @@ from catalog.http.content_codings import compressed, decompressed
 from catalog.http.errors import BodyTooLarge, ContentTypeRefused, TooManyBodies, ours
 from catalog.http.idempotency import HEADER, answers_repetitions, commit_of_write, key_of, keyed, once
 from catalog.http.screening import Bounds, bounds_of
+from catalog.http.tallies import Tally
 from catalog.http.threads import in_one_thread, in_thread, threaded
 from catalog.state.idempotency import KeyedRequest
 from policy.errors import RequestInvalid
@@ -260,12 +261,13 @@ class Bodies:
     Args:
         limit: in bytes.
         share: maximum bytes of one user, so that one user cannot use up the limit.
+        held: counts the bytes by user, over all workers.
     """
 
-    def __init__(self, limit: int, share: int) -> None:
+    def __init__(self, limit: int, share: int, held: Tally | None = None) -> None:
         self._limit = limit
         self._share = share
-        self._held: Counter[str] = Counter()
+        self._held = Tally() if held is None else held
         self._lock = threading.Lock()
 
     def begun(self, user: str) -> Room:
@@ -279,22 +281,21 @@ class Bodies:
             TooManyBodies: the limit would be exceeded.
         """
         with self._lock:
-            held = ("The service", self._held.total(), self._limit), (user, self._held[user], self._share)
+            self._held.add(user, size)
+            held = ("The service", self._held.total, self._limit), (user, self._held.of(user), self._share)
             for who, taken, limit in held:
-                if taken + size > limit:
+                if taken > limit:
+                    self._held.add(user, -size)
                     raise TooManyBodies(
-                        f"{who} holds {taken} bytes of request bodies; the limit is {limit}.",
+                        f"{who} holds {taken - size} bytes of request bodies; the limit is {limit}.",
                         rule="bodies-size",
                         hint="Try again later, or raise `http.max_bodies_bytes`.",
                     )
-            self._held[user] += size
 
     def give_back(self, user: str, size: int) -> None:
         """Release reserved bytes."""
         with self._lock:
-            self._held[user] -= size
-            if not self._held[user]:
-                del self._held[user]
+            self._held.add(user, -size)
 
 
 class Room:

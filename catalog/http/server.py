@@ -1,4 +1,4 @@
-"""Runs the service: one process with uvicorn, until a signal stops it.
+"""Runs the service with uvicorn, until a signal stops it: in this process, or in workers.
 
 - The listening socket is opened first: if the port is in use, our error is raised before anything is served.
 - On SIGTERM or SIGINT, requests in progress are finished, for a bounded time. Then `serve` returns, so that
@@ -19,32 +19,40 @@ import resource
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
+from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
 from catalog.audit.stream import Exports
-from catalog.http.app import create_app
+from catalog.http.app import Shared, create_app, snapshot_of
 from catalog.http.connections import MAX_LEAVING, Connections, protocol_of
+from catalog.http.tallies import Tally
+from catalog.http.worker_states import Publishing, WorkerStates
+from catalog.http.workers import Supervisor, Worker
 from catalog.service.audit_archive import ArchiveSchedule
 from catalog.service.replicas import LOOK_S, Replicas
 from catalog.service.service_log import fields
 from catalog.service.services import Services
 from catalog.settings.catalog import Settings
 from catalog.settings.sections import HttpSettings
-from policy.errors import RequestInvalid
+from policy.errors import RequestInvalid, StateUnavailable
 
 _log: Final = logging.getLogger("lakewarden.service")
 
 _STOP_WAIT_S: Final = 30
 #: Connections that the kernel accepts in advance; the event loop opens as many in one round.
 _BACKLOG: Final = 128
+#: Connections that a worker opens in one round, so that it leaves others to workers that have time.
+_ROUND_OF_WORKER: Final = 1
 #: File descriptors for everything but connections: the database, storage, the KMS, the audit log.
 _OTHER_FILES: Final = 256
 _LOOPBACK: Final = "127.0.0.1"
@@ -64,20 +72,92 @@ def serve(settings: Settings, services: Services) -> None:
     """
     reserve_descriptors(settings.http.max_connections)
     with closing(listen(settings.http)) as listener:
-        print(f"Lakewarden serves {settings.catalog.name!r} at {url_of(listener)}", flush=True)
-        with _signals_end_quietly():
-            files = Exports(services.engine, settings.audit.stream_file, settings.audit.checkpoint_file)
-            with closing(files), closing(ArchiveSchedule(services)):
-                # Objects that exist now stay. Scanning them in every garbage collection would delay plans.
-                gc.freeze()
-                about = fields(
-                    catalog=settings.catalog.name, address=url_of(listener), version=version("lakewarden")
-                )
-                _log.info("service started", extra=about)
-                make_server(services).run(sockets=[listener])
-                _log.info("service stopped", extra=about)
-                # Closing the audit log writes counted records, which have to reach the export files.
-                services.audit.close()
+        _say(settings, listener)
+        with _signals_end_quietly(), _audit_work(services):
+            # Objects that exist now stay. Scanning them in every garbage collection would delay plans.
+            gc.freeze()
+            about = _about(settings, listener)
+            _log.info("service started", extra=about)
+            make_server(services).run(sockets=[listener])
+            _log.info("service stopped", extra=about)
+
+
+def supervise(settings: Settings, run: Callable[[Worker], int]) -> int:
+    """Serve in worker processes until a signal stops this one; return the exit code.
+
+    Args:
+        settings: the address, and the number of workers.
+        run: opens the catalog in a worker process and calls `serve_worker`; returns the exit code.
+
+    Raises:
+        RequestInvalid: as `serve`.
+    """
+    reserve_descriptors(settings.http.max_connections)
+    with (
+        closing(listen(settings.http)) as listener,
+        TemporaryDirectory(prefix="lakewarden-") as directory,
+    ):
+        supervisor = Supervisor(run, listener, settings.http.workers, Path(directory))
+        about = _about(settings, listener)
+
+        def begun() -> None:
+            _say(settings, listener)
+            _log.info("service started", extra=about)
+
+        # What is imported now is shared by all workers.
+        gc.freeze()
+        code = supervisor.run(begun)
+        if code == 0:
+            _log.info("service stopped", extra=about)
+        return code
+
+
+def serve_worker(worker: Worker, services: Services) -> None:
+    """Serve in a worker process until a signal stops it.
+
+    Args:
+        worker: what the supervisor gave.
+        services: the open catalog, opened in this process; the caller closes it afterwards.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    states = WorkerStates(worker.directory, worker.number, worker.workers)
+    shared = Shared(Tally(worker.connections, worker.number), Tally(worker.bodies, worker.number), states)
+    with _signals_end_quietly(), ExitStack() as stack:
+        if worker.number == 0:
+            stack.enter_context(_audit_work(services, worker.directory / "exports.json"))
+        gc.freeze()
+        server = make_server(services, shared, worker.ready)
+        app: FastAPI = server.config.app  # type: ignore[assignment]
+
+        def publish() -> None:
+            with suppress(StateUnavailable):
+                # An idle worker loads newer policies too.
+                services.policies.current()
+            states.publish(snapshot_of(app.state.metrics, services))
+
+        stack.enter_context(closing(Publishing(publish)))
+        server.run(sockets=[worker.listener])
+
+
+@contextmanager
+def _audit_work(services: Services, positions: Path | None = None) -> Iterator[None]:
+    """Write the export files of the audit log, and archive it, in one process of the service."""
+    audit = services.settings.audit
+    files = Exports(services.engine, audit.stream_file, audit.checkpoint_file, positions)
+    with closing(files), closing(ArchiveSchedule(services)):
+        yield
+        # Closing the audit log writes counted records, which have to reach the export files.
+        services.audit.close()
+
+
+def _say(settings: Settings, listener: socket.socket) -> None:
+    print(f"Lakewarden serves {settings.catalog.name!r} at {url_of(listener)}", flush=True)
+
+
+def _about(settings: Settings, listener: socket.socket) -> dict[str, Any]:
+    return fields(catalog=settings.catalog.name, address=url_of(listener), version=version("lakewarden"))
 
 
 @contextmanager
@@ -166,10 +246,20 @@ def reserve_descriptors(connections: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def make_server(services: Services) -> uvicorn.Server:
-    """Create a server that is ready to run on a listening socket."""
-    app = create_app(services)
-    connections = Connections(services.settings.http, app.state.metrics)
+def make_server(
+    services: Services, shared: Shared | None = None, on_ready: Callable[[], None] | None = None
+) -> uvicorn.Server:
+    """Create a server that is ready to run on a listening socket.
+
+    Args:
+        services: the open catalog.
+        shared: what the workers of the service share; None if this process serves alone.
+        on_ready: called when connections are accepted.
+    """
+    alone = shared is None
+    shared = shared or Shared()
+    app = create_app(services, shared)
+    connections = Connections(services.settings.http, app.state.metrics, opened=shared.connections)
     return _Server(
         uvicorn.Config(
             app,
@@ -182,13 +272,14 @@ def make_server(services: Services) -> uvicorn.Server:
             proxy_headers=False,
             lifespan="off",
             ws="none",
-            backlog=_BACKLOG,
+            backlog=_BACKLOG if alone else _ROUND_OF_WORKER,
             timeout_graceful_shutdown=_STOP_WAIT_S,
             callback_notify=partial(run_in_threadpool, services.replicas.look),
             timeout_notify=math.ceil(LOOK_S),
         ),
         connections,
         services.replicas,
+        on_ready,
     )
 
 
@@ -198,8 +289,15 @@ class _Server(uvicorn.Server):
     It looks for replicas with other settings, and removes itself from the list of replicas at the end.
     """
 
-    def __init__(self, config: uvicorn.Config, connections: Connections, replicas: Replicas) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        connections: Connections,
+        replicas: Replicas,
+        on_ready: Callable[[], None] | None,
+    ) -> None:
         super().__init__(config)
+        self._on_ready = on_ready
         self._connections = connections
         self._replicas = replicas
 
@@ -207,6 +305,11 @@ class _Server(uvicorn.Server):
         """Begin to listen."""
         asyncio.get_running_loop().set_exception_handler(self._connections.on_loop_error)
         await super().startup(sockets)
+        for each in sockets or ():
+            # The event loop makes the kernel's queue as short as its rounds.
+            each.listen(_BACKLOG)
+        if self._on_ready is not None:
+            self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish the requests under way."""

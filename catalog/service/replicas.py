@@ -41,6 +41,7 @@ _OF_HOST: Final = (
     "database.",
     "http.host",
     "http.port",
+    "http.workers",
     "kms.options.",
     "log.",
     "s3.",

@@ -154,6 +154,7 @@ class HttpSettings(_Section):
     Attributes:
         host: the address to listen on.
         port: the port; 0 takes a free one.
+        workers: processes that serve; with 1, one process does everything.
         max_body_bytes: the largest request body.
         max_bodies_bytes: all request bodies together that are read or processed at a time.
         max_json_elements: values, names and containers of a body that brings a schema or a snapshot.
@@ -170,6 +171,7 @@ class HttpSettings(_Section):
 
     host: str = Field(default="127.0.0.1", min_length=1)
     port: int = Field(default=8181, ge=0, le=65535)
+    workers: int = Field(default=1, ge=1, le=64)
     max_body_bytes: PositiveInt = 32 * _MIB
     max_bodies_bytes: PositiveInt = 256 * _MIB
     max_json_elements: PositiveInt = 200_000

@@ -324,7 +324,7 @@ def test_nothing_is_kept_of_an_address_that_left() -> None:
         connections.enter(address)
     for address in ("a", "a", "b"):
         connections.leave(address)
-    assert not connections._open
+    assert not connections._open._own
 
 
 def test_refusals_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
