@@ -19,6 +19,7 @@ from catalog.base.identifiers import TableName
 from catalog.commits.committer import Committer
 from catalog.commits.conflicts import made_anew
 from catalog.commits.snapshot_producer import MadeSnapshot
+from catalog.commits.turns import Turns
 from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.envelope.parquet_key_tools import StockKey
@@ -70,6 +71,7 @@ class TableWrites:
         self._context = context
         self._log = log
         self._committer = committer
+        self._turns = Turns()
 
     def begin(self, caller: Caller, name: TableName) -> WriteSession:
         """See `Writes.begin`."""
@@ -127,7 +129,7 @@ class TableWrites:
         return self._is_sealed(row)
 
     def publish(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
-        """Commit the files on top of the current snapshot; retry after conflicts."""
+        """Commit the files on top of the current snapshot, in turn; retry after conflicts."""
         records: list[CommitRecord] = []
         if files.epoch is not None:
             records.append(EpochCommit(row.table_id, caller.principal.name, files.epoch, row.id))
@@ -139,7 +141,7 @@ class TableWrites:
             crash_points.point("write:looked")
             return table, None if self._published(table, row) else self._build(caller, table, row, files)
 
-        with publishing(row.id):
+        with publishing(row.id), self._turns.taken(row.table_id):
             return made_anew(look, lambda seen: self._commit(caller, *seen, records))
 
     def _build(self, caller: Caller, table: LoadedTable, row: WriteRow, files: FileCommit) -> MadeSnapshot:
