@@ -1,12 +1,13 @@
 """Publishes new metadata as the table's current metadata, in steps that a crash can separate.
 
-    write metadata.json → prepare (seal, files, governed version, keys) → move the pointer → promote
+    write metadata.json → prepare (seal, files, governed version, keys) → move the pointer and promote
 
-A crash before the pointer moves leaves nothing visible. After a later crash, the next load of the table
-completes the commit (`catalog.reading.loading`). If commits race, only the pointer decides which one wins.
+Each step is one transaction. The pointers are in the catalog's database, so the transaction that moves a
+pointer also promotes its seal: readers see both or neither, and a crash leaves nothing to complete. A pointer
+that is on a prepared seal for another reason is completed by the next load (`catalog.reading.loading`). If
+commits race, only the pointer decides which one wins.
 
-A commit to several tables takes the same steps for all of them. Each step is one transaction; the one that
-moves all pointers, or none, makes the commit take effect.
+A commit to several tables takes the same steps for all of them: all pointers move, or none.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from sqlalchemy import Connection
 
 from catalog.audit.outcomes import note
 from catalog.base import crash_points
-from catalog.base.errors import CommitConflict, TableExists
+from catalog.base.errors import CommitConflict
 from catalog.base.identifiers import TableName
 from catalog.commits.metadata_log import delete_unlogged
 from catalog.context import ServiceContext
-from catalog.db.engine import read, write
+from catalog.db.engine import write
 from catalog.envelope.peks import PekRecord, PekState
 from catalog.iceberg.metadata import last_sequence_number, new_metadata_location, stored_metadata
 from catalog.reading import loading
@@ -142,7 +143,6 @@ class Publisher:
         crash_points.point("prepared")
         self._move(sealed, unchanged)
         crash_points.point("pointer-moved")
-        self._promote(sealed)
         crash_points.point("promoted")
         for each in publications:
             if each.base is not None:
@@ -253,6 +253,7 @@ class Publisher:
         )
 
     def _move(self, sealed: Sequence[_Sealed], unchanged: Sequence[LoadedTable]) -> None:
+        """Move the pointers and promote the seals, in one transaction."""
         try:
             elsewhere = self._try_move(sealed, unchanged)
         except CommitStateUnknown as problem:
@@ -268,13 +269,17 @@ class Publisher:
     def _try_move(self, sealed: Sequence[_Sealed], unchanged: Sequence[LoadedTable]) -> TableName | None:
         """Move the pointers; return the first table whose pointer is elsewhere, if there is one."""
         moves = [Move(each.record.name, each.metadata_location, each.metadata_location) for each in unchanged]
+
+        def promote(connection: Connection) -> None:
+            self._promote(connection, sealed)
+
         for each in sealed:
             name, base = each.publication.record.name, each.publication.base
             if base is None:
-                self._context.pointers.create(name, each.location.original)
+                self._context.pointers.create(name, each.location.original, promote)
                 return None
             moves.append(Move(name, base.metadata_location, each.location.original))
-        return self._context.pointers.swap(moves)
+        return self._context.pointers.swap(moves, promote)
 
     def _where_they_stand(self, sealed: Sequence[_Sealed], problem: LakewardenError) -> None:
         """Determine whether a move took place although its answer was lost. One pointer tells of all.
@@ -300,39 +305,23 @@ class Publisher:
                 ) from problem
         raise _unknown(_names(sealed)) from problem
 
-    def _promote(self, sealed: Sequence[_Sealed]) -> None:
-        """Complete a commit after the pointers moved. If that fails, the next load completes it."""
-        try:
-            with write(self._context.engine) as connection:
-                _lock(connection, [each.publication for each in sealed])
-                left = [each for each in sealed if not self._promote_one(connection, each)]
-        except (StateUnavailable, CommitStateUnknown, TableExists) as problem:
-            logger.warning("a published commit is completed by the next load: %s", type(problem).__name__)
-            return
-        for each in left:
-            if each.publication.base is None:
-                self._withdraw(each.publication.record, each.seal)
-            # Another process moved the pointer back during the commit.
-            raise _unknown(str(each.publication.record.name))
+    def _promote(self, connection: Connection, sealed: Sequence[_Sealed]) -> None:
+        """Make what was prepared current, in the transaction that moves the pointers.
 
-    def _promote_one(self, connection: Connection, sealed: _Sealed) -> bool:
+        Raises:
+            CommitConflict: a seal, or the creation of its table, was given up meanwhile; no pointer moves.
+        """
+        _lock(connection, [each.publication for each in sealed])
+        for each in sealed:
+            self._promote_one(connection, each)
+
+    def _promote_one(self, connection: Connection, sealed: _Sealed) -> None:
         publication, catalog = sealed.publication, self._context.catalog
-        name, governs = publication.record.name, publication.governs
-        if not loading.finish(connection, catalog, name, sealed.seal, governs=governs):
-            return False
+        record, governs = publication.record, publication.governs
+        if not loading.finish(connection, catalog, record.name, sealed.seal, governs=governs):
+            raise _given_up(record) if publication.base is None else _overtaken(record.name)
         if publication.base is not None and publication.claims_location:
-            table_state.set_location(connection, publication.record.id, publication.location)
-        return True
-
-    def _withdraw(self, record: TableRecord, seal: Seal) -> None:
-        """Delete the pointer of a new table whose creation was given up during the commit."""
-        with read(self._context.engine) as connection:
-            known = table_state.table_by_id(connection, record.id)
-        if known is None or known.state is not TableState.PURGED:
-            return
-        if self._context.pointers.delete(record.name, seal.metadata_location):
-            self._delete(Location.parse(seal.metadata_location))
-            raise _given_up(record)
+            table_state.set_location(connection, record.id, publication.location)
 
     def _lost(self, sealed: Sequence[_Sealed]) -> None:
         """Clean up after a commit that lost the race."""

@@ -20,8 +20,8 @@ from catalog.base.identifiers import Namespace, TableName
 MAX_LOCATION_LENGTH: Final = 1000
 
 
-#: Changes the binding of a name in the transaction that changes its pointer, so that no other request comes
-#: between the two. If it raises, the pointer stays. It locks the table after the pointer.
+#: Changes the binding of a name, or the seals of a commit, in the transaction that changes the pointer. So no
+#: other request comes between the two. If it raises, the pointer stays. It locks the table after the pointer.
 Bind = Callable[[Connection], None]
 
 
@@ -61,8 +61,12 @@ class PointerStore(Protocol):
     def require_free(self, name: TableName) -> None:
         """Raise TableExists if a table, or a view, has the name."""
 
-    def swap(self, moves: Sequence[Move]) -> TableName | None:
+    def swap(self, moves: Sequence[Move], bind: Bind | None = None) -> TableName | None:
         """Move pointers, all or none, in one step that others see as a whole.
+
+        Args:
+            moves: the moves.
+            bind: runs in the same transaction, after all pointers moved.
 
         Returns:
             the first table whose pointer is elsewhere, in which case nothing moved; None if all moved.

@@ -114,12 +114,13 @@ class SqlPointerStore:
         except IntegrityError as error:
             raise table_exists(name, is_view=self._is_view(name)) from error
 
-    def swap(self, moves: Sequence[Move]) -> TableName | None:
+    def swap(self, moves: Sequence[Move], bind: Bind | None = None) -> TableName | None:
         try:
             with write(self._engine) as connection:
                 # In one order, so that two transactions never deadlock.
                 for move in sorted(moves, key=lambda each: each.name):
                     self._swap(connection, move)
+                _bind(connection, bind)
                 open_writes.settle(connection)
                 commit_records.settle(connection)
                 settle(connection, moves[0].location if len(moves) == 1 else None)

@@ -297,8 +297,8 @@ def test_a_move_whose_answer_is_lost_is_looked_up(
     pointers = served.lake.services.committer._context.pointers
     swap = pointers.swap
 
-    def lost(moves: Any) -> None:
-        swap(moves)
+    def lost(*given: Any) -> None:
+        swap(*given)
         raise CommitStateUnknown("The answer was lost.")
 
     monkeypatch.setattr(pointers, "swap", lost)
