@@ -5,16 +5,16 @@
 - A one-time token (`engine`) registers one key. Repeated with the same key it answers the same, since an
   answer can get lost. A reusable one (`engine-reusable`) registers a key at each start.
 - A key ends when it has not been used for `KEY_IDLE`, and with the next request after its token is revoked.
-- A signature is good for `WINDOW` before and after the time in it, and once: nonces are remembered by each
-  process for that long. Within the window, another replica takes the same request once more. It is the same
-  in every byte, its idempotency key included, so that it asks for nothing else than the first one did.
+- A signature is good for `WINDOW` before and after the time in it, and once: the nonces are remembered for
+  that long, by all workers of a service (`nonces`). Within the window, another replica takes the same request
+  once more. It is the same in every byte, its idempotency key included, so that it asks for nothing else than
+  the first one did.
 
 Source: RFC 9421, section 7.2.2 (replay).
 """
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,11 +23,12 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, RowMapping, bindparam, delete, insert, select, update
 
+from catalog.authorization.nonces import SeenNonces
 from catalog.authorization.tokens import TokenInfo, TokenStore, from_ms, principal_of, to_ms
 from catalog.crypto.request_signatures import RULE, RequestSignature, SignedRequest
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_engine_key, lw_token
-from policy.errors import NotAuthenticated, RequestInvalid, StateUnavailable
+from policy.errors import NotAuthenticated, RequestInvalid
 from policy.principal import Principal
 
 #: The maximum difference between the time of a signature and the catalog's time.
@@ -38,7 +39,6 @@ KEY_IDLE: Final = timedelta(days=7)
 STALE_RULE: Final = "engine-signature-stale"
 PUBLIC_KEY_BYTES: Final = 32
 _RENEW_AFTER: Final = timedelta(hours=1)
-_MAX_NONCES: Final = 100_000
 
 _FIND: Final = (
     select(lw_token, lw_engine_key.c.public_key, lw_engine_key.c.expires_ms.label("key_expires_ms"))
@@ -73,42 +73,6 @@ class RegisteredKey:
     expires_at: datetime
 
 
-class SeenNonces:
-    """Remembers nonces of valid signatures for as long as they could be replayed; safe for many threads.
-
-    Args:
-        keep_ms: for how long.
-        capacity: of how many; more are refused, not forgotten.
-    """
-
-    def __init__(self, keep_ms: int, capacity: int = _MAX_NONCES) -> None:
-        self._keep_ms = keep_ms
-        self._capacity = capacity
-        self._lock = threading.Lock()
-        self._until: dict[tuple[uuid.UUID, str], int] = {}
-
-    def is_first(self, key_id: uuid.UUID, nonce: str, now_ms: int) -> bool:
-        """Remember a nonce; return whether it is new.
-
-        Raises:
-            StateUnavailable: there are too many to remember.
-        """
-        with self._lock:
-            # Expired nonces come first, because they are in order of arrival.
-            while self._until and (oldest := next(iter(self._until))) and self._until[oldest] <= now_ms:
-                del self._until[oldest]
-            if (key_id, nonce) in self._until:
-                return False
-            if len(self._until) >= self._capacity:
-                raise StateUnavailable(
-                    f"More than {self._capacity} signed requests arrived within {self._keep_ms // 1000} s.",
-                    rule="engine-signature-rate",
-                    hint="Send fewer requests at a time, or run more replicas.",
-                )
-            self._until[key_id, nonce] = now_ms + self._keep_ms
-            return True
-
-
 class EngineKeys:
     """Registers and looks up the keys of engines.
 
@@ -116,6 +80,9 @@ class EngineKeys:
         engine: the catalog's database, upgraded.
         tokens: the tokens in it.
         clock: the time, with a zone.
+
+    Attributes:
+        nonces: of signatures that were valid.
     """
 
     def __init__(self, engine: Engine, tokens: TokenStore, clock: Callable[[], datetime]) -> None:
@@ -123,7 +90,7 @@ class EngineKeys:
         self._tokens = tokens
         self._clock = clock
         # A signature from the future is valid until its time and the window have passed.
-        self._nonces = SeenNonces(2 * round(WINDOW.total_seconds() * 1000) + 1000)
+        self.nonces: Final = SeenNonces(2 * round(WINDOW.total_seconds() * 1000) + 1000)
 
     def bootstrap(self, token: str) -> TokenInfo:
         """Return the bootstrap token of an engine that starts.
@@ -189,7 +156,7 @@ class EngineKeys:
         apart = abs(now.timestamp() - parameters.created)
         if apart > WINDOW.total_seconds():
             raise _stale(f"The time of the signature differs from the catalog's time by {apart:.0f} s.")
-        if not self._nonces.is_first(parameters.key_id, parameters.nonce, to_ms(now)):
+        if not self.nonces.is_first(parameters.key_id, parameters.nonce, to_ms(now)):
             raise _stale("The signature was already used.")
 
     def _keep(self, key_id: uuid.UUID, expires_ms: int, now: datetime) -> None:

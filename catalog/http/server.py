@@ -124,6 +124,7 @@ def serve_worker(worker: Worker, services: Services) -> None:
     """
     states = WorkerStates(worker.directory, worker.number, worker.workers)
     shared = Shared(Tally(worker.connections, worker.number), Tally(worker.bodies, worker.number), states)
+    services.engine_keys.nonces.share(worker.nonces, worker.number)
     with _signals_end_quietly(), ExitStack() as stack:
         if worker.number == 0:
             stack.enter_context(_audit_work(services, worker.directory / "exports.json"))

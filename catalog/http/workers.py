@@ -27,7 +27,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from catalog.authorization.nonces import SharedNonces
 from catalog.http.tallies import SharedRows
+from catalog.service.service_log import fields, places
 
 #: Libraries start threads when they are imported, unless these say otherwise. A lock that such a thread holds
 #: during a fork would stay locked in the worker forever.
@@ -62,6 +64,7 @@ class Worker:
         listener: the socket that all accept from.
         connections: open connections, by address.
         bodies: bytes of request bodies, by user.
+        nonces: of signed requests.
         directory: a private directory of the service, for as long as it runs.
         ready: is called when the worker accepts connections.
     """
@@ -71,6 +74,7 @@ class Worker:
     listener: socket.socket
     connections: SharedRows
     bodies: SharedRows
+    nonces: SharedNonces
     directory: Path
     ready: Callable[[], None]
 
@@ -112,6 +116,7 @@ class Supervisor:
         self._workers = workers
         self._directory = directory
         self._connections, self._bodies = SharedRows(workers), SharedRows(workers)
+        self._nonces = SharedNonces(workers)
         self._numbers: dict[int, int] = {}
         self._begun: dict[int, float] = {}
         self._due: dict[int, float] = {}
@@ -244,12 +249,15 @@ class Supervisor:
                 self._listener,
                 self._connections,
                 self._bodies,
+                self._nonces,
                 self._directory,
                 ready,
             )
             code = self._run(worker)
-        except BaseException:  # noqa: BLE001 - the process ends here, and the log has the reason
-            _log.exception("worker %d failed", number)
+        except BaseException as error:  # noqa: BLE001 - the process ends here, and the log has the reason
+            # The message is not logged, because it can contain a secret.
+            about = fields(error=type(error).__name__, places=places(error))
+            _log.error("worker %d failed", number, extra=about)
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

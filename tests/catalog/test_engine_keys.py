@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sqlalchemy import Engine, func, select
 
-from catalog.authorization.engine_keys import KEY_IDLE, WINDOW, EngineKeys, SeenNonces
+from catalog.authorization.engine_keys import KEY_IDLE, WINDOW, EngineKeys
+from catalog.authorization.nonces import SeenNonces, SharedNonces
 from catalog.authorization.tokens import IssuedToken, TokenStore
 from catalog.crypto.request_signatures import RequestSignature, SignatureParameters, SignedRequest, sign
 from catalog.db.engine import open_database, read
@@ -138,6 +139,34 @@ def test_nonces_that_are_too_many_to_remember_are_refused_and_none_is_forgotten(
         nonces.is_first(KEY_ID, "more", 50)
     assert not nonces.is_first(KEY_ID, "0", 50)
     assert nonces.is_first(KEY_ID, "more", 100)
+
+
+def test_what_one_worker_has_taken_no_other_takes_and_none_that_takes_its_place() -> None:
+    shared = SharedNonces(2)
+
+    def worker(number: int) -> SeenNonces:
+        nonces = SeenNonces(keep_ms=100)
+        nonces.share(shared, number)
+        return nonces
+
+    one, other = worker(0), worker(1)
+    assert one.is_first(KEY_ID, "a", 0)
+    assert not other.is_first(KEY_ID, "a", 99)
+    assert other.is_first(uuid.UUID(int=2), "a", 99)
+    assert not worker(0).is_first(KEY_ID, "a", 99)
+    assert not worker(1).is_first(uuid.UUID(int=2), "a", 99)
+    assert worker(0).is_first(KEY_ID, "a", 300)
+
+
+def test_workers_find_each_of_many_nonces() -> None:
+    shared = SharedNonces(2)
+    one, other = SeenNonces(keep_ms=100), SeenNonces(keep_ms=100)
+    one.share(shared, 0)
+    other.share(shared, 1)
+    for start in (0, 100):
+        taken = [str(each) for each in range(20_000)]
+        assert all(one.is_first(KEY_ID, each, start) for each in taken)
+        assert not any(other.is_first(KEY_ID, each, start) for each in taken[::50])
 
 
 def test_a_signature_from_the_future_serves_once_too(engines: _Engines) -> None:

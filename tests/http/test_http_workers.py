@@ -23,7 +23,7 @@ from tests.support.crash import assert_sound
 from tests.support.http_calls import new_table
 from tests.support.lake import BOB, policy, tables
 from tests.support.postgres import PostgresServer
-from tests.support.service import Service
+from tests.support.service import ENGINE, Service
 from tests.support.workers import Workers, workers
 
 PATIENCE_S = 30.0
@@ -101,10 +101,21 @@ def test_two_workers_are_one_service(served: Workers) -> None:
     time.sleep(2 * POLL_S + 1)
     assert {_loads(service) for _ in range(12)} == {200}
 
+    assert _sent_again(service) == [200] + [401] * 12
+
     served.supervisor.send_signal(signal.SIGTERM)
     assert served.supervisor.wait(PATIENCE_S) == 0, served.log.read_text()
     assert "Traceback" not in served.log.read_text()
     assert_sound(service.lake)
+
+
+def _sent_again(service: Service) -> list[int]:
+    """Attack: send a request that an engine signed once more, over new connections."""
+    url = f"{service.prefix}/namespaces/db/tables/a"
+    with service.client(engine=ENGINE) as engine:
+        first = engine.get(url)
+    again = [httpx.get(f"{service.url}{url}", headers=dict(first.request.headers)) for _ in range(12)]
+    return [first.status_code, *(each.status_code for each in again)]
 
 
 def _loads(service: Service) -> int:
