@@ -1,7 +1,7 @@
 """loadTable of the running service, with one client: elapsed time, and CPU time of the service.
 
 A table of one snapshot, and one with history. The client knows the table already in every second measurement,
-and the answer is 304. CPU time is that of all threads of the service (proc(5), schedstat).
+and the answer is 304. CPU time is that of the process of the service.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 
 import httpx
 
+from bench.processes import worked_ms
 from bench.report import Figure, at_most, figure
 from bench.samples import make_table, root_of
 from bench.service import Served, served
@@ -64,10 +65,10 @@ def _taken(
         client.get(url, headers=headers)
     a_batch = max(1, requests // _BATCHES)
     for _ in range(_BATCHES):
-        before = catalog.worked_ms()
+        before = worked_ms([catalog.process])
         for _ in range(a_batch):
             start = time.perf_counter()
             client.get(url, headers=headers)
             elapsed.append((time.perf_counter() - start) * 1000)
-        worked.append((catalog.worked_ms() - before) / a_batch)
+        worked.append((worked_ms([catalog.process]) - before) / a_batch)
     return elapsed, worked

@@ -21,6 +21,7 @@ from bench import (
     signing,
     spark,
     standard_plan,
+    workers,
 )
 from bench.report import machine, show, write
 
@@ -39,6 +40,7 @@ def main() -> None:
         ("Allowed lists", lambda _: locations.measure(runs)),
         ("Row filters and masks", lambda _: decision.measure(runs)),
         ("loadTable over HTTP", lambda root: load.measure(root, 20 * runs)),
+        ("Worker processes", lambda root: workers.measure(root, 100 * runs, given.files)),
         ("Commit checks", lambda root: commit.measure(root, runs)),
         ("A flood of refusals", lambda root: audit.measure(root, 20_000 * runs, 200 * runs)),
         (f"Planning {given.files:,} files", lambda root: plan.measure(root, given.files, runs)),

@@ -10,12 +10,13 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
 
+from bench.processes import descendants, worked_ms
 from bench.service import served
 from bench.spark_session import session
 from tests.support.lake import open_lake
@@ -36,7 +37,6 @@ QUERIES: Final[Mapping[str, str]] = {
         WHERE p.part IN (SELECT part FROM lake.bench.plain WHERE id > 10) GROUP BY p.part ORDER BY 1""",
     "without a table": "SELECT 1",
 }
-_TICK_MS: Final = 1000 / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -49,34 +49,15 @@ def contender(root: Path) -> Iterator[Mapping[str, Callable[[], Mapping[str, flo
         spark.sql("SELECT id, id % 10 AS part FROM range(0, 100, 1, 1)").createOrReplaceTempView("few")
         for statement in TABLES:
             spark.sql(statement)
-        worked = tuple(_descendants(os.getpid()))
+        worked = tuple(descendants(os.getpid()))
         yield {name: lambda text=text: _asked(spark, text, worked) for name, text in QUERIES.items()}
 
 
 def _asked(spark: SparkSession, text: str, processes: Sequence[int]) -> Mapping[str, float]:
-    before = _worked_ms(processes)
+    before = worked_ms(processes)
     taken = []
     for _ in range(ASKED):
         start = time.perf_counter()
         spark.sql(text).collect()
         taken.append((time.perf_counter() - start) * 1000)
-    return {"elapsed time": statistics.median(taken), "CPU time": (_worked_ms(processes) - before) / ASKED}
-
-
-def _descendants(process: int) -> Iterator[int]:
-    """A process and those that it started: here this one, the catalog and Spark's JVM."""
-    yield process
-    for thread in Path(f"/proc/{process}/task").iterdir():
-        with suppress(FileNotFoundError):  # the thread has ended
-            for child in (thread / "children").read_text().split():
-                yield from _descendants(int(child))
-
-
-def _worked_ms(processes: Sequence[int]) -> float:
-    return sum(map(_ticks, processes)) * _TICK_MS
-
-
-def _ticks(process: int) -> int:
-    """User and system time (proc_pid_stat(5), fields 14 and 15)."""
-    after_name = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return int(after_name[11]) + int(after_name[12])
+    return {"elapsed time": statistics.median(taken), "CPU time": (worked_ms(processes) - before) / ASKED}
