@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import update
 
 from catalog.db.schema import iceberg_tables
-from catalog.state import sql_pointers
+from catalog.state import seals, sql_pointers
+from catalog.state.seals import SealState
 from tests.simulation.scheduler import Scheduler, Stuck
 from tests.simulation.simulation import simulate, sound
 from tests.simulation.world import World, simulated
@@ -62,8 +63,18 @@ def _swap_without_comparing(pointers: sql_pointers.SqlPointerStore, connection, 
     connection.execute(update(iceberg_tables).where(*pointers._is(move.name)).values(**values))
 
 
-def test_a_swap_that_compares_nothing_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def _promote_without_comparing(connection, seal) -> bool:
+    before = seals.current(connection, seal.table_id)
+    if before is not None:
+        seals._set_state(connection, before.id, SealState.SUPERSEDED)
+    seals._set_state(connection, seal.id, SealState.CURRENT)
+    return True
+
+
+def test_a_commit_that_compares_nothing_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the two that compare, the pointer and the seal, each is enough."""
     monkeypatch.setattr(sql_pointers.SqlPointerStore, "_swap", _swap_without_comparing)
+    monkeypatch.setattr(seals, "promote", _promote_without_comparing)
     assert any(simulate(world, seed) for seed in ENOUGH)
 
 

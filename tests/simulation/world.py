@@ -7,6 +7,7 @@ have hooks. Two instances of the services share the database, as replicas do.
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,7 @@ import pytest
 from sqlalchemy import Engine, event, exc
 
 from catalog.base import crash_points
+from catalog.commits.turns import Turns
 from catalog.crypto.secret import SecretBytes
 from catalog.db.readers import readers_of
 from catalog.envelope import peks
@@ -123,6 +125,7 @@ def simulated(root: Path) -> Iterator[World]:
         # A remote KMS is called in a thread of its own, which no scheduler can hold.
         patch.setattr(context, "guarded", lambda kms, _calls, name=None: CountedKms(kms, name))
         patch.setattr(peks, "_published", _published(world, peks._published))
+        patch.setattr(Turns, "_wait", lambda _turns, _key, turn: _turn(world, turn))
         kms = SimulatedKms(lake.kms, world)
         services = [
             stack.enter_context(Services.open(lake.settings, kms, now=world.now, seconds=lambda: 0.0))
@@ -144,6 +147,12 @@ def _published(world: World, inner: Callable[..., Any]) -> Callable[..., Any]:
         return inner(flight, wait_s)
 
     return published
+
+
+def _turn(world: World, turn: threading.Event) -> None:
+    """A wait for another commit's turn that lets that commit go on."""
+    while not turn.is_set():
+        world.boundary("wait for a turn")
 
 
 def _report_transactions(engine: Engine, world: World) -> None:
