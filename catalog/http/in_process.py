@@ -78,7 +78,8 @@ class InProcess:
         given = {**found, **{name.replace("-", "_"): value for name, value in (query or {}).items()}}
         outcome = route.outcome(method)
         with closed(self._services.authorizer, self._caller, outcome.route, changes=outcome.changes):
-            answer = route.endpoint(**self._arguments(route, given, body))
+            # The endpoint itself, which runs in this thread.
+            answer = inspect.unwrap(route.endpoint)(**self._arguments(route, given, body))
         assert isinstance(answer, BaseModel)
         return answer.model_dump(mode="json")
 
