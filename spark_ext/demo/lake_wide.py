@@ -43,7 +43,7 @@ def attack_both(stage: Stage) -> None:
         report = _audit(stage)
     lines = [(each.rule, each.table, place(each).rpartition("/")[2]) for each in report.findings]
     stage.screen.rows(("rule", "table", "file"), lines)
-    _expect(report, [("unsealed-metadata", PICKS), ("foreign-path", PICKS), ("wrong-footer", ENCRYPTED)])
+    _expect(report, [("unsealed-metadata", PICKS), ("foreign-path", PICKS), ("plaintext-file", ENCRYPTED)])
     stage.screen.say(f"The report is {report.write(stage.directory / REPORT).name}, a page with charts.")
 
 
