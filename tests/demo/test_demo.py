@@ -48,7 +48,7 @@ def test_demonstration_passes(tmp_path: Path) -> None:
     text = " ".join(told.stdout.split())
     assert f"the first {ROWS:,} are taken" in text
     assert "Every answer was the expected one." in text
-    assert "foreign-path marketing.picks" in text and "wrong-footer operations.flights_encrypted" in text
+    assert "foreign-path marketing.picks" in text and "plaintext-file operations.flights_encrypted" in text
     assert "2,000 rows compared: no change" in text
     assert (tmp_path / "demo" / "audit.html").read_text().startswith("<!doctype html>")
     assert [said.split(" ")[0] for said in re.findall(r"Lakewarden: (\w+: |done)", text)] == [
