@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -24,6 +24,7 @@ import pyarrow as pa
 from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy import Engine
 
+from catalog.base.cached import CachedProperty
 from catalog.base.recent import Recent
 from catalog.db.engine import read
 from catalog.iceberg.bounds import Mask
@@ -75,7 +76,7 @@ class OpenManifest:
     decoded: DecodedManifest
     digest: Digest
 
-    @cached_property
+    @CachedProperty
     def entries(self) -> pa.Table:
         """Return its files with inherited sequence numbers and snapshot ids.
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.crypto.secret import SecretBytes
-from catalog.iceberg.manifests import CacheFiles, DecodedManifest, ManifestCache, decode_manifest
+from catalog.iceberg.manifests import CacheFiles, DecodedManifest, ManifestCache, decode_manifest, stored
 from catalog.iceberg.manifests import cache as cache_module
 from catalog.iceberg.manifests.ranges import RANGE_ROWS
 from policy.errors import MetadataInvalid, StorageUnavailable
@@ -175,6 +175,16 @@ class TestDirectory:
         assert cache_in(tmp_path).get(digest, data, path=PATH).entries["file_path"].to_pylist() == [
             "s3://lake/a"
         ]
+
+    def test_a_file_with_ranges_of_another_length_counts_for_nothing(
+        self, tmp_path: Path, decodings: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A release can change the length; it would take other entries for those of a range."""
+        digest, data = manifest("a")
+        expected = cache_in(tmp_path).get(digest, data, path=PATH)
+        monkeypatch.setattr(stored, "RANGE_ROWS", 8)
+        assert same(cache_in(tmp_path).get(digest, data, path=PATH), expected)
+        assert len(decodings) == 2
 
     def test_a_file_of_another_manifest_counts_for_nothing(self, tmp_path: Path) -> None:
         (one, a), (two, b) = manifest("a"), manifest("b")

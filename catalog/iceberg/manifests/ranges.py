@@ -42,7 +42,7 @@ _ALL, _SOME, _NONE = 2, 1, 0
 
 
 def range_count(rows: int) -> int:
-    """Return the number of ranges of so many entries."""
+    """Return the number of ranges of `rows` entries."""
     return -(-rows // RANGE_ROWS)
 
 

@@ -13,11 +13,11 @@ Sealed statistics are in the key metadata of entries, and stay sealed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
 
+from catalog.base.cached import CachedProperty
 from catalog.iceberg.manifests.block_files import BlockFile, Damaged
 from catalog.iceberg.manifests.column_types import NO_TYPES
 from catalog.iceberg.manifests.manifest import DecodedManifest, ManifestHeader
@@ -75,11 +75,14 @@ class StoredForm:
         discard: deletes the file, if it is damaged.
 
     Raises:
-        Damaged: the statistics of its ranges are not those that were written.
+        Damaged: the statistics of its ranges are not those that were written, or it has ranges of another
+            length.
     """
 
     def __init__(self, file: BlockFile, discard: Callable[[], None]) -> None:
         about = file.about
+        if about["range-rows"] != RANGE_ROWS:
+            raise Damaged
         self.file = file
         self.header = ManifestHeader(about["spec"], ManifestContent(about["content"]))
         self.rows = int(about["rows"])
@@ -170,13 +173,13 @@ class StoredManifest(DecodedManifest):
         self._ranges = list(every if ranges is None else ranges)
         self._whole = len(self._ranges) == len(every)
 
-    @cached_property
+    @CachedProperty
     def entries(self) -> pa.Table:
         """Return the entries."""
         tables = [self.form.entries(number) for number in self._ranges] or [self.form.no_entries()]
         return pa.concat_tables(tables)
 
-    @cached_property
+    @CachedProperty
     def statistics(self) -> pa.Table:
         """Return their statistics as maps."""
         maps = self.form.maps()
