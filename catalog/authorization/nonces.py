@@ -1,24 +1,22 @@
 """Remembers nonces of signatures, so that a signed request is taken once: in this process, or by all workers.
 
-- Workers share one block of memory, made before they start. Each worker writes its own table alone and reads
-  those of the others, so that no worker waits for a lock. A worker that takes the place of another one finds
-  what that one had remembered.
+- Workers share memory, made before they start (`catalog.base.shared_cells`). Each worker writes its own table
+  and reads those of the others. A worker that takes the place of another one finds what that one had
+  remembered.
 - A worker writes first and compares then. So of two workers that get the same request at once, at least one
   sees both, and it is never taken twice.
-- Tables have hashes with a random key. A hash that another nonce has too refuses one request in 2**40; the
-  engine signs it again.
+- Tables have hashes of 63 bits. Where another nonce has the same one, a request is refused, and the engine
+  signs it again.
 """
 
 from __future__ import annotations
 
-import mmap
-import secrets
 import threading
 import uuid
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Final
 
+from catalog.base.shared_cells import SharedCells
 from policy.errors import StateUnavailable
 
 _MAX_NONCES: Final = 100_000
@@ -26,7 +24,6 @@ _MAX_NONCES: Final = 100_000
 _PLACES: Final = 1 << 18
 #: Places from the one that a hash points to where it can stand.
 _NEAR: Final = 64
-_CELL_BYTES: Final = 8
 _FIELDS: Final = 2
 
 
@@ -38,11 +35,8 @@ class SharedNonces:
     """
 
     def __init__(self, workers: int) -> None:
-        self._workers = workers
-        self._key = secrets.token_bytes(16)
         # The places behind the last one spare looking at the beginning again.
-        self._length = (_PLACES + _NEAR) * _FIELDS
-        self._cells = memoryview(mmap.mmap(-1, workers * self._length * _CELL_BYTES)).cast("q")
+        self._cells = SharedCells(workers, (_PLACES + _NEAR) * _FIELDS)
 
     def is_first(self, worker: int, key_id: uuid.UUID, nonce: str, now_ms: int, until_ms: int) -> bool:
         """Remember a nonce; return whether no worker had it.
@@ -57,28 +51,22 @@ class SharedNonces:
         Raises:
             StateUnavailable: there is no place for it.
         """
-        digest = blake2b(key_id.bytes + nonce.encode(), digest_size=8, key=self._key).digest()
         # Zero stands for a place without a nonce.
-        hashed = int.from_bytes(digest) >> 1 or 1
+        hashed = self._cells.hashed(key_id.bytes + nonce.encode()) or 1
         own = self._near(worker, hashed)
         if _has(own, hashed, now_ms):
             return False
         free = next((at for at in range(1, len(own), _FIELDS) if own[at] <= now_ms), None)
         if free is None:
             raise too_many(_PLACES)
-        start = self._start(worker, hashed)
-        self._cells[start + free] = until_ms
-        self._cells[start + free - 1] = hashed
-        others = (each for each in range(self._workers) if each != worker)
+        self._cells.write(worker, _start(hashed) + free, until_ms)
+        self._cells.write(worker, _start(hashed) + free - 1, hashed)
+        others = (each for each in range(self._cells.workers) if each != worker)
         return not any(_has(self._near(each, hashed), hashed, now_ms) for each in others)
 
     def _near(self, worker: int, hashed: int) -> Sequence[int]:
         """Return the places of a hash: hash and end of each."""
-        start = self._start(worker, hashed)
-        return self._cells[start : start + _NEAR * _FIELDS].tolist()
-
-    def _start(self, worker: int, hashed: int) -> int:
-        return worker * self._length + hashed % _PLACES * _FIELDS
+        return self._cells.read(worker, _start(hashed), _NEAR * _FIELDS)
 
 
 class SeenNonces:
@@ -128,6 +116,10 @@ def too_many(capacity: int) -> StateUnavailable:
         rule="engine-signature-rate",
         hint="Send fewer requests at a time, or run more replicas.",
     )
+
+
+def _start(hashed: int) -> int:
+    return hashed % _PLACES * _FIELDS
 
 
 def _has(near: Sequence[int], hashed: int, now_ms: int) -> bool:

@@ -1,25 +1,21 @@
 """Tallies of what a limit counts: in this process, or over all workers of the service.
 
-- Workers share one block of memory, made before they start. Each worker writes its own row alone and reads
-  those of the others, so that no worker waits for a lock, and one that dies holds none.
+- Workers share memory, made before they start (`catalog.base.shared_cells`). Each worker writes its own row
+  and reads those of the others.
 - A row has a total and buckets. The keys of other workers are known by their bucket alone: keys that share
-  one count together, which can only refuse too early. The hash has a random key, so that nobody can choose
-  an address or a name that shares a bucket with another one.
+  one count together, which can only refuse too early.
 - Callers add first and compare then. So of two workers that count at the same time, at least one sees both,
   and a limit is never exceeded.
 """
 
 from __future__ import annotations
 
-import mmap
-import secrets
 from collections import Counter
-from hashlib import blake2b
 from typing import Final
 
+from catalog.base.shared_cells import SharedCells
+
 _BUCKETS: Final = 4096
-_ROW: Final = 1 + _BUCKETS
-_CELL_BYTES: Final = 8
 
 
 class SharedRows:
@@ -30,27 +26,24 @@ class SharedRows:
     """
 
     def __init__(self, workers: int) -> None:
-        self.workers = workers
-        self._key = secrets.token_bytes(16)
-        self._cells = memoryview(mmap.mmap(-1, workers * _ROW * _CELL_BYTES)).cast("q")
+        self._cells = SharedCells(workers, 1 + _BUCKETS)
 
     def bucket(self, key: str) -> int:
         """Return the cell of a key in each row."""
-        digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=4, key=self._key).digest()
-        return 1 + int.from_bytes(digest) % _BUCKETS
+        return 1 + self._cells.hashed(key.encode("utf-8", "surrogatepass")) % _BUCKETS
 
     def add(self, row: int, cell: int, amount: int) -> None:
         """Change a cell of the caller's own row; cell 0 is the total."""
-        self._cells[row * _ROW + cell] += amount
+        self._cells.write(row, cell, self._cells.read(row, cell)[0] + amount)
 
     def elsewhere(self, row: int, cell: int) -> int:
         """Return the sum of a cell over the other rows."""
-        return sum(self._cells[each * _ROW + cell] for each in range(self.workers) if each != row)
+        others = (each for each in range(self._cells.workers) if each != row)
+        return sum(self._cells.read(each, cell)[0] for each in others)
 
     def clear(self, row: int) -> None:
         """Forget what a worker held that ended."""
-        start = row * _ROW
-        self._cells[start : start + _ROW] = memoryview(bytes(_ROW * _CELL_BYTES)).cast("q")
+        self._cells.clear(row)
 
 
 class Tally:
