@@ -8,8 +8,26 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from catalog.audit.checkpoints import Signer
 from catalog.db.engine import open_database
+from catalog.kms.root_key import KeyFile
 from tests.support.databases import upgrade
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """A SQLite database with this release's schema."""
+    opened = open_database(f"sqlite:///{tmp_path}/lakewarden.db")
+    upgrade(opened)
+    yield opened
+    opened.dispose()
+
+
+@pytest.fixture
+def signer(tmp_path: Path) -> Signer:
+    """A new signing key."""
+    KeyFile.create(tmp_path / "audit.key")
+    return Signer(tmp_path / "audit.key")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -21,11 +21,9 @@ from catalog.audit.stream import checkpoint_line, record_line
 from catalog.audit.trail import AuditRecord, AuditTrail, read
 from catalog.audit.verify import examine
 from catalog.base.errors import CommitConflict
-from catalog.db.engine import open_database, write
 from catalog.db.engine import read as read_transaction
-from catalog.db.migrate import upgrade
+from catalog.db.engine import write
 from catalog.db.schema import lw_audit, lw_audit_checkpoint
-from catalog.kms.root_key import KeyFile
 from catalog.service.audit_archive import ArchiveSchedule, archive_as, archive_due
 from catalog.service.audit_retention import prune_as
 from catalog.settings.catalog import Settings
@@ -36,20 +34,6 @@ from policy.location.location import Location
 from tests.support.lake import ALICE, BOB, open_lake
 
 DAY_MS = 24 * 3600 * 1000
-
-
-@pytest.fixture
-def signer(tmp_path: Path) -> Signer:
-    KeyFile.create(tmp_path / "audit.key")
-    return Signer(tmp_path / "audit.key")
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    opened = open_database(f"sqlite:///{tmp_path}/lakewarden.db")
-    upgrade(opened)
-    yield opened
-    opened.dispose()
 
 
 @pytest.fixture

@@ -30,12 +30,6 @@ def _record(at_ms: int = 1, principal: str = "ann") -> AuditRecord:
 
 
 @pytest.fixture
-def signer(tmp_path: Path) -> Signer:
-    KeyFile.create(tmp_path / "audit.key")
-    return Signer(tmp_path / "audit.key")
-
-
-@pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
     engine = open_database(f"sqlite:///{tmp_path}/lakewarden.db", busy_timeout_s=0.2)
     upgrade(engine)

@@ -34,12 +34,6 @@ def _record(at_ms: int, allowed: bool = True) -> AuditRecord:
     return AuditRecord(user, "spark", "table.load", "db.t", allowed, (Reason("r", "d"),), "q", at_ms)
 
 
-@pytest.fixture
-def signer(tmp_path: Path) -> Signer:
-    KeyFile.create(tmp_path / "audit.key")
-    return Signer(tmp_path / "audit.key")
-
-
 def _trail(engine: Engine, signer: Signer, times: Iterator[int] | range) -> AuditTrail:
     trail = AuditTrail(engine, checkpointer=Checkpointer(engine, signer, lambda: 1, 3600))
     for at_ms in times:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,22 +17,13 @@ from catalog.audit.stream import Exports, LineFile, NewRecords, record_line
 from catalog.audit.trail import AuditRecord, AuditTrail
 from catalog.audit.trail import read as read_trail
 from catalog.audit.verify import examine
-from catalog.db.engine import open_database, read, write
+from catalog.db.engine import read, write
 from catalog.db.schema import lw_audit
 from policy.decision import Reason
-from tests.support.databases import upgrade
 
 
 def _record(at_ms: int = 1, principal: str = "ann", detail: str = "d") -> AuditRecord:
     return AuditRecord(principal, None, "table.load", "db.t", True, (Reason("r", detail),), "q", at_ms)
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_database(f"sqlite:///{tmp_path}/lakewarden.db")
-    upgrade(engine)
-    yield engine
-    engine.dispose()
 
 
 def _row(engine: Engine) -> dict[str, object]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, delete, select, text, update
@@ -12,11 +10,10 @@ from sqlalchemy import Engine, delete, select, text, update
 from catalog.audit import reading as audit_reading
 from catalog.audit.records import GENESIS, clean, record_hash
 from catalog.audit.trail import AuditRecord, AuditTrail, read, verify
-from catalog.db.engine import open_database, write
 from catalog.db.engine import read as read_transaction
+from catalog.db.engine import write
 from catalog.db.schema import lw_audit
 from policy.decision import Reason
-from tests.support.databases import upgrade
 
 _TOKEN = "lw_" + "0" * 32 + "_" + "s" * 43
 
@@ -33,14 +30,6 @@ def _record(**changes: object) -> AuditRecord:
         "at_ms": 1,
     }
     return AuditRecord(**{**fields, **changes})  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_database(f"sqlite:///{tmp_path}/lakewarden.db")
-    upgrade(engine)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture
