@@ -25,7 +25,7 @@ from catalog.base.identifiers import TableName
 from catalog.planning.plan import Plan
 from catalog.planning.request import ScanRequest
 from tests.support.lake import ALICE, Lake, open_lake
-from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of
+from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of, ten_ids
 
 SIZES = (1, 1_000, 100_000)
 #: Files of the tables that are filtered by a column with bounds, and what sealed ones may cost for each.
@@ -71,18 +71,8 @@ def _described(lake: Lake, files: int, properties: dict[str, str]) -> TableName:
     """A table of files with ten ids each, no id twice, and names of one length."""
     name = name_of(make(lake, properties=properties))
     engine = Engine.begin(lake, name)
-    engine.append(*(engine.file(**_statistics(10 * number)) for number in range(files)))
+    engine.append(*(engine.file(**ten_ids(10 * number)) for number in range(files)))
     return name
-
-
-def _statistics(first: int) -> dict[str, dict[int, int] | dict[int, bytes]]:
-    low, high = (number.to_bytes(8, "little") for number in (first, first + 9))
-    return {
-        "value_counts": {1: 10, 2: 10},
-        "null_value_counts": {1: 0, 2: 0},
-        "lower_bounds": {1: low, 2: b"%016d" % first},
-        "upper_bounds": {1: high, 2: b"%016d" % (first + 9)},
-    }
 
 
 def _compared(lake: Lake, files: int, clear: TableName, encrypted: TableName, runs: int) -> list[Figure]:

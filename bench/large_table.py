@@ -41,7 +41,7 @@ Keys = Callable[[str], bytes | None]
 
 
 def make_large(lake: Lake, name: TableName, files: int, a_manifest: int, *, encrypted: bool = False) -> None:
-    """Make a table of so many files, ordered by `id`.
+    """Make a table of `files` files, ordered by `id`.
 
     Args:
         lake: the catalog, on SQLite.

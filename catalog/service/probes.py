@@ -1,6 +1,6 @@
 """Runs a check in the background and keeps its result for a short time.
 
-- One check runs at a time, whoever asks, so that a flood of requests costs nothing.
+- One check runs at a time, whoever asks, so that many requests cost no more than one.
 - A check that does not end is a result as well. Nobody waits for it longer than `ANSWER_S`, and no other one
   begins until it ends.
 """

@@ -21,7 +21,7 @@ from policy.errors import LocationNotAllowed, MetadataTampered
 from policy.location.allow_list import AllowList
 from policy.location.location import Location
 from tests.support.lake import ALICE, Lake, open_lake
-from tests.support.tables import ENCRYPTED, Engine, make, name_of
+from tests.support.tables import ENCRYPTED, Engine, make, name_of, ten_ids
 
 #: Files of each of three manifests; a range has eight.
 _FILES = 20
@@ -47,18 +47,8 @@ def table(request: pytest.FixtureRequest, lake: Lake) -> TableName:
     name = name_of(make(lake, properties=properties))
     for manifest in range(3):
         engine = Engine.begin(lake, name)
-        engine.append(*(engine.file(**_statistics(10 * (manifest * _FILES + i))) for i in range(_FILES)))
+        engine.append(*(engine.file(**ten_ids(10 * (manifest * _FILES + i))) for i in range(_FILES)))
     return name
-
-
-def _statistics(first: int) -> dict[str, dict[int, int] | dict[int, bytes]]:
-    low, high = (number.to_bytes(8, "little") for number in (first, first + 9))
-    return {
-        "value_counts": {1: 10, 2: 10},
-        "null_value_counts": {1: 0, 2: 0},
-        "lower_bounds": {1: low, 2: b"%016d" % first},
-        "upper_bounds": {1: high, 2: b"%016d" % (first + 9)},
-    }
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.simulation.world import World, simulated
 
 #: The seeds of `make test`, and of `make nightly`.
 FEW, MANY = range(20), range(1_000, 1_400)
-#: Among so many seeds, one has to find a fault that was put in.
+#: One of these seeds has to find a fault that was put in.
 ENOUGH = range(60)
 
 

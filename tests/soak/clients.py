@@ -30,7 +30,7 @@ from tests.support.service import TLS
 ELEMENT, NOTE = "soak.element", "soak.note"
 #: Appends to a table until the next one takes its place, so that metadata stays small.
 APPENDS = 50
-#: A client gives up after so many seconds.
+#: Seconds after which a client gives up.
 WAIT_S = 20.0
 
 _VERSION = re.compile(r"/(\d+)-[^/]+\.metadata\.json$")

@@ -23,7 +23,7 @@ _OFFSET = struct.Struct("d")
 
 
 def write_offset(path: Path, seconds: float) -> None:
-    """Step the clock: every process of the soak that reads the file is so many seconds ahead."""
+    """Step the clock: each process of the soak that reads the file is ahead by these seconds."""
     with path.open("r+b" if path.exists() else "w+b") as file:
         file.write(_OFFSET.pack(seconds))
 

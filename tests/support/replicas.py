@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import re
-import select
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,10 +14,8 @@ from catalog.http.server import served
 from catalog.service.services import Services
 from tests.support.forwarding import body_of, forwarded, send
 from tests.support.lake import Lake, open_lake
+from tests.support.served_processes import serve
 from tests.support.service import Service
-
-_LAKEWARDEN = Path(sys.executable).with_name("lakewarden")
-_PATIENCE_S = 60.0
 
 
 @dataclass
@@ -53,39 +46,12 @@ def processes(root: Path, url: str, **overrides: str) -> Iterator[Replicas]:
     """Replicas that `lakewarden serve` runs, each in a process of its own."""
     with ExitStack() as stack:
         lake = stack.enter_context(open_lake(root, DATABASE__URL=url, **overrides))
-        given = {
-            "DATA_DIR": root,
-            "WAREHOUSE": f"file://{root}/warehouse",
-            "DATABASE__URL": url,
-            "HTTP__PORT": 0,
-        }
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("LAKEWARDEN_")}
-        environment = kept | {f"LAKEWARDEN_{name}": str(value) for name, value in (given | overrides).items()}
-        addresses = [stack.enter_context(_serving(root / str(number), environment)) for number in (1, 2)]
+        addresses = []
+        for number in ("1", "2"):
+            (root / number).mkdir()
+            serving = stack.enter_context(serve(root / number, lake, **overrides))
+            addresses.append(serving.url)
         yield stack.enter_context(_balanced(lake, addresses))
-
-
-@contextmanager
-def _serving(directory: Path, environment: dict[str, str]) -> Iterator[str]:
-    directory.mkdir()
-    with (directory / "stderr").open("w") as errors:
-        server = subprocess.Popen(
-            [_LAKEWARDEN, "serve"],
-            cwd=directory,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-    try:
-        assert server.stdout is not None
-        ready, _, _ = select.select([server.stdout], [], [], _PATIENCE_S)
-        found = re.search(r"http://\S+", server.stdout.readline() if ready else "")
-        assert found, (directory / "stderr").read_text()
-        yield found[0]
-    finally:
-        server.kill()
-        server.wait()
 
 
 @contextmanager

@@ -182,3 +182,14 @@ def append_files(lake: Lake, name: TableName, count: int = 1, **given: Any) -> l
 def paths_in(manifest_rows: Sequence[dict[str, Any]]) -> set[str]:
     """The paths of a plan's rows."""
     return {row["file_path"] for row in manifest_rows}
+
+
+def ten_ids(first: int) -> dict[str, dict[int, int] | dict[int, bytes]]:
+    """Statistics of a file with ten ids, from `first` on, and a name of 16 digits for each."""
+    low, high = (number.to_bytes(8, "little") for number in (first, first + 9))
+    return {
+        "value_counts": {1: 10, 2: 10},
+        "null_value_counts": {1: 0, 2: 0},
+        "lower_bounds": {1: low, 2: b"%016d" % first},
+        "upper_bounds": {1: high, 2: b"%016d" % (first + 9)},
+    }

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import re
-import select
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.lake import open_lake
+from tests.support.served_processes import serve
 from tests.support.service import Service
-
-_LAKEWARDEN = Path(sys.executable).with_name("lakewarden")
-_PATIENCE_S = 60.0
 
 
 @dataclass
@@ -42,32 +36,8 @@ class Workers:
 @contextmanager
 def workers(root: Path, **overrides: str) -> Iterator[Workers]:
     """Serve a new catalog with two workers."""
-    with open_lake(root, **overrides) as lake:
-        given = {
-            "DATA_DIR": root,
-            "WAREHOUSE": f"file://{root}/warehouse",
-            "DATABASE__URL": lake.settings.database.url.get_secret_value(),
-            "HTTP__PORT": 0,
-            "HTTP__WORKERS": 2,
-        }
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("LAKEWARDEN_")}
-        environment = kept | {f"LAKEWARDEN_{name}": str(value) for name, value in (given | overrides).items()}
-        log = root / "stderr"
-        with log.open("w") as errors:
-            supervisor = subprocess.Popen(
-                [_LAKEWARDEN, "serve"],
-                cwd=root,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-        try:
-            assert supervisor.stdout is not None
-            ready, _, _ = select.select([supervisor.stdout], [], [], _PATIENCE_S)
-            found = re.search(r"http://\S+", supervisor.stdout.readline() if ready else "")
-            assert found, log.read_text()
-            yield Workers(Service(found[0], lake), supervisor, log)
-        finally:
-            supervisor.kill()
-            supervisor.wait()
+    with (
+        open_lake(root, **overrides) as lake,
+        serve(root, lake, **{"HTTP__WORKERS": "2"} | overrides) as serving,
+    ):
+        yield Workers(Service(serving.url, lake), serving.process, serving.log)
