@@ -1,13 +1,12 @@
 """The archive of the audit log in storage: notes and Parquet files below one location.
 
 The database names the last note by its hash, and each note names the one before. So an object that was put
-there by others is never opened.
+there by others is never opened, and segments of another catalog are never removed.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
@@ -16,11 +15,10 @@ from catalog.audit.checkpoints import Archived
 from catalog.audit.records import Row
 from catalog.audit.segments import MAX_FILE_BYTES, MAX_NOTE_BYTES, Note, note_name, rows_of
 from catalog.storage.base import Storage
-from catalog.storage.errors import ObjectExists, ObjectMissing, ObjectTooLarge
-from policy.errors import MetadataTampered
+from catalog.storage.errors import ObjectMissing, ObjectTooLarge
+from policy.errors import LakewardenError, LocationNotAllowed, MetadataTampered
 from policy.location.location import Location
 
-_NUMBER: Final = re.compile(r"([0-9]{9,})-[0-9a-f]{64}\.(?:json|parquet)$")
 _HINT: Final = "Restore the object from a copy, and run `lakewarden audit verify`."
 
 
@@ -37,14 +35,23 @@ class Archive:
         self.location: Final = location
 
     def put(self, note: Note, data: bytes) -> None:
-        """Store a segment, durably: the Parquet file first.
+        """Store a segment, durably: the Parquet file first. What fails is removed again, if possible.
 
         Raises:
-            MetadataTampered: an object with its name exists, and has other bytes.
+            LocationNotAllowed: the location is not a directory, or behind a link.
             StorageUnavailable: the storage does not answer.
         """
-        self._create(note.file_name, data)
-        self._create(note.name, note.to_bytes())
+        try:
+            self._storage.create(self.location.child(note.file_name), data)
+            self._storage.create(self.location.child(note.name), note.to_bytes())
+        except LakewardenError:
+            self.discard(note)
+            raise
+
+    def discard(self, note: Note) -> None:
+        """Remove a segment that no checkpoint names, if the storage answers."""
+        with suppress(LakewardenError):
+            self._remove(note)
 
     def note(self, number: int, hashed: str) -> Note:
         """Return the note with a number and hash.
@@ -73,7 +80,7 @@ class Archive:
         if (hashlib.sha256(data).hexdigest(), len(data)) != (note.file, note.length):
             raise self._tampered(note.file_name, "was edited")
         try:
-            return rows_of(data)
+            return rows_of(data, note.records)
         except ValueError as problem:
             raise self._tampered(note.file_name, f"is {problem}") from problem
 
@@ -85,24 +92,24 @@ class Archive:
             yield note
             hashed = note.previous
 
-    def remove_before(self, number: int) -> None:
-        """Remove all objects of segments before a number, also of attempts that were interrupted.
+    def remove_before(self, first: Note) -> None:
+        """Remove the segments before one, the oldest first, as far as their notes lead.
 
         Raises:
-            StorageUnavailable: the storage does not answer.
+            StorageUnavailable: the storage does not answer; a repetition removes the rest.
         """
-        for each in list(self._storage.list_prefix(self.location)):
-            found = _NUMBER.match(each.location.name)
-            if found is not None and int(found[1]) < number:
-                self._storage.delete(each.location)
+        old: list[Note] = []
+        # Where an earlier removal ended, the note is missing.
+        with suppress(MetadataTampered):
+            for note in self.notes(Archived(1, first.number - 1, first.previous)):
+                old.append(note)
+        for note in reversed(old):
+            self._remove(note)
 
-    def _create(self, name: str, data: bytes) -> None:
-        # The name has the hash of the content: an object that exists is from an interrupted attempt.
-        with suppress(ObjectExists):
-            self._storage.create(self.location.child(name), data)
-            return
-        if self._read(name, max(len(data), 1)) != data:
-            raise self._tampered(name, "exists with other bytes")
+    def _remove(self, note: Note) -> None:
+        # The note is last: as long as it is there, it leads to what has to be removed.
+        self._storage.delete(self.location.child(note.file_name))
+        self._storage.delete(self.location.child(note.name))
 
     def _read(self, name: str, limit: int) -> bytes:
         try:
@@ -111,6 +118,8 @@ class Archive:
             raise self._tampered(name, "is missing") from problem
         except ObjectTooLarge as problem:
             raise self._tampered(name, "is larger than any segment") from problem
+        except LocationNotAllowed as problem:
+            raise self._tampered(name, "is not a plain object") from problem
 
     def _tampered(self, name: str, what: str) -> MetadataTampered:
         return MetadataTampered(

@@ -1,21 +1,24 @@
 """Moves old audit records from the database to the archive, and removes old segments from it.
 
-- What is moved is verified first: each record, its place in its chain, and the checkpoints. A log with
-  problems stays where it is.
-- The segments are durable in storage before a new first checkpoint names them. In the same transaction the
-  checkpoint says which records leave the database; then they are removed (`catalog.audit.prune`).
-- So an interrupted archiving has either changed nothing, or the next removal completes it. Of two processes
-  that archive at once, one takes effect. Segments of the other stay in storage, and no checkpoint names them.
+- What is moved is verified first: each record, its place in its chain, the checkpoints, and that the archive
+  has its last note. A log with problems stays where it is, and so does one whose archive is not there.
+- Segments move one after the other. Each is durable in storage before a new first checkpoint names it. In the
+  same transaction the checkpoint says which records leave the database; then they are removed
+  (`catalog.audit.prune`).
+- So an interrupted archiving keeps what it has moved, and the next one completes it. Of two processes that
+  archive at once, one takes effect. The segment of the other is removed again.
+- Times of notes never go back, so that a reader knows where to stop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import Final
 
 from sqlalchemy import Engine
+from sqlalchemy.exc import IntegrityError
 
 from catalog.audit.archive import Archive
 from catalog.audit.checkpoints import Archived, Head, Signer
@@ -25,6 +28,7 @@ from catalog.audit.records import GENESIS, Row
 from catalog.audit.segments import MAX_RECORDS, Note, make_segment
 from catalog.audit.verdict import AuditProblem, Pruned, Verdict, examine_record
 from catalog.audit.verify import examine_checkpoints
+from catalog.base.errors import CommitConflict
 from catalog.db.engine import read
 from policy.errors import MetadataTampered
 
@@ -83,21 +87,40 @@ class Archiver:
             now_ms: the time, in milliseconds since 1970 UTC.
 
         Raises:
-            MetadataTampered: the log or the archive has problems; nothing was removed.
-            CommitConflict: another process archived at the same time; nothing was removed.
+            MetadataTampered: the log or the archive has problems; nothing was removed, except segments before
+                a problem that came meanwhile.
+            CommitConflict: another process archived at the same time; earlier segments have moved.
             StateUnavailable, CommitStateUnknown: the database does not answer.
-            StorageUnavailable: the storage of the archive does not answer.
+            StorageUnavailable, LocationNotAllowed: the archive cannot be written.
             sqlalchemy.exc.IntegrityError: other processes made checkpoints first in every attempt.
         """
         self._require_checkpoints()
         known, new = self._new(before_ms)
         if not new:
             return Moved(0, 0)
-        after, moved = self._store(self._verified(known.heads, new), known.archived, now_ms)
-        change = NewSegments(known.archived, after)
-        # Also what an interrupted removal left.
-        remove(self._engine, {**known.heads, **new}, before_ms, self._signer, writer, now_ms, archived=change)
-        return moved
+        last = None if known.archived is None else self._last(known.archived)
+        for _ in self._verified(known.heads, new):
+            pass
+        records = segments = 0
+        archived, heads = known.archived, dict(known.heads)
+        rows = self._verified(known.heads, new)
+        while chunk := list(islice(rows, self._max_records)):
+            note, data = self._segment(last, chunk, now_ms)
+            # Also those that an interrupted removal left.
+            heads.update({each: replace(part.last, at_ms=0) for each, part in note.parts.items()})
+            after = Archived(1 if archived is None else archived.first, note.number, note.hash)
+            self._archive.put(note, data)
+            change = NewSegments(archived, after)
+            try:
+                remove(self._engine, heads, before_ms, self._signer, writer, now_ms, archived=change)
+            except (CommitConflict, IntegrityError):
+                # No checkpoint names it. After other errors, one can.
+                self._archive.discard(note)
+                raise
+            last, archived = note, after
+            records += note.records
+            segments += 1
+        return Moved(records, segments)
 
     def drop(self, before_ms: int, writer: str, now_ms: int) -> int:
         """Remove the first segments, if each of their records is from before a time.
@@ -117,14 +140,14 @@ class Archiver:
             before = removed_before(connection).archived
         if before is None:
             return 0
+        notes = list(self._archive.notes(before))[::-1]
         # The last segment stays: the next one has to follow it.
-        old = _leading(list(self._archive.notes(before))[:0:-1], before_ms)
+        old = _leading(notes[:-1], before_ms)
+        first = notes[len(old)]
         if old:
-            after = Archived(old[-1].number + 1, before.last, before.hash)
-            change = NewSegments(before, after)
+            change = NewSegments(before, Archived(first.number, before.last, before.hash))
             remove(self._engine, {}, before_ms, self._signer, writer, now_ms, archived=change)
-            before = after
-        self._archive.remove_before(before.first)
+        self._archive.remove_before(first)
         return sum(each.records for each in old)
 
     def _new(self, before_ms: int) -> tuple[Pruned, dict[str, Head]]:
@@ -156,19 +179,13 @@ class Archiver:
                 )
                 raise _has_problems(verdict.problems)
 
-    def _store(self, rows: Iterator[Row], before: Archived | None, now_ms: int) -> tuple[Archived, Moved]:
-        first, number, previous = (
-            (1, 0, GENESIS) if before is None else (before.first, before.last, before.hash)
-        )
-        records = segments = 0
-        while part := list(islice(rows, self._max_records)):
-            number += 1
-            note, data = make_segment(number, previous, now_ms, part, self._signer)
-            self._archive.put(note, data)
-            previous = note.hash
-            records += note.records
-            segments += 1
-        return Archived(first, number, previous), Moved(records, segments)
+    def _last(self, archived: Archived) -> Note:
+        """Return the last note; without it, the archive is not there, or is another one."""
+        return self._archive.note(archived.last, archived.hash)
+
+    def _segment(self, last: Note | None, rows: Sequence[Row], now_ms: int) -> tuple[Note, bytes]:
+        number, previous, at_ms = (0, GENESIS, 0) if last is None else (last.number, last.hash, last.at_ms)
+        return make_segment(number + 1, previous, max(now_ms, at_ms), rows, self._signer)
 
 
 def _sequence(head: Head | None) -> int:

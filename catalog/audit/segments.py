@@ -6,14 +6,15 @@
   each chain by number and hash, the hash of the note before, a hash of all that, and a signature (Ed25519).
 - So the notes are one chain. A checkpoint in the database names its last note (`Content.archived`). To change
   a segment, an attacker has to make all later notes and that checkpoint again, for which the key is needed.
-- Names contain hashes. So an object that exists already is the same object, and an interrupted archiving
-  leaves nothing in the way of the next one.
+- Names contain hashes, and each Parquet file has a random number in it. So two attempts never write the same
+  object, and one that was interrupted leaves nothing in the way of the next.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -32,6 +33,7 @@ MAX_NOTE_BYTES: Final = 32 << 20
 MAX_FILE_BYTES: Final = 2 << 30
 
 _VERSION: Final = 1
+_ATTEMPT: Final = "lakewarden.attempt"
 _TIME: Final = pa.timestamp("ms", tz="UTC")
 _SCHEMA: Final = pa.schema(
     [
@@ -142,8 +144,8 @@ class Note:
                 file=str(found["file"]),
                 length=_number(found["length"]),
                 previous=str(found["previous"]),
-                public_key=found["public_key"],
-                signature=found["signature"],
+                public_key=_optional_text(found["public_key"]),
+                signature=_optional_text(found["signature"]),
             )
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError("not the note of a segment") from error
@@ -197,14 +199,21 @@ def make_segment(
     return note if signer is None else note.signed(signer), data
 
 
-def rows_of(data: bytes) -> list[Row]:
+def rows_of(data: bytes, records: int) -> list[Row]:
     """Return the records of a segment's Parquet file, as `lw_audit` had them.
 
+    Args:
+        data: the file.
+        records: how many it has.
+
     Raises:
-        ValueError: it has another form.
+        ValueError: it has another form, or another number of records.
     """
     try:
-        table = pq.read_table(pa.BufferReader(data))
+        file = pq.ParquetFile(pa.BufferReader(data))
+        if file.metadata.num_rows != records:
+            raise ValueError("the number of records is not that of the note")
+        table = file.read()
         if not table.schema.remove_metadata().equals(_SCHEMA):
             raise ValueError("the columns are not those of a segment")
     except (pa.ArrowException, OSError) as error:
@@ -223,7 +232,8 @@ def note_name(number: int, hashed: str) -> str:
 def _encode(rows: Sequence[Row]) -> bytes:
     fields = {field.name: [row[_stored_name(field.name)] for row in rows] for field in _SCHEMA}
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(fields, _SCHEMA), sink, compression="zstd")
+    schema = _SCHEMA.with_metadata({_ATTEMPT: secrets.token_hex(16)})
+    pq.write_table(pa.table(fields, schema), sink, compression="zstd")
     return bytes(sink.getvalue())
 
 
@@ -245,6 +255,12 @@ def _parts(rows: Sequence[Row]) -> dict[str, Part]:
 def _part(value: Any) -> Part:
     first, first_hash, last, last_hash, at_ms = value
     return Part(Head(_number(first), str(first_hash)), Head(_number(last), str(last_hash), _number(at_ms)))
+
+
+def _optional_text(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
 
 
 def _number(value: Any) -> int:

@@ -61,7 +61,7 @@ def examine(
         public_keys: trusted keys for checkpoints, in hexadecimal digits; without any, signatures are not
             verified.
         evidence: lines of copies elsewhere.
-        archive: where old records are; None to leave them out.
+        archive: where old records are; None if none is configured, which is a problem if the log has one.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -72,7 +72,10 @@ def examine(
     pruned = _examine_checkpoints(engine, verdict, public_keys, chains)
     _examine_evidence(engine, verdict, public_keys, evidence, chains, pruned)
     _examine_chains(engine, verdict, chains, pruned)
-    if archive is not None and pruned.archived is not None:
+    if pruned.archived is not None and archive is None:
+        what = "The log has an archive, but `audit.archive` is not set: its segments are not verified."
+        verdict.add("", pruned.archived.last, "archive", what)
+    elif pruned.archived is not None and archive is not None:
         examine_archive(archive, pruned.archived, verdict, public_keys, pruned.heads)
     return verdict
 

@@ -248,7 +248,7 @@ class AuditFault(Answer):
 class AuditVerdict(Answer):
     """The result of verifying every chain and checkpoint, and the extent of the verification.
 
-    `archived` is the number of the last segment of the archive, or null. Segments are not verified here.
+    `archived` is the number of the last segment of the archive, or null. `intact` is about the archive too.
     """
 
     intact: bool

@@ -21,6 +21,7 @@ from catalog.http.key_models import MasterKeyAnswer, MasterKeyList, MasterRewrap
 from catalog.http.operations import ERRORS, NO_CONTENT
 from catalog.http.routing import GuardedRoute
 from catalog.kms.local import LocalKms
+from catalog.service.audit_archive import archive_of
 from catalog.service.services import Services
 from policy.errors import NotSupportedYet
 from policy.principal import Principal
@@ -79,11 +80,13 @@ def read_audit(
 
 @router.get("/audit/verify")
 def verify_audit(caller: CallerOf, services: ServicesOf) -> models.AuditVerdict:
-    """Verify every chain and checkpoint of the audit log."""
+    """Verify every chain and checkpoint of the audit log, and its archive."""
     require_service(services, caller, "audit.verify")
     signer = services.audit_signer
     keys = frozenset() if signer is None else frozenset({signer.public_key})
-    return models.AuditVerdict.of(audit_verify.examine(services.engine, public_keys=keys))
+    archive = archive_of(services.settings, services.storage)
+    found = audit_verify.examine(services.engine, public_keys=keys, archive=archive)
+    return models.AuditVerdict.of(found)
 
 
 @router.post("/tokens")

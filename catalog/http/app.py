@@ -60,6 +60,7 @@ from catalog.http.operations import ERRORS
 from catalog.http.routing import Bodies, GuardedRoute
 from catalog.http.tallies import Tally
 from catalog.http.worker_states import WorkerStates
+from catalog.service.archive_state import ARCHIVE_PROBLEM
 from catalog.service.probes import ANSWER_S, Ability
 from catalog.service.services import Services
 from policy.errors import StateUnavailable
@@ -175,6 +176,8 @@ def healthz(services: ServicesOf, states: StatesOf) -> Health:
         problems.append("Newer policies are not in force. The service log has the reason.")
     if differences := services.replicas.differences:
         problems.append(f"Other replicas have different settings: {', '.join(differences)}.")
+    if services.archive_state.is_failing:
+        problems.append(ARCHIVE_PROBLEM)
     if states is not None:
         problems += states.problems()
     return Health(status="degraded" if problems else "ok", problems=problems)
@@ -239,7 +242,13 @@ class Shared:
 
 def snapshot_of(metrics: Metrics, services: Services) -> Snapshot:
     """Return what `/metrics` shows of this process."""
-    return metrics.snapshot(services.policies, services.clock, services.replicas, services.kms_keys.clients)
+    return metrics.snapshot(
+        services.policies,
+        services.clock,
+        services.replicas,
+        services.archive_state,
+        services.kms_keys.clients,
+    )
 
 
 def create_app(services: Services, shared: Shared | None = None) -> FastAPI:

@@ -20,6 +20,7 @@ from typing import Final
 from catalog.db.clock import DatabaseClock
 from catalog.kms.clients import KmsClients
 from catalog.policy_store.in_force import PolicyStore
+from catalog.service.archive_state import ArchiveState
 from catalog.service.replicas import Replicas
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -49,6 +50,7 @@ _STATES: Final = {
     "lakewarden_policies_age_seconds": "Time since the policies in force were last known to be the newest.",
     "lakewarden_policies_closed": "1 if the policies are too old to decide anything, else 0.",
     "lakewarden_clock_off": "1 if the clock of this host is off the database's, so that no token is judged.",
+    "lakewarden_audit_archive_failing": "1 if old records of the audit log could not be archived, else 0.",
     "lakewarden_replicas_different_settings": "Number of settings in which other replicas differ.",
     "lakewarden_policies_revision": "Number of the last change of the catalog's own policies in force.",
 }
@@ -135,7 +137,12 @@ class Metrics:
         return _render_counts(counts, self._connections)
 
     def snapshot(
-        self, policies: PolicyStore, clock: DatabaseClock, replicas: Replicas, clients: KmsClients
+        self,
+        policies: PolicyStore,
+        clock: DatabaseClock,
+        replicas: Replicas,
+        archive: ArchiveState,
+        clients: KmsClients,
     ) -> Snapshot:
         """Return the counters, and the states of the process."""
         with self._lock:
@@ -146,13 +153,15 @@ class Metrics:
                 labels = ("kms", each.kms), ("operation", each.operation), ("outcome", each.outcome)
                 calls[_KMS_CALLS, labels] += count
         is_open = any(client.circuit_open for client in clients.by_name.values())
-        states = _states_of(policies, clock, replicas)
+        states = _states_of(policies, clock, replicas, archive)
         return Snapshot(counts, self._connections, states, replicas.differences, calls, is_open)
 
     @staticmethod
-    def render_states(policies: PolicyStore, clock: DatabaseClock, replicas: Replicas) -> str:
+    def render_states(
+        policies: PolicyStore, clock: DatabaseClock, replicas: Replicas, archive: ArchiveState
+    ) -> str:
         """Render the process's states as text, and the settings in which other replicas differ, by name."""
-        return _render_states(_states_of(policies, clock, replicas), replicas.differences)
+        return _render_states(_states_of(policies, clock, replicas, archive), replicas.differences)
 
     def _add(self, name: str, labels: _Labels, amount: float) -> None:
         with self._lock:
@@ -162,12 +171,20 @@ class Metrics:
             self._counts[key] += amount  # type: ignore[assignment]
 
 
-def _states_of(policies: PolicyStore, clock: DatabaseClock, replicas: Replicas) -> tuple[float, ...]:
+def state_index(name: str) -> int:
+    """Return where a state is in `Snapshot.states`."""
+    return list(_STATES).index(name)
+
+
+def _states_of(
+    policies: PolicyStore, clock: DatabaseClock, replicas: Replicas, archive: ArchiveState
+) -> tuple[float, ...]:
     return (
         float(policies.problem is not None),
         policies.age_s,
         float(policies.is_closed),
         float(clock.is_off),
+        float(archive.is_failing),
         float(len(replicas.differences)),
         float(policies.last.stored.version.revision),
     )

@@ -20,11 +20,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from catalog.http.metrics import Series, Snapshot
+from catalog.http.metrics import Series, Snapshot, state_index
+from catalog.service.archive_state import ARCHIVE_PROBLEM
 
 PUBLISH_S: Final = 1.0
 #: Seconds after which a worker that published nothing does not count as running.
 _SILENT_S: Final = 10.0
+#: What an operator has to look at, by the state of another worker.
+_PROBLEMS: Final = {
+    state_index("lakewarden_policies_outdated"): (
+        "Newer policies are not in force in another worker. The service log has the reason."
+    ),
+    state_index("lakewarden_audit_archive_failing"): ARCHIVE_PROBLEM,
+}
 
 _log: Final = logging.getLogger("lakewarden.workers")
 
@@ -98,11 +106,9 @@ class WorkerStates:
         problems = []
         if len(running) < len(found):
             problems.append(f"Only {len(running) + 1} of {len(self._files)} workers run.")
-        if any(each["states"][0] for each in running):
-            problems.append(
-                "Newer policies are not in force in another worker. The service log has the reason."
-            )
-        return problems
+        return problems + [
+            problem for state, problem in _PROBLEMS.items() if any(each["states"][state] for each in running)
+        ]
 
     def _is_running(self, document: Mapping[str, Any]) -> bool:
         return bool(self._seconds() - document["at"] < _SILENT_S)

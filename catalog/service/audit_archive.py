@@ -21,6 +21,7 @@ from sqlalchemy.exc import IntegrityError
 from catalog.audit.archive import Archive
 from catalog.audit.archiving import Archiver, Moved
 from catalog.authorization.authorizer import Caller
+from catalog.base.errors import CommitConflict
 from catalog.closing import closed
 from catalog.service.services import Services
 from catalog.settings.catalog import Settings
@@ -120,10 +121,15 @@ class ArchiveSchedule:
         if services.settings.audit.archive is not None:
             self._thread.start()
 
+    @property
+    def is_running(self) -> bool:
+        """Return whether it looks for records."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
         """Stop; a move that is under way is waited for, for a bounded time, and can be interrupted safely."""
         self._ended.set()
-        if self._thread.is_alive():
+        if self.is_running:
             self._thread.join(_CLOSING_S)
 
     def _run(self) -> None:
@@ -134,12 +140,17 @@ class ArchiveSchedule:
             wait_s = every_s
 
     def _look(self) -> None:
+        state = self._services.archive_state
         try:
             moved = archive_due(self._services)
-        except (LakewardenError, IntegrityError) as error:
-            # A conflict is harmless; anything else lets the database grow, and an operator has to act.
+        except (CommitConflict, IntegrityError):
+            _log.info("another process archived records of the audit log at the same time")
+        except Exception as error:  # noqa: BLE001 - whatever fails, the next look has to come
+            # The database grows until an operator acts. The message of a foreign error can contain a secret.
+            state.is_failing = True
             _log.error("records of the audit log were not archived (%s)", _cause(error))
         else:
+            state.is_failing = False
             if moved.records:
                 _log.info("%d records of the audit log were archived", moved.records)
 

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from catalog.audit.prune import prune
+from catalog.audit.verdict import Verdict
 from catalog.audit.verify import examine
 from catalog.authorization.authorizer import Caller
 from catalog.service.audit_archive import archive_of, archiver_of
@@ -39,7 +40,8 @@ def prune_as(services: Services, caller: Caller, before_ms: int, *, force: bool)
 
     Raises:
         NotAuthorized: `admin` on the service is needed.
-        RequestInvalid: some of the records are too young, or the log has problems.
+        RequestInvalid: some of the records are too young, or the log has problems, or an archive that is not
+            configured.
         MetadataTampered: the archive has problems, and force does not help.
         StateUnavailable, CommitStateUnknown, StorageUnavailable: database or storage do not answer.
     """
@@ -48,7 +50,10 @@ def prune_as(services: Services, caller: Caller, before_ms: int, *, force: bool)
     requests = required(_ACTION, On.service(caller.principal, services.settings.catalog.name))
     services.authorizer.screen(caller, _ACTION, before, *requests)
     _require_age(services.settings.audit.keep_days, before_ms, now_ms)
-    problems = _problems(services)
+    verdict = _examined(services)
+    if verdict.archived is not None and services.settings.audit.archive is None:
+        raise _has_an_archive()
+    problems = len(verdict.problems)
     if problems and not force:
         raise _has_problems(problems)
     what = f"records before {before}" + (
@@ -70,11 +75,20 @@ def _require_age(keep_days: int, before_ms: int, now_ms: int) -> None:
         )
 
 
-def _problems(services: Services) -> int:
+def _examined(services: Services) -> Verdict:
     signer = services.audit_signer
     keys = frozenset() if signer is None else frozenset({signer.public_key})
     archive = archive_of(services.settings, services.storage)
-    return len(examine(services.engine, public_keys=keys, archive=archive).problems)
+    return examine(services.engine, public_keys=keys, archive=archive)
+
+
+def _has_an_archive() -> RequestInvalid:
+    return RequestInvalid(
+        "The audit log has an archive, and `audit.archive` is not set. Records that are pruned now would be "
+        "missing between the archive and the database.",
+        rule="audit-prune",
+        hint="Set `audit.archive` to the location of the archive.",
+    )
 
 
 def _has_problems(problems: int) -> RequestInvalid:

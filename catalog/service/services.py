@@ -48,6 +48,7 @@ from catalog.planning.plan import Planner
 from catalog.planning.standard import StandardPlanner
 from catalog.policy_store.changes import PolicyChanges
 from catalog.policy_store.table_checks import TableChecks
+from catalog.service.archive_state import ArchiveState
 from catalog.service.context import open_context
 from catalog.service.readiness import Readiness
 from catalog.service.repeats import Repeats
@@ -134,6 +135,7 @@ class Services(ServiceContext):
     idempotency: IdempotencyKeys
     page_tokens: PageTokens
     repeats: Repeats
+    archive_state: ArchiveState
 
     @classmethod
     def open(
@@ -226,6 +228,7 @@ class Services(ServiceContext):
             ),
             page_tokens=PageTokens(context.engine),
             repeats=Repeats(context),
+            archive_state=ArchiveState(),
         )
 
     def close(self) -> None:

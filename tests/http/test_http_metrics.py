@@ -13,6 +13,7 @@ from catalog.http.metrics import Metrics
 from catalog.policy_store import in_force
 from catalog.policy_store.documents import PolicyDocuments
 from catalog.policy_store.in_force import PolicyStore
+from catalog.service.archive_state import ArchiveState
 from catalog.service.replicas import Replicas
 from tests.support import databases
 from tests.support.lake import write_unchecked
@@ -42,16 +43,20 @@ def test_policies_that_are_not_the_newest_are_told(tmp_path: Path, monkeypatch: 
     documents = PolicyDocuments(engine, "lake")
     policies = PolicyStore(documents, clock=lambda: seconds[0])
     clock = DatabaseClock(engine, lambda: datetime.now(UTC), lambda: 0.0)
-    others = Replicas(engine, "lake", dict, lambda: 0, lambda: 0.0)
-    text = Metrics.render_states(policies, clock, others)
+    others, archive = Replicas(engine, "lake", dict, lambda: 0, lambda: 0.0), ArchiveState()
+    text = Metrics.render_states(policies, clock, others, archive)
     assert "# TYPE lakewarden_policies_outdated gauge\nlakewarden_policies_outdated 0\n" in text
     assert "lakewarden_policies_revision 0\n" in text
     write_unchecked(documents, "a", b"{")
     seconds[0] = 7.0
-    assert "lakewarden_policies_age_seconds 7\n" in Metrics.render_states(policies, clock, others)
+    assert "lakewarden_policies_age_seconds 7\n" in Metrics.render_states(
+        policies, clock, others, ArchiveState()
+    )
     policies.current()
-    text = Metrics.render_states(policies, clock, others)
+    archive.is_failing = True
+    text = Metrics.render_states(policies, clock, others, archive)
     assert "lakewarden_policies_outdated 1\n" in text and "lakewarden_policies_age_seconds 7\n" in text
+    assert "lakewarden_audit_archive_failing 1\n" in text
 
 
 def test_counts_add_up() -> None:
