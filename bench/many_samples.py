@@ -19,7 +19,9 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, insert
 
+from catalog.base.identifiers import TableName
 from catalog.db.schema import iceberg_namespace_properties, iceberg_tables, lw_binding, lw_governed, lw_table
+from catalog.state.name_lists import name_values
 from catalog.state.seals import SealState
 from catalog.state.table_state import TableState
 from policy.principal import Principal
@@ -94,7 +96,7 @@ def _rows(catalog: str, warehouse: str, namespace: str, name: str) -> tuple[dict
         "state": TableState.ACTIVE,
         "created_ms": 1,
     }
-    binding = {"catalog": catalog, "namespace": namespace, "name": name, "table_id": table_id}
+    binding = {"catalog": catalog, "table_id": table_id} | name_values(TableName((namespace,), name))
     pointer = {
         "catalog_name": catalog,
         "table_namespace": namespace,

@@ -37,6 +37,7 @@ BIG_ID: Final = BigInteger().with_variant(Integer, "sqlite")
 
 #: Text in the order of its bytes, as SQLite has it anyway: what begins with a text is a range of an index.
 BYTE_ORDERED: Final = String(1000).with_variant(String(1000, collation="C"), "postgresql")
+BYTE_ORDERED_NAME: Final = String(255).with_variant(String(255, collation="C"), "postgresql")
 
 iceberg_tables = Table(
     "iceberg_tables",
@@ -92,7 +93,8 @@ lw_table = Table(
     Index("ix_lw_table_location", "catalog", "location"),
 )
 
-#: The name of an active table; the only link from a name to governed state.
+#: The name of an active table; the only link from a name to governed state. `folded`: the name as policies
+#: compare it, without regard to letter case, by which lists are ordered.
 lw_binding = Table(
     "lw_binding",
     metadata,
@@ -100,6 +102,8 @@ lw_binding = Table(
     Column("namespace", String(255), primary_key=True),
     Column("name", String(255), primary_key=True),
     Column("table_id", String(36), ForeignKey("lw_table.id"), nullable=False, unique=True),
+    Column("folded", BYTE_ORDERED_NAME, nullable=False),
+    Index("ix_lw_binding_folded", "catalog", "namespace", "folded", "name"),
 )
 
 #: A view, whole. Its name is also in `iceberg_tables`, since tables and views share one name space.
@@ -118,7 +122,9 @@ lw_view = Table(
     Column("version", Integer, nullable=False),
     Column("metadata", Text, nullable=False),
     Column("metadata_location", String(1000), nullable=True),
+    Column("folded", BYTE_ORDERED_NAME, nullable=False),
     UniqueConstraint("catalog", "namespace", "name"),
+    Index("ix_lw_view_folded", "catalog", "namespace", "folded", "name"),
 )
 
 #: One version of a table's governed properties. `state`: prepared, current, superseded, abandoned.

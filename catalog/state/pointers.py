@@ -81,21 +81,24 @@ class PointerStore(Protocol):
         Raises TableExists or NoSuchNamespace for the target.
         """
 
-    def tables(
-        self, namespace: Namespace, after: str | None = None, limit: int | None = None
-    ) -> list[TableName]:
+    def tables(self, namespace: Namespace, limit: int | None = None) -> list[TableName]:
         """Return the tables directly in a namespace, in the database's order of names.
 
         Args:
             namespace: the namespace.
-            after: only names after this one.
             limit: at most this many.
         """
 
     def children(
         self, parent: Namespace, after: str | None = None, limit: int | None = None
     ) -> list[Namespace]:
-        """Return the namespaces directly below another one, or at the top; like `tables`."""
+        """Return the namespaces directly below another one, or at the top, in the database's order of names.
+
+        Args:
+            parent: the namespace above; empty for the top.
+            after: only names after this one.
+            limit: at most this many.
+        """
 
     def namespaces(self) -> list[Namespace]:
         """Return every namespace, including parents of nested ones, sorted."""

@@ -10,7 +10,7 @@ longer open is not published (`catalog.state.open_writes.settle`).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from sqlalchemy import (
     ColumnElement,
@@ -40,8 +40,6 @@ from catalog.state.idempotency import settle
 from catalog.state.pointers import MAX_LOCATION_LENGTH, Bind, Move
 from policy.errors import RequestInvalid
 from policy.privileges.namespaces import PROTECTING
-
-_Rows = TypeVar("_Rows", bound=Select[Any])
 
 #: A namespace without properties still has a row, as in pyiceberg; a changed namespace keeps this row.
 _EXISTS: Final = {"exists": "true"}
@@ -176,9 +174,7 @@ class SqlPointerStore:
             raise table_rename_taken(source, target, is_view=self._is_view(target)) from error
         return moved
 
-    def tables(
-        self, namespace: Namespace, after: str | None = None, limit: int | None = None
-    ) -> list[TableName]:
+    def tables(self, namespace: Namespace, limit: int | None = None) -> list[TableName]:
         name = iceberg_tables.c.table_name
         statement = select(name).where(
             iceberg_tables.c.catalog_name == self._catalog,
@@ -186,7 +182,7 @@ class SqlPointerStore:
             is_table(),
         )
         with read(self._engine) as connection:
-            found = connection.scalars(in_order(statement, name, after, limit))
+            found = connection.scalars(statement.order_by(name).limit(limit))
             return [TableName(namespace, each) for each in found]
 
     def children(
@@ -197,8 +193,9 @@ class SqlPointerStore:
             *(self._levels_below(above, each) for each in (self._declared(), self._implied()))
         ).subquery()
         level = names.c.level
+        later = select(level) if after is None else select(level).where(level > after)
         with read(self._engine) as connection:
-            found = connection.scalars(in_order(select(level), level, after, limit))
+            found = connection.scalars(later.order_by(level).limit(limit))
             return [(*parent, each) for each in found]
 
     def _levels_below(self, above: str, stored: Select[tuple[str]]) -> Select[Any]:
@@ -369,12 +366,6 @@ class SqlPointerStore:
         return [
             key | {"property_key": name, "property_value": properties[name]} for name in sorted(properties)
         ]
-
-
-def in_order(statement: _Rows, name: ColumnElement[str], after: str | None, limit: int | None) -> _Rows:
-    """Order rows by a name, and restrict them to at most `limit` after the name `after`."""
-    later = statement if after is None else statement.where(name > after)
-    return later.order_by(name).limit(limit)
 
 
 def _by_table(properties: Mapping[str, str]) -> list[tuple[Table, dict[str, str]]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -19,8 +19,9 @@ from sqlalchemy.exc import IntegrityError
 
 from catalog.base.errors import CommitConflict
 from catalog.base.existence import table_exists, table_rename_taken
-from catalog.base.identifiers import Namespace, TableName
+from catalog.base.identifiers import TableName
 from catalog.db.schema import lw_binding, lw_governed, lw_pek, lw_seal, lw_table
+from catalog.state.name_lists import name_values
 from catalog.state.seals import SealState
 from policy.encryption.epoch_documents import epoch_document, epoch_of
 from policy.encryption.epochs import Epochs
@@ -122,18 +123,6 @@ def require_unbound(connection: Connection, catalog: str, name: TableName) -> No
         raise table_exists(name)
 
 
-def owners_in(
-    connection: Connection, catalog: str, namespace: Namespace, names: Sequence[str] | None = None
-) -> dict[TableName, str]:
-    """Return the owners of the active tables directly in a namespace; with `names`, of these only."""
-    columns = lw_binding.c
-    statement = select(columns.name, lw_table.c.owner).join(lw_table, columns.table_id == lw_table.c.id)
-    statement = statement.where(columns.catalog == catalog, columns.namespace == ".".join(namespace))
-    if names is not None:
-        statement = statement.where(columns.name.in_(names))
-    return {TableName(namespace, row.name): row.owner for row in connection.execute(statement)}
-
-
 def bound_tables(connection: Connection, catalog: str) -> list[TableRecord]:
     """Return every active table."""
     statement = select(lw_table).join(lw_binding, lw_binding.c.table_id == lw_table.c.id)
@@ -206,7 +195,7 @@ def bind(connection: Connection, catalog: str, record: TableRecord) -> None:
         TableExists: the name is bound to another table.
     """
     name = record.name
-    values = {"catalog": catalog, "namespace": name.database, "name": name.name, "table_id": record.id}
+    values = {"catalog": catalog, "table_id": record.id} | name_values(name)
     try:
         connection.execute(insert(lw_binding).values(**values))
     except IntegrityError as error:
@@ -232,12 +221,16 @@ def rebind(connection: Connection, catalog: str, record: TableRecord, target: Ta
     Raises:
         TableExists: the new name is bound to another table.
     """
-    values = {"namespace": target.database, "name": target.name}
     # As every change of a table, this locks it first, so that none deadlock.
     statement = update(lw_table).where(lw_table.c.id == record.id)
-    connection.execute(statement.values(**values, pending_namespace=None, pending_name=None))
+    connection.execute(
+        statement.values(
+            namespace=target.database, name=target.name, pending_namespace=None, pending_name=None
+        )
+    )
+    bindings = update(lw_binding).where(lw_binding.c.table_id == record.id)
     try:
-        connection.execute(update(lw_binding).where(lw_binding.c.table_id == record.id).values(**values))
+        connection.execute(bindings.values(**name_values(target)))
     except IntegrityError as error:
         raise table_rename_taken(record.name, target) from error
 

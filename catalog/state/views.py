@@ -21,7 +21,7 @@ from catalog.base.existence import view_exists, view_rename_taken
 from catalog.base.identifiers import Namespace, TableName
 from catalog.db.schema import iceberg_tables, lw_binding, lw_view
 from catalog.iceberg.view_metadata import current_version, texts
-from catalog.state.sql_pointers import in_order
+from catalog.state.name_lists import name_values
 from policy.principal import Principal
 
 SPARK: Final = "spark"
@@ -79,29 +79,6 @@ def view(connection: Connection, catalog: str, name: TableName) -> ViewRecord | 
     return None if row is None else _record(row)
 
 
-def views(
-    connection: Connection,
-    catalog: str,
-    namespace: Namespace,
-    after: str | None = None,
-    limit: int | None = None,
-) -> list[tuple[TableName, str]]:
-    """Return name and owner of the views directly in a namespace, in the database's order of names.
-
-    Args:
-        connection: to the catalog's database.
-        catalog: the catalog's name.
-        namespace: the namespace.
-        after: only names after this one.
-        limit: at most this many.
-    """
-    columns = lw_view.c
-    mine = (columns.catalog == catalog, columns.namespace == ".".join(namespace))
-    statement = select(columns.name, columns.owner).where(*mine)
-    rows = connection.execute(in_order(statement, columns.name, after, limit))
-    return [(TableName(namespace, row.name), row.owner) for row in rows]
-
-
 def has_views(connection: Connection, catalog: str, namespace: Namespace) -> bool:
     """Return whether there is a view directly in a namespace."""
     mine = (lw_view.c.catalog == catalog, lw_view.c.namespace == ".".join(namespace))
@@ -118,7 +95,7 @@ def add(connection: Connection, catalog: str, record: ViewRecord) -> None:
     names = {"catalog_name": catalog, "table_namespace": name.database, "table_name": name.name}
     if _is_table(connection, catalog, name):
         raise view_exists(name, is_table=True)
-    values = {"id": record.id, "catalog": catalog, "namespace": name.database, "name": name.name}
+    values = {"id": record.id, "catalog": catalog} | name_values(name)
     try:
         connection.execute(insert(iceberg_tables).values(**names, iceberg_type=_VIEW))
         connection.execute(insert(lw_view).values(**values, owner=record.owner, **_content(record)))
@@ -145,7 +122,7 @@ def rename(connection: Connection, catalog: str, record: ViewRecord, target: Tab
     if _is_table(connection, catalog, target):
         raise view_rename_taken(record.name, target, is_table=True)
     names = {"table_namespace": target.database, "table_name": target.name}
-    new = {"namespace": target.database, "name": target.name, "version": record.version + 1}
+    new = name_values(target) | {"version": record.version + 1}
     try:
         connection.execute(update(iceberg_tables).where(*_pointer(catalog, record.name)).values(**names))
         _changed(connection, record, record.version, **new)

@@ -6,7 +6,7 @@ path. It is never a default location for tables: only the configured warehouse i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -15,13 +15,13 @@ from catalog.base.existence import namespace_not_empty, no_namespace
 from catalog.base.identifiers import Namespace, TableName
 from catalog.context import ServiceContext
 from catalog.db.engine import read
-from catalog.state import table_state, views
+from catalog.state import name_lists, views
 from catalog.tables.paging import ListPage, PageRequest, visible_page
+from catalog.tables.visible_names import visible_names
 from policy.decision import Decision, Reason
 from policy.errors import RequestInvalid
 from policy.privileges.namespaces import PROTECTING, check_namespace_properties, namespace_requests
 from policy.privileges.operations import On, required
-from policy.privileges.requests import AccessRequest
 
 _LISTED: Final = Decision.allow(
     Reason("filtered-list", "The list holds what the caller has a permission on.")
@@ -90,13 +90,12 @@ class Namespaces:
         if parent:
             self._require(caller, "namespace.list", parent)
             self._existing(parent)
+        possible = self._context.authorizer.policies().databases_with_privileges(caller.principal)
         page = visible_page(
             partial(self._context.pointers.children, parent),
             lambda each: each[-1],
             lambda some: [
-                each
-                for each in some
-                if self._visible(required("namespace.load", On.namespace(caller.principal, each)))
+                each for each in some if ".".join(each) in possible and self._is_visible(caller, each)
             ],
             wanted,
         )
@@ -123,25 +122,7 @@ class Namespaces:
         """
         self._require(caller, "table.list", namespace)
         self._existing(namespace)
-
-        possible = self._context.authorizer.policies().tables_with_privileges(
-            caller.principal, ".".join(namespace)
-        )
-
-        def seen(listed: Sequence[TableName]) -> list[TableName]:
-            # The owners of the others need not be read, and nothing is decided about them.
-            names = [each for each in listed if possible.may_have(each.name)]
-            some = None if wanted is None else [each.name for each in names]
-            with read(self._context.engine) as connection:
-                owners = table_state.owners_in(connection, self._context.catalog, namespace, some)
-            return [
-                name
-                for name in names
-                if name in owners and self._visible(required("table.exists", caller.on(name, owners[name])))
-            ]
-
-        read_names = partial(self._context.pointers.tables, namespace)
-        return visible_page(read_names, lambda each: each.name, seen, wanted)
+        return visible_names(self._context, caller, "table.exists", namespace, name_lists.tables, wanted)
 
     def update(
         self, caller: Caller, namespace: Namespace, removals: Iterable[str], updates: dict[str, str]
@@ -211,5 +192,6 @@ class Namespaces:
             raise no_namespace(namespace)
         return properties
 
-    def _visible(self, requests: Sequence[AccessRequest]) -> bool:
+    def _is_visible(self, caller: Caller, namespace: Namespace) -> bool:
+        requests = required("namespace.load", On.namespace(caller.principal, namespace))
         return self._context.authorizer.decide(requests).allowed

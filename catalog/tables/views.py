@@ -27,7 +27,7 @@ from sqlalchemy import Connection
 
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.definers import refused
-from catalog.authorization.table_access import any_of, require_any
+from catalog.authorization.table_access import require_any
 from catalog.authorization.view_access import require_selectable
 from catalog.base.errors import CommitConflict
 from catalog.base.existence import no_namespace, no_view, view_exists, view_rename_taken
@@ -36,11 +36,12 @@ from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.iceberg import view_metadata
 from catalog.iceberg.view_metadata import AssertViewUUID, ViewUpdate
-from catalog.state import idempotency, table_state, views
+from catalog.state import idempotency, name_lists, table_state, views
 from catalog.state.views import SPARK, ViewRecord
-from catalog.tables.paging import ListPage, PageRequest, visible_page
+from catalog.tables.paging import ListPage, PageRequest
 from catalog.tables.view_files import ViewFiles
 from catalog.tables.view_rules import check, is_read_alike
+from catalog.tables.visible_names import visible_names
 from policy.decision import Reason
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
 from policy.location.location import Location
@@ -259,18 +260,7 @@ class Views:
         require_any(authorizer, caller, "view.list", dotted, required("view.list", on))
         if self._context.pointers.namespace_properties(namespace) is None:
             raise no_namespace(namespace)
-
-        def rows(after: str | None, limit: int | None) -> list[tuple[TableName, str]]:
-            with read(self._context.engine) as connection:
-                return views.views(connection, self._context.catalog, namespace, after, limit)
-
-        page = visible_page(
-            rows,
-            lambda row: row[0].name,
-            lambda some: [row for row in some if self._sees(caller, *row)],
-            wanted,
-        )
-        return ListPage([name for name, _ in page.entries], page.following)
+        return visible_names(self._context, caller, "view.exists", namespace, name_lists.views, wanted)
 
     def replace(self, caller: Caller, new: ViewDefinition, expected: int | None = None) -> ViewRecord:
         """Replace a view; with another text or `security`, the caller becomes its definer.
@@ -412,10 +402,6 @@ class Views:
     def _find(self, name: TableName) -> ViewRecord | None:
         with read(self._context.engine) as connection:
             return views.view(connection, self._context.catalog, name)
-
-    def _sees(self, caller: Caller, name: TableName, owner: str) -> bool:
-        ways = required("view.exists", caller.on(name, owner))
-        return any_of(self._context.authorizer, ways) is not None
 
     def _require_free(self, name: TableName, renamed: TableName | None = None) -> None:
         if self._context.pointers.namespace_properties(name.namespace) is None:

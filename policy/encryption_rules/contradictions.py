@@ -15,7 +15,7 @@ from typing import Final
 from policy.encryption.specification import EncryptionSpec, Mechanism
 from policy.encryption_rules.model import Column, ColumnName, Demands, Rule, TableFacts
 from policy.encryption_rules.names import KeyPatterns, is_literal
-from policy.ranger.matching import fold
+from policy.letter_case import fold
 
 #: Most pairs of patterns that are looked at for one level of two rules, and most names that are tried of it.
 _MAX_PAIRS: Final = 2_000

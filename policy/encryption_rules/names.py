@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from policy.confusables import equal_but_foreign, skeleton_of
-from policy.ranger.matching import Pattern, fold
+from policy.letter_case import fold
+from policy.ranger.matching import Pattern
 from policy.ranger.servicedef import LEVELS, Level
 
 MAX_PATTERN_LENGTH: Final = 256

@@ -17,12 +17,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Final
+from typing import Final, Self
 
+from policy.letter_case import fold
 from policy.ranger.evaluate import Subject
 from policy.ranger.matching import ResourcePattern, Target
 from policy.ranger.model import Item, Policy
-from policy.ranger.patterns import Pattern, fold
+from policy.ranger.patterns import Pattern
 from policy.ranger.servicedef import LEVELS, Level
 
 _DEPTH: Final = 2
@@ -32,6 +33,7 @@ _MAX_KEYS: Final = 256
 _AFTER_SLASH: Final = chr(ord("/") + 1)
 
 _USER, _GROUP, _ROLE = "user", "group", "role"
+_DATABASE: Final = "database"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +107,34 @@ class _Node:
 
 
 @dataclass(frozen=True, slots=True)
-class NamesBelow:
-    """Names that what lies below a resource can have, for a policy to say something to a user.
+class PossibleNames:
+    """Names that a resource can have, for a policy to say something to a user; folded.
 
     Attributes:
-        whole: whole names.
-        begun: what others begin with.
+        whole: whole names; none of them begins with one of `begun`.
+        begun: what others begin with, in order; none begins with another one. The empty text is for all.
     """
 
     whole: frozenset[str]
     begun: tuple[str, ...]
 
-    def may_have(self, name: str) -> bool:
-        """Whether a policy can say something about this name; False is certain."""
+    @classmethod
+    def of(cls, whole: Iterable[str], begun: Iterable[str]) -> Self:
+        """The same names, each by one entry only."""
+        shortest: list[str] = []
+        for text in sorted(begun):
+            if not (shortest and text.startswith(shortest[-1])):
+                shortest.append(text)
+        texts = tuple(shortest)
+        return cls(frozenset(name for name in whole if not name.startswith(texts)), texts)
+
+    @property
+    def is_every(self) -> bool:
+        """Whether they are all names."""
+        return self.begun == ("",)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a policy can say something about this name, folded or not; False is certain."""
         folded = fold(name)
         return folded in self.whole or folded.startswith(self.begun)
 
@@ -164,25 +181,38 @@ class PolicyIndex:
         root = self._by_names.get(target.levels[0])
         return () if root is None else tuple(root.find(target, 0))
 
-    def below(self, target: Target, own: frozenset[int]) -> NamesBelow:
-        """Names on the level below `target` that some of these policies are about."""
-        root = self._by_names.get(target.levels[0])
-        nodes = [] if root is None else list(root.following(target.spellings[0][0], LEVELS[target.levels[0]]))
-        everywhere = [node.begun[""].positions for node in nodes if "" in node.begun]
-        if any(self._names_two(position) for some in everywhere for position in own & some):
-            return NamesBelow(frozenset(), ("",))
-        whole = (name for node in nodes for name, each in node.whole.items() if own & each.positions)
-        begun = (
-            text
-            for node in nodes
-            for text, each in node.begun.items()
-            if any(self._names_two(position) for position in own & each.positions)
-        )
-        return NamesBelow(frozenset(whole), tuple(begun))
+    def databases(self, own: frozenset[int]) -> PossibleNames:
+        """Names of databases that some of these policies are about, or about something below."""
+        root = self._by_names.get(_DATABASE)
+        return self._names([] if root is None else [root], own, 1)
 
-    def _names_two(self, position: int) -> bool:
-        """Whether a policy is about what lies below the first level."""
-        return any(len(each.patterns) > 1 for each in self.policies[position].resources)
+    def tables(self, database: str, own: frozenset[int]) -> PossibleNames:
+        """Names of tables of a database that some of these policies are about, or about something below."""
+        root = self._by_names.get(_DATABASE)
+        nodes = [] if root is None else list(root.following(fold(database), LEVELS[_DATABASE]))
+        return self._names(nodes, own, 2)
+
+    def _names(self, nodes: Sequence[_Node], own: frozenset[int], levels: int) -> PossibleNames:
+        """Names of the next level that policies are about which say something about so many levels."""
+
+        def are_about(positions: set[int]) -> bool:
+            return any(self._names_levels(position, levels) for position in own & positions)
+
+        if any("" in node.begun and are_about(node.begun[""].positions) for node in nodes):
+            return PossibleNames.of((), ("",))
+        return PossibleNames.of(
+            {
+                name
+                for node in nodes
+                for name, each in node.whole.items()
+                if not own.isdisjoint(each.positions)
+            },
+            {text for node in nodes for text, each in node.begun.items() if are_about(each.positions)},
+        )
+
+    def _names_levels(self, position: int, levels: int) -> bool:
+        """Whether a policy is about so many levels, or more."""
+        return any(len(each.patterns) >= levels for each in self.policies[position].resources)
 
     def naming(self, subject: Subject) -> frozenset[int]:
         """Where the policies stand that can say something to a user.

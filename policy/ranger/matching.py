@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from policy.privileges.requests import Resource
-from policy.ranger.patterns import MACROS, Pattern, fold, spellings_of
+from policy.ranger.patterns import MACROS, Pattern, spellings_of
 from policy.ranger.servicedef import LEVELS, Level
 
-__all__ = ["LevelPattern", "Match", "Pattern", "ResourcePattern", "Target", "fold"]
+__all__ = ["LevelPattern", "Match", "Pattern", "ResourcePattern", "Target"]
 
 
 class Match(enum.Enum):

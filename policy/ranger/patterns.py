@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from policy.errors import LocationInvalid
+from policy.letter_case import fold
 from policy.location.location import Location
 from policy.location.schemes import SCHEMES
 from policy.location.segments import problem_with_name
@@ -51,18 +52,6 @@ class Wild(enum.Enum):
 
 Token = str | Wild
 MACROS: Final = frozenset({Wild.USER, Wild.OWNER})
-
-
-def fold(text: str) -> str:
-    """`text` for comparison without regard to letter case, character by character (so never longer)."""
-    return text.lower() if text.isascii() else "".join(map(_fold_one, text))
-
-
-def _fold_one(character: str) -> str:
-    upper = character.upper()
-    one = upper if len(upper) == 1 else character
-    lower = one.lower()
-    return lower if len(lower) == 1 else one
 
 
 def spellings_of(level: Level, value: str) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from policy.ranger.evaluate import (
     mask_in_force,
     row_filters_in_force,
 )
-from policy.ranger.index import NamesBelow, PolicyIndex
+from policy.ranger.index import PolicyIndex, PossibleNames
 from policy.ranger.matching import Match, ResourcePattern, Target
 from policy.ranger.model import Policy, PolicyType
 from policy.ranger.parse import NO_MEMORY, Contents, no_pause, parse_documents
@@ -85,6 +85,7 @@ class PolicySet:
         "_masked",
         "_memory",
         "_naming",
+        "_possible",
         "_related",
         "_roles",
         "_roles_of",
@@ -107,6 +108,7 @@ class PolicySet:
             lambda principal: self._roles.held_by(principal.name, principal.groups, principal.roles)
         )
         self._naming = lru_cache(_KEPT_USERS)(lambda kind, subject: self._indexes[kind].naming(subject))
+        self._possible = lru_cache(_KEPT_USERS)(self._possible_names)
         self._decide = lru_cache(_KEPT_ANSWERS)(self._decided_always)
         self._masked = lru_cache(_KEPT_ANSWERS)(self._masked_always)
         self._row_filters = lru_cache(_KEPT_ANSWERS)(self._row_filters_always)
@@ -244,13 +246,21 @@ class PolicySet:
         subject = self.subject(principal, owner)
         return row_filters_in_force(self._applicable(PolicyType.ROW_FILTER, table, subject, now), subject)
 
-    def tables_with_privileges(self, principal: Principal, database: str) -> NamesBelow:
+    def databases_with_privileges(self, principal: Principal) -> PossibleNames:
+        """Names of the databases in which a user can have any privilege; in no other one. As for tables."""
+        return self._possible(principal, None)
+
+    def tables_with_privileges(self, principal: Principal, database: str) -> PossibleNames:
         """Names of the tables of a database on which a user can have any privilege; on no other one.
 
         What the policies say is not looked at, so that the user need not have a privilege on these.
         """
+        return self._possible(principal, database)
+
+    def _possible_names(self, principal: Principal, database: str | None) -> PossibleNames:
+        index = self._indexes[PolicyType.ACCESS]
         own = self._naming(PolicyType.ACCESS, self.subject(principal, None))
-        return self._indexes[PolicyType.ACCESS].below(Target.of(Resource.database(database)), own)
+        return index.databases(own) if database is None else index.tables(database, own)
 
     def about_table(self, database: str, table: str) -> tuple[Policy, ...]:
         """The access and masking policies that may be about a table or its columns; some may not be."""

@@ -114,6 +114,37 @@ def test_owners_are_shown_what_they_own(lake: Lake, namespaces: Namespaces, name
     assert [each.name for each in shown] == ["of_dave"]
 
 
+@pytest.mark.parametrize(
+    ("tables", "seen"),
+    [
+        ({"values": ["ORDERS", "stock"]}, ["Orders", "stock"]),
+        ({"values": ["st*", "other"]}, ["staff", "stock"]),
+        ({"values": ["*S"]}, ["Orders"]),
+        ({"values": ["stock"], "isExcludes": True}, ["Orders", "staff", "web"]),
+        ({"values": ["absent"]}, []),
+    ],
+)
+def test_lists_have_what_policies_name_in_any_letter_case(
+    lake: Lake, namespaces: Namespaces, name: tuple[str, ...], tables: dict[str, object], seen: list[str]
+) -> None:
+    below, owner = (*name, "Below"), lake.caller(ALICE)
+    namespaces.create(owner, name, {})
+    namespaces.create(owner, below, {})
+    namespaces.create(owner, (*name, "hidden"), {})
+    for table in ("Orders", "staff", "stock", "web"):
+        lake.catalog().create_table((*below, table), SCHEMA)
+    here = policy("here", {"database": [name[0]], "column": ["*"], "table": ["none"]}, {"erin": ["select"]})
+    there = policy("there", {"database": [f"{name[0]}.bel*"], "column": ["*"]}, {"erin": ["select"]})
+    there["resources"]["table"] = tables
+    lake.set_policies([*standard_policies(), here, there])
+    try:
+        erin = lake.caller("erin")
+        assert [each.name for each in namespaces.tables(erin, below)] == seen
+        assert namespaces.children(erin, name) == [below]
+    finally:
+        lake.set_policies(standard_policies())
+
+
 def test_what_is_not_governed_is_not_listed(
     lake: Lake, namespaces: Namespaces, name: tuple[str, ...]
 ) -> None:

@@ -68,7 +68,8 @@ def test_a_broken_constraint_passes_through_and_changes_nothing(engine: Engine) 
 
 def test_foreign_keys_hold(engine: Engine) -> None:
     with pytest.raises(exc.IntegrityError), write(engine) as connection:
-        connection.execute(insert(lw_binding).values(catalog="c", namespace="n", name="t", table_id="none"))
+        row = {"catalog": "c", "namespace": "n", "name": "t", "folded": "t", "table_id": "none"}
+        connection.execute(insert(lw_binding).values(**row))
 
 
 def test_missing_tables_name_the_upgrade(url: str) -> None:

@@ -206,4 +206,5 @@ def test_only_tables_whose_names_the_index_gives_can_be_visible(data: st.DataObj
         principal = Principal(asker.name, asker.groups)
         request = AccessRequest(principal, Resource.table(database, table), ANY, asker.owner)
         if any(found.decide(request, now).allowed for now in TIMES):
-            assert found.tables_with_privileges(principal, database).may_have(table)
+            assert table in found.tables_with_privileges(principal, database)
+            assert database in found.databases_with_privileges(principal)

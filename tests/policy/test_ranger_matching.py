@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from policy.letter_case import fold
 from policy.privileges.requests import Resource
-from policy.ranger.matching import LevelPattern, Match, Pattern, ResourcePattern, Target, fold
+from policy.ranger.matching import LevelPattern, Match, Pattern, ResourcePattern, Target
 from policy.ranger.patterns import spellings_of
 from policy.ranger.roles import Role, RoleGraph, find_cycle
 from policy.ranger.servicedef import LEVELS, TABLES, Level, access_types_of, hierarchy_of
