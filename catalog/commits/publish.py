@@ -28,7 +28,12 @@ from catalog.commits.metadata_log import delete_unlogged
 from catalog.context import ServiceContext
 from catalog.db.engine import write
 from catalog.envelope.peks import PekRecord, PekState
-from catalog.iceberg.metadata import last_sequence_number, new_metadata_location, stored_metadata
+from catalog.iceberg.metadata import (
+    last_sequence_number,
+    new_metadata_location,
+    remember_written,
+    stored_metadata,
+)
 from catalog.reading import loading
 from catalog.reading.loading import LoadedTable
 from catalog.state import claims, seals, table_state
@@ -158,6 +163,15 @@ class Publisher:
             table=str(publication.record.name),
             max_bytes=self._max_metadata_bytes,
         )
+        if publication.base is not None:
+            remember_written(
+                data,
+                location.original,
+                publication.metadata,
+                publication.base.metadata,
+                table=str(publication.record.name),
+                max_bytes=self._max_metadata_bytes,
+            )
         return _New(publication, location, data)
 
     def _written(self, new: Sequence[_New]) -> Sequence[_New]:

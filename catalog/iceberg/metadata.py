@@ -20,6 +20,7 @@ from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from catalog.base.recent import Recent
+from catalog.iceberg.updating import parsed_again
 from policy.errors import MetadataInvalid, RequestInvalid, UnsupportedFormatVersion
 from policy.location.location import Location
 from policy.strict_json import parse
@@ -201,6 +202,28 @@ def stored_metadata(metadata: TableMetadata, path: str, *, table: str, max_bytes
             hint=f"Set the table property {_COMPRESSION} to none.",
         )
     return data
+
+
+def remember_written(
+    data: bytes, path: str, metadata: TableMetadata, base: TableMetadata, *, table: str, max_bytes: int
+) -> None:
+    """Remember stored bytes as `parse_metadata` parses them; only what `base` does not have is parsed.
+
+    Args:
+        data: the bytes, from `stored_metadata`.
+        path: their location.
+        metadata: what was stored.
+        base: the metadata before, as parsed.
+        table: dotted name, for errors.
+        max_bytes: maximum decompressed size in bytes.
+
+    Raises:
+        MetadataInvalid: `parse_metadata` could not read what is new.
+    """
+    key = hashlib.sha256(unpacked(data, path, table, max_bytes)).digest()
+    _parsed.get(
+        key, lambda: parsed_again(metadata, base, lambda new: _parse(dump_metadata(new), path, table))
+    )
 
 
 def last_sequence_number(metadata: TableMetadata) -> int:

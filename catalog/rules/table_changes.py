@@ -31,9 +31,9 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
     UpgradeFormatVersionUpdate,
-    update_table_metadata,
 )
 
+from catalog.iceberg.updating import updated
 from catalog.rules.fitting import fitting
 from catalog.rules.openable import never_back
 from policy.encryption import governed as governed_names
@@ -291,12 +291,7 @@ def apply(
         CommitConflict: the client assigned an id or a sequence number that was assigned meanwhile.
     """
     try:
-        made = update_table_metadata(
-            base,
-            fitting(base, updates, requirements, table),
-            enforce_validation=location is None,
-            metadata_location=location,
-        )
+        made = updated(base, fitting(base, updates, requirements, table), location)
     except LakewardenError:
         raise
     except (IcebergValidationError, ValueError, KeyError, TypeError, StopIteration) as error:
