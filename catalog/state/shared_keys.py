@@ -6,14 +6,13 @@ has them in plaintext, beside the seals.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import secrets
 from typing import Final
 
 from sqlalchemy import Connection, Engine, insert, select
 from sqlalchemy.exc import IntegrityError
 
+from catalog.crypto.hkdf import derived
 from catalog.crypto.secret import SecretBytes
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_setting
@@ -46,8 +45,9 @@ def shared_key(engine: Engine, setting: str) -> bytes:
 
 
 def manifest_cache_key(engine: Engine) -> SecretBytes:
-    """Return the key that authenticates files of decoded manifests: a block of HKDF-Expand (RFC 5869)."""
-    return SecretBytes(hmac.digest(shared_key(engine, _MANIFEST_CACHE), _CACHE_INFO + b"\1", hashlib.sha256))
+    """Return the key that authenticates files of decoded manifests."""
+    key = SecretBytes(shared_key(engine, _MANIFEST_CACHE))
+    return SecretBytes(derived(key, _KEY_BYTES, _CACHE_INFO))
 
 
 def _stored(connection: Connection, setting: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
@@ -18,7 +19,7 @@ from catalog.crypto.secret import SecretBytes
 from catalog.iceberg.manifests import CacheFiles, DecodedManifest, ManifestCache, decode_manifest, stored
 from catalog.iceberg.manifests import cache as cache_module
 from catalog.iceberg.manifests.ranges import RANGE_ROWS
-from policy.errors import MetadataInvalid, StorageUnavailable
+from policy.errors import MetadataInvalid, RequestInvalid, StorageUnavailable
 from tests.support.manifest_samples import container, entry_bytes, entry_schema, write_sample
 
 PATH = "s3://lake/t/metadata/m.avro"
@@ -201,6 +202,41 @@ class TestDirectory:
             cache.get(*manifest(str(number)), path=PATH)
             sizes = [file.stat().st_size for file in tmp_path.iterdir()]
             assert 0 < sum(sizes) <= 60_000
+
+    def test_processes_that_share_it_exceed_its_bound_by_a_sixteenth_each(self, tmp_path: Path) -> None:
+        processes = [cache_in(tmp_path, max_bytes=60_000) for _ in range(3)]
+        for number in range(30):
+            processes[number % 3].get(*manifest(str(number)), path=PATH)
+            assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 60_000 * 19 // 16
+
+    def test_other_files_in_it_stay_and_do_not_stop_it(self, tmp_path: Path) -> None:
+        """A file system of its own has the directory `lost+found`; a mistake names one with other files."""
+        (tmp_path / "lost+found").mkdir()
+        (tmp_path / "letter.txt").write_bytes(bytes(50_000))
+        (tmp_path / f"{'0' * 64}.v1.arrow").write_bytes(bytes(50_000))
+        (tmp_path / f".{'0' * 16}.tmp").write_bytes(bytes(50_000))
+        for file in tmp_path.iterdir():
+            os.utime(file, (0, 0))
+        cache = cache_in(tmp_path, max_bytes=60_000)
+        for number in range(20):
+            cache.get(*manifest(str(number)), path=PATH)
+        names = {file.name for file in tmp_path.iterdir()}
+        assert {"lost+found", "letter.txt"} < names
+        assert f"{manifest('19')[0]}.v2.blocks" in names
+        assert not any(name.endswith((".tmp", ".arrow")) for name in names)
+
+    @pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+    def test_a_directory_that_others_can_write_is_refused(self, tmp_path: Path, mode: int) -> None:
+        """Attack: a file that is mapped is made shorter, which ends the process (SIGBUS)."""
+        (tmp_path / "cache").mkdir()
+        (tmp_path / "cache").chmod(mode)
+        with pytest.raises(RequestInvalid, match="can be written by other users"):
+            cache_in(tmp_path / "cache")
+
+    def test_what_is_no_directory_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "cache").write_bytes(b"")
+        with pytest.raises(RequestInvalid, match="cannot be used"):
+            cache_in(tmp_path / "cache")
 
     def test_what_is_larger_than_the_directory_can_be_is_not_written(self, tmp_path: Path) -> None:
         cache = cache_in(tmp_path, max_bytes=100)

@@ -4,14 +4,20 @@ A file is written under another name, and renamed when it is complete, so that s
 directory. A file that was not written with the catalog's key, or that is damaged, is ignored and rewritten.
 
 The directory is read whole only from time to time: each process lets it grow by a sixteenth of its maximum
-size before it looks again. Files that were opened least recently are deleted first.
+size before it looks again. Files that were opened least recently are deleted first. Files that have other
+names than those of a cache are never deleted, and do not count.
+
+Mapped files end a process if another user makes them shorter (`block_files`), so a directory that others can
+write is refused.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
+import stat
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,11 +31,14 @@ from catalog.crypto.secret import SecretBytes
 from catalog.iceberg.manifests.block_files import BlockFile, Damaged, write_blocks
 from catalog.iceberg.manifests.manifest import DecodedManifest
 from catalog.iceberg.manifests.stored import StoredForm, blocks_of
+from policy.errors import RequestInvalid
 
 _LOG: Final = logging.getLogger(__name__)
 #: Part of the file name, so that files of another layout are ignored.
 _SUFFIX: Final = ".v2.blocks"
 _INDEX_SUFFIX: Final = ".v2.index"
+#: Names of files of this and of other layouts, and of files that are being written or were left half-written.
+_OWN: Final = re.compile(r"[0-9a-f]{64}\.v[0-9]+\.[a-z]+|\.[0-9a-f]{16}\.tmp")
 _HASHES: Final = "hashes"
 _HASH_TYPE: Final = np.dtype("<u8")
 #: A process looks through the directory again when it has added this part of its maximum size.
@@ -44,12 +53,15 @@ class CacheFiles:
         directory: created if missing, readable only by its owner.
         key: returns the key by which files are authenticated; asked for once.
         max_bytes: maximum total size.
+
+    Raises:
+        RequestInvalid: the directory cannot be made, or other users can write it.
     """
 
     def __init__(
         self, directory: Path, key: Callable[[], SecretBytes], max_bytes: int = DEFAULT_BYTES
     ) -> None:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _require_own(directory)
         self._directory = directory
         self._make_key = key
         self._key: SecretBytes | None = None
@@ -150,14 +162,34 @@ class CacheFiles:
                     break
                 file.unlink(missing_ok=True)
                 total -= length
-            self._room = max(0, self._max_bytes - total)
+            self._room = min(self._max_bytes - total, self._max_bytes // _LOOKS)
         return True
 
     def _others(self, added: Path) -> Iterable[tuple[int, int, Path]]:
         for file in self._directory.iterdir():
             try:
-                status = file.stat()
+                status = file.lstat()
             except FileNotFoundError:  # another process deleted it
                 continue
-            if file != added:
+            if file != added and _OWN.fullmatch(file.name) and not stat.S_ISDIR(status.st_mode):
                 yield status.st_mtime_ns, status.st_size, file
+
+
+def _require_own(directory: Path) -> None:
+    """Make a directory, if it is missing, that no other user can write."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = directory.stat()
+    except OSError as problem:
+        raise _unusable(directory, f"cannot be used: {problem.strerror}") from problem
+    if status.st_uid not in (os.geteuid(), 0) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise _unusable(directory, "can be written by other users")
+
+
+def _unusable(directory: Path, problem: str) -> RequestInvalid:
+    return RequestInvalid(
+        f"The directory of the manifest cache {problem}.",
+        path=str(directory),
+        rule="settings",
+        hint="Set `cache.directory` to a directory that belongs to the user of the service, with mode 0700.",
+    )
