@@ -21,6 +21,7 @@ from catalog.base.identifiers import TableName
 from catalog.db.clock import DatabaseClock
 from catalog.db.engine import read
 from catalog.envelope.peks import PekCache
+from catalog.identity.bearer import BearerTokens
 from catalog.keyring.keyring import Keyring
 from catalog.keyring.kms_keys import KmsKeys
 from catalog.kms.calls import CountedKms
@@ -58,6 +59,7 @@ class ServiceContext:
     policies: PolicyStore
     encryption: EncryptionPolicy
     tokens: TokenStore
+    bearer_tokens: BearerTokens
     clock: DatabaseClock
     audit: AuditTrail
     audit_signer: Signer | None

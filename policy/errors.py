@@ -144,7 +144,25 @@ class KeyNotUsable(Refused):
 
 
 class NotAuthenticated(LakewardenError):
-    """No valid credential was presented."""
+    """No valid credential was presented.
+
+    Args:
+        message: as of every error.
+        rule: the same.
+        hint: the same.
+        why: what was found, for the logs alone: no answer repeats it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rule: str | None = None,
+        hint: str | None = None,
+        why: str | None = None,
+    ) -> None:
+        super().__init__(message, rule=rule, hint=hint)
+        self.why = why
 
 
 class Unavailable(LakewardenError):

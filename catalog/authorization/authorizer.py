@@ -250,12 +250,12 @@ class Authorizer:
         Args:
             address: the network address of the call.
             request_id: what ties the records of one request together.
-            refusal: the answer.
+            refusal: the answer, and what was found.
 
         Raises:
             StateUnavailable: it could not be recorded.
         """
-        reason = Reason(refusal.rule or type(refusal).__name__, refusal.message)
+        reason = Reason(refusal.rule or type(refusal).__name__, refusal.why or refusal.message)
         at_ms = int(self._now().timestamp() * 1000)
         self._audit.append(
             [AuditRecord(NOBODY, None, "authenticate", address, False, (reason,), request_id, at_ms)]

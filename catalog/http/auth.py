@@ -88,7 +88,7 @@ def authenticated(request: Request, services: Services, address: str, *, engines
     """
     headers, request_id = request.headers, request_id_of(request)
     try:
-        user = services.tokens.verify(_bearer(headers), "user")
+        user = services.bearer_tokens.user(_bearer(headers))
         signed = _signed(request) if engines else None
         engine = None if signed is None else services.engine_keys.authenticate(*signed)
     except NotAuthenticated as refusal:

@@ -28,7 +28,7 @@ from catalog.http.closing import OUTCOME_STATE
 from catalog.http.errors import ERROR_STATE, error_response, unforeseen_response
 from catalog.http.metrics import Metrics
 from catalog.service.service_log import Limit, Outages, Value, fields, places
-from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
+from policy.errors import CommitStateUnknown, LakewardenError, NotAuthenticated, RequestInvalid
 
 REQUEST_ID: Final = "X-Request-Id"
 #: Key of the request id in the request's state.
@@ -159,7 +159,7 @@ def _request_id(headers: Headers) -> str:
 
 
 def _about(state: Mapping[str, Any], error: LakewardenError | None) -> dict[str, Value]:
-    """Return principal, engine, action, resource and refusing rule of a request, for its log line."""
+    """Return principal, engine, action, resource and refusal of a request, for its log line."""
     caller: Caller | None = state.get("caller")
     outcome: Outcome | None = state.get(OUTCOME_STATE)
     action, resource = (outcome.about if outcome else None) or (None, None)
@@ -169,6 +169,7 @@ def _about(state: Mapping[str, Any], error: LakewardenError | None) -> dict[str,
         "action": action,
         "resource": resource,
         "rule": None if error is None else error.rule or type(error).__name__,
+        "why": error.why if isinstance(error, NotAuthenticated) else None,
     }
 
 

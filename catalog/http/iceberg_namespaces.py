@@ -29,10 +29,13 @@ from catalog.http.paging import PagingOf
 from catalog.http.routing import IcebergRoute
 from catalog.http.table_answers import PLANNING_MODE
 from catalog.service.services import Services
+from catalog.settings.catalog import Settings
 from policy.errors import LocationInvalid
 from policy.location.location import Location
 
 _PREFIXED = "/v1/{prefix}"
+#: Where a client gets tokens, in the properties of a catalog (Iceberg, `OAuth2Properties`).
+_OAUTH2_SERVER_URI = "oauth2-server-uri"
 
 
 async def check_prefix(prefix: str, services: ServicesOf) -> None:
@@ -72,10 +75,8 @@ def config(request: Request, services: ServicesOf, warehouse: str | None = None)
             hint=f"Leave `warehouse` out, or give the name of the catalog: {services.settings.catalog.name}.",
         )
     overrides = {"prefix": quote(services.settings.catalog.name, safe="")}
-    mode = services.settings.planning.mode
     return CatalogConfig(
-        # Planning by clients is their own default.
-        defaults={} if mode == "client" else {PLANNING_MODE: mode},
+        defaults=_defaults(services.settings),
         overrides=overrides,
         endpoints=list(request.app.state.endpoints),
         # ISO 8601, in whole seconds.
@@ -154,6 +155,17 @@ def drop_namespace(namespace: str, caller: CallerOf, services: ServicesOf, once:
         lambda kept: services.repeats.namespace(caller, "namespace.drop", name, kept),
     )
     return Response(status_code=NO_CONTENT)
+
+
+def _defaults(settings: Settings) -> dict[str, str]:
+    """Return the properties that clients take where they have none of their own."""
+    defaults: dict[str, str] = {}
+    # Planning by clients is their own default.
+    if settings.planning.mode != "client":
+        defaults[PLANNING_MODE] = settings.planning.mode
+    if settings.identity.oauth2_server_uri is not None:
+        defaults[_OAUTH2_SERVER_URI] = settings.identity.oauth2_server_uri
+    return defaults
 
 
 def _is_ours(services: Services, warehouse: str) -> bool:

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 import urllib3
 
-from catalog.kms.answers import POOLS, AnswerOutOfBounds, read_answer
+from catalog.base.http_answers import POOLS, AnswerOutOfBounds, read_answer
 from catalog.kms.back_ends import require_ca_file
 from catalog.settings.kms_options import HadoopKmsOptions
 from policy import strict_json

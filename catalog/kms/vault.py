@@ -35,9 +35,9 @@ from hvac.api.secrets_engines.transit import Transit
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
+from catalog.base.http_answers import POOLS, AnswerOutOfBounds, read_answer
 from catalog.crypto.aead import KEY_LENGTHS, refused, require_key_length
 from catalog.crypto.secret import SecretBytes
-from catalog.kms.answers import POOLS, AnswerOutOfBounds, read_answer
 from catalog.kms.back_ends import by_master_key, misconfigured, require_ca_file
 from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
 from catalog.kms.vault_identity import AppRole, FixedToken, Identity, TokenFile, is_token

@@ -20,6 +20,7 @@ from catalog.db.clock import DatabaseClock
 from catalog.db.engine import open_database
 from catalog.envelope.peks import PekCache
 from catalog.iceberg.manifests import CacheFiles, DecodeLimits, ManifestCache
+from catalog.identity.bearer import open_bearer_tokens
 from catalog.keyring.keyring import Keyring
 from catalog.keyring.kms_keys import KmsKeys
 from catalog.kms.clients import KmsClients
@@ -100,6 +101,7 @@ def open_context(
         policies=policies,
         encryption=EncryptionPolicy(policies.encryption),
         tokens=tokens,
+        bearer_tokens=open_bearer_tokens(settings.identity, tokens, now, seconds, clock.require),
         clock=clock,
         audit=audit,
         audit_signer=signer,

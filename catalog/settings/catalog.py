@@ -54,6 +54,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from catalog.settings.identity import IdentitySettings
 from catalog.settings.kms import KINDS, KMS_NAME, KmsSettings, OtherKms
 from catalog.settings.kms_options import AbsolutePath, is_this_machine
 from catalog.settings.sections import (
@@ -109,6 +110,7 @@ class Settings(BaseSettings):
         http: the service.
         planning: plans of scans for standard clients.
         log: the log of the service.
+        identity: the identity providers whose access tokens are accepted.
         kms_endpoint: the KMS endpoint for standard Hadoop and ORC clients.
         cache: the cache of decoded manifests.
         limits: the largest metadata that is opened, and requests for files that commits add.
@@ -138,6 +140,7 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()
     planning: PlanningSettings = PlanningSettings()
     log: LogSettings = LogSettings()
+    identity: IdentitySettings = IdentitySettings()
     kms_endpoint: KmsEndpointSettings = KmsEndpointSettings()
     cache: CacheSettings = CacheSettings()
     limits: LimitSettings = LimitSettings()

@@ -34,17 +34,19 @@ def _location(text: str) -> str:
 LocationText = Annotated[str, AfterValidator(_location)]
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A table of the settings file: frozen, without keys that are not known, and silent about values."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class CatalogSettings(_Section):
+class CatalogSettings(Section):
     """The catalog's public name and defaults."""
 
     name: str = Field(default="lakewarden", min_length=1, max_length=255)
 
 
-class AuditSettings(_Section):
+class AuditSettings(Section):
     """The audit log: signing key, copies, and limits of space and time.
 
     Attributes:
@@ -77,13 +79,13 @@ class AuditSettings(_Section):
         return self
 
 
-class DatabaseSettings(_Section):
+class DatabaseSettings(Section):
     """The database that holds the governed state; by default a SQLite file in `data_dir`."""
 
     url: SecretStr
 
 
-class StsSettings(_Section):
+class StsSettings(Section):
     """Storage credentials of a single table for standard clients, by AssumeRole of AWS STS.
 
     Attributes:
@@ -102,7 +104,7 @@ class StsSettings(_Section):
     policy_variables: bool | None = None
 
 
-class S3Settings(_Section):
+class S3Settings(Section):
     """Access to S3; the AWS defaults of the process apply to settings that are not set.
 
     Attributes:
@@ -148,7 +150,7 @@ class S3Settings(_Section):
         return self
 
 
-class HttpSettings(_Section):
+class HttpSettings(Section):
     """The HTTP server: address, limits per client, and how long it keeps answers for repeated requests.
 
     Attributes:
@@ -186,7 +188,7 @@ class HttpSettings(_Section):
     idempotency_lifetime_s: int = Field(default=1800, ge=60, le=24 * 3600)
 
 
-class PlanningSettings(_Section):
+class PlanningSettings(Section):
     """Plans of scans for standard clients.
 
     Attributes:
@@ -200,7 +202,7 @@ class PlanningSettings(_Section):
     kept_s: int = Field(default=3600, ge=60, le=24 * 3600)
 
 
-class LogSettings(_Section):
+class LogSettings(Section):
     """The log of the service, on standard error.
 
     Attributes:
@@ -212,7 +214,7 @@ class LogSettings(_Section):
     level: Literal["info", "warning", "error"] = "info"
 
 
-class KmsEndpointSettings(_Section):
+class KmsEndpointSettings(Section):
     """The KMS endpoint for Hadoop and ORC clients, `/kms/v1`.
 
     Attributes:
@@ -227,7 +229,7 @@ class KmsEndpointSettings(_Section):
     master_key_id: str | None = Field(default=None, min_length=1, max_length=255)
 
 
-class CacheSettings(_Section):
+class CacheSettings(Section):
     """The cache of decoded manifests, in memory and on disk.
 
     Attributes:
@@ -241,7 +243,7 @@ class CacheSettings(_Section):
     directory_bytes: int = Field(default=8192 * _MIB, ge=0)
 
 
-class LimitSettings(_Section):
+class LimitSettings(Section):
     """The largest metadata that is parsed, and the parallel storage requests of a commit."""
 
     metadata_bytes: PositiveInt = 256 * _MIB

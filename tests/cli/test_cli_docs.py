@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import pytest
 import typer
@@ -14,6 +14,7 @@ from pydantic import BaseModel, Discriminator
 from pydantic.fields import FieldInfo
 
 from catalog.settings.catalog import Settings
+from catalog.settings.identity import IssuerSettings
 from catalog.settings.kms import LocalKmsSettings
 from catalog.settings.kms_options import (
     AwsKmsOptions,
@@ -31,6 +32,7 @@ KEYS_PAGE = (ROOT / "docs" / "keys.md").read_text("utf-8")
 DOOR_PAGE = (ROOT / "docs" / "kms-endpoint.md").read_text("utf-8")
 ROWS_PAGE = (ROOT / "docs" / "row-filters-and-masks.md").read_text("utf-8")
 PIPELINES_PAGE = (ROOT / "docs" / "pipelines.md").read_text("utf-8")
+IDENTITY_PAGE = (ROOT / "docs" / "identity.md").read_text("utf-8")
 KMS_PAGE = (ROOT / "docs" / "kms.md").read_text("utf-8")
 
 
@@ -52,6 +54,8 @@ def _settings(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def _section(field: FieldInfo) -> type[BaseModel] | None:
+    if get_origin(field.annotation) is dict:
+        return None
     by_kind = any(isinstance(each, Discriminator) for each in (field.discriminator, *field.metadata))
     kind = LocalKmsSettings if by_kind else field.annotation
     kinds = (kind, *get_args(kind))
@@ -73,6 +77,11 @@ def test_every_setting_is_described() -> None:
 @pytest.mark.parametrize("options", [LocalKmsOptions, AwsKmsOptions, HadoopKmsOptions, VaultKmsOptions])
 def test_every_option_of_a_kms_is_described(options: type[BackendOptions]) -> None:
     assert not {name for name in options.model_fields if f"`kms.options.{name}`" not in KMS_PAGE}
+
+
+def test_every_setting_of_an_issuer_is_described() -> None:
+    settings = {f"`identity.issuers.NAME.{name}`" for name in IssuerSettings.model_fields}
+    assert not {setting for setting in settings if setting not in IDENTITY_PAGE}
 
 
 def _shown(page: str) -> list[str]:

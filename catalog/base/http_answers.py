@@ -1,4 +1,4 @@
-"""Bounds the size and the total time of KMS responses.
+"""Bounds the size and the total time of the responses of other services: key management, identity providers.
 
 The time that a socket allows is for each read: a server that sends a byte now and then would go on for ever.
 - The head of an answer has twice the time of a read: then its connection is cut (`POOLS`). A server that says
@@ -74,7 +74,7 @@ class _TlsPool(HTTPSConnectionPool):
     ConnectionCls = _TlsConnection
 
 
-#: The `pool_classes_by_scheme` for the pool manager of a back end.
+#: The `pool_classes_by_scheme` of a pool manager.
 POOLS: Final = {"http": _Pool, "https": _TlsPool}
 
 

@@ -1,0 +1,123 @@
+"""Accepts the access tokens of the issuers in the settings: JSON Web Tokens, signed, compact.
+
+A token says by whom it is (`iss`). Only that provider's keys, algorithms and rules count for it. Nothing of a
+token is believed before its signature was checked. Signatures by a shared secret, and none, are not accepted:
+the algorithms are those of the settings, where they do not exist.
+
+Sources: RFC 7515 (JSON Web Signature); RFC 8725 (best practices), section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from joserfc.errors import JoseError
+from joserfc.jws import CompactSignature, JWSRegistry, extract_compact, validate_compact
+
+from catalog.identity.claims import principal_of
+from catalog.identity.provider import Provider
+from catalog.identity.provider_keys import ProviderKeys
+from catalog.identity.refusals import token_refused
+from catalog.settings.identity import IssuerSettings
+from policy import strict_json
+from policy.errors import InvalidInput
+from policy.principal import Principal
+
+_LONGEST: Final = 16 * 1024
+_LONGEST_KEY_ID: Final = 512
+_MOST_ELEMENTS: Final = 10_000
+#: The types of access tokens, in lower case (RFC 9068, section 2.1); many providers say JWT.
+_TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
+
+
+class AccessTokens:
+    """The issuers in the settings; thread-safe.
+
+    Args:
+        issuers: by name.
+        now: the time in seconds since 1970.
+        seconds: a monotonic clock.
+    """
+
+    def __init__(
+        self, issuers: Mapping[str, IssuerSettings], now: Callable[[], float], seconds: Callable[[], float]
+    ) -> None:
+        self._issuers = {each.issuer: _Issuer(name, each, issuers, seconds) for name, each in issuers.items()}
+        self._now = now
+
+    def verify(self, text: str) -> Principal:
+        """Return the user of an access token.
+
+        Raises:
+            NotAuthenticated: it is not valid, for whatever reason.
+            ProviderUnavailable: the issuer's keys are too old, and it does not answer.
+        """
+        if len(text) > _LONGEST or not text.isascii():
+            raise token_refused("form", "it is too long, or not ASCII")
+        try:
+            token = extract_compact(text.encode("ascii"), registry=_registry(()))
+        except (JoseError, ValueError, TypeError, RecursionError):
+            raise token_refused("form", "it is no signed JSON Web Token") from None
+        claims = _claims(token)
+        issuer = self._issuers.get(str(claims.get("iss")))
+        if issuer is None:
+            raise token_refused("issuer", "it is by an issuer that is not in the settings")
+        issuer.check_signature(token)
+        return issuer.principal(claims, self._now())
+
+
+class _Issuer:
+    """One issuer: its rules and its keys."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: IssuerSettings,
+        issuers: Mapping[str, IssuerSettings],
+        seconds: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._registry = _registry(settings.algorithms)
+        self._keys = ProviderKeys(name, settings, Provider(settings).keys, seconds)
+        self._foreign_prefixes = [each.prefix for each in issuers.values() if each is not settings]
+
+    def check_signature(self, token: CompactSignature) -> None:
+        header = token.headers()
+        algorithm, key_id = header.get("alg"), header.get("kid")
+        if algorithm not in self._settings.algorithms:
+            raise token_refused("algorithm", "its signature algorithm is not accepted")
+        if "crit" in header or "b64" in header:
+            raise token_refused("header", "it needs an extension that is not known here")
+        if str(header.get("typ", "JWT")).lower() not in _TYPES:
+            raise token_refused("purpose", "it is a token of another type")
+        if key_id is not None and (not isinstance(key_id, str) or len(key_id) > _LONGEST_KEY_ID):
+            raise token_refused("key", "its key id is no short text")
+        key = self._keys.find(key_id, algorithm)
+        if key is None:
+            raise token_refused("key", "the issuer has no key of this id and algorithm")
+        try:
+            is_good = validate_compact(token, key, registry=self._registry)
+        except (JoseError, ValueError, TypeError):
+            is_good = False
+        if not is_good:
+            raise token_refused("signature", "the signature is not by the issuer's key")
+
+    def principal(self, claims: Mapping[str, object], now: float) -> Principal:
+        return principal_of(claims, self._settings, self._foreign_prefixes, now)
+
+
+def _registry(algorithms: tuple[str, ...]) -> JWSRegistry:
+    registry = JWSRegistry(algorithms=algorithms, strict_check_header=False)
+    registry.max_header_length = registry.max_payload_length = _LONGEST
+    return registry
+
+
+def _claims(token: CompactSignature) -> Mapping[str, Any]:
+    try:
+        claims = strict_json.parse(token.payload, what="The token", max_elements=_MOST_ELEMENTS)
+    except InvalidInput:
+        claims = None
+    if not isinstance(claims, dict):
+        raise token_refused("form", "its claims are no JSON object")
+    return claims

@@ -1,0 +1,131 @@
+"""The settings of identity providers: ``[identity]``, and ``[identity.issuers.NAME]`` for each of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, Self, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from catalog.settings.kms_options import AbsolutePath, Seconds, is_private_way
+from catalog.settings.sections import Section
+
+Algorithm: TypeAlias = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]
+
+_ALGORITHMS: Final[tuple[Algorithm, ...]] = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA")
+_NAME: Final = r"^[a-z0-9][a-z0-9_-]{0,31}$"
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def provider_url(url: str) -> str:
+    """Check an address of an identity provider.
+
+    Raises:
+        ValueError: it is no URL, has a password or a fragment, or others could listen on the way.
+    """
+    parts = urlsplit(url)
+    if not parts.hostname or parts.username is not None or parts.password is not None or parts.fragment:
+        raise ValueError("give a URL such as https://login.example/keys, without password and fragment")
+    if parts.port == 0 or not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError("the URL has an invalid port or character")
+    if not is_private_way(url):
+        raise ValueError("use https; plain http is permitted only for a loopback address")
+    return url
+
+
+ProviderUrl = Annotated[str, AfterValidator(provider_url)]
+_Text = Annotated[str, Field(min_length=1, max_length=1000)]
+_Texts = Annotated[tuple[_Text, ...], BeforeValidator(_listed), Field(min_length=1, max_length=100)]
+#: The name of a claim, or the names on the way to it in nested objects. A name is taken as it is: dots in it
+#: have no meaning.
+ClaimPath = Annotated[tuple[_Text, ...], BeforeValidator(_listed), Field(min_length=1, max_length=10)]
+
+
+class IssuerSettings(Section):
+    """An identity provider whose access tokens are accepted.
+
+    Attributes:
+        issuer: the `iss` of its tokens, exactly.
+        audience: one of these has to be in `aud`: what the provider calls this catalog.
+        jwks_uri: the address of its public keys; by default what its discovery document says (OpenID Connect
+            Discovery 1.0, section 4).
+        ca_file: the authorities that its certificate is checked against; by default those of the system.
+        token_file: a file with a bearer token that the provider asks for before it shows its keys, as
+            Kubernetes does. It is read again for each request.
+        algorithms: the accepted signature algorithms.
+        user_claim: the claim with the user's name.
+        groups_claim: the claim with the user's groups; without it, tokens name no groups.
+        roles_claim: the claim with the user's roles; without it, tokens name no roles.
+        missing_groups: whether a token without one of these claims is refused, or stands for a user without
+            groups or roles.
+        names: whether names of users count as they are, or in lower case, for a provider to which `Ann` and
+            `ann` are one user.
+        prefix: is put before each name of users, groups and roles. No two issuers have the same.
+        required_claims: claims that a token must have, each with the accepted values.
+        leeway_s: seconds by which the provider's clock can differ.
+        refresh_s: seconds after which its keys are fetched again.
+        keys_max_age_s: seconds for which its keys are used while it does not answer.
+        timeout_s: seconds for a request to it.
+    """
+
+    issuer: _Text
+    audience: _Texts
+    jwks_uri: ProviderUrl | None = None
+    ca_file: AbsolutePath | None = None
+    token_file: AbsolutePath | None = None
+    algorithms: Annotated[tuple[Algorithm, ...], BeforeValidator(_listed), Field(min_length=1)] = _ALGORITHMS
+    user_claim: ClaimPath = ("sub",)
+    groups_claim: ClaimPath | None = None
+    roles_claim: ClaimPath | None = None
+    missing_groups: Literal["refuse", "none"] = "refuse"
+    names: Literal["exact", "lower"] = "exact"
+    prefix: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,30}[:/])?$")
+    required_claims: dict[_Text, _Texts] = Field(default_factory=dict)
+    leeway_s: float = Field(default=60.0, ge=0, le=300)
+    refresh_s: float = Field(default=300.0, ge=10, le=86_400)
+    keys_max_age_s: float = Field(default=4 * 3600.0, ge=60, le=7 * 86_400)
+    timeout_s: Seconds = 3.0
+
+    @model_validator(mode="after")
+    def _its_keys_can_be_found(self) -> Self:
+        if self.jwks_uri is None:
+            try:
+                provider_url(self.issuer)
+            except ValueError as error:
+                raise ValueError(f"give jwks_uri, or an issuer with a discovery document: {error}") from error
+        return self
+
+    @model_validator(mode="after")
+    def _keys_outlive_their_refreshment(self) -> Self:
+        if self.keys_max_age_s < self.refresh_s:
+            raise ValueError("keys_max_age_s must be at least refresh_s")
+        return self
+
+
+class IdentitySettings(Section):
+    """Who vouches for users besides the catalog's own tokens.
+
+    Attributes:
+        issuers: the identity providers, by a name for logs.
+        oauth2_server_uri: the address at which clients get tokens; it is told to Iceberg clients as
+            `oauth2-server-uri`.
+    """
+
+    issuers: dict[Annotated[str, Field(pattern=_NAME)], IssuerSettings] = Field(default_factory=dict)
+    oauth2_server_uri: ProviderUrl | None = None
+
+    @model_validator(mode="after")
+    def _a_name_belongs_to_one_issuer(self) -> Self:
+        every = list(self.issuers.values())
+        for what, values in (
+            ("issuer", [each.issuer for each in every]),
+            ("prefix", [each.prefix for each in every]),
+        ):
+            if len(set(values)) != len(values):
+                raise ValueError(f"two issuers have the same {what}; give each its own")
+        return self
