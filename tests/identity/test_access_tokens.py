@@ -6,7 +6,7 @@ import base64
 import hmac
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -118,11 +118,16 @@ def test_a_key_for_another_algorithm_is_not_used(provider: IdentityProvider, acc
 
 @pytest.mark.filterwarnings("ignore:Key size")
 @pytest.mark.parametrize(
-    "key",
-    [rsa_key("weak", 1024), RSAKey.generate_key(2048, {"kid": "enc", "use": "enc"}), rsa_key("private")],
+    "make",
+    [
+        lambda: rsa_key("weak", 1024),
+        lambda: RSAKey.generate_key(2048, {"kid": "enc", "use": "enc"}),
+        lambda: rsa_key("private"),
+    ],
     ids=["short", "for encryption", "with its private part"],
 )
-def test_a_key_that_cannot_be_trusted_is_not_used(key: Key) -> None:
+def test_a_key_that_cannot_be_trusted_is_not_used(make: Callable[[], Key]) -> None:
+    key = make()
     with identity_provider() as careless:
         document = public(key) if key.kid != "private" else dict(key.as_dict(private=True))
         careless.documents["/keys"] = {"keys": [document]}
