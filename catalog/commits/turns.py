@@ -3,6 +3,10 @@
 Engine commits to one table conflict with each other: of those that run at once, one is published, and all
 others build their manifests again. In turns, each builds them once. The queue is only for speed and fairness.
 The pointer still decides between commits, also those of other processes.
+
+A commit waits for a limited time, since it holds a thread meanwhile. After it, the next in the queue goes
+ahead beside the commit that has the turn, and is retried after conflicts; the others are refused. So a commit
+that hangs stops no table, and those that wait for it do not all begin at once.
 """
 
 from __future__ import annotations
@@ -11,10 +15,12 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Final
 
-#: The maximum wait for one commit that has the turn, in seconds. After it, those that wait for it go ahead,
-#: and are retried after conflicts.
+from policy.errors import StateUnavailable
+
+#: The maximum wait for the turn, in seconds.
 LONGEST_WAIT: Final = 5.0
 
 
@@ -22,7 +28,7 @@ class Turns:
     """One queue for each key; thread-safe.
 
     Args:
-        longest_wait_s: maximum wait for one that has the turn, in seconds.
+        longest_wait_s: maximum wait for the turn, in seconds.
     """
 
     def __init__(self, longest_wait_s: float = LONGEST_WAIT) -> None:
@@ -33,7 +39,11 @@ class Turns:
 
     @contextmanager
     def taken(self, key: str) -> Iterator[None]:
-        """Wait for the turn, and keep it until the block ends. A thread with a turn waits for no other."""
+        """Wait for the turn, and keep it until the block ends. A thread with a turn waits for no other.
+
+        Raises:
+            StateUnavailable: several others were still before it after the longest wait.
+        """
         if getattr(self._thread, "has_turn", False):
             yield
             return
@@ -53,14 +63,17 @@ class Turns:
             return len(self._queues.get(key, ()))
 
     def _wait(self, key: str, turn: threading.Event) -> None:
-        """Wait for the turn while the queue moves on."""
-        first = None
-        while first is not (first := self._first(key)) and not turn.wait(self._longest_wait_s):
-            pass
+        if not turn.wait(self._longest_wait_s) and not self._is_next(key, turn):
+            raise StateUnavailable(
+                f"Other commits to the table were before this one for {self._longest_wait_s:.0f} seconds.",
+                rule="commit-turn",
+                hint="Nothing was committed. Repeat the commit, or commit more rows at a time.",
+            )
 
-    def _first(self, key: str) -> threading.Event:
+    def _is_next(self, key: str, turn: threading.Event) -> bool:
+        """Return whether it has the turn, or is the next that gets it."""
         with self._lock:
-            return self._queues[key][0]
+            return turn in islice(self._queues[key], 2)
 
     def _join(self, key: str, turn: threading.Event) -> None:
         with self._lock:

@@ -10,8 +10,10 @@ import pytest
 
 from catalog.commits.turns import Turns
 from catalog.writes import written_files
+from catalog.writes.new_files import FileCommit
+from policy.errors import StateUnavailable
 from tests.support.lake import Lake
-from tests.support.tables import append_files, make, name_of
+from tests.support.tables import Engine, append_files, make, name_of
 
 LONG = 60.0
 
@@ -78,6 +80,60 @@ def test_a_turn_that_does_not_come_is_not_waited_for_longer() -> None:
     assert turns.waiting("t") == 0
 
 
+def test_a_wait_ends_although_the_queue_moves_on() -> None:
+    """Of those that wait for too long, the next in the queue goes ahead, and the others end."""
+    turns, refused, ahead = Turns(0.5), list[int](), list[int]()
+    done = threading.Event()
+
+    def act(number: int) -> None:
+        try:
+            with turns.taken("t"):
+                ahead.append(number)
+                done.wait(LONG)
+        except StateUnavailable as error:
+            assert error.rule == "commit-turn"
+            refused.append(number)
+
+    with turns.taken("t"):
+        threads = []
+        for number in range(4):
+            threads.append(started(partial(act, number)))
+            until(partial(_waits, turns, number + 2))
+        until(lambda: len(refused) == 3)
+        assert ahead == [0]
+        done.set()
+    for thread in threads:
+        thread.join(LONG)
+    assert turns.waiting("t") == 0
+
+
+def test_a_commit_that_waited_for_too_long_is_published_by_a_repetition(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = name_of(make(lake))
+    turns = lake.services.writes._tables._turns
+    engine = Engine.begin(lake, name)
+    files = FileCommit("append", (engine.file(),))
+    key = engine.session.table.record.id
+    monkeypatch.setattr(turns, "_longest_wait_s", 0.01)
+    release = threading.Event()
+
+    def hold() -> None:
+        with turns.taken(key):
+            release.wait(LONG)
+
+    holders = [started(hold) for _ in range(2)]
+    until(lambda: turns.waiting(key) == 2)
+    with pytest.raises(StateUnavailable, match="Nothing was committed"):
+        engine.commit(files)
+    assert not lake.catalog().load_table(str(name)).snapshots()
+    release.set()
+    for each in holders:
+        each.join(LONG)
+    engine.commit(files)
+    assert len(lake.catalog().load_table(str(name)).snapshots()) == 1
+
+
 def test_a_thread_with_a_turn_does_not_wait_for_itself() -> None:
     turns = Turns(LONG)
     with turns.taken("t"), turns.taken("t"), turns.taken("other"):
@@ -101,6 +157,7 @@ def test_appends_at_once_are_each_built_once(lake: Lake, monkeypatch: pytest.Mon
         return real(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr("catalog.writes.table_writes.make_snapshot", counted)
+    monkeypatch.setattr(lake.services.writes._tables._turns, "_longest_wait_s", LONG)
     threads = [started(lambda: append_files(lake, name)) for _ in range(8)]
     for thread in threads:
         thread.join(LONG)
