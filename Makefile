@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 # Four on two cores: a worker that waits for a process or a clock leaves a core to another one.
-# Two of them start Spark, see tests/support/scheduling.py.
+# Two of them run the tests of Spark, see tests/support/scheduling.py.
 PYTEST := $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 SPARK_CLASSES := $(VENV)/spark.jsa

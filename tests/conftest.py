@@ -76,7 +76,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """With `--dist loadfile`, only some workers start the Spark that tests share."""
+    """With `--dist loadfile`, two workers run the tests of the Spark that they share."""
     if config.getoption("dist") != "loadfile":
         return None
     from tests.support.scheduling import FewSparks

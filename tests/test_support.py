@@ -6,6 +6,7 @@ Few workers run Spark.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,25 +39,38 @@ class _Worker:
         self.shutting_down = True
 
 
-def test_two_workers_run_spark_as_long_as_there_are_other_tests() -> None:
-    files = [f"tests/spark/test_{each}.py" for each in range(4)] + [
-        f"tests/test_{each}.py" for each in range(6)
-    ]
-    tests = [f"{file}::test" for file in files]
-    workers = [_Worker(number) for number in range(4)]
+def _given(workers: Sequence[_Worker], tests: Sequence[str]) -> list[set[str]]:
+    """What each worker is given, until all tests are done."""
     option = SimpleNamespace(loadscopereorder=False)
-    scheduler = FewSparks(SimpleNamespace(getvalue=lambda _: ["popen"] * 4, option=option))
+    scheduler = FewSparks(SimpleNamespace(getvalue=lambda _: ["popen"] * len(workers), option=option))
     for worker in workers:
         scheduler.add_node(worker)
         scheduler.add_node_collection(worker, tests)
     scheduler.schedule()
-    given = [[files[each] for each in worker.given] for worker in workers]
-    assert sorted(given[0] + given[1]) == files[:4]
-    assert sorted(given[2] + given[3]) == files[4:8]
+    given: dict[_Worker, set[str]] = {each: set() for each in workers}
     while not scheduler.tests_finished:
-        worker = next(each for each in workers if len(each.given) > 1)
-        scheduler.mark_test_complete(worker, worker.given.pop(0))
-    assert not scheduler.workqueue
+        # A worker keeps its last test until it is told that none follows.
+        worker = next(each for each in workers if len(each.given) > (not each.shutting_down))
+        done = worker.given.pop(0)
+        given[worker].add(tests[done])
+        scheduler.mark_test_complete(worker, done)
+    return [given[each] | {tests[left] for left in each.given} for each in workers]
+
+
+@pytest.mark.parametrize(("sparks", "others"), [(4, 12), (12, 6), (9, 0)])
+def test_two_workers_run_spark_and_all_run_the_other_tests(sparks: int, others: int) -> None:
+    with_spark = {f"tests/spark/test_{each}.py::test" for each in range(sparks)}
+    tests = [*with_spark, *(f"tests/test_{each}.py::test" for each in range(others))]
+    first, second, *rest = _given([_Worker(number) for number in range(4)], tests)
+    assert first | second >= with_spark
+    assert set().union(first, second, *rest) == set(tests)
+
+
+def test_one_worker_runs_everything() -> None:
+    tests = [
+        f"{directory}/test_{each}.py::test" for directory in ("tests/spark", "tests") for each in range(3)
+    ]
+    assert _given([_Worker(0)], tests) == [set(tests)]
 
 
 def test_each_row_runs_and_each_failure_is_named() -> None:
