@@ -1,13 +1,14 @@
 """Numbers in memory that processes share after a fork: a part for each worker, which it writes alone.
 
-Nobody waits for a lock, and a process that dies holds none. Keys are hashed with a random key of this memory,
-so that nobody can choose one that stands where another one does.
+Nobody waits for a lock of another process, and a process that dies holds none. Keys are hashed with a random
+key of this memory, so that nobody can choose one that stands where another one does.
 """
 
 from __future__ import annotations
 
 import mmap
 import secrets
+import threading
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
@@ -27,6 +28,7 @@ class SharedCells:
         self.workers = workers
         self._length = length
         self._key = secrets.token_bytes(16)
+        self._barrier = threading.Lock()
         self._cells = memoryview(mmap.mmap(-1, workers * length * _CELL_BYTES)).cast("q")
 
     def hashed(self, key: bytes) -> int:
@@ -42,6 +44,10 @@ class SharedCells:
     def write(self, worker: int, cell: int, number: int) -> None:
         """Write a cell of the caller's own part."""
         self._cells[worker * self._length + cell] = number
+        # A lock is a memory barrier. Without one, a processor can read a cell of another worker before that
+        # worker sees this number, and of two that write first and read then, none would see the other.
+        with self._barrier:
+            pass
 
     def clear(self, worker: int) -> None:
         """Set all cells of a part to 0."""

@@ -107,7 +107,9 @@ class GuardedRoute(APIRoute):
             )
             strict = await self._strict(request, body, bounds.elements)
             wanted = self._once(strict, body)
-            answer = await (inner(strict) if wanted is None else once(strict, wanted, lambda: inner(strict)))
+            # Only the wait for an equal request is in the event loop. A body of many files takes seconds.
+            run = partial(in_one_thread, partial(inner, strict))
+            answer = await (run() if wanted is None else once(strict, wanted, run))
             return await compressed(request, answer, self.endpoint)
 
         async def handle_and_close(request: Request, outcome: Outcome) -> Response:

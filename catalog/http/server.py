@@ -125,7 +125,9 @@ def serve_worker(worker: Worker, services: Services) -> None:
     states = WorkerStates(worker.directory, worker.number, worker.workers)
     shared = Shared(Tally(worker.connections, worker.number), Tally(worker.bodies, worker.number), states)
     services.engine_keys.nonces.share(worker.nonces, worker.number)
-    with _signals_end_quietly(), ExitStack() as stack:
+    # Until the process ends: the supervisor repeats its signal, also while the catalog is closed.
+    _ignore_signals()
+    with ExitStack() as stack:
         if worker.number == 0:
             stack.enter_context(_audit_work(services, worker.directory / "exports.json"))
         gc.freeze()
@@ -324,12 +326,17 @@ def _signals_end_quietly() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {each: signal.signal(each, _ignored) for each in _SIGNALS}
+    before = _ignore_signals()
     try:
         yield
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def _ignore_signals() -> dict[signal.Signals, Any]:
+    """Ignore the stopping signals where uvicorn does not handle them; return the handlers before."""
+    return {each: signal.signal(each, _ignored) for each in _SIGNALS}
 
 
 def _ignored(number: int, frame: FrameType | None) -> None:

@@ -267,7 +267,10 @@ class Supervisor:
 def _end_with(supervisor: int) -> None:
     """Stop this worker when its supervisor ends, whose end of the pipe is then closed."""
     os.read(supervisor, 1)
-    os.kill(os.getpid(), signal.SIGTERM)
+    while True:
+        # A worker that just starts can miss a signal.
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_STOP_AGAIN_S)
 
 
 def _shown(code: int) -> str:

@@ -7,14 +7,18 @@ import inspect
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import fastapi.routing
 import pytest
 from fastapi.dependencies.models import Dependant
 
+from catalog.http import threads
 from catalog.http.app import create_app
 from catalog.http.routing import GuardedRoute
 from catalog.http.threads import in_one_thread, in_thread, threaded
-from tests.support.lake import open_lake
+from tests.support.lake import ALICE, open_lake
+from tests.support.service import open_service
 
 
 def test_no_dependency_of_a_route_changes_the_thread(tmp_path: Path) -> None:
@@ -31,6 +35,24 @@ def _calls(dependant: Dependant) -> Iterator[object]:
     yield call if inspect.isroutine(call) else type(call).__call__
     for each in dependant.dependencies:
         yield from _calls(each)
+
+
+def test_no_body_is_validated_in_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack: hold up all requests by a large body with an idempotency key, whose request can wait there."""
+    seen: list[bool] = []
+    real = fastapi.routing.solve_dependencies
+
+    async def watched(**given: Any) -> Any:
+        seen.append(threads._is_event_loop() and given["body"] is not None)
+        return await real(**given)
+
+    monkeypatch.setattr(fastapi.routing, "solve_dependencies", watched)
+    with open_service(tmp_path) as service, service.client(ALICE) as client:
+        for headers in ({}, {"Idempotency-Key": "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"}):
+            body = {"namespace": [f"n{len(headers)}"]}
+            answer = client.post(f"{service.prefix}/namespaces", json=body, headers=headers)
+            assert answer.status_code == 200, answer.text
+    assert seen == [False, False]
 
 
 def test_steps_run_in_one_thread_and_see_their_errors() -> None:

@@ -10,11 +10,13 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
+from catalog.audit.trail import read
 from catalog.http.connections import Connections
 from catalog.http.metrics import Metrics
 from catalog.http.tallies import SharedRows, Tally
@@ -177,6 +179,27 @@ def test_limits_hold_for_the_service_and_requests_are_finished(tmp_path: Path) -
             for each in opened:
                 each.close()
         assert running.supervisor.wait(PATIENCE_S) == 0
+
+
+def test_a_worker_that_closes_the_catalog_is_not_ended_by_further_signals(tmp_path: Path) -> None:
+    """The supervisor repeats its signal, and refusals that were counted still have to be recorded."""
+    with workers(tmp_path) as running:
+        _until(lambda: len(running.pids()) == 2)
+        refused = 0
+        for _ in range(12):
+            with httpx.Client(base_url=running.service.url) as client:
+                refused += sum(client.get("/v1/config").status_code == 401 for _ in range(3))
+        pids = running.pids()
+        running.supervisor.send_signal(signal.SIGTERM)
+        while running.supervisor.poll() is None:
+            for pid in filter(_lives, pids):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+            time.sleep(0.002)
+        assert running.supervisor.returncode == 0
+        engine = running.service.lake.services.engine
+        found = [each.record.decisions for each in read(engine, principal="", limit=1_000)]
+    assert (refused, sum(found)) == (36, 36)
 
 
 def _answer(connection: socket.socket) -> bytes:
