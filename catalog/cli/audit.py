@@ -22,6 +22,7 @@ from policy.errors import RequestInvalid
 
 if TYPE_CHECKING:
     from catalog.audit.checkpoints import Signer
+    from catalog.audit.history import History
     from catalog.audit.trail import StoredRecord
     from catalog.audit.verdict import Verdict
     from catalog.settings.catalog import Settings
@@ -47,17 +48,15 @@ def show(
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of records.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Show audit records, newest first."""
+    """Show audit records, newest first. Those of the archive are shown if `--since` reaches back to them."""
     from catalog.audit import trail
 
-    with open_state(settings_of(ctx)) as engine:
-        found = trail.read(
-            engine,
-            since_ms=None if since is None else _ms(since),
-            principal=user,
-            table=None if table is None else str(table),
-            limit=limit,
-        )
+    named = None if table is None else str(table)
+    with _history(settings_of(ctx)) as history:
+        if since is None:
+            found = trail.read(history.engine, principal=user, table=named, limit=limit)
+        else:
+            found = history.latest(_ms(since), user, named, limit)
     if as_json:
         output.document([_full(stored) for stored in found])
     else:
@@ -138,16 +137,16 @@ def export(
     ] = None,
     follow: Annotated[bool, typer.Option(help="Keep printing new records until interrupted.")] = False,
 ) -> None:
-    """Export audit records as lines of JSON, oldest first."""
-    from catalog.audit.reading import ends, rows_up_to
+    """Export audit records as lines of JSON, oldest first; those of the archive segment by segment."""
+    from catalog.audit.reading import ends
     from catalog.audit.stream import NewRecords, record_line
 
-    with open_state(settings_of(ctx)) as engine, _until_interrupted():
-        numbers = ends(engine)
-        for row in rows_up_to(engine, numbers, 0 if since is None else _ms(since)):
+    with _history(settings_of(ctx)) as history, _until_interrupted():
+        numbers = ends(history.engine)
+        for row in history.rows_up_to(numbers, 0 if since is None else _ms(since)):
             sys.stdout.write(f"{record_line(row)}\n")
         sys.stdout.flush()
-        coming = NewRecords(engine, numbers)
+        coming = NewRecords(history.engine, numbers)
         while follow:
             while lines := coming.lines():
                 sys.stdout.write("".join(f"{line}\n" for line in lines))
@@ -204,6 +203,22 @@ def prune(
     with open_services(ctx) as services, acting(services, as_user) as caller:
         gone = prune_as(services, caller, _ms(before), force=force)
     output.note(f"Records removed: {gone}.")
+
+
+@contextmanager
+def _history(settings: Settings) -> Iterator[History]:
+    """Open the audit log with its archive; progress is shown on standard error."""
+    from catalog.audit.history import History
+    from catalog.service.audit_archive import archive_of
+    from catalog.service.context import open_storage
+
+    archive = None if settings.audit.archive is None else archive_of(settings, open_storage(settings))
+    with open_state(settings) as engine, output.progress() as advance:
+
+        def read(done: int, total: int) -> None:
+            advance("Reading the archive", done, total)
+
+        yield History(engine, archive, read)
 
 
 @contextmanager

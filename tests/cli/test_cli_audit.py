@@ -87,6 +87,14 @@ def test_records_are_archived_by_who_may_and_an_archive_that_is_not_named_is_not
     _age_a_record(host)
     assert "archived: 1" in host.run("audit", "archive", "--as", ADMIN).stderr
     assert "Segments of the archive: 1" in host.run("audit", "verify").stderr
+    moved = host.json("audit", "show", "--since", "1970-01-01T00:00:00Z")[-1]
+    exported = host.run("audit", "export").stdout.splitlines()
+    assert json.loads(exported[0])["sequence"] == moved["sequence"]
+    assert (
+        json.loads(exported[0])["writer"]
+        == moved["writer"]
+        not in {each["writer"] for each in host.json("audit", "show", "--since", "1h")}
+    )
     host.config.write_text(before)
     assert host.json("audit", "verify", code=1)["problems"][0]["kind"] == "archive"
 
