@@ -147,8 +147,7 @@ class Publisher:
         sealed = self._prepared(written)
         crash_points.point("prepared")
         self._move(sealed, unchanged)
-        crash_points.point("pointer-moved")
-        crash_points.point("promoted")
+        crash_points.point("published")
         for each in publications:
             if each.base is not None:
                 delete_unlogged(self._context, each.record.id, each.base.metadata, each.metadata)

@@ -240,7 +240,7 @@ lw_staged = Table(
 )
 
 #: A write that an engine began. `state`: open, committing, committed, closed, clearing, aborted, swept.
-#: `snapshot_id` is from the last commit attempt. `staged_metadata` is that of the table which the commit
+#: `snapshot_id` is what the write published. `staged_metadata` is that of the table which the commit
 #: creates or replaces, else null. `base_location` is the metadata.json of a table that it replaces.
 lw_write = Table(
     "lw_write",

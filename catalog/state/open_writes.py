@@ -1,8 +1,10 @@
-"""Checks that a write is still open, in the transaction that publishes it.
+"""Closes a write in the transaction that publishes it, if it is still open.
 
 A write can be aborted, cleaned up or given up while another attempt to commit it is in progress. Its files
 are deleted then, so the attempt must not publish them. The write is marked before its files are deleted:
 either the mark comes first and the attempt is refused, or the write is published and keeps its files.
+
+So a write is committed exactly if its metadata pointer moved, with the snapshot that was published.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, update
 
 from catalog.db.schema import lw_write
-from catalog.state.write_states import ALIVE
+from catalog.state.write_states import ALIVE, WriteState
 from policy.errors import RequestInvalid
 
 
@@ -28,13 +30,18 @@ def not_open() -> RequestInvalid:
     )
 
 
-_current: Final[ContextVar[str | None]] = ContextVar("lakewarden_open_write", default=None)
+_current: Final[ContextVar[tuple[str, int | None] | None]] = ContextVar("lakewarden_open_write", default=None)
 
 
 @contextmanager
-def publishing(write_id: str) -> Iterator[None]:
-    """Check that the write is open when the metadata pointer moves inside of the block."""
-    token = _current.set(write_id)
+def publishing(write_id: str, snapshot_id: int | None) -> Iterator[None]:
+    """Close the write when the metadata pointer moves inside of the block.
+
+    Args:
+        write_id: the write.
+        snapshot_id: its snapshot; None if the write publishes none.
+    """
+    token = _current.set((write_id, snapshot_id))
     try:
         yield
     finally:
@@ -42,14 +49,16 @@ def publishing(write_id: str) -> Iterator[None]:
 
 
 def settle(connection: Connection) -> None:
-    """Check the write of the current commit, in the transaction that moves the pointer, and lock its row.
+    """Close the write of the current commit, in the transaction that moves the pointer.
 
     Raises:
         RequestInvalid: it is no longer open; the transaction must not take effect.
     """
-    write_id = _current.get()
-    if write_id is None:
+    current = _current.get()
+    if current is None:
         return
+    write_id, snapshot_id = current
     mine = (lw_write.c.id == write_id, lw_write.c.state.in_(ALIVE))
-    if connection.scalar(select(lw_write.c.id).where(*mine).with_for_update()) is None:
+    closed = {"state": WriteState.COMMITTED, "snapshot_id": snapshot_id}
+    if connection.execute(update(lw_write).where(*mine).values(**closed)).rowcount != 1:
         raise not_open()

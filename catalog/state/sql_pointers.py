@@ -3,8 +3,8 @@
 An existing catalog database can be adopted, and other tools can still read it.
 
 Each change records the outcome of its request in the same transaction (`catalog.state.idempotency.settle`),
-and a commit what it records (`catalog.state.commit_records.settle`). A write that is no
-longer open is not published (`catalog.state.open_writes.settle`).
+and a commit what it records (`catalog.state.commit_records.settle`). A write is
+closed, and one that is no longer open is not published (`catalog.state.open_writes.settle`).
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ class SqlPointerStore:
             with write(self._engine) as connection:
                 connection.execute(insert(iceberg_tables).values(**row))
                 _bind(connection, bind)
+                open_writes.settle(connection)
                 settle(connection, location)
         except IntegrityError as error:
             raise table_exists(name, is_view=self._is_view(name)) from error

@@ -11,14 +11,13 @@ from catalog.commits.snapshot_producer import MadeSnapshot
 from catalog.context import ServiceContext
 from catalog.reading.loading import LoadedTable
 from catalog.writes.new_files import FileCommit
-from catalog.writes.sessions import WriteLog, WriteRow
+from catalog.writes.sessions import WriteRow
 from catalog.writes.written_files import make_snapshot
 from policy.errors import RequestInvalid
 
 
 def first_snapshot(
     context: ServiceContext,
-    log: WriteLog,
     table: LoadedTable,
     row: WriteRow,
     files: FileCommit,
@@ -28,7 +27,6 @@ def first_snapshot(
 
     Args:
         context: the parts that services share.
-        log: stores the writes.
         table: the table, without rows on its main branch.
         row: the write.
         files: the commit.
@@ -49,4 +47,4 @@ def first_snapshot(
             hint="Commit the files as an append.",
         )
     rows = replace(files, schema_id=table.metadata.current_schema_id)
-    return make_snapshot(context, log, table, row, rows, caller)
+    return make_snapshot(context, table, row, rows, caller)

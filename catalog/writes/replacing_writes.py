@@ -159,10 +159,10 @@ class ReplacingWrites:
         if table.metadata_location != row.base_location:
             raise _changed(table)
         after = self._after(table, row)
-        built = first_snapshot(self._context, self._log, after, row, files, caller)
+        built = first_snapshot(self._context, after, row, files, caller)
         crash_points.point("replace:built")
         try:
-            with publishing(row.id):
+            with publishing(row.id, None if built is None else built.snapshot.snapshot_id):
                 return self._replace(caller, table, after, built)
         except CommitStateUnknown:
             raise

@@ -27,7 +27,6 @@ from catalog.db.schema import lw_write
 from catalog.envelope.parquet_key_tools import StockKey
 from catalog.envelope.transport import TransportKey
 from catalog.reading.loading import LoadedTable
-from catalog.state.open_writes import not_open
 from catalog.state.write_states import ALIVE, UNCLOSED, WriteState
 from policy.errors import CommitStateUnknown, StateUnavailable
 from policy.location.location import Location
@@ -83,7 +82,7 @@ class WriteRow:
         governed_version: the table's governed version when the write began.
         transport: its transport key; None if the table was not encrypted then.
         state: its state when it was read.
-        snapshot_id: the snapshot of the last attempt to commit it.
+        snapshot_id: the snapshot that it published; None if it published none.
         staged_metadata: the metadata of the table that it creates or replaces; None for other writes.
         base_location: the metadata.json of the table that it replaces; None for other writes.
     """
@@ -174,24 +173,12 @@ class WriteLog:
         statement = select(func.count()).select_from(lw_write).where(*under, lw_write.c.state.in_(ALIVE))
         return connection.scalar(statement) or 0
 
-    def renew(self, row: WriteRow) -> None:
-        """Extend the time of a write whose commit begins."""
-        mine = (lw_write.c.id == row.id, lw_write.c.state == WriteState.COMMITTING)
-        with write(self._engine) as connection:
-            connection.execute(update(lw_write).where(*mine).values(expires_ms=self.expires_ms()))
-
-    def announce(self, row: WriteRow, snapshot_id: int) -> None:
-        """Record the snapshot id by which the next attempt can be found.
-
-        Raises:
-            RequestInvalid: the write is being cleared, or is no longer open.
-        """
+    def begin_commit(self, row: WriteRow) -> bool:
+        """Mark a write whose commit begins, and extend its time; return False if it is no longer open."""
         alive = (lw_write.c.id == row.id, lw_write.c.state.in_(ALIVE))
+        marked = {"state": WriteState.COMMITTING, "expires_ms": self.expires_ms()}
         with write(self._engine) as connection:
-            statement = update(lw_write).where(*alive).values(snapshot_id=snapshot_id)
-            announced = connection.execute(statement).rowcount == 1
-        if not announced:
-            raise not_open()
+            return connection.execute(update(lw_write).where(*alive).values(**marked)).rowcount == 1
 
     def moved(self, row: WriteRow, before: WriteState, after: WriteState) -> bool:
         """Move a write to another state; return False if it was not in the state `before`."""

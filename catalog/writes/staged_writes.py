@@ -30,6 +30,7 @@ from catalog.rules.governance import Requested
 from catalog.snapshot_checks.inspection import Origin
 from catalog.state import claims, seals, table_state
 from catalog.state import pek_records as key_records
+from catalog.state.open_writes import publishing
 from catalog.state.seals import Digest
 from catalog.tables.drafts import Draft, Drafter, NewTable
 from catalog.writes.first_commit import first_snapshot
@@ -133,9 +134,10 @@ class StagedWrites:
             return self.found(row, granted)
         self._drafter.require_free(granted.name)
         table = self._table(row, granted.name)
-        built = first_snapshot(self._context, self._log, table, row, files, caller)
+        built = first_snapshot(self._context, table, row, files, caller)
         try:
-            return self._create(caller, table, built, granted)
+            with publishing(row.id, None if built is None else built.snapshot.snapshot_id):
+                return self._create(caller, table, built, granted)
         except CommitStateUnknown:
             raise
         except LakewardenError as refusal:

@@ -160,7 +160,6 @@ class Writes:
             refuse_reserved_names(files.summary, str(granted.name))
             if not self._is_committing(caller, row):
                 return kind.found(row, granted)
-            self._log.renew(row)
             crash_points.point("write:committing")
             try:
                 table = kind.publish(caller, row, files, granted)
@@ -168,17 +167,16 @@ class Writes:
                 raise
             except EpochRepeated:
                 return self._given_up(row, granted)
-            except LakewardenError:
-                if self._find(caller, write_id).state in DONE:
+            except LakewardenError as refusal:
+                now = self._find(caller, write_id).state
+                if now in DONE:
                     return kind.found(row, granted)  # A parallel attempt published it.
+                if now not in ALIVE:
+                    raise not_open() from refusal  # It was given up meanwhile, and its files were deleted.
                 if row.state == WriteState.OPEN:
                     self._log.note(row, WriteState.COMMITTING, WriteState.OPEN)
                 raise
             crash_points.point("write:landed")
-            # A parallel attempt that failed can have set the write to open again.
-            self._log.note(row, WriteState.OPEN, WriteState.COMMITTED)
-            self._log.note(row, WriteState.COMMITTING, WriteState.COMMITTED)
-            crash_points.point("write:committed")
             return table
 
     def _repeats(self, caller: Caller, row: WriteRow, files: FileCommit) -> bool:
@@ -207,7 +205,7 @@ class Writes:
         Raises:
             RequestInvalid: the write was aborted or cleaned up.
         """
-        if row.state == WriteState.COMMITTING or self._log.moved(row, WriteState.OPEN, WriteState.COMMITTING):
+        if self._log.begin_commit(row):
             return True
         now = self._find(caller, row.id).state
         if now not in (*ALIVE, *DONE):

@@ -141,12 +141,12 @@ class TableWrites:
             crash_points.point("write:looked")
             return table, None if self._published(table, row) else self._build(caller, table, row, files)
 
-        with publishing(row.id), self._turns.taken(row.table_id):
-            return made_anew(look, lambda seen: self._commit(caller, *seen, records))
+        with self._turns.taken(row.table_id):
+            return made_anew(look, lambda seen: self._commit(caller, row, *seen, records))
 
     def _build(self, caller: Caller, table: LoadedTable, row: WriteRow, files: FileCommit) -> MadeSnapshot:
         self._require_written_alike(table, row)
-        return make_snapshot(self._context, self._log, table, row, files, caller)
+        return make_snapshot(self._context, table, row, files, caller)
 
     def _require_written_alike(self, table: LoadedTable, row: WriteRow) -> None:
         """Check that the table's encryption has not changed since the write began.
@@ -170,13 +170,19 @@ class TableWrites:
             )
 
     def _commit(
-        self, caller: Caller, table: LoadedTable, built: MadeSnapshot | None, records: Sequence[CommitRecord]
+        self,
+        caller: Caller,
+        row: WriteRow,
+        table: LoadedTable,
+        built: MadeSnapshot | None,
+        records: Sequence[CommitRecord],
     ) -> LoadedTable:
         """Commit the snapshot; return the table as it is if the write was published before."""
         if built is None:
             return table
         try:
-            with recording(records, self._context.now_ms()):
+            published = publishing(row.id, built.snapshot.snapshot_id)
+            with published, recording(records, self._context.now_ms()):
                 return self._committer.commit(
                     caller,
                     table.record.name,

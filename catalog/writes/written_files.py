@@ -26,7 +26,7 @@ from catalog.writes.filters import authorize_filters, parent_of, require_every_r
 from catalog.writes.new_files import FileCommit, Isolation
 from catalog.writes.replacing import check_replaced
 from catalog.writes.scopes import RowsOfFilter, RowsOfPartitions, Scope
-from catalog.writes.sessions import WriteLog, WriteRow
+from catalog.writes.sessions import WriteRow
 from catalog.writes.since import Since, ancestor, since
 from catalog.writes.transport import rewrapper_of
 from catalog.writes.validation import Validation, isolation_of
@@ -40,7 +40,6 @@ PEK_ID: Final = "encryption.pek-id"
 
 def make_snapshot(
     context: ServiceContext,
-    log: WriteLog,
     table: LoadedTable,
     row: WriteRow,
     files: FileCommit,
@@ -50,7 +49,6 @@ def make_snapshot(
 
     Args:
         context: the parts that services share.
-        log: records the snapshot's id.
         table: the table, sealed.
         row: the write.
         files: the commit.
@@ -94,8 +92,6 @@ def make_snapshot(
     own |= {} if files.wap_id is None else {WAP_ID: files.wap_id}
     made = producer.make(_operation(files, added, removed), added, {**files.summary, **own})
     crash_points.point("write:built")
-    log.announce(row, made.snapshot.snapshot_id)
-    crash_points.point("write:announced")
     return made if files.wap_id is None else made.staged()
 
 

@@ -33,7 +33,7 @@ from tests.support.attacker import (
 from tests.support.lake import BOB
 from tests.support.tables import Engine
 
-POINTS = ["checked", "metadata-written", "prepared", "pointer-moved", "promoted"]
+POINTS = ["checked", "metadata-written", "prepared", "published"]
 
 
 def at(point: str, action: Callable[[], object]) -> Callable[[str], None]:
@@ -164,7 +164,7 @@ def test_files_of_a_write_exchanged_before_they_are_checked(siege: Siege, what: 
         manifest = attacker.manifest([planted], snapshot_id, at=at)
         attacker.snapshot([*listed, manifest], snapshot_id, at=f"file://{path}")
 
-    with crash_points.hooked(at("write:announced", exchange)), pytest.raises(MetadataTampered) as refused:
+    with crash_points.hooked(at("write:built", exchange)), pytest.raises(MetadataTampered) as refused:
         write.commit(FileCommit("append", (write.file(),)), BOB)
     assert refused.value.rule == "written-files"
     assert [each.data_file.record_count for each in attacker.entries()] == [OWN_ROWS.num_rows]

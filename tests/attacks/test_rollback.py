@@ -160,7 +160,7 @@ def test_rollback_of_a_commit_that_was_just_published(siege: Siege) -> None:
     before = siege.attacker.pointer()
 
     def roll_back(reached: str) -> None:
-        if reached == "pointer-moved":
+        if reached == "published":
             siege.attacker.point(before)
 
     with crash_points.hooked(roll_back):

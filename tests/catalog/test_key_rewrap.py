@@ -206,7 +206,7 @@ def test_cut_short_between_branches_it_goes_on_with_the_next(lake: Lake) -> None
         pass
 
     def hook(point: str) -> None:
-        if point == "promoted":
+        if point == "published":
             raise Died
 
     with pytest.raises(Died), crash_points.hooked(hook):

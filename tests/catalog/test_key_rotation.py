@@ -68,7 +68,7 @@ def test_a_rotation_between_building_and_committing_a_write_does_not_refuse_it(l
     meanwhile = iter([lambda: rotate(lake, name)])
 
     def hook(point: str) -> None:
-        if point == "write:announced":
+        if point == "write:built":
             next(meanwhile, lambda: None)()
 
     with crash_points.hooked(hook):

@@ -11,11 +11,11 @@ from sqlalchemy import event, select
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict
 from catalog.db.engine import read, write
-from catalog.db.schema import lw_seal
+from catalog.db.schema import lw_seal, lw_write
 from catalog.state import seals, table_state
 from tests.support.hooks import once_at
 from tests.support.lake import Lake
-from tests.support.tables import fresh, make, name_of, rows
+from tests.support.tables import Engine, fresh, make, name_of, rows
 
 
 def states(lake: Lake) -> dict[str, str]:
@@ -40,7 +40,7 @@ def files(table: Table) -> set[Path]:
 def test_a_pointer_that_moved_is_on_a_current_seal(lake: Lake) -> None:
     table = make(lake)
     before, seen = table.metadata_location, list[dict[str, str]]()
-    with crash_points.hooked(once_at("pointer-moved", lambda: seen.append(states(lake)))):
+    with crash_points.hooked(once_at("published", lambda: seen.append(states(lake)))):
         table.append(rows(1))
     assert seen[0][before] == "superseded"
     assert seen[0][table.metadata_location] == "current"
@@ -48,7 +48,7 @@ def test_a_pointer_that_moved_is_on_a_current_seal(lake: Lake) -> None:
 
 def test_a_creation_whose_pointer_is_made_is_bound(lake: Lake) -> None:
     name, seen = fresh(), list[dict[str, str]]()
-    with crash_points.hooked(once_at("pointer-moved", lambda: seen.append(states(lake)))):
+    with crash_points.hooked(once_at("published", lambda: seen.append(states(lake)))):
         table = make(lake, name)
     assert seen[0][table.metadata_location] == "current"
 
@@ -70,6 +70,27 @@ def test_a_creation_that_was_given_up_makes_no_pointer(lake: Lake) -> None:
         make(lake, name)
     assert lake.services.pointers.load(name) is None
     assert make(lake, name).metadata.snapshots == []
+
+
+def test_a_write_is_closed_with_its_snapshot_as_the_pointer_moves(lake: Lake) -> None:
+    engine, found = Engine.begin(lake, name_of(make(lake))), list[tuple[str, int]]()
+
+    def look() -> None:
+        mine = select(lw_write.c.state, lw_write.c.snapshot_id).where(lw_write.c.id == engine.session.id)
+        with read(lake.services.engine) as connection:
+            found.append(tuple(connection.execute(mine).one()))
+
+    with crash_points.hooked(once_at("published", look)):
+        table = engine.append(engine.file())
+    assert found == [("committed", table.metadata.current_snapshot_id)]
+
+
+def test_the_commit_of_a_write_takes_five_transactions(lake: Lake) -> None:
+    """Grant of the write, its mark, grant of the commit, prepare, publish."""
+    engine, taken = Engine.begin(lake, name_of(make(lake))), list[str]()
+    event.listen(lake.services.engine, "commit", lambda _: taken.append("commit"))
+    engine.append(engine.file())
+    assert len(taken) <= 5
 
 
 def test_a_commit_takes_four_transactions(lake: Lake) -> None:

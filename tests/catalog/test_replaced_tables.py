@@ -171,7 +171,7 @@ def test_a_replacement_killed_after_the_pointer_moved_is_there(lake: Lake) -> No
     file = engine.file()
 
     def kill(reached: str) -> None:
-        if reached == "pointer-moved":
+        if reached == "published":
             raise Killed
 
     with crash_points.hooked(kill), pytest.raises(Killed):

@@ -49,7 +49,7 @@ def test_a_commit_that_comes_at_the_last_moment_is_built_upon(lake: Lake) -> Non
     came: list[str] = []
 
     def hook(point: str) -> None:
-        if point == "write:announced" and not came:
+        if point == "write:built" and not came:
             came.append("")
             came[:] = append_files(lake, name_of(table))
 

@@ -118,9 +118,7 @@ def test_of_two_writes_that_commit_an_epoch_at_the_same_time_one_does(
     assert left(late) == []
 
 
-@pytest.mark.parametrize(
-    ("point", "published"), [("write:announced", 0), ("prepared", 0), ("pointer-moved", 1), ("promoted", 1)]
-)
+@pytest.mark.parametrize(("point", "published"), [("write:built", 0), ("prepared", 0), ("published", 1)])
 def test_epoch_whose_commit_was_killed_is_committed_once(
     lake: Lake, table: Table, point: str, published: int
 ) -> None:
@@ -136,7 +134,7 @@ def test_epoch_whose_commit_was_killed_is_committed_once(
     assert bool(left(killed)) is bool(published)
 
 
-@pytest.mark.parametrize("point", ["write:looked", "checked", "prepared", "promoted"])
+@pytest.mark.parametrize("point", ["write:looked", "checked", "prepared", "published"])
 def test_write_that_is_given_up_during_another_attempt_is_not_published_without_its_files(
     lake: Lake, table: Table, point: str
 ) -> None:
@@ -145,7 +143,7 @@ def test_write_that_is_given_up_during_another_attempt_is_not_published_without_
     late = Engine.begin(lake, name_of(table))
     file = late.file()
     old = FileCommit("append", (file,), epoch=StreamEpoch(QUERY, 3))
-    published = point == "promoted"
+    published = point == "published"
     refusal = nullcontext() if published else pytest.raises(RequestInvalid, match="no longer open")
     with crash_points.hooked(once_at(point, lambda: late.commit(old))), refusal:
         late.commit(FileCommit("append", (file,)))
@@ -156,7 +154,7 @@ def test_write_that_is_given_up_during_another_attempt_is_not_published_without_
 def test_published_write_keeps_its_files_after_a_later_epoch(lake: Lake, table: Table) -> None:
     killed = Engine.begin(lake, name_of(table))
     first = of(killed, 0)
-    with crash_points.hooked(once_at("pointer-moved", kill)), pytest.raises(Killed):
+    with crash_points.hooked(once_at("published", kill)), pytest.raises(Killed):
         killed.commit(first)
     commit(lake, table, 1)
     killed.commit(first)

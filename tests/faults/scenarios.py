@@ -25,15 +25,13 @@ from tests.support.crash import Seen, seen
 from tests.support.lake import ALICE, Lake
 from tests.support.tables import ENCRYPTED, SCHEMA, Engine, append_files, fresh, make, name_of, rows
 
-PUBLISHING = ("checked", "metadata-written", "prepared", "pointer-moved", "promoted")
+PUBLISHING = ("checked", "metadata-written", "prepared", "published")
 CREATION = (*PUBLISHING, "create:unstaged")
 WRITE = (
     "write:committing",
     "write:built",
-    "write:announced",
     *PUBLISHING,
     "write:landed",
-    "write:committed",
 )
 DROP = ("drop:intended", "drop:buried")
 
@@ -303,14 +301,14 @@ def _nothing(lake: Lake) -> Subject:
 
 
 SCENARIOS = {
-    "commit": Scenario(PUBLISHING, "pointer-moved", _table, append),
-    "encrypt": Scenario(PUBLISHING, "pointer-moved", _table, encrypt),
-    "widen": Scenario(PUBLISHING, "pointer-moved", _table, widen),
-    "transaction": Scenario(PUBLISHING, "pointer-moved", _pair, commit_together),
-    "create": Scenario(CREATION, "pointer-moved", _nothing, create, (TableExists,)),
-    "staged": Scenario(CREATION, "pointer-moved", _staged, commit_staged, (TableExists, CommitConflict)),
-    "write": Scenario((WRITE[0], "write:looked", *WRITE[1:]), "pointer-moved", _begun, commit_write),
-    "staged-write": Scenario(WRITE, "pointer-moved", _staged_write, commit_write),
+    "commit": Scenario(PUBLISHING, "published", _table, append),
+    "encrypt": Scenario(PUBLISHING, "published", _table, encrypt),
+    "widen": Scenario(PUBLISHING, "published", _table, widen),
+    "transaction": Scenario(PUBLISHING, "published", _pair, commit_together),
+    "create": Scenario(CREATION, "published", _nothing, create, (TableExists,)),
+    "staged": Scenario(CREATION, "published", _staged, commit_staged, (TableExists, CommitConflict)),
+    "write": Scenario((WRITE[0], "write:looked", *WRITE[1:]), "published", _begun, commit_write),
+    "staged-write": Scenario(WRITE, "published", _staged_write, commit_write),
     "rename": Scenario(
         ("rename:intended", "rename:bound"),
         "rename:bound",
@@ -340,8 +338,8 @@ SCENARIOS = {
         register,
         (TableExists,),
     ),
-    "rotate": Scenario(("rotate:seen", "rotate:made", *PUBLISHING), "pointer-moved", _vault, rotate),
-    "rewrap": Scenario(("rewrap:manifest", "rewrap:listed", *PUBLISHING), "pointer-moved", _rotated, rewrap),
+    "rotate": Scenario(("rotate:seen", "rotate:made", *PUBLISHING), "published", _vault, rotate),
+    "rewrap": Scenario(("rewrap:manifest", "rewrap:listed", *PUBLISHING), "published", _rotated, rewrap),
     "rewrap-master": Scenario(
         ("rewrap-master:batch",), "rewrap-master:batch", _mastered, rewrap_master, look=wrapped_of
     ),

@@ -108,7 +108,7 @@ def test_the_files_of_a_commit_that_was_cut_short(on_sqlite: Shared, point: str)
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
     name = engine.session.table.record.name
-    published = WRITE.index(point) >= WRITE.index("pointer-moved")
+    published = WRITE.index(point) >= WRITE.index("published")
     die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
     if published:
         append_files(lake, name)
@@ -127,7 +127,7 @@ def test_a_commit_that_was_cut_short_is_one_commit_after_its_snapshot_expired(
     lake = on_sqlite.lake
     engine, _, files = _begin(lake)
     name = engine.session.table.record.name
-    published = WRITE.index(point) >= WRITE.index("pointer-moved")
+    published = WRITE.index(point) >= WRITE.index("published")
     die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
     append_files(lake, name)
     if published:
@@ -231,7 +231,7 @@ def test_an_overwrite_whose_answer_was_lost_is_one_commit(on_sqlite: Shared) -> 
     engine = Engine.begin(lake, name)
     base = engine.session.table.metadata.current_snapshot_id
     files = FileCommit("overwrite", (engine.file(),), (gone,), base)
-    die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), "pointer-moved")
+    die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), "published")
     engine.commit(files)
     assert _snapshots(lake, name) == 2
 

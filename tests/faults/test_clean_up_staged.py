@@ -97,7 +97,7 @@ def test_the_files_of_a_commit_that_was_cut_short(on_sqlite: Shared, point: str)
     engine, path, files = _begin(lake)
     die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
     engine.expire()
-    published = WRITE.index(point) >= WRITE.index("pointer-moved")
+    published = WRITE.index(point) >= WRITE.index("published")
     assert lake.services.writes.clean_up() == (0 if published else 1)
     assert path.exists() == published
     if published:
@@ -107,11 +107,10 @@ def test_the_files_of_a_commit_that_was_cut_short(on_sqlite: Shared, point: str)
         _assert_gone(lake, engine, path)
 
 
-@pytest.mark.parametrize("point", ["pointer-moved", "promoted"])
-def test_a_table_that_was_dropped_since_is_no_unfinished_write(on_sqlite: Shared, point: str) -> None:
+def test_a_table_that_was_dropped_since_is_no_unfinished_write(on_sqlite: Shared) -> None:
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
-    die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
+    die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), "published")
     lake.catalog().drop_table(str(_name(engine)))
     engine.expire()
     assert lake.services.writes.clean_up() == 0
@@ -175,12 +174,12 @@ def test_another_table_inside_of_the_default_location_keeps_its_files(on_sqlite:
     assert seen(lake, _name_of(inner.name())) is not None
 
 
-@pytest.mark.parametrize("point", ["checked", "prepared", "pointer-moved"])
+@pytest.mark.parametrize("point", ["checked", "prepared", "published"])
 def test_a_write_that_is_aborted_while_it_is_published_is_one_of_both(shared: Shared, point: str) -> None:
     """Another attempt failed and opened the write again; so it can be given up under the first one's feet."""
     lake = shared.lake
     engine, path, files = _begin(lake)
-    published = point == "pointer-moved"
+    published = point == "published"
     tried = []
 
     def give_up() -> None:
@@ -209,7 +208,7 @@ def test_a_write_that_is_published_while_it_is_aborted_stays(shared: Shared) -> 
     lake = shared.lake
     engine, path, files = _begin(lake)
     prepared, move, moved, go_on = (threading.Event() for _ in range(4))
-    waits = {"prepared": (prepared, move), "pointer-moved": (moved, go_on)}
+    waits = {"prepared": (prepared, move), "published": (moved, go_on)}
 
     def hook(reached: str) -> None:
         if reached in waits:

@@ -199,7 +199,7 @@ def _stopped(server: PostgresServer) -> Iterator[None]:
 
 
 @pytest.mark.timeout(40)
-@pytest.mark.parametrize("point", ["nothing", "prepared", "pointer-moved"])
+@pytest.mark.parametrize("point", ["nothing", "prepared", "published"])
 def test_postgres_is_stopped(on_own_server: Lake, own_server: PostgresServer, point: str) -> None:
     scenario = SCENARIOS["commit"]
     subject = scenario.before(on_own_server)
@@ -210,7 +210,7 @@ def test_postgres_is_stopped(on_own_server: Lake, own_server: PostgresServer, po
         answered = False
     else:
         answered = _answered_although(on_own_server, scenario, subject, point, lambda _: _stopped(own_server))
-    assert answered == (point == "pointer-moved")
+    assert answered == (point == "published")
     assert (scenario.look(on_own_server, subject) != before) == answered
     scenario.act(on_own_server, subject)
     assert_sound(on_own_server)

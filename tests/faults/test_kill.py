@@ -77,7 +77,7 @@ def test_a_writer_that_is_killed_loses_no_acknowledged_commit(on_sqlite: Shared,
     acknowledged = [int(line) for line in told.read_text().split()]
     assert acknowledged == [0, 10]
     stored = lake.catalog().load_table(str(name)).scan().to_arrow()["id"].to_pylist()
-    published = [20, 21] if PUBLISHING.index(point) >= PUBLISHING.index("pointer-moved") else []
+    published = [20, 21] if PUBLISHING.index(point) >= PUBLISHING.index("published") else []
     assert sorted(stored) == [0, 1, 10, 11, *published]
 
 

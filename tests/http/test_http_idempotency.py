@@ -404,17 +404,14 @@ def test_unavailability_is_not_kept(served: Service, alice: httpx.Client, namesp
         assert alice.post(url, json=body, headers=headers).status_code == 200
 
 
-@pytest.mark.parametrize("point", ["pointer-moved", "promoted"])
-def test_outcome_is_recorded_with_the_pointer(
-    served: Service, alice: httpx.Client, namespace: str, point: str
-) -> None:
+def test_outcome_is_recorded_with_the_pointer(served: Service, alice: httpx.Client, namespace: str) -> None:
     new_table(alice, served.prefix, namespace)
     url, headers = f"{served.prefix}/namespaces/{namespace}/tables/t", new_key()
 
     def die() -> None:
         raise OSError("the process ends here")
 
-    with crash_points.hooked(once_at(point, die)):
+    with crash_points.hooked(once_at("published", die)):
         assert alice.post(url, json=set_property(), headers=headers).status_code == 500
         again = alice.post(url, json=set_property(), headers=headers)
     assert again.status_code == 200, again.text

@@ -96,7 +96,7 @@ def test_repetition_waits_for_the_first_request(
     assert commits(service, "n.t") == 1
 
 
-@pytest.mark.parametrize("point", ["write:committing", "write:announced", "pointer-moved"])
+@pytest.mark.parametrize("point", ["write:committing", "write:built", "published"])
 def test_commit_of_a_write_waits_for_the_same_commit(
     replicas: tuple[Service, Service], monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

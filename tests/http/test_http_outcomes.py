@@ -140,7 +140,7 @@ def test_a_change_of_unknown_outcome_stays_begun(served: Service, alice: httpx.C
     def lose() -> None:
         raise CommitStateUnknown("It is not known whether the pointer moved.")
 
-    with crash_points.hooked(once_at("pointer-moved", lose)):
+    with crash_points.hooked(once_at("published", lose)):
         assert alice.post(url, json=body, headers=header).status_code == 500
     assert answers(records(served, header)) == ["begun"]
 

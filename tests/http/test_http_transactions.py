@@ -271,7 +271,7 @@ def test_a_commit_that_comes_first_refuses_all(
     assert pointers < kept and len(kept) == 3
 
 
-@pytest.mark.parametrize("point", ["checked", "metadata-written", "prepared", "pointer-moved", "promoted"])
+@pytest.mark.parametrize("point", ["checked", "metadata-written", "prepared", "published"])
 def test_a_process_that_dies_leaves_all_or_nothing(
     served: Service, alice: httpx.Client, pair: str, point: str
 ) -> None:
@@ -284,7 +284,7 @@ def test_a_process_that_dies_leaves_all_or_nothing(
     with crash_points.hooked(once_at(point, die)), contextlib.suppress(_Death):
         services.committer.commit_together(caller, changes)
     after = state(served, pair)[0]
-    if point in ("pointer-moved", "promoted"):
+    if point == "published":
         assert all("x" in stored(served, pair, each).properties for each in "ab")
     else:
         assert after == before

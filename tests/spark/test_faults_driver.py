@@ -49,7 +49,7 @@ class HeldCommit:
         if point == "prepared":
             self._here.set()
             assert self._go.wait(PATIENCE_S)
-        if point == "write:committed":
+        if point == "write:landed":
             self._done.set()
 
 

@@ -18,7 +18,7 @@ from tests.support.spark_process import SparkProcess, spark_process
 pytestmark = pytest.mark.nightly
 
 #: By table, where the driver is killed while the catalog carries out one of its requests, one point a run.
-POINTS = {"plain": ("write:begun", "pointer-moved"), "secret": ("write:built", "prepared", "write:committed")}
+POINTS = {"plain": ("write:begun", "published"), "secret": ("write:built", "prepared", "write:landed")}
 FILES = 12
 PATIENCE_S = 120
 

@@ -17,6 +17,7 @@ from catalog.base.identifiers import TableName
 from catalog.commits.snapshot_producer import SnapshotProducer
 from catalog.service.services import Services
 from catalog.snapshot_checks.inspection import Origin
+from catalog.state.open_writes import publishing
 from catalog.writes.data_files import data_file_of
 from catalog.writes.new_files import NewFile
 from catalog.writes.sessions import WriteSession
@@ -68,16 +69,16 @@ class DeleteCommit:
         table = context.loader.load_sealed(self._name)
         producer = SnapshotProducer(context, table, "main", table.metadata.current_snapshot())
         made = producer.make(Operation.DELETE, self._files, {})
-        self._services.writes._log.announce(self._row, made.snapshot.snapshot_id)
-        self._services.writes._tables._committer.commit(
-            self._caller,
-            self._name,
-            made.requirements,
-            made.updates,
-            origin=Origin.WRITE,
-            written=made.written,
-            under=table.governed.version,
-        )
+        with publishing(self._row.id, made.snapshot.snapshot_id):
+            self._services.writes._tables._committer.commit(
+                self._caller,
+                self._name,
+                made.requirements,
+                made.updates,
+                origin=Origin.WRITE,
+                written=made.written,
+                under=table.governed.version,
+            )
 
     @property
     def _row(self) -> Any:
