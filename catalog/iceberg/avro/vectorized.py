@@ -1,8 +1,8 @@
 """Decodes many Avro records at once, with NumPy.
 
 Each record has a cursor: a position in the chunk, and the stop where it must end. A step decodes the same
-field at every cursor. A chunk has one cursor for each record (`value_ends` finds where they start), so a step
-costs a few array operations for any number of records.
+field at every cursor. A chunk has one cursor for each record, so a step costs a few array operations for any
+number of records. Where they start is guessed (`record_starts`), or else found one by one (`value_ends`).
 
 Rules:
 
@@ -15,6 +15,7 @@ Rules:
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from catalog.iceberg.avro.columns import Column, Index, Items, Longs, Maybe, Parts, Raw, Spans, join, spread
 from catalog.iceberg.avro.container import MAX_VARINT_BYTES
 from catalog.iceberg.avro.malformed import Malformed
+from catalog.iceberg.avro.record_starts import guessed_starts
 from catalog.iceberg.avro.schema import Array, Node, Option, Record, Scalar, min_bytes
 from catalog.iceberg.avro.value_ends import Walk, varints_per_value, walker
 
@@ -45,19 +47,25 @@ class Chunk:
         payload: the bytes.
         data: the same bytes, for NumPy.
         ends: positions of the bytes below 0x80, which would end a number; then the length of the data.
-        rank: for each position, how many of `ends` are before it.
     """
 
     def __init__(self, payload: bytes) -> None:
         self.payload = payload
         self.data = np.frombuffer(payload, np.uint8)
-        last = self.data < 0x80
-        size = len(payload)
-        found = np.flatnonzero(last)
+        found = np.flatnonzero(self.data < 0x80)
         self.ends = np.empty(len(found) + 1, np.int32)
-        self.ends[:-1], self.ends[-1] = found, size
-        self.rank = np.zeros(size + 1, np.int32)
-        np.cumsum(last, dtype=np.int32, out=self.rank[1:])
+        self.ends[:-1], self.ends[-1] = found, len(payload)
+
+    @cached_property
+    def rank(self) -> NDArray[np.int32]:
+        """For each position, how many of `ends` are before it; only walks need it for all positions."""
+        rank = np.zeros(len(self.payload) + 1, np.int32)
+        np.cumsum(self.data < 0x80, dtype=np.int32, out=rank[1:])
+        return rank
+
+    def ranks(self, positions: Index) -> Index:
+        """Return for some positions how many of `ends` are before each."""
+        return np.searchsorted(self.ends[:-1], positions.astype(np.int32))
 
 
 class Cursors:
@@ -211,9 +219,9 @@ class Cursors:
 
     def _number_items(self, counts: Index, node: Node, numbers: int) -> Column:
         """Decode items that consist only of numbers: their ends are known without scanning."""
-        first = self.chunk.rank[self.position].astype(np.int64)
+        first = self.chunk.ranks(self.position)
         wanted = counts * numbers
-        if (wanted > self.chunk.rank[self.stop] - first).any():
+        if (wanted > self.chunk.ranks(self.stop) - first).any():
             raise Malformed("count", "an array states more items than its entry has")
         flat = spread(first, wanted)
         ends = self.chunk.ends[flat].astype(np.int64)
@@ -305,29 +313,53 @@ def _in_order(owners: list[Index], columns: list[Column]) -> Column:
     return column.take(np.argsort(np.concatenate(owners), kind="stable").astype(np.int64))
 
 
-def record_cursors(chunk: Chunk, blocks: list[tuple[int, int, int]], node: Record) -> Cursors:
-    """Create one cursor for each record of a chunk's blocks.
+def decode_records(chunk: Chunk, blocks: list[tuple[int, int, int]], node: Record) -> tuple[Column, int]:
+    """Decode the records of a chunk's blocks.
 
     Args:
         chunk: the chunk.
         blocks: of each block where it starts and stops in the chunk, and how many records it has.
         node: the type of the records.
 
+    Returns:
+        their column, and how many they are.
+
     Raises:
         Malformed: a block does not contain exactly its records.
     """
-    walk = walker(node)
-    ends, rank = chunk.ends.data, chunk.rank.data
-    starts: list[int] = []
-    stops: list[int] = []
-    for position, stop, count in blocks:
+    guessed = [guessed_starts(chunk.payload, *block) for block in blocks]
+    if any(guessed):
+        try:
+            starts = [
+                each or _starts(chunk, node, *block) for each, block in zip(guessed, blocks, strict=True)
+            ]
+            return _decoded(chunk, blocks, starts, node)
+        except Malformed:
+            # Either the guess is wrong or the bytes are. Reading one after the other tells which.
+            pass
+    return _decoded(chunk, blocks, [_starts(chunk, node, *block) for block in blocks], node)
+
+
+def _decoded(
+    chunk: Chunk, blocks: list[tuple[int, int, int]], starts: list[list[int]], node: Record
+) -> tuple[Column, int]:
+    """Decode records. Each must end where the next one starts, or its block ends."""
+    stops = [end for each, (_, stop, _) in zip(starts, blocks, strict=True) for end in (*each[1:], stop)]
+    first = np.array([start for each in starts for start in each], np.int64)
+    cursors = Cursors(chunk, first, np.array(stops, np.int64))
+    column = cursors.decode(node)
+    cursors.finish()
+    return column, len(stops)
+
+
+def _starts(chunk: Chunk, node: Record, position: int, stop: int, count: int) -> list[int]:
+    """Return where the records of a block start, read one after the other."""
+    walk, ends, rank = walker(node), chunk.ends.data, chunk.rank.data
+    starts = [position]
+    for _ in range(count - 1):
+        position = _next(walk, chunk, ends, rank, position, stop)
         starts.append(position)
-        for _ in range(count - 1):
-            position = _next(walk, chunk, ends, rank, position, stop)
-            starts.append(position)
-            stops.append(position)
-        stops.append(stop)
-    return Cursors(chunk, np.array(starts, np.int64), np.array(stops, np.int64))
+    return starts
 
 
 def _next(walk: Walk, chunk: Chunk, ends: memoryview, rank: memoryview, position: int, stop: int) -> int:
