@@ -24,9 +24,9 @@ from typing import Final
 from policy.errors import PolicyInvalid
 from policy.privileges.requests import ALL, Resource
 from policy.ranger import PolicySet
+from policy.ranger.answers import relation
 from policy.ranger.matching import Target
 from policy.ranger.model import Item, Policy, PolicyType
-from policy.ranger.policy_set import relation
 from policy.ranger.servicedef import MASK_NONE
 from policy.restrictions.binding import Asker, bind
 from policy.restrictions.columns import SchemaField, TableColumns

@@ -13,7 +13,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from json import JSONDecoder
 from typing import Final, NoReturn, TypeAlias
@@ -28,6 +28,8 @@ PathStep: TypeAlias = str | int
 #: How brackets change the depth.
 _STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 _BRACKET: Final = re.compile(r"[][{}]")
+#: Characters that are counted without a pause.
+_PIECE: Final = 1 << 15
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _DECODER: Final = JSONDecoder()
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
@@ -208,15 +210,28 @@ def _check_bounds(text: str, max_elements: int | None, pause: Callable[[], None]
     most = sys.maxsize if max_elements is None else max_elements
     if opened <= MAX_DEPTH and opened + text.count(",") + text.count(":") <= most:
         return
-    pieces = text.replace(r"\\", "").replace(r"\"", "").split('"')
-    pause()
-    outside = "".join(pieces[::2])
-    pause()
-    steps = map(_STEPS.__getitem__, _BRACKET.findall(outside))
-    pause()
-    if max(accumulate(steps), default=0) > MAX_DEPTH:
-        raise _Ambiguous(f"it nests deeper than {MAX_DEPTH} levels")
-    pause()
-    # Strings without a separator between them are no JSON, but would be counted to the end.
-    if sum(map(outside.count, "[{,:")) > most or len(pieces) // 2 > most + 1:
-        raise _TooMany
+    depth = elements = quotes = 0
+    for piece in _pieces(text):
+        pause()
+        parts = piece.replace(r"\\", "").replace(r"\"", "").split('"')
+        outside = "".join(parts[quotes % 2 :: 2])
+        depths = list(accumulate(map(_STEPS.__getitem__, _BRACKET.findall(outside)), initial=depth))
+        if max(depths) > MAX_DEPTH:
+            raise _Ambiguous(f"it nests deeper than {MAX_DEPTH} levels")
+        depth = depths[-1]
+        elements += sum(map(outside.count, "[{,:"))
+        quotes += len(parts) - 1
+        # Strings without a separator between them are no JSON, but would be counted to the end.
+        if elements > most or (quotes + 1) // 2 > most + 1:
+            raise _TooMany
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text in pieces that do not end within an escape."""
+    start = 0
+    while start < len(text):
+        end = start + _PIECE
+        while end < len(text) and text[end - 1] == "\\":
+            end += 1
+        yield text[start:end]
+        start = end

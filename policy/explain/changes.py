@@ -22,9 +22,9 @@ from policy.errors import RequestInvalid
 from policy.explain.considered import DENY_ALL_ELSE, Book, Considered, without
 from policy.principal import Principal
 from policy.privileges.requests import ALL
+from policy.ranger.answers import relation
 from policy.ranger.matching import LevelPattern, Match, Pattern, ResourcePattern, Target
 from policy.ranger.model import Item, Policy, PolicyType
-from policy.ranger.policy_set import relation
 from policy.ranger.validity import active
 
 MAX_CHANGES: Final = 20

@@ -19,12 +19,13 @@ from policy.decision import Decision
 from policy.known_table import KnownTable
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource, Through
+from policy.ranger.answers import relation
 from policy.ranger.evaluate import FilterRule, MaskRule
 from policy.ranger.index import PolicyIndex
 from policy.ranger.matching import Match, Target
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.parse import Contents
-from policy.ranger.policy_set import PolicySet, relation
+from policy.ranger.policy_set import PolicySet
 from policy.ranger.roles import Role, RoleGraph
 from policy.restrictions.model import UNRESTRICTED, Restriction
 from policy.restrictions.text import predicate_text

@@ -17,9 +17,10 @@ from typing import Final, TypeVar
 
 from policy.principal import Principal
 from policy.privileges.requests import Resource
+from policy.ranger.answers import relation
 from policy.ranger.evaluate import is_named
 from policy.ranger.matching import Match, Target
-from policy.ranger.policy_set import PolicySet, relation
+from policy.ranger.policy_set import PolicySet
 
 T = TypeVar("T")
 

@@ -77,12 +77,13 @@ class _Node:
             nodes = self.whole if keys[0].whole else self.begun
             nodes.setdefault(keys[0].text, _Node()).add(position, keys[1:])
 
-    def complete(self) -> None:
+    def complete(self, pause: Callable[[], None]) -> None:
         """Prepare look-ups, after the last policy was added."""
+        pause()
         self.lengths = tuple(sorted({len(text) for text in self.begun}))
         self.order = tuple(sorted(self.begun))
         for node in (*self.whole.values(), *self.begun.values()):
-            node.complete()
+            node.complete(pause)
 
     def find(self, target: Target, depth: int) -> Iterator[frozenset[int]]:
         """Where the policies stand that can be about `target`, of which `depth` levels are looked up."""
@@ -154,19 +155,25 @@ class PolicyIndex:
         self.policies: tuple[Policy, ...] = tuple(sorted(policies, key=lambda policy: -policy.priority))
         self._by_names: dict[str, _Node] = {}
         self._of_subjects: dict[tuple[str, str], set[int]] = {}
-        self._of_everyone = frozenset(at for at, each in enumerate(self.policies) if _is_for_everyone(each))
-        self.scheduled = frozenset(at for at, each in enumerate(self.policies) if each.schedules)
-        self.with_macros = frozenset(at for at, each in enumerate(self.policies) if _has_macro(each))
+        everyone, scheduled, macros = set[int](), set[int](), set[int]()
         for position, policy in enumerate(self.policies):
             pause()
+            if _is_for_everyone(policy):
+                everyone.add(position)
+            if policy.schedules:
+                scheduled.add(position)
+            if _has_macro(policy):
+                macros.add(position)
             for name in _subjects(policy):
                 self._of_subjects.setdefault(name, set()).add(position)
             for resource in policy.resources:
                 root = self._by_names.setdefault(resource.hierarchy[0].name, _Node())
                 for keys in _keys(resource):
                     root.add(position, keys)
+        self._of_everyone, self.scheduled = frozenset(everyone), frozenset(scheduled)
+        self.with_macros = frozenset(macros)
         for root in self._by_names.values():
-            root.complete()
+            root.complete(pause)
 
     def candidates(self, target: Target) -> Sequence[Policy]:
         """The policies that can match `target`, in order; some of them may not match."""

@@ -180,6 +180,7 @@ def parse_documents(
         key = (isinstance(data, str), _digest(data))
         read[key] = found = before.documents.get(key) or _document(document, data, before, pause)
         for each in found.policies:
+            pause()
             policies[each.enabled].append(each.policy)
             _require_new(names, document, data, each)
         for role, path in found.roles:
@@ -202,11 +203,13 @@ def _digest(data: bytes | str) -> bytes:
 
 
 def _document(document: str, data: bytes | str, before: Memory, pause: Callable[[], None]) -> _DocumentRead:
-    listed, roles = _parts(_top(document, data, pause))
+    listed, roles = _parts(_top(document, data, pause), pause)
     policies = []
-    for field in listed:
+    # What was read is freed one by one: all at once, it would take longer than a slice.
+    listed.reverse()
+    while listed:
         pause()
-        policies.append(_policy_read(field, before))
+        policies.append(_policy_read(listed.pop(), before))
     return _DocumentRead(tuple(policies), tuple((_role(field), field.path) for field in roles))
 
 
@@ -251,24 +254,32 @@ def _require_new(names: set[object], document: str, data: bytes | str, read: _Po
         names.add(key)
 
 
-def _parts(top: Field) -> tuple[list[Field], list[Field]]:
+def _parts(top: Field, pause: Callable[[], None]) -> tuple[list[Field], list[Field]]:
     """The policies and the roles in a document, whatever its form."""
     if isinstance(top.value, list):
-        return list(top.elements()), []
+        return _elements(top, pause), []
     names = top.names()
     if "resources" in names:
         return [top], []
     if not {"policies", "roles"} & set(names):
         raise top.invalid("the document is neither a policy nor a list of policies or roles.")
     container = top.members(_CONTAINER)
-    _check_whole(container)
-    return list(container["policies"].elements()), list(container["roles"].elements())
+    policies, roles = (_elements(container[name], pause) for name in ("policies", "roles"))
+    _check_whole(container, max(len(policies), len(roles)))
+    return policies, roles
 
 
-def _check_whole(container: Field) -> None:
+def _elements(field: Field, pause: Callable[[], None]) -> list[Field]:
+    found = []
+    for each in field.elements():
+        pause()
+        found.append(each)
+    return found
+
+
+def _check_whole(container: Field, listed: int) -> None:
     """Refuse a container that leaves out, or keeps elsewhere, policies that may deny."""
     total = container["totalCount"].integer() or 0
-    listed = max(len(list(container[name].elements())) for name in ("policies", "roles"))
     if total > listed:
         raise container["totalCount"].invalid(
             f"the document has {listed} of {total} entries.",

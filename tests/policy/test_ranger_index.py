@@ -17,6 +17,7 @@ from policy.errors import PolicyInvalid
 from policy.principal import Principal
 from policy.privileges.requests import ALL, ANY, AccessRequest, Resource
 from policy.ranger import PolicySet
+from policy.ranger.answers import relation
 from policy.ranger.evaluate import (
     Applicable,
     Scope,
@@ -29,7 +30,6 @@ from policy.ranger.evaluate import (
 from policy.ranger.matching import Match, Target
 from policy.ranger.model import Policy, PolicyType
 from policy.ranger.parse import NO_MEMORY, parse_documents
-from policy.ranger.policy_set import relation
 from policy.ranger.validity import active
 from tests.policy.test_ranger_differential import (
     EXAMPLES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -479,3 +480,21 @@ def test_time_counts_although_the_same_was_asked_before() -> None:
     assert without.decide(select("t", "c1"), NOW).allowed
     with pytest.raises(RequestInvalid):
         without.decide(select("t", "c1"), NOW.replace(tzinfo=None))
+
+
+def test_policies_that_are_not_in_force_any_more_are_freed_without_the_collector_of_cycles() -> None:
+    def indexes() -> int:
+        return sum(isinstance(each, PolicyIndex) for each in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = indexes()
+        found = PolicySet.empty()
+        found.decide(AccessRequest(Principal("ann"), Resource.table("a", "b"), "select"), datetime.now(UTC))
+        found.tables_with_privileges(Principal("ann"), "a")
+        assert indexes() > before
+        del found
+        assert indexes() == before
+    finally:
+        gc.enable()

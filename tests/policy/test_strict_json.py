@@ -266,3 +266,22 @@ def test_elements_are_counted_before_anything_is_built(text: str, monkeypatch: p
     with pytest.raises(RequestInvalid) as refusal:
         parse(text, what="It", max_elements=100)
     assert refusal.value.rule == "json-elements"
+
+
+@given(
+    text=st.text('\\\\"[]{},:a', max_size=40).map(lambda some: "[" * 60 + some),
+    size=st.integers(1, 5),
+    most=st.sampled_from([70, 1000]),
+)
+def test_bounds_are_counted_alike_in_pieces_of_each_size(text: str, size: int, most: int) -> None:
+    def is_refused() -> bool:
+        try:
+            strict_json._check_bounds(text, most, lambda: None)
+        except ValueError:
+            return True
+        return False
+
+    whole = is_refused()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(strict_json, "_PIECE", size)
+        assert is_refused() is whole
