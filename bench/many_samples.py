@@ -28,7 +28,7 @@ from policy.principal import Principal
 
 BIG: Final = "big"
 _A_NAMESPACE: Final = 100
-_BATCH: Final = 10_000
+_BATCH: Final = 1_000
 _GROUPS_OF_A_USER: Final = 10
 _TO: Final = [{"type": "select", "isAllowed": True}]
 _SCHEDULE: Final = [{"startTime": "2020/01/01 00:00:00", "timeZone": "UTC"}]
