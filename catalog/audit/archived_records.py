@@ -15,7 +15,7 @@ from catalog.audit.archive import Archive
 from catalog.audit.checkpoints import Archived, Head
 from catalog.audit.records import GENESIS
 from catalog.audit.segments import Note, Part
-from catalog.audit.verdict import Verdict, examine_record
+from catalog.audit.verdict import Moved, Verdict, examine_record
 from policy.errors import MetadataTampered
 
 
@@ -25,6 +25,7 @@ def examine_archive(
     verdict: Verdict,
     public_keys: frozenset[str],
     removed: Mapping[str, Head],
+    moved: Moved,
 ) -> None:
     """Verify all segments.
 
@@ -34,6 +35,7 @@ def examine_archive(
         verdict: takes the problems, and what was checked.
         public_keys: trusted keys; without any, signatures are not verified.
         removed: by writer, the last record that is no longer in the database, as the checkpoints name it.
+        moved: records that copies name.
 
     Raises:
         StorageUnavailable: the storage does not answer.
@@ -48,7 +50,7 @@ def examine_archive(
             ends[writer] = part.last
         if is_ours:
             # A file that somebody else made is not parsed: it can be made to fill the memory.
-            _examine_rows(archive, note, verdict)
+            _examine_rows(archive, note, verdict, moved)
     for writer, end in ends.items():
         last = removed.get(writer)
         if last is not None and not _fits(end, last):
@@ -79,7 +81,7 @@ def _examine_start(note: Note, writer: str, part: Part, known: Head | None, verd
         verdict.add(writer, part.before.sequence + 1, "archive", detail)
 
 
-def _examine_rows(archive: Archive, note: Note, verdict: Verdict) -> None:
+def _examine_rows(archive: Archive, note: Note, verdict: Verdict, moved: Moved) -> None:
     try:
         rows = archive.rows(note)
     except MetadataTampered as problem:
@@ -92,6 +94,7 @@ def _examine_rows(archive: Archive, note: Note, verdict: Verdict) -> None:
             verdict.add(writer, 0, "archive", f"The note of segment {note.number} does not name this chain.")
             return
         examine_record(row, before.get(writer, note.parts[writer].before), verdict)
+        moved.examine(row, verdict)
         before[writer] = Head(int(str(row["sequence"])), str(row["hash"]))
     verdict.records += len(rows)
     verdict.segments += 1

@@ -51,6 +51,27 @@ class Known:
     head: Head
 
 
+class Moved:
+    """Records that copies name and that are no longer in the database; the archive has to have them so."""
+
+    def __init__(self) -> None:
+        self._hashes: dict[tuple[str, int], str] = {}
+
+    def add(self, known: Known) -> None:
+        """Add a record."""
+        self._hashes[known.writer, known.head.sequence] = known.head.hash
+
+    def examine(self, row: Row, verdict: Verdict) -> None:
+        """Add the problem of an archived record that a copy names with another hash."""
+        writer, number = str(row["writer"]), int(str(row["sequence"]))
+        expected = self._hashes.get((writer, number), row["hash"])
+        if row["hash"] != expected:
+            detail = (
+                f"A copy elsewhere names this record with the hash {expected}; the archive has another one."
+            )
+            verdict.add(writer, number, "archive", detail)
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """One line of evidence: records, and a checkpoint if it is one."""

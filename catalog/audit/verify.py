@@ -7,8 +7,8 @@
 - With public keys: each checkpoint from the first signed one on has to be signed with one of them, and the
   last one has to be signed.
 - Evidence is a copy outside of the database: lines of checkpoints or records in files. Each record and
-  checkpoint in it has to exist too. Without evidence, an older copy of the whole database cannot be
-  distinguished from the newest state.
+  checkpoint in it has to exist too, or to be in the archive with that hash. Without evidence, an older copy
+  of the whole database cannot be distinguished from the newest state.
 - Only their own chain protects records after the last checkpoint.
 - While the catalog runs, the state at the beginning is verified, and records that are added meanwhile.
 """
@@ -27,7 +27,7 @@ from catalog.audit.archived_records import examine_archive
 from catalog.audit.checkpoints import Content, Head, checkpoint_hash, is_signed
 from catalog.audit.reading import all_rows
 from catalog.audit.records import GENESIS, Row, canonical
-from catalog.audit.verdict import AuditProblem, Evidence, Known, Pruned, Verdict, examine_record
+from catalog.audit.verdict import AuditProblem, Evidence, Known, Moved, Pruned, Verdict, examine_record
 from catalog.db.engine import read as read_transaction
 from catalog.db.schema import lw_audit, lw_audit_chain, lw_audit_checkpoint
 
@@ -70,13 +70,14 @@ def examine(
     verdict = Verdict()
     chains = _ends(engine)
     pruned = _examine_checkpoints(engine, verdict, public_keys, chains)
-    _examine_evidence(engine, verdict, public_keys, evidence, chains, pruned)
+    moved = Moved()
+    _examine_evidence(engine, verdict, public_keys, evidence, chains, pruned, moved)
     _examine_chains(engine, verdict, chains, pruned)
     if pruned.archived is not None and archive is None:
         what = "The log has an archive, but `audit.archive` is not set: its segments are not verified."
         verdict.add("", pruned.archived.last, "archive", what)
     elif pruned.archived is not None and archive is not None:
-        examine_archive(archive, pruned.archived, verdict, public_keys, pruned.heads)
+        examine_archive(archive, pruned.archived, verdict, public_keys, pruned.heads, moved)
     return verdict
 
 
@@ -159,6 +160,7 @@ def _examine_evidence(
     lines: Iterable[str],
     chains: Mapping[str, Head],
     pruned: Pruned,
+    moved: Moved,
 ) -> None:
     rest = iter(lines)
     while chunk := list(islice(rest, _CHUNK)):
@@ -166,7 +168,8 @@ def _examine_evidence(
         verdict.evidence += len(found)
         verdict.unreadable += len(chunk) - len(found)
         records = [known for evidence in found for known in evidence.records]
-        _require_known(engine, verdict, records, chains, pruned, "A copy elsewhere")
+        for known in _require_known(engine, verdict, records, chains, pruned, "A copy elsewhere"):
+            moved.add(known)
         checkpoints = [evidence.checkpoint for evidence in found if evidence.checkpoint is not None]
         _require_checkpoints(engine, verdict, public_keys, checkpoints)
 
@@ -204,18 +207,23 @@ def _require_known(
     chains: Mapping[str, Head],
     pruned: Pruned,
     who: str,
-) -> None:
-    """Check that each known record is present with its hash, or was pruned."""
+) -> list[Known]:
+    """Check that each known record is present with its hash, or was pruned; return the latter ones."""
+    gone: list[Known] = []
     for at in range(0, len(named), _CHUNK):
         chunk = named[at : at + _CHUNK]
         there = _hashes(engine, [(known.writer, known.head.sequence) for known in chunk])
         for known in chunk:
             found = there.get((known.writer, known.head.sequence))
-            if found == known.head.hash or (found is None and pruned.covers(known, chains)):
+            if found == known.head.hash:
+                continue
+            if found is None and pruned.covers(known, chains):
+                gone.append(known)
                 continue
             what = "is missing" if found is None else "has a different hash"
             detail = f"{who} names this record with the hash {known.head.hash}; it {what}."
             verdict.add(known.writer, known.head.sequence, "truncated", detail)
+    return gone
 
 
 def _examine_chains(engine: Engine, verdict: Verdict, chains: Mapping[str, Head], pruned: Pruned) -> None:

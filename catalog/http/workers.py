@@ -47,6 +47,7 @@ _STOP_AGAIN_S: Final = 1.0
 _SOUND_S: Final = 60.0
 _FIRST_WAIT_S: Final = 0.5
 _LONGEST_WAIT_S: Final = 30.0
+_FORK_AGAIN_S: Final = 1.0
 
 _log: Final = logging.getLogger("lakewarden.workers")
 
@@ -169,8 +170,16 @@ class Supervisor:
                 return
             self._bury()
             for number in [each for each, due in self._due.items() if due <= time.monotonic()]:
-                del self._due[number]
-                self._fork(number, mask)
+                self._replace(number, mask)
+
+    def _replace(self, number: int, mask: _Mask) -> None:
+        """Fork the worker again that is due; later, if the system has no process or memory left."""
+        del self._due[number]
+        try:
+            self._fork(number, mask)
+        except OSError as error:
+            self._due[number] = time.monotonic() + _FORK_AGAIN_S
+            _log.error("worker %d cannot be replaced: %s", number, error.strerror)
 
     def _bury(self) -> None:
         """Take note of workers that ended, and when they are replaced."""

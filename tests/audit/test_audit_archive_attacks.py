@@ -16,11 +16,14 @@ from catalog.audit.archiving import Archiver, Moved
 from catalog.audit.checkpoints import Signer
 from catalog.audit.prune import removed_before
 from catalog.audit.reading import all_rows
+from catalog.audit.records import chained
 from catalog.audit.segments import Note, make_segment
+from catalog.audit.stream import record_line
 from catalog.audit.verify import examine
 from catalog.base.errors import CommitConflict
-from catalog.db.engine import open_database
+from catalog.db.engine import open_database, write
 from catalog.db.engine import read as read_transaction
+from catalog.db.schema import lw_audit, lw_audit_chain, lw_audit_checkpoint
 from catalog.storage.local import LocalStorage
 from policy.errors import MetadataTampered, StorageUnavailable
 from policy.location.location import Location
@@ -120,6 +123,30 @@ def test_a_move_that_is_overtaken_leaves_nothing_in_storage(
         Archiver(engine, archive, signer).move(100, "w", 1_000)
     assert len(objects_of(archive, "parquet")) == len(objects_of(archive, "json")) == 1
     assert problems_of(engine, signer, archive) == []
+
+
+def test_an_archive_of_other_records_is_found_by_copies_without_a_key(
+    engine: Engine, signer: Signer, archive: Archive
+) -> None:
+    """Attack: change records, compute their chain again, and let archive and checkpoints confirm it."""
+    recorded(engine, signer, range(10)).close()
+    copies = [record_line(row) for row in all_rows(engine)]
+    forged, before = [], "0" * 64
+    for row in all_rows(engine):
+        (made,) = chained(
+            [{**row, "principal": "eve"}], str(row["writer"]), int(str(row["sequence"])) - 1, before
+        )
+        before = str(made["hash"])
+        forged.append(made)
+    with write(engine) as connection:
+        for each in (lw_audit, lw_audit_checkpoint):
+            connection.execute(each.delete())
+        connection.execute(lw_audit.insert(), forged)
+        connection.execute(lw_audit_chain.update().values(hash=before))
+    Archiver(engine, archive, None).move(100, "w", 1_000)
+    assert examine(engine, archive=archive).problems == []
+    found = examine(engine, archive=archive, evidence=copies).problems
+    assert {each.sequence for each in found if "copy elsewhere" in each.detail} == set(range(1, 11))
 
 
 @pytest.mark.parametrize("ending", ["parquet", "json"])

@@ -7,11 +7,14 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import httpx
 import pytest
@@ -137,6 +140,50 @@ def test_the_supervisor_opens_nothing_and_its_end_ends_the_workers(tmp_path: Pat
         running.supervisor.kill()
         running.supervisor.wait()
         _until(lambda: not any(_lives(each) for each in pids))
+
+
+_WITHOUT_PROCESSES: Final = """
+import errno, os, signal, socket, sys, time
+from pathlib import Path
+from catalog.http.workers import Supervisor
+
+real, calls = os.fork, []
+
+def fork():
+    calls.append(1)
+    if len(calls) in (3, 4):
+        raise OSError(errno.EAGAIN, "no process is left")
+    return real()
+
+def run(worker):
+    worker.ready()
+    if len(calls) == 2:
+        os._exit(1)
+    signal.pause()
+
+os.fork = fork
+code = Supervisor(run, socket.socket(), 2, Path(sys.argv[1])).run(lambda: None)
+print(len(calls), code)
+"""
+
+
+def test_a_worker_that_cannot_be_forked_is_forked_later_and_the_others_serve(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _WITHOUT_PROCESSES, tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    begun = time.monotonic()
+    try:
+        _until(lambda: time.monotonic() > begun + 3 and len(children.read_text().split()) == 2)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+    assert out == "5 0\n", err
+    assert err.count("cannot be replaced") == 2
 
 
 def _lives(pid: int) -> bool:
