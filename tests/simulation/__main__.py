@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.simulation.simulation import simulate
+from tests.simulation.simulation import simulate, warm_up
 from tests.simulation.world import simulated
 
 
@@ -14,7 +14,7 @@ def main() -> int:
     """Print the interleaving of the first schedule that has a finding, or of the only one."""
     first, *more = map(int, sys.argv[1:])
     with tempfile.TemporaryDirectory() as directory, simulated(Path(directory).resolve()) as world:
-        simulate(world, 0)  # as the tests do before their first schedule
+        warm_up(world)  # as the tests do
         for seed in range(first, first + (more[0] if more else 1)):
             findings = simulate(world, seed)
             if findings or not more:

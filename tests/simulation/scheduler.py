@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 #: A task that does not come to a boundary for so long waits for one that does not run.
 _STUCK_S = 60.0
+NO_FAULTS: Mapping[str, float] = MappingProxyType({})
 
 
 class Stuck(AssertionError):
@@ -38,10 +40,10 @@ class Scheduler:
 
     Args:
         seed: of all choices.
-        faults: the part of the boundaries at which a fault is drawn.
+        faults: by kind of fault, the part of the places for it at which one is drawn.
     """
 
-    def __init__(self, seed: int, faults: float = 0.0) -> None:
+    def __init__(self, seed: int, faults: Mapping[str, float] = NO_FAULTS) -> None:
         self.rng = random.Random(seed)
         self.trace: list[str] = []
         self._faults = faults
@@ -80,12 +82,12 @@ class Scheduler:
         self._back.release()
         task.turn.acquire()
 
-    def fails(self) -> bool:
-        """Draw whether a fault happens to the task that runs."""
+    def fails(self, kind: str) -> bool:
+        """Draw whether a fault of a kind happens to the task that runs."""
         task = self._task()
-        if task is None or task.in_transaction or self.rng.random() >= self._faults:
+        if task is None or task.in_transaction or self.rng.random() >= self._faults.get(kind, 0.0):
             return False
-        self.trace.append(f"{task.name} fault")
+        self.trace.append(f"{task.name} fault: {kind}")
         return True
 
     def enter(self) -> None:

@@ -5,18 +5,25 @@ A failure prints its seed: ``python -m tests.simulation SEED`` replays it.
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import Connection, update
 
+from catalog.base.identifiers import TableName
+from catalog.commits import publish
 from catalog.db.schema import iceberg_tables
+from catalog.reading import loading
 from catalog.state import seals, sql_pointers
-from catalog.state.seals import SealState
+from catalog.state.pointers import Move
+from catalog.state.seals import Seal, SealState
+from policy.errors import StateUnavailable
 from tests.simulation.scheduler import Scheduler, Stuck
-from tests.simulation.simulation import simulate, sound
-from tests.simulation.world import World, simulated
+from tests.simulation.simulation import simulate, sound, warm_up
+from tests.simulation.world import DAMAGE, LOST_ANSWER, POWER, World, simulated
 
 #: The seeds of `make test`, and of `make nightly`.
 FEW, MANY = range(20), range(1_000, 1_400)
@@ -28,13 +35,12 @@ ENOUGH = range(60)
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A catalog whose boundaries a scheduler holds."""
     with simulated(tmp_path_factory.mktemp("simulated")) as opened:
-        # What a process reads once (policies, settings) is read before the first schedule that counts.
-        simulate(opened, 0)
         yield opened
 
 
 def run(world: World, seeds: range) -> None:
     """Run schedules; each failure has its seed."""
+    warm_up(world)
     for seed in seeds:
         findings = simulate(world, seed)
         assert not findings, f"python -m tests.simulation {seed}"
@@ -52,30 +58,94 @@ def test_one_order_explains_every_answer_of_many_schedules(world: World) -> None
 
 def test_a_seed_replays_its_interleaving(world: World) -> None:
     traces = []
+    warm_up(world)
     for _ in range(2):
         simulate(world, 3)
         traces.append(list(world.scheduler.trace))
     assert traces[0] == traces[1] and len(traces[0]) > 50
 
 
-def _swap_without_comparing(pointers: sql_pointers.SqlPointerStore, connection, move) -> None:
-    values = {"metadata_location": move.location}
-    connection.execute(update(iceberg_tables).where(*pointers._is(move.name)).values(**values))
-
-
-def _promote_without_comparing(connection, seal) -> bool:
-    before = seals.current(connection, seal.table_id)
-    if before is not None:
-        seals._set_state(connection, before.id, SealState.SUPERSEDED)
-    seals._set_state(connection, seal.id, SealState.CURRENT)
-    return True
-
-
-def test_a_commit_that_compares_nothing_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def _compares_nothing(patch: pytest.MonkeyPatch) -> None:
     """Of the two that compare, the pointer and the seal, each is enough."""
-    monkeypatch.setattr(sql_pointers.SqlPointerStore, "_swap", _swap_without_comparing)
-    monkeypatch.setattr(seals, "promote", _promote_without_comparing)
-    assert any(simulate(world, seed) for seed in ENOUGH)
+
+    def swap(pointers: sql_pointers.SqlPointerStore, connection: Connection, move: Move) -> None:
+        values = {"metadata_location": move.location}
+        connection.execute(update(iceberg_tables).where(*pointers._is(move.name)).values(**values))
+
+    def promote(connection: Connection, seal: Seal) -> bool:
+        before = seals.current(connection, seal.table_id)
+        if before is not None:
+            seals._set_state(connection, before.id, SealState.SUPERSEDED)
+        seals._set_state(connection, seal.id, SealState.CURRENT)
+        return True
+
+    patch.setattr(sql_pointers.SqlPointerStore, "_swap", swap)
+    patch.setattr(seals, "promote", promote)
+
+
+def _moves_no_pointer(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sql_pointers.SqlPointerStore, "_swap", lambda _pointers, _connection, _move: None)
+
+
+def _promotes_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(loading, "finish", lambda *_given, **_named: True)
+
+
+def _reads_what_is_not_sealed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(seals, "check_digest", lambda _data, digest, **_named: digest)
+
+
+def _flushes_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(os, "fsync", lambda _descriptor: None)
+
+
+def _takes_an_unknown_outcome_for_a_failure(patch: pytest.MonkeyPatch) -> None:
+    def lost(publisher: publish.Publisher, sealed: Any, problem: Exception) -> None:
+        publisher._lost(sealed)
+        raise StateUnavailable("Nothing was committed.") from problem
+
+    patch.setattr(publish.Publisher, "_where_they_stand", lost)
+
+
+def _drops_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sql_pointers.SqlPointerStore, "delete", lambda *_given: True)
+
+
+def _reads_an_old_pointer(patch: pytest.MonkeyPatch) -> None:
+    """Every other load of an instance gets what the one before got."""
+    load_in, last = sql_pointers.SqlPointerStore.load_in, dict[object, str | None]()
+
+    def load(pointers: sql_pointers.SqlPointerStore, connection: Connection, name: TableName) -> str | None:
+        key = (id(pointers), name)
+        if key in last:
+            return last.pop(key)
+        last[key] = load_in(pointers, connection, name)
+        return last[key]
+
+    patch.setattr(sql_pointers.SqlPointerStore, "load_in", load)
+
+
+@pytest.mark.parametrize(
+    ("fault", "faults"),
+    [
+        (_compares_nothing, {}),
+        (_moves_no_pointer, {}),
+        (_promotes_nothing, {}),
+        (_reads_what_is_not_sealed, {DAMAGE: 0.3}),
+        (_flushes_nothing, {POWER: 0.3}),
+        (_takes_an_unknown_outcome_for_a_failure, {LOST_ANSWER: 0.1}),
+        (_drops_nothing, {}),
+        (_reads_an_old_pointer, {}),
+    ],
+)
+def test_a_fault_that_is_put_in_is_found(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[pytest.MonkeyPatch], None],
+    faults: Mapping[str, float],
+) -> None:
+    fault(monkeypatch)
+    assert any(simulate(world, seed, faults) for seed in ENOUGH)
 
 
 def test_the_seed_chooses_who_goes_on() -> None:

@@ -1,25 +1,31 @@
 """A catalog in this process whose storage, KMS, clock and transactions are boundaries of a scheduler.
 
 Nothing of the product is changed: storage and KMS are wrapped, SQLAlchemy reports transactions, crash points
-have hooks. Two instances of the services share the database, as replicas do.
+have hooks, and waits become boundaries. Two instances of the services share the database, as replicas do.
+
+Kinds of faults (`KINDS`): a part does not answer; the answer to a COMMIT is lost, whether it took effect or
+not; the storage returns other bytes; the power fails after a transaction.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, exc
+from sqlalchemy import Connection, Engine, event, exc
 
 from catalog.base import crash_points
+from catalog.commits import conflicts
 from catalog.commits.turns import Turns
 from catalog.crypto.secret import SecretBytes
 from catalog.db.readers import readers_of
@@ -30,12 +36,17 @@ from catalog.service import context
 from catalog.service.services import Services
 from catalog.storage.base import Storage
 from policy.errors import KmsUnavailable, StateUnavailable, StorageUnavailable
+from policy.location.location import Location
+from tests.simulation.disk import Disk
 from tests.simulation.scheduler import Scheduler
 from tests.support.lake import Lake, open_lake
 
+KINDS = OUTAGE, LOST_ANSWER, DAMAGE, POWER = "outage", "lost answer", "damage", "power"
 _BEGINNING = datetime(2030, 1, 1, tzinfo=UTC)
 #: Accesses that can fail by themselves; what reads fails as a whole.
-_STORED = ("read", "create", "size", "exists", "delete", "open_input", "open_output")
+_STORED = ("size", "exists", "delete", "open_input", "open_output")
+#: What is changed in damaged bytes: the beginning of a value that a client appended or set.
+_VALUE = re.compile(rb'("soak\.\w+": ?")([0-9a-f]{8})')
 
 
 @dataclass
@@ -46,11 +57,13 @@ class World:
         lakes: one for each instance of the services.
         scheduler: of the present schedule.
         days: since the beginning, for the clock.
+        disk: the files that a power failure would take.
     """
 
     lakes: tuple[Lake, ...] = ()
     scheduler: Scheduler = Scheduler(0)  # noqa: RUF009 - replaced before it is used
     days: int = 0
+    disk: Disk = field(default_factory=lambda: Disk(os.fsync))
 
     def now(self) -> datetime:
         """The time: a millisecond for each boundary, a day for each schedule."""
@@ -62,7 +75,7 @@ class World:
 
     def fail(self, error: type[Exception], what: str) -> None:
         """Raise an error if the seed says so."""
-        if self.scheduler.fails():
+        if self.scheduler.fails(OUTAGE):
             raise error(f"The {what} does not answer.", rule="simulated")
 
 
@@ -84,6 +97,19 @@ class SimulatedStorage:
             return method(*given, **named)
 
         return call
+
+    def read(self, location: Location, *, limit: int) -> bytes:
+        """Return a file, or other bytes."""
+        self._world.boundary("storage read")
+        self._world.fail(StorageUnavailable, "storage")
+        data = self._inner.read(location, limit=limit)
+        return _damaged(data) if self._world.scheduler.fails(DAMAGE) else data
+
+    def create(self, location: Location, data: bytes) -> None:
+        """Create a file."""
+        self._world.boundary("storage create")
+        self._world.fail(StorageUnavailable, "storage")
+        self._world.disk.create(self._inner.create, location, data)
 
 
 class SimulatedKms(KmsClient):
@@ -124,6 +150,8 @@ def simulated(root: Path) -> Iterator[World]:
         patch.setattr(context, "open_storage", lambda settings: SimulatedStorage(opened(settings), world))
         # A remote KMS is called in a thread of its own, which no scheduler can hold.
         patch.setattr(context, "guarded", lambda kms, _calls, name=None: CountedKms(kms, name))
+        patch.setattr(os, "fsync", world.disk.flush)
+        patch.setattr(conflicts, "_pause", lambda _attempt: world.boundary("pause after a conflict"))
         patch.setattr(peks, "_published", _published(world, peks._published))
         patch.setattr(Turns, "_wait", lambda _turns, _key, turn: _turn(world, turn))
         kms = SimulatedKms(lake.kms, world)
@@ -155,6 +183,11 @@ def _turn(world: World, turn: threading.Event) -> None:
         world.boundary("wait for a turn")
 
 
+def _damaged(data: bytes) -> bytes:
+    """Return the bytes with another value of a client, if they have one."""
+    return _VALUE.sub(lambda found: found[1] + found[2][::-1], data)
+
+
 def _report_transactions(engine: Engine, world: World) -> None:
     """Make begin and end of each transaction a boundary, and each COMMIT a fault if the seed says so."""
 
@@ -169,12 +202,17 @@ def _report_transactions(engine: Engine, world: World) -> None:
 
     def after_write(_: object, __: object) -> None:
         world.scheduler.leave()
+        if world.scheduler.fails(POWER):
+            world.disk.lose_power()
         world.boundary("written")
 
-    def at_commit(_: object) -> None:
+    def at_commit(connection: Connection) -> None:
         world.scheduler.leave()
-        lost = world.scheduler.fails()
+        lost = world.scheduler.fails(LOST_ANSWER)
+        takes_effect = lost and world.scheduler.rng.random() < 0.5
         world.scheduler.enter()
+        if takes_effect:
+            connection.connection.commit()
         if lost:
             # As an answer to COMMIT that is lost: what became of it is not known.
             raise exc.OperationalError("COMMIT", None, sqlite3.OperationalError("lost"))
