@@ -11,11 +11,11 @@ in the list leave out.
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -56,8 +56,9 @@ _SHOWN_PATHS: Final = 3
 _READ_THREADS: Final = 4
 #: The largest manifest on a local disk that is read in one piece.
 _SMALL_BYTES: Final = 1 << 16
-#: The largest manifest list whose decoded form is cached.
-_KEPT_BYTES: Final = 1 << 16
+#: The maximum number of manifests in manifest lists that are remembered. A list counts as some.
+_KEPT_MANIFESTS: Final = 50_000
+_A_LIST: Final = 10
 _NONE: Final[Mapping[str, SealedFile]] = MappingProxyType({})
 #: The maximum number of manifests of which is remembered that all of their paths are allowed.
 _REMEMBERED: Final = 100_000
@@ -142,8 +143,7 @@ class SnapshotReader:
         self, allowed: AllowList, data: bytes, path: str, table: LoadedTable
     ) -> tuple[ManifestListEntry, ...]:
         """Decode a manifest list and check every path in it."""
-        decode = _decoded_once if len(data) <= _KEPT_BYTES else _decoded
-        listed = decode(data, path, table.metadata.format_version, self._limits)
+        listed = _decoded(data, path, table.metadata.format_version, self._limits)
         paths = pa.array([entry.manifest_path for entry in listed], pa.string())
         refuse_outside(allowed, paths, table.name, "manifests")
         return listed
@@ -343,11 +343,14 @@ def _is_at_hand(entry: ManifestListEntry) -> bool:
 def _decoded(
     data: bytes, path: str, format_version: int, limits: DecodeLimits
 ) -> tuple[ManifestListEntry, ...]:
-    return decode_manifest_list(data, path=path, format_version=format_version, limits=limits)
+    """Decode a manifest list, once for the same bytes."""
+    key = (hashlib.sha256(data).digest(), format_version, limits)
+    return _lists.get(
+        key, lambda: decode_manifest_list(data, path=path, format_version=format_version, limits=limits)
+    )
 
 
-#: Small lists are decoded once: equal bytes are equal lists.
-_decoded_once: Final = lru_cache(maxsize=256)(_decoded)
+_lists: Final = Recent[tuple[ManifestListEntry, ...]](_KEPT_MANIFESTS, lambda each: len(each) + _A_LIST)
 
 
 def list_path(snapshot: Snapshot, table: str) -> str:

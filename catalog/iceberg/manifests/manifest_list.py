@@ -11,6 +11,8 @@ Rules:
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -41,7 +43,11 @@ _REQUIRED_SINCE_2: Final = (
 #: `sequence_number`, `min_sequence_number` and `content`; a list without them is of version 1.
 _FIELDS_SINCE_2: Final = (515, 516, 517)
 #: A snapshot id is any 64-bit number; every other number is a count.
-_SIGNED: Final = frozenset({"added_snapshot_id"})
+_COUNTS: Final = frozenset(
+    shape.name
+    for shape in LISTED.values()
+    if shape.kind in ("int", "long") and shape.name != "added_snapshot_id"
+)
 _ARROW: Final = {
     "int": pa.int32(),
     "long": pa.int64(),
@@ -54,6 +60,9 @@ class ManifestContent(IntEnum):
 
     DATA = 0
     DELETES = 1
+
+
+_CONTENTS: Final[dict[object, ManifestContent]] = {each.value: each for each in ManifestContent}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +117,19 @@ def decode_manifest_list(
         version = format_version if any(schema.find(i) is not None for i in _FIELDS_SINCE_2) else 1
         entries: list[ManifestListEntry] = []
         for records in read_records(read_blocks(data, header, limits), schema):
-            entries.extend(_entry(row, version) for row in _rows(records))
+            entries.extend(_entries(_columns(records), version))
         return tuple(entries)
 
 
-def _rows(records: DecodedRecord) -> list[dict[str, object]]:
-    """Return the records as dictionaries by field name."""
+def _columns(records: DecodedRecord) -> dict[str, list[object]]:
+    """Return the values of the records by field name."""
     columns = {
         shape.name: _values(records.arrow, records.column(field_id), shape, records.count)
         for field_id, shape in LISTED.items()
         if shape.kind != "summaries"
     }
     columns["partitions"] = _partitions(records)
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return columns
 
 
 def _values(arrow: ArrowMaker, column: Column | None, shape: Shape, count: int) -> list[object]:
@@ -161,21 +170,25 @@ def _summaries(records: DecodedRecord, items: Items) -> list[PartitionSummary]:
     return [PartitionSummary(*row) for row in zip(*columns, strict=True)]
 
 
-def _entry(row: dict[str, object], format_version: int) -> ManifestListEntry:
+def _entries(columns: dict[str, list[object]], format_version: int) -> Iterator[ManifestListEntry]:
+    """Check columns, and yield their rows."""
     if format_version == 1:
-        row |= {name: row[name] or 0 for name in ("content", "sequence_number", "min_sequence_number")}
+        since_2 = ("content", "sequence_number", "min_sequence_number")
+        columns |= {name: [value or 0 for value in columns[name]] for name in since_2}
     required = _REQUIRED if format_version == 1 else _REQUIRED + _REQUIRED_SINCE_2
     for name in required:
-        if row[name] is None:
+        if None in columns[name]:
             raise Malformed("required", f"an entry lacks {name}")
-    for name, value in row.items():
-        if isinstance(value, int) and value < 0 and name not in _SIGNED:
+    for name, values in columns.items():
+        if name in _COUNTS and any(isinstance(value, int) and value < 0 for value in values):
             raise Malformed("negative", f"an entry has a negative {name}")
-    if row["content"] not in tuple(ManifestContent) or (format_version == 1 and row["content"]):
+    contents = set(columns["content"])
+    if not contents <= _CONTENTS.keys() or (format_version == 1 and contents - {0}):
         raise Malformed(
             "content", "the content of an entry is neither data nor deletes, or is deletes in version 1"
         )
-    if not row["manifest_path"]:
+    if "" in columns["manifest_path"]:
         raise Malformed("required", "an entry has an empty manifest_path")
-    content = ManifestContent.DELETES if row["content"] else ManifestContent.DATA
-    return ManifestListEntry(**row | {"content": content})  # type: ignore[arg-type]
+    columns["content"] = [_CONTENTS[value] for value in columns["content"]]
+    ordered = [columns[name] for name in ManifestListEntry.__slots__]
+    return itertools.starmap(ManifestListEntry, zip(*ordered, strict=True))

@@ -10,6 +10,8 @@ import json
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from io import BytesIO
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ from pydantic_core import to_json
 from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE
 from pyiceberg.avro.resolver import construct_writer, resolve_writer
+from pyiceberg.avro.writer import Writer
 from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
     DataFileContent,
@@ -40,6 +43,37 @@ _BLOCK: Final = 1_000
 _LISTED: Final = MANIFEST_LIST_FILE_SCHEMAS[WRITTEN_FORMAT_VERSION]
 #: Ids of `first_row_id`, `content_offset` and `content_size_in_bytes`, which version 2 does not have.
 _SINCE_3: Final = frozenset({142, 144, 145})
+#: The maximum number of manifests whose encoded records are remembered, and of partition types.
+_RECORDS: Final = 20_000
+_PARTITION_TYPES: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How records are encoded.
+
+    Attributes:
+        schema: the Avro schema, as JSON.
+        writer: encodes a record.
+    """
+
+    schema: str
+    writer: Writer
+
+    @classmethod
+    def of(cls, stored: Schema, name: str, writer: Writer) -> _Form:
+        """Return the form of records that are stored by an Iceberg schema."""
+        return cls(json.dumps(AvroSchemaConversion().iceberg_to_avro(stored, schema_name=name)), writer)
+
+    def encoded(self, record: Any) -> bytes:
+        """Return the bytes of a record."""
+        block = BytesIO()
+        self.writer.write(BinaryEncoder(block), record)
+        return block.getvalue()
+
+
+_LIST_FORM: Final = _Form.of(_LISTED, "manifest_file", construct_writer(_LISTED))
+_HEADER_WRITER: Final = construct_writer(META_SCHEMA)
 
 
 def encode_manifest(metadata: TableMetadata, entries: Sequence[ManifestEntry]) -> bytes:
@@ -55,11 +89,6 @@ def encode_manifest(metadata: TableMetadata, entries: Sequence[ManifestEntry]) -
     """
     content, spec = _common(metadata, entries)
     schema = schema_of(spec, metadata)
-    data_file = data_file_with_partition(spec.partition_type(schema), ROW_IDS_VERSION)
-    stored = StructType(*(each for each in data_file.fields if each.field_id not in _SINCE_3))
-    in_memory, in_file = (
-        manifest_entry_schema_with_data_file(WRITTEN_FORMAT_VERSION, each) for each in (data_file, stored)
-    )
     header = {
         "schema": schema.model_dump_json(),
         "schema-id": str(schema.schema_id),
@@ -67,7 +96,8 @@ def encode_manifest(metadata: TableMetadata, entries: Sequence[ManifestEntry]) -
         "partition-spec-id": str(spec.spec_id),
         "content": content.name.lower(),
     }
-    return _encoded(in_file, "manifest_entry", header, entries, in_memory)
+    form = _manifest_form(spec.partition_type(schema))
+    return _container(form, header, [form.encoded(each) for each in entries])
 
 
 def describe_manifest(
@@ -117,7 +147,7 @@ def encode_manifest_list(
         "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
         "sequence-number": str(sequence_number),
     }
-    return _encoded(_LISTED, "manifest_file", header, [_record(each) for each in listed])
+    return _container(_LIST_FORM, header, [_listed(each) for each in listed])
 
 
 def schema_of(spec: PartitionSpec, metadata: TableMetadata) -> Schema:
@@ -135,32 +165,39 @@ def _common(
     return ManifestContent.DATA if is_data else ManifestContent.DELETES, metadata.specs()[file.spec_id]
 
 
-def _record(listed: ManifestListEntry) -> tuple[object, ...]:
+@lru_cache(maxsize=_PARTITION_TYPES)
+def _manifest_form(partition: StructType) -> _Form:
+    """Return the form of manifest entries, which follows from the type of their partition values."""
+    data_file = data_file_with_partition(partition, ROW_IDS_VERSION)
+    stored = StructType(*(each for each in data_file.fields if each.field_id not in _SINCE_3))
+    in_memory, in_file = (
+        manifest_entry_schema_with_data_file(WRITTEN_FORMAT_VERSION, each) for each in (data_file, stored)
+    )
+    return _Form.of(in_file, "manifest_entry", resolve_writer(in_memory, in_file))
+
+
+@lru_cache(maxsize=_RECORDS)
+def _listed(listed: ManifestListEntry) -> bytes:
+    """Encode the record of a manifest. Each snapshot lists most manifests of its parent again."""
     values = {field.name: getattr(listed, field.name) for field in _LISTED.fields}
     if listed.partitions is not None:
         values["partitions"] = [_values(each) for each in listed.partitions]
-    return tuple(values.values())
+    return _LIST_FORM.encoded(tuple(values.values()))
 
 
 def _values(summary: Any) -> tuple[Any, ...]:
     return summary.contains_null, summary.contains_nan, summary.lower_bound, summary.upper_bound
 
 
-def _encoded(
-    schema: Schema, name: str, header: Mapping[str, str], records: Sequence[Any], held: Schema | None = None
-) -> bytes:
-    """Encode an Avro file; `held` is the schema of the records in memory, if it differs."""
-    avro = AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name)
-    own = {"format-version": str(WRITTEN_FORMAT_VERSION), "avro.schema": json.dumps(avro)}
-    writer = construct_writer(schema) if held is None else resolve_writer(held, schema)
+def _container(form: _Form, header: Mapping[str, str], records: Sequence[bytes]) -> bytes:
+    """Return an Avro file of encoded records."""
+    own = {"format-version": str(WRITTEN_FORMAT_VERSION), "avro.schema": form.schema, "avro.codec": "deflate"}
     file, sync = BytesIO(), os.urandom(SYNC_SIZE)
     encoder = BinaryEncoder(file)
-    construct_writer(META_SCHEMA).write(encoder, (MAGIC, {**header, **own, "avro.codec": "deflate"}, sync))
+    _HEADER_WRITER.write(encoder, (MAGIC, {**header, **own}, sync))
     for first in range(0, len(records), _BLOCK):
-        some, block = records[first : first + _BLOCK], BytesIO()
-        for record in some:
-            writer.write(BinaryEncoder(block), record)
+        some = records[first : first + _BLOCK]
         encoder.write_int(len(some))
-        encoder.write_bytes(zlib.compress(block.getvalue(), wbits=-zlib.MAX_WBITS))
+        encoder.write_bytes(zlib.compress(b"".join(some), wbits=-zlib.MAX_WBITS))
         encoder.write(sync)
     return file.getvalue()
