@@ -25,6 +25,7 @@ from pyiceberg.types import NestedField, StructType
 
 from catalog.client.errors import not_the_catalog
 from catalog.client.footers import FileKeys, refused
+from catalog.client.plan_paths import whole_paths
 from catalog.client.restricted import require_applicable, types_of
 from catalog.crypto.secret import SecretBytes
 from catalog.envelope.file_digests import FileDigest, FooterDigest
@@ -50,9 +51,10 @@ _NO_PLAN: Final = (
 _BUFFER: Final = 1 << 16
 _COLUMNS: Final = frozenset(
     {
-        "content", "file_path", "location", "file_format", "spec_id", "partition", "record_count",
-        "file_size_in_bytes", "sequence_number", "file_sequence_number", "split_offsets", "sort_order_id",
-        "deletes", "equality_ids", "algorithm", "footer", "column_keys", "keys", "digest", "footer_digest",
+        "content", "directory", "file_name", "location", "file_format", "spec_id", "partition",
+        "record_count", "file_size_in_bytes", "sequence_number", "file_sequence_number", "split_offsets",
+        "sort_order_id", "deletes", "equality_ids", "algorithm", "footer", "column_keys", "keys", "digest",
+        "footer_digest",
     }
 )  # fmt: skip
 
@@ -212,6 +214,8 @@ def _parsed(stream: Any) -> Plan:
         rows = reader.read_all()
     header = json.loads(said[_HEADER])
     _refuse_unknown(rows, header)
+    paths = whole_paths(rows["directory"], rows["file_name"])
+    rows = rows.drop_columns(["directory", "file_name"]).append_column("file_path", paths)
     schema = _schema(json.dumps(header["schema"]))
     without_like = {int(spec): frozenset(ids) for spec, ids in header["absent-with-values"].items()}
     compared = _compared(header["equality-columns"])

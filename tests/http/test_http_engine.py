@@ -21,6 +21,7 @@ from catalog.http.plan_stream import BATCH_ROWS, HEADER, TRANSPORT_KEY, stream
 from catalog.planning.plan import Plan, PlanHeader
 from tests.support.http_calls import encrypted_table, new_table, refused, tables_of, written_file
 from tests.support.lake import policy, standard_policies
+from tests.support.plan_streams import planned_files
 from tests.support.service import ENGINE, Service
 
 
@@ -54,7 +55,7 @@ def _plan(client: httpx.Client, namespace: str, **body: Any) -> tuple[dict[str, 
     answer = client.post(f"/engine/v1/tables/{namespace}/t/plan", json=body)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "application/vnd.apache.arrow.stream"
-    files = pa.ipc.open_stream(answer.content).read_all()
+    files = planned_files(answer.content)
     return json.loads(files.schema.metadata[HEADER.encode()]), files
 
 
@@ -335,7 +336,7 @@ def test_keys_are_in_no_answer_but_their_own(served: Service, alice: httpx.Clien
 
 def test_long_plans_are_streamed_in_batches(served: Service, alice: httpx.Client, table: str) -> None:
     rows = 2 * BATCH_ROWS + 5
-    files = pa.table({"file_path": pa.array([f"p{i}" for i in range(rows)])})
+    files = pa.table({"file_path": pa.array([f"d/p{i}" for i in range(rows)])})
     loaded = served.lake.services.loader.load(table_name([table], "t"))
     header = PlanHeader(loaded, None, loaded.metadata.schema(), (), "alice", "v", 1000, None)
     pieces = list(stream(Plan(header, files)))

@@ -6,11 +6,11 @@ import base64
 from typing import Any
 
 import httpx
-import pyarrow as pa
 import pytest
 
 from catalog.base.identifiers import TableName
 from tests.support.http_calls import refused
+from tests.support.plan_streams import planned_files
 from tests.support.service import ENGINE, Service
 from tests.support.table_keys import load
 from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of
@@ -52,7 +52,7 @@ def test_from_the_groups_to_the_end_of_the_old_epoch(
         few = post(engine, url(name, "rewrites"), options={"max-file-group-size-bytes": "1000"})
         assert [len(each["paths"]) for each in few["groups"]] == [1, 1]
         planned = engine.post(url(name, "plan"), json={"ref": "main", "files": group["paths"]})
-        rows = pa.ipc.open_stream(planned.content).read_all()
+        rows = planned_files(planned.content)
         assert set(rows["file_path"].to_pylist()) == set(group["paths"])
         write = Engine.begin(served.lake, name)
         file = write.file(record_count=20)

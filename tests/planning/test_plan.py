@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.expressions import EqualTo, GreaterThan, IsNull, NotStartsWith, StartsWith
 from pyiceberg.expressions.parser import parse
@@ -454,13 +453,3 @@ def test_a_plan_is_of_the_snapshot_as_it_was_committed(lake: Lake) -> None:
     engine.commit(FileCommit("overwrite", (new,), (gone,), before))
     assert paths_in(plan(lake, table).files.to_pylist()) == {new.path}
     assert paths_in(plan(lake, table, snapshot_id=before).files.to_pylist()) == {gone}
-
-
-def test_a_plan_streams_as_arrow(lake: Lake) -> None:
-    table = make(lake)
-    table.append(rows(1))
-    files = plan(lake, table).files
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, files.schema) as stream:
-        stream.write_table(files)
-    assert pa.ipc.open_stream(sink.getvalue()).read_all() == files

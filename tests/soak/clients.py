@@ -17,13 +17,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
-import pyarrow as pa
 
 from catalog.crypto.secret import SecretBytes
 from catalog.envelope.file_ids import FileIdentity, new_file_name
 from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, wrap_for_write
 from tests.soak.history import History, Kind, Operation, Outcome, State
 from tests.support.http_calls import SCHEMA
+from tests.support.plan_streams import planned_files
 from tests.support.service import TLS
 
 #: The key of a snapshot's summary with the element that it appended, and the property that is the register.
@@ -217,7 +217,7 @@ class Client:
         told = self._ask("POST", f"/engine/v1/tables/soak/{name}/plan", {})
         state = None
         if told.outcome is Outcome.OK:
-            files = pa.ipc.open_stream(told.content).read_all()["file_path"].to_pylist()
+            files = planned_files(told.content)["file_path"].to_pylist()
             table = self._uuid_of(name)
             state = None if table is None else State(table, tuple(map(_element_of, files)), ordered=False)
         self._tell(Kind.READ, name, start, told if state else _never(told), None, state)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from py4j.java_gateway import JavaObject
 
+from tests.support.plan_streams import FORGED_DIRECTORIES, with_directories
 from tests.support.plan_vectors import changed, stream_of, vectors
 from tests.support.spark import SparkLake
 
@@ -25,11 +26,16 @@ class Plugin:
     def plan(self, vector: Mapping[str, Any]) -> list[dict[str, Any]]:
         """What is made of each file of a plan, its path checked and its keys opened."""
         read = self._own.read
-        stream = self._jvm.java.io.ByteArrayInputStream(stream_of(vector))
-        plan = read.PlanStream("lake.db.t", True).read(stream)
+        plan = self.read(stream_of(vector))
         uuid = self._jvm.java.util.UUID.fromString(vector["header"]["table-uuid"])
         gate = read.FileGate("lake.db.t", uuid, plan.allowed(), plan.transport(), None)
         return [self._file(gate, each) for each in self._list(plan.files())]
+
+    def read(self, stream: bytes) -> JavaObject:
+        """A plan."""
+        return self._own.read.PlanStream("lake.db.t", True).read(
+            self._jvm.java.io.ByteArrayInputStream(stream)
+        )
 
     def write(self, answer: Mapping[str, Any]) -> JavaObject:
         """A begun write."""
@@ -107,6 +113,13 @@ def test_every_refused_plan_is_refused(plugin: Plugin) -> None:
             plugin.plan(changed(VECTORS["plans"], case))
         kind, rule = refusal(raised.value)
         assert case["error"] in ("", kind) and case["rule"] in ("", rule), (case["about"], kind, rule)
+
+
+@pytest.mark.parametrize("forged", FORGED_DIRECTORIES)
+def test_a_plan_with_a_forged_dictionary_of_directories_is_refused(plugin: Plugin, forged: str) -> None:
+    with pytest.raises(Exception) as raised:
+        plugin.read(with_directories(stream_of(VECTORS["plans"]["plaintext"]), *FORGED_DIRECTORIES[forged]))
+    assert refusal(raised.value) == ("CatalogUnavailable", "catalog")
 
 
 def test_every_begun_write_is_read_as_the_service_meant_it(plugin: Plugin) -> None:

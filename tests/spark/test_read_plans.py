@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from catalog.http import plan_stream
-from catalog.http.plan_stream import stream
+from catalog.http.plan_stream import stream, stream_of
+from tests.support.plan_streams import ROWS_OF_PLANS, planned_files
 from tests.support.reads import as_agreed, data_files, publish, refused, with_ids
 from tests.support.spark import SparkLake
 
@@ -43,15 +44,14 @@ def tell(monkeypatch: pytest.MonkeyPatch) -> Callable[[Change], None]:
 
     def patch(change: Change) -> None:
         def told(plan: Any) -> Iterator[bytes]:
-            real = pa.ipc.open_stream(b"".join(stream(plan))).read_all()
+            real = planned_files(b"".join(stream(plan)))
             said = {key.decode(): json.loads(value) for key, value in real.schema.metadata.items()}
             rows = real.to_pylist()
             change(rows, said)
-            schema = real.schema.with_metadata({key: json.dumps(value) for key, value in said.items()})
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, schema) as writer:
-                writer.write_table(pa.Table.from_pylist(rows, schema))
-            yield sink.getvalue().to_pybytes()
+            yield from stream_of(
+                pa.Table.from_pylist(rows, ROWS_OF_PLANS),
+                {key: json.dumps(value) for key, value in said.items()},
+            )
 
         monkeypatch.setattr(plan_stream, "stream", told)
 
@@ -107,6 +107,7 @@ def test_a_file_of_another_table_is_not_opened(spark_lake, tables, tell):
         foreign,
         foreign.replace("/foreign-", "/plain-/../foreign-"),
         "/etc/passwd",
+        "//etc/passwd",
         "file:///etc/passwd",
     ):
         tell(first(file_path=path))

@@ -17,6 +17,7 @@ from catalog.crypto.secret import SecretBytes
 from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
 from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, open_transported
 from catalog.http.plan_stream import HEADER, TRANSPORT_KEY
+from tests.support.plan_streams import planned_files
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path
 from tests.support.tables import ENCRYPTED
@@ -38,7 +39,7 @@ def _keys(spark_lake: SparkLake, table: str) -> dict[Path, tuple[SecretBytes, Fi
     _, namespace, name = table.split(".")
     with spark_lake.service.client(engine="spark") as client:
         answer = client.post(f"/engine/v1/tables/{namespace}/{name}/plan", json={})
-    files = pa.ipc.open_stream(answer.content).read_all()
+    files = planned_files(answer.content)
     header = json.loads(files.schema.metadata[HEADER.encode()])
     given = json.loads(files.schema.metadata[TRANSPORT_KEY.encode()])
     transport = TransportKey(

@@ -23,18 +23,18 @@ from pyiceberg.transforms import IdentityTransform
 from catalog.envelope.file_ids import FileIdentity
 from catalog.envelope.transport import KeyLabel, open_transported
 from catalog.http.engine_models import WriteBegun
-from catalog.http.plan_stream import HEADER, TRANSPORT_KEY, stream
+from catalog.http.plan_stream import HEADER, SPLIT_PATH, TRANSPORT_KEY, stream
 from catalog.http.table_answers import Viewer, loaded_table
 from catalog.planning.plan import Plan
-from catalog.planning.rows import empty_rows, with_keys
 from tests.support.column_keys import COLUMNS, PERSON, make_persons, open_lake_with_keys
 from tests.support.delete_commits import EQUALITY, POSITIONS, DeleteCommit
 from tests.support.lake import ALICE, Lake
+from tests.support.plan_streams import ROWS_OF_PLANS
 from tests.support.plans import plan
 from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of
 
 PATH: Final = Path(__file__).parents[1] / "vectors" / "plans.json"
-SCHEMA: Final = with_keys(empty_rows(), [], None).schema
+SCHEMA: Final = pa.schema([*SPLIT_PATH, *(field for field in ROWS_OF_PLANS if field.name != "file_path")])
 _ROOT: Final = "/lake"
 _ORC: Final = {
     "write.format.default": "orc",

@@ -10,7 +10,9 @@ import scala.util.Using
 import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+import org.apache.arrow.compression.CommonsCompressionFactory
 import org.apache.arrow.vector.VectorSchemaRoot
+import org.apache.arrow.vector.dictionary.DictionaryProvider
 import org.apache.arrow.vector.ipc.ArrowStreamReader
 
 import org.apache.spark.sql.lakewarden.LakewardenException
@@ -42,7 +44,7 @@ private[read] final class PlanStream(table: String, showsPartitions: Boolean) {
   def read(stream: InputStream, content: PlanContent): Plan =
     try Using.Manager { use =>
         val allocator = use(ArrowUtils.rootAllocator.newChildAllocator("lakewarden-plan", 0, MaxBytes))
-        decoded(use(new ArrowStreamReader(stream, allocator)), content)
+        decoded(use(new ArrowStreamReader(stream, allocator, CommonsCompressionFactory.INSTANCE)), content)
       }.get
     catch {
       case known @ (_: LakewardenException | _: IOException) => throw known
@@ -56,19 +58,26 @@ private[read] final class PlanStream(table: String, showsPartitions: Boolean) {
     val said = batch.getSchema.getCustomMetadata
     val header = json.readTree(said.get("lakewarden.plan"))
     val files = new PlannedFiles(FieldIds.all(Plan.compared(header)), header, content)
-    while (reader.loadNextBatch()) rows(batch, known(content)).foreach(files.add)
+    while (reader.loadNextBatch()) rows(batch, reader, known(content)).foreach(files.add)
     val allowed = AllowedPaths.of(header.required("allowed-paths").elements.asScala.map(_.asText).toSeq)
     val transport = Option(said.get("lakewarden.transport-key")).map(json.readTree).map(TransportKey.parse(_, "scan"))
     new Plan(header, files.result, allowed, transport)
   }
 
   /** By row the value of each column. */
-  private def rows(batch: VectorSchemaRoot, known: Set[String]): Iterator[String => AnyRef] = {
+  private def rows(
+      batch: VectorSchemaRoot, dictionaries: DictionaryProvider, known: Set[String]): Iterator[String => AnyRef] = {
     val vectors = batch.getFieldVectors.asScala
     vectors.find(each => !known(each.getName) && each.getNullCount < batch.getRowCount)
       .foreach(each => throw unknown(s"the column ${each.getName}", "plan"))
     val columns = vectors.map(each => each.getName -> each).toMap
-    (0 until batch.getRowCount).iterator.map(row => columns(_).getObject(row))
+    val paths = PlannedPaths.of(columns("directory"), columns("file_name"), dictionaries)
+    (0 until batch.getRowCount).iterator.map { row =>
+      {
+        case "file_path" => paths(row)
+        case column      => columns(column).getObject(row)
+      }
+    }
   }
 
   /** The files of a plan, row after row. Rows name delete files by their numbers, which may be those of later rows.
@@ -175,7 +184,7 @@ private object PlanStream {
 
   /** What a row can say; a value in any other column is refused. */
   private val Columns = Set(
-    "content", "file_path", "location", "file_format", "record_count", "file_size_in_bytes", "sequence_number",
+    "content", "directory", "file_name", "location", "file_format", "record_count", "file_size_in_bytes", "sequence_number",
     "file_sequence_number", "split_offsets", "sort_order_id", "spec_id", "partition", "deletes", "equality_ids",
     "algorithm", "footer", "column_keys", "keys", "digest", "footer_digest")
 
