@@ -168,6 +168,10 @@ class Authorizer:
         """Decide requests, all or none, without a record: for explaining and for filtering lists."""
         return Decision.all_of(self._answers(requests))
 
+    def grants(self, request: AccessRequest) -> bool:
+        """Return whether a single request is granted, without a record."""
+        return self._answers([request])[0].allowed
+
     def policies(self) -> PolicySet:
         """Return the policies in force."""
         return self._policies() if self._settled is None else self._settled.policies
@@ -200,7 +204,7 @@ class Authorizer:
             NotAuthorized: none of them is granted.
             StateUnavailable: the refusal could not be recorded.
         """
-        if not any(self.decide([each]).allowed for each in ways):
+        if not any(map(self.grants, ways)):
             self.require(caller, action, resource, ways[:1])
         outcome = outcomes.current()
         if outcome is not None:

@@ -65,7 +65,7 @@ def _bind(connection: Connection, bind: Bind | None) -> None:
         bind(connection)
 
 
-#: Each load runs this statement, so it is built once.
+#: Each load runs this statement, and each list and creation the ones below, so they are built once.
 _LOCATION: Final = select(iceberg_tables.c.metadata_location).where(
     *(
         iceberg_tables.c[name] == bindparam(name)
@@ -73,6 +73,15 @@ _LOCATION: Final = select(iceberg_tables.c.metadata_location).where(
     ),
     is_table(),
 )
+
+
+#: By table.
+_PROPERTIES: Final = {
+    table.name: select(table.c.property_key, table.c.property_value).where(
+        table.c.catalog_name == bindparam("catalog_name"), table.c.namespace == bindparam("namespace")
+    )
+    for table in (iceberg_namespace_properties, lw_namespace_property)
+}
 
 
 class SqlPointerStore:
@@ -226,8 +235,8 @@ class SqlPointerStore:
         return _shown(found) | protecting
 
     def _stored(self, connection: Connection, namespace: Namespace, table: Table) -> dict[str, str]:
-        statement = select(table.c.property_key, table.c.property_value)
-        rows = connection.execute(statement.where(*self._is_namespace(namespace, table)))
+        key = {"catalog_name": self._catalog, "namespace": ".".join(namespace)}
+        rows = connection.execute(_PROPERTIES[table.name], key)
         return {row.property_key: row.property_value for row in rows}
 
     def create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> None:

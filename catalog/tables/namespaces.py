@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from catalog.authorization.authorizer import Caller
+from catalog.authorization.table_access import any_of
 from catalog.base.existence import namespace_not_empty, no_namespace
 from catalog.base.identifiers import Namespace, TableName
 from catalog.context import ServiceContext
@@ -90,13 +91,19 @@ class Namespaces:
         if parent:
             self._require(caller, "namespace.list", parent)
             self._existing(parent)
-        possible = self._context.authorizer.policies().databases_with_privileges(caller.principal)
+        authorizer = self._context.authorizer.settled()
+        possible = authorizer.policies().databases_with_privileges(caller.principal)
+
+        def is_seen(namespace: Namespace) -> bool:
+            if ".".join(namespace) not in possible:
+                return False
+            ways = required("namespace.load", On.namespace(caller.principal, namespace))
+            return any_of(authorizer, ways) is not None
+
         page = visible_page(
             partial(self._context.pointers.children, parent),
             lambda each: each[-1],
-            lambda some: [
-                each for each in some if ".".join(each) in possible and self._is_visible(caller, each)
-            ],
+            lambda some: list(filter(is_seen, some)),
             wanted,
         )
         self._context.authorizer.record(caller, "namespace.list", ".".join(parent), _LISTED)
@@ -191,7 +198,3 @@ class Namespaces:
         if properties is None:
             raise no_namespace(namespace)
         return properties
-
-    def _is_visible(self, caller: Caller, namespace: Namespace) -> bool:
-        requests = required("namespace.load", On.namespace(caller.principal, namespace))
-        return self._context.authorizer.decide(requests).allowed

@@ -30,7 +30,7 @@ def visible_names(
 ) -> ListPage[TableName]:
     """List what the caller sees of a namespace.
 
-    Only names that a policy can be about are read; each of them is decided on.
+    Only names that a policy can be about are read; each of them is decided on, by the same policies.
 
     Args:
         context: the parts that services share.
@@ -40,7 +40,7 @@ def visible_names(
         read_names: reads the names.
         wanted: the page; None for the whole list.
     """
-    authorizer = context.authorizer
+    authorizer = context.authorizer.settled()
     possible = authorizer.policies().tables_with_privileges(caller.principal, ".".join(namespace))
 
     def rows(after: str | None, limit: int | None) -> list[tuple[TableName, str]]:

@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import Connection, insert
 
 from catalog.base.errors import NamespaceExists, NamespaceNotEmpty, NoSuchNamespace
+from catalog.base.identifiers import TableName
 from catalog.db.engine import write
 from catalog.db.schema import iceberg_tables
+from catalog.state import name_lists
+from catalog.state.name_lists import Names
 from catalog.tables.namespaces import Namespaces
+from catalog.tables.visible_names import visible_names
 from policy.errors import LocationInvalid, NotAuthorized, PropertyInvalid, RequestInvalid
 from tests.support.lake import ALICE, BOB, Lake, open_lake, policy, standard_policies
 from tests.support.postgres import PostgresServer
@@ -141,6 +145,31 @@ def test_lists_have_what_policies_name_in_any_letter_case(
         erin = lake.caller("erin")
         assert [each.name for each in namespaces.tables(erin, below)] == seen
         assert namespaces.children(erin, name) == [below]
+    finally:
+        lake.set_policies(standard_policies())
+
+
+def test_a_list_is_decided_by_the_policies_of_its_beginning(
+    lake: Lake, namespaces: Namespaces, name: tuple[str, ...]
+) -> None:
+    """Policies that change while the names are read show neither more nor less."""
+    namespaces.create(lake.caller(ALICE), name, {})
+    for table in ("a", "b"):
+        lake.catalog().create_table((*name, table), SCHEMA)
+    here = {"database": [name[0]], "table": ["*"], "column": ["*"]}
+    lake.set_policies([*standard_policies(), policy("here", here, {"erin": ["select"]})])
+
+    def changing(connection: Connection, catalog: str, wanted: Names) -> list[tuple[TableName, str]]:
+        lake.set_policies(standard_policies())
+        return name_lists.tables(connection, catalog, wanted)
+
+    def listed() -> list[TableName]:
+        context = namespaces._context
+        return visible_names(context, lake.caller("erin"), "table.exists", name, changing, None).entries
+
+    try:
+        assert listed() == [TableName(name, "a"), TableName(name, "b")]
+        assert listed() == []
     finally:
         lake.set_policies(standard_policies())
 
