@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 from typing import Final, Self
 
 from policy.letter_case import fold
@@ -28,7 +29,7 @@ from policy.ranger.servicedef import LEVELS, Level
 
 _DEPTH: Final = 2
 _MAX_KEYS: Final = 256
-"""A policy with more combinations of names than this counts as open at every level."""
+"""A policy with more combinations of names than this counts as open at the lowest level, or at both."""
 #: The character after the slash: what lies below a location is in order between the two.
 _AFTER_SLASH: Final = chr(ord("/") + 1)
 
@@ -255,10 +256,10 @@ def _subjects(policy: Policy) -> Iterable[tuple[str, str]]:
 def _keys(resource: ResourcePattern) -> Iterable[tuple[_Key, ...]]:
     """The keys under which a policy is found: one for each of the first levels, in all combinations."""
     levels = [_level_keys(resource, depth) for depth in range(min(_DEPTH, len(resource.hierarchy)))]
-    combinations = 1
-    for keys in levels:
-        combinations *= len(keys)
-    return product(*levels) if combinations <= _MAX_KEYS else [(_OPEN,) * len(levels)]
+    for depth in reversed(range(len(levels))):
+        if prod(map(len, levels)) > _MAX_KEYS:
+            levels[depth] = frozenset((_OPEN,))
+    return product(*levels)
 
 
 def _level_keys(resource: ResourcePattern, depth: int) -> frozenset[_Key]:

@@ -208,3 +208,18 @@ def test_only_tables_whose_names_the_index_gives_can_be_visible(data: st.DataObj
         if any(found.decide(request, now).allowed for now in TIMES):
             assert table in found.tables_with_privileges(principal, database)
             assert database in found.databases_with_privileges(principal)
+
+
+def test_a_policy_with_very_many_tables_is_looked_up_by_its_database() -> None:
+    tables = [f"t{number}" for number in range(300)]
+    item = {"users": ["ann"], "accesses": [{"type": "select"}]}
+    resources = {"database": {"values": ["a"]}, "table": {"values": tables}}
+    found = PolicySet.parse({"p": json.dumps([{"name": "p", "resources": resources, "policyItems": [item]}])})
+    ann = Principal("ann")
+    assert found.about_table("a", "t7") and not found.about_table("b", "t7")
+    assert "t7" in found.tables_with_privileges(ann, "a")
+    assert "t7" not in found.tables_with_privileges(ann, "b")
+    assert "b" not in found.databases_with_privileges(ann)
+    for table, granted in (("t7", True), ("t300", False)):
+        request = AccessRequest(ann, Resource.table("a", table), "select")
+        assert found.decide(request, TIMES[0]).allowed is granted
