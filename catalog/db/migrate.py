@@ -14,19 +14,18 @@ from __future__ import annotations
 import functools
 import threading
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, String, column, inspect, select, table, text
 
 from catalog.db import migrations
 from catalog.db.engine import read, write
 from catalog.db.faults import UPGRADE_HINT
 from catalog.db.sqlite import create_file
 from policy.errors import StateUnavailable
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 #: The advisory lock for upgrades on PostgreSQL.
 _LOCK_KEY: Final = 0x6C77_6462
@@ -42,6 +41,8 @@ def upgrade(engine: Engine) -> None:
         StateUnavailable: the database does not answer, belongs to a newer release, or holds foreign tables
             under our names. Nothing was changed.
     """
+    from alembic import command
+
     if engine.dialect.name == "sqlite":
         create_file(engine)
     with _ALEMBIC, write(engine) as connection:
@@ -86,6 +87,8 @@ def alembic_config(connection: Connection | None = None) -> Config:
     A developer writes a new step with ``command.revision(alembic_config(connection), message="…",
     autogenerate=True)``.
     """
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -95,14 +98,26 @@ def alembic_config(connection: Connection | None = None) -> Config:
 
 @functools.cache
 def _steps() -> tuple[str, ...]:
-    """The revisions of this release, oldest first; reading their files once is enough."""
-    found = ScriptDirectory.from_config(alembic_config()).walk_revisions()
-    return tuple(script.revision for script in found)[::-1]
+    """The revisions of this release, oldest first: each file is named after its revision.
+
+    Alembic, which would run each file, is for upgrades alone; every start of a service checks the revision.
+    """
+    files = Path(migrations.__file__).with_name("versions").glob("[0-9]*_*.py")
+    return tuple(sorted(file.name.partition("_")[0] for file in files))
 
 
 def _revision(connection: Connection) -> str | None:
-    context = MigrationContext.configure(connection, opts={"version_table": migrations.VERSION_TABLE})
-    return context.get_current_revision()
+    if not inspect(connection).has_table(migrations.VERSION_TABLE):
+        return None
+    rows = select(column("version_num", String)).select_from(table(migrations.VERSION_TABLE))
+    found: list[str] = sorted(connection.scalars(rows))
+    if len(found) > 1:
+        raise StateUnavailable(
+            f"The catalog's database has {len(found)} schema revisions: {', '.join(found)}.",
+            rule="database-revision",
+            hint="Restore the database from a backup.",
+        )
+    return found[0] if found else None
 
 
 def _refuse_unknown(current: str | None) -> None:

@@ -251,6 +251,23 @@ def test_upgrade_twice_does_nothing_the_second_time(engine: Engine) -> None:
     )
 
 
+def test_each_file_of_a_step_is_named_after_its_revision() -> None:
+    """A start reads names alone, without Alembic."""
+    steps = ScriptDirectory.from_config(alembic_config()).walk_revisions()
+    assert migrate_module._steps() == tuple(step.revision for step in steps)[::-1]
+
+
+@pytest.mark.parametrize("others", [[], ["9999"], ["9999", "9998"]])
+def test_a_revision_that_is_missing_or_not_the_only_one_is_refused(engine: Engine, others: list[str]) -> None:
+    with write(engine) as connection:
+        connection.execute(text("DELETE FROM lw_alembic_version"))
+        for each in others:
+            connection.execute(text("INSERT INTO lw_alembic_version VALUES (:each)"), {"each": each})
+    for step in (check, upgrade):
+        with pytest.raises(StateUnavailable, match=r"revision|older|newer"):
+            step(engine)
+
+
 def test_processes_may_upgrade_at_once(url: str) -> None:
     program = textwrap.dedent(
         """
