@@ -56,7 +56,7 @@ from catalog.http.auth import USER_SCHEME, MetricsOf, ServicesOf
 from catalog.http.base_models import Answer
 from catalog.http.boundary import Boundary
 from catalog.http.metrics import CONTENT_TYPE, Metrics, Snapshot
-from catalog.http.operations import ERRORS
+from catalog.http.operations import ERRORS, modelled
 from catalog.http.routing import Bodies, GuardedRoute
 from catalog.http.tallies import Tally
 from catalog.http.worker_states import WorkerStates
@@ -161,7 +161,7 @@ async def readyz(services: ServicesOf, response: Response) -> Ready:
     return Ready(status=status, unavailable=list(report.unavailable), problems=list(report.problems))
 
 
-@open_router.get("/healthz", responses={503: ERRORS[503]}, response_model_exclude_defaults=True)
+@open_router.get("/healthz", responses=modelled(503), response_model_exclude_defaults=True)
 def healthz(services: ServicesOf, states: StatesOf) -> Health:
     """Report whether the service and its database answer, and whether it decides requests; needs no token.
 

@@ -41,10 +41,18 @@ _MEANINGS: Final = {
 
 Responses = dict[int | str, dict[str, Any]]
 
+#: A reference to the model of every error. For a model, the framework would build a validator for each status
+#: of each operation, whenever the service starts.
+_ERROR: Final = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorAnswer.__name__}"}}}
 #: The errors of every operation, for its description.
 ERRORS: Final[Responses] = {
-    status: {"model": ErrorAnswer, "description": meaning} for status, meaning in _MEANINGS.items()
+    status: {"description": meaning, "content": _ERROR} for status, meaning in _MEANINGS.items()
 }
+
+
+def modelled(status: int) -> Responses:
+    """Describe an error with the model that `ERRORS` refers to; one operation has to."""
+    return {status: {"model": ErrorAnswer, "description": _MEANINGS[status]}}
 
 
 def answers(model: type[Answer], description: str) -> Responses:
