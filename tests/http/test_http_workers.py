@@ -35,7 +35,7 @@ PATIENCE_S = 30.0
 POLL_S = 0.5
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.nightly)])
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workers]:
     """Two workers on each database."""
     overrides = {"POLICIES_POLL_S": str(POLL_S), "AUDIT__STREAM_FILE": str(tmp_path / "audit.jsonl")}

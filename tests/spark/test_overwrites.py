@@ -36,8 +36,12 @@ STATEMENTS = {
 #: Other spellings and values of statements that are tried in each run.
 AT_NIGHT = {
     "INSERT OVERWRITE {} PARTITION (p = 'z') SELECT 9",
+    "INSERT OVERWRITE {} BY NAME SELECT 'b' AS p, 9 AS id",
     "INSERT INTO {} REPLACE WHERE P = 'b' VALUES (9, 'b')",
+    "INSERT INTO {} REPLACE WHERE p = 'b' SELECT 9, 'b' WHERE false",
+    "DELETE FROM {} WHERE p = 'b' AND id >= 2",
     "DELETE FROM {} WHERE false",
+    "DELETE FROM {}",
 }
 
 
@@ -78,7 +82,14 @@ FRAMES: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
-@pytest.mark.parametrize("write", FRAMES.values(), ids=FRAMES)
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(FRAMES["dynamic mode"], id="dynamic mode"),
+        pytest.param(FRAMES["option"], id="option", marks=pytest.mark.nightly),
+        pytest.param(FRAMES["condition"], id="condition"),
+    ],
+)
 def test_data_frame_overwrites_a_partition(
     spark_lake: SparkLake, table: str, write: Callable[[Any, str], Any]
 ) -> None:

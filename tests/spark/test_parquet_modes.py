@@ -69,9 +69,14 @@ WAYS = [
     *((a, f, 16 if f == "plaintext" else 32, None) for a, f in product(ALGORITHMS, FOOTERS)),
     *((a, f, 24, GROUPS) for a, f in product(ALGORITHMS, FOOTERS)),
 ]
+#: Each pair of algorithm, form of the footer, and keys of columns or none.
+BY_DAY = (WAYS[0], WAYS[3], WAYS[5], WAYS[6])
 
 
-@pytest.mark.parametrize(("algorithm", "footer", "length", "columns"), WAYS)
+@pytest.mark.parametrize(
+    ("algorithm", "footer", "length", "columns"),
+    [pytest.param(*each, marks=() if each in BY_DAY else pytest.mark.nightly) for each in WAYS],
+)
 def test_rows_come_back_and_nothing_hidden_stands_in_the_file(
     spark_lake: SparkLake, database: str, algorithm: str, footer: str, length: int, columns: str | None
 ) -> None:

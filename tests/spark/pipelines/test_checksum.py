@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql.functions import lit
 
 from policy.errors import NotSupportedYet
 from spark_ext.pipelines.migrate.checksum import Checksum, _hashes, balance, checksum
@@ -32,17 +35,25 @@ def of(frame: DataFrame) -> Checksum:
 
 
 def test_each_value_has_a_checksum_of_its_own(spark_lake: SparkLake) -> None:
-    spark = spark_lake.spark
-    for kind, values in VALUES.items():
-        rows = ", ".join(f"CAST({value} AS {kind})" for value in values)
-        frame = spark.sql(f"SELECT explode(array({rows})) AS v").coalesce(1)
-        hashes = [tuple(row) for row in frame.toDF("c0").select(*_hashes(frame, [0])).collect()]
-        assert len({first for first, _ in hashes}) == len({second for _, second in hashes}) == len(values), (
-            kind
-        )
-        assert not {first for first, _ in hashes} & {second for _, second in hashes}, kind
-        first, second = (sum(each) % 2**64 for each in zip(*hashes, strict=True))
-        assert of(frame) == Checksum(len(values), first, second), kind
+    frames = {kind: _frame(spark_lake, kind) for kind in VALUES}
+    hashed = [
+        frame.toDF("c0").select(lit(kind), *_hashes(frame, [0])).coalesce(1) for kind, frame in frames.items()
+    ]
+    found: dict[str, list[tuple[int, int]]] = {kind: [] for kind in VALUES}
+    for kind, first, second in reduce(DataFrame.union, hashed).collect():
+        found[kind].append((first, second))
+    for kind, hashes in found.items():
+        firsts, seconds = {first for first, _ in hashes}, {second for _, second in hashes}
+        assert len(firsts) == len(seconds) == len(VALUES[kind]), kind
+        assert not firsts & seconds, kind
+    for kind in ("DECIMAL(38,2)", "ARRAY<MAP<INT,STRUCT<x:INT>>>"):
+        first, second = (sum(each) % 2**64 for each in zip(*found[kind], strict=True))
+        assert of(frames[kind]) == Checksum(len(found[kind]), first, second), kind
+
+
+def _frame(spark_lake: SparkLake, kind: str) -> DataFrame:
+    rows = ", ".join(f"CAST({value} AS {kind})" for value in VALUES[kind])
+    return spark_lake.spark.sql(f"SELECT explode(array({rows})) AS v")
 
 
 def test_order_of_rows_entries_and_promotions_do_not_count(spark_lake: SparkLake) -> None:
