@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import (
+    appends,
     arrow,
     audit,
     commit,
@@ -42,6 +43,7 @@ def main() -> None:
         ("loadTable over HTTP", lambda root: load.measure(root, 20 * runs)),
         ("Worker processes", lambda root: workers.measure(root, 100 * runs, given.files)),
         ("Commit checks", lambda root: commit.measure(root, runs)),
+        ("Appends and small commits", lambda root: appends.measure(root, 2 * runs)),
         ("A flood of refusals", lambda root: audit.measure(root, 20_000 * runs, 200 * runs)),
         (f"Planning {given.files:,} files", lambda root: plan.measure(root, given.files, runs)),
         (f"Plans of a table of {given.files:,} files", lambda root: plan.measure_large(root, given.files, 3)),
