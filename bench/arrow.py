@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyiceberg.catalog.rest import RestCatalog
 from rich.console import Console
 
 import lakewarden
@@ -33,6 +32,7 @@ from bench.service import Served, served
 from bench.spark_lineitem import generate
 from catalog.client.files import opened
 from catalog.client.scan import Scan
+from catalog.service.pyiceberg_catalog import GuardedCatalog
 from tests.support.lake import open_lake
 from tests.support.tables import ENCRYPTED
 
@@ -80,9 +80,10 @@ def questions(rows: pa.Table) -> Mapping[str, Question]:
 def measure(root: Path, scale: float, runs: int) -> list[Figure]:
     """Every question asked of every contender."""
     lake = root_of(root, "lake")
+    files = sorted(generate(root / "generated", scale).glob("*.parquet"))
     with open_lake(lake) as made:
         made.kms.create_master_key("pii")
-    files = sorted(generate(root / "generated", scale).glob("*.parquet"))
+        _create(made.catalog(), pq.read_schema(files[0]))
     with served(lake) as service:
         tables = _filled(service, files)
         paths = [each.path.removeprefix("file://") for each in tables["in plaintext"].scan()._plan().files]
@@ -98,17 +99,18 @@ def measure(root: Path, scale: float, runs: int) -> list[Figure]:
     return [*figures, means[0], *(at_most(BUDGET, each) for each in means[1:])]
 
 
+def _create(catalog: GuardedCatalog, schema: pa.Schema) -> None:
+    catalog.create_namespace("db")
+    for number, properties in enumerate(TABLES.values()):
+        catalog.create_table(f"db.t{number}", schema, properties=dict(properties))
+
+
 def _filled(service: Served, files: list[Path]) -> dict[str, lakewarden.Table]:
-    stock = RestCatalog("stock", uri=service.url, token=service.token)
-    stock.create_namespace("db")
     client = lakewarden.connect(service.url, service.token)
-    tables = {}
-    for number, (name, properties) in enumerate(TABLES.items()):
-        rows = pq.read_schema(files[0])
-        stock.create_table(f"db.t{number}", rows, properties=dict(properties))
-        tables[name] = client.table(f"db.t{number}")
+    tables = {name: client.table(f"db.t{number}") for number, name in enumerate(TABLES)}
+    for table in tables.values():
         for file in files:
-            tables[name].append(pq.read_table(file))
+            table.append(pq.read_table(file))
     return tables
 
 
