@@ -172,11 +172,13 @@ class Pruner:
     def _partitions(self, decoded: DecodedManifest, spec_id: int, path: str | None) -> Mask:
         """Evaluate the filter's projection once for each distinct tuple of its fields."""
         spec = self._spec(spec_id, path)
-        schema = Schema(*spec.partition_type(self._schema).fields)
         expression = self._partition_filter(spec)
+        if isinstance(expression, AlwaysTrue):
+            return np.ones(len(decoded), np.bool_)
+        column = decoded.entries["partition"].combine_chunks()
+        schema = Schema(*spec.partition_type(self._schema).fields)
         evaluate = expression_evaluator(schema, expression, self._case_sensitive)
         wanted = sorted(extract_field_ids(bind(schema, expression, self._case_sensitive)))
-        column = decoded.entries["partition"].combine_chunks()
         if not wanted:
             return np.full(len(column), evaluate(Record()), np.bool_)
         stored = _by_field_id(column)

@@ -78,21 +78,23 @@ def planned_rows(entries: pa.Table, listed: ManifestListEntry, shown: Partitions
         MetadataInvalid: the partition values are not those of the manifest's spec.
     """
     count = entries.num_rows
-    rows = entries.select(_CARRIED.names).cast(_CARRIED)
+    carried = [_typed(entries[field.name], field.type) for field in _CARRIED]
     spec_ids = pa.array([listed.partition_spec_id] * count, pa.int32())
     partitions = shown.texts(entries["partition"].combine_chunks(), listed)
-    return (
-        rows.append_column("spec_id", spec_ids)
-        .append_column("partition", partitions)
-        .append_column("deletes", pa.nulls(count, pa.list_(pa.int32())))
-        .append_column("equality_ids", _compared(entries))
-    )
+    deletes = pa.nulls(count, pa.list_(pa.int32()))
+    return pa.table([*carried, spec_ids, partitions, deletes, _compared(entries)], schema=_PLANNED)
+
+
+def _typed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    return column if column.type == kind else column.cast(kind)
 
 
 def _compared(entries: pa.Table) -> pa.Array:
     """Return what each equality delete compares; null for other files, whatever their entries say."""
     kind = pa.list_(pa.int32())
     said = entries["equality_ids"].cast(kind)
+    if said.null_count == len(said):
+        return said
     return pc.if_else(pc.equal(entries["content"], EQUALITY_DELETES), said, pa.scalar(None, kind))
 
 
@@ -110,16 +112,17 @@ def with_keys(planned: pa.Table, forms: Sequence[Form], keys: ScanKeys | None) -
     algorithms = pa.array([form.metadata.algorithm.value for form in forms], pa.string())
     footers = pa.array([form.metadata.footer.value for form in forms], pa.string())
     by_column = pa.array([len(form.metadata.entries) > 1 for form in forms], pa.bool_())
-    return (
-        planned.drop_columns("key_metadata")
-        .append_column("location", respelled(planned["file_path"]))
-        .append_column("algorithm", algorithms.take(form_of))
-        .append_column("footer", footers.take(form_of))
-        .append_column("column_keys", by_column.take(form_of))
-        .append_column("digest", _digests(planned.num_rows, forms, Form.file_digests))
-        .append_column("footer_digest", _digests(planned.num_rows, forms, Form.footer_digests))
-        .append_column("keys", _keys(form_of, keys))
-    )
+    added = {
+        "location": respelled(planned["file_path"]),
+        "algorithm": algorithms.take(form_of),
+        "footer": footers.take(form_of),
+        "column_keys": by_column.take(form_of),
+        "digest": _digests(planned.num_rows, forms, Form.file_digests),
+        "footer_digest": _digests(planned.num_rows, forms, Form.footer_digests),
+        "keys": _keys(form_of, keys),
+    }
+    kept = planned.drop_columns("key_metadata")
+    return pa.table([*kept.columns, *added.values()], names=[*kept.column_names, *added])
 
 
 def require_formats(planned: pa.Table, forms: Sequence[Form], table: str) -> None:

@@ -9,7 +9,7 @@ Rules, in plain words:
 5. The property is a comma-separated list, or a JSON array of strings when a path has a comma.
 6. The vectorized form gives the same answers as the scalar one: what a conservative regular expression proves
    harmless is decided in Arrow, everything else by the scalar form, for a directory once where its answer
-   does not depend on the name in it.
+   does not depend on the name in it. Of a few paths each is decided by the scalar form, which is faster.
 
 Source: docs/architecture.md; the vectors in tests/vectors/locations.json name what each reader does.
 """
@@ -44,6 +44,8 @@ _MAX_PROPERTY_CHARACTERS: Final = 4_000_000
 _BATCH = 128
 # Rows at a time: what is kept of them in between stays small.
 _ROWS = 1 << 17
+# Patterns are compiled for each column, which takes as long as so many paths by the scalar form.
+_FEW = 8
 _SHORT_NAME = min(rules.max_name_bytes for rules in SCHEMES)
 _SHORT_PATH = min(rules.max_path_bytes for rules in SCHEMES)
 _LIST_HINT = "Write locations separated by commas, or a JSON array of strings if a path contains a comma."
@@ -173,6 +175,8 @@ class AllowList:
         )
 
     def _decide_slice(self, paths: pa.Array) -> pa.BooleanArray:
+        if len(paths) <= _FEW:
+            return self._decide_each(paths)
         harmless = pa.repeat(False, len(paths))
         for patterns in self._patterns:
             harmless = pc.or_(harmless, patterns.harmless(paths))
@@ -198,8 +202,11 @@ class AllowList:
         verdicts = pa.array(map(self._decide_directory, _as_bytes(directories.dictionary)), pa.bool_())
         answers = pc.if_else(_ordinary(names, paths), verdicts.take(directories.indices), None)
         open_ones = pc.is_null(answers)
-        found = pa.array(map(self._decide_bytes, _as_bytes(paths.filter(open_ones))), pa.bool_())
-        return pc.replace_with_mask(answers, open_ones, found)
+        return pc.replace_with_mask(answers, open_ones, self._decide_each(paths.filter(open_ones)))
+
+    def _decide_each(self, paths: pa.Array) -> pa.BooleanArray:
+        found = paths.cast(pa.large_binary()).to_pylist()
+        return pa.array([raw is not None and self._decide_bytes(raw) for raw in found], pa.bool_())
 
     def _decide_directory(self, raw: bytes) -> bool | None:
         """The answer for every ordinary name in a directory; none if it depends on the name."""

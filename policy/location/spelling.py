@@ -30,6 +30,8 @@ def respelled(paths: pa.ChunkedArray) -> pa.Array:
         paths: strings, each a valid location of an object.
     """
     odd = pc.invert(pc.match_substring_regex(paths, _CANONICAL)).combine_chunks()
+    if not odd.true_count:
+        return pa.nulls(len(odd), paths.type)
     named = paths.combine_chunks().filter(odd)
     for name, aliases in _ALIASES.items():
         named = pc.replace_substring_regex(named, f"^(?:{aliases}):", f"{name}:")

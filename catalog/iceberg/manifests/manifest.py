@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import PrimitiveType
 
+from catalog.base.cached import CachedProperty
 from catalog.iceberg.avro.container import Block, Header, read_blocks
 from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
 from catalog.iceberg.avro.malformed import Malformed, invalid, naming
@@ -29,7 +30,7 @@ from catalog.iceberg.manifests.checks import check_entries, check_statistics
 from catalog.iceberg.manifests.column_types import NO_TYPES, column_types
 from catalog.iceberg.manifests.manifest_list import ManifestContent
 from catalog.iceberg.manifests.shapes import DATA_FILE, ENTRY, check_record
-from catalog.iceberg.manifests.statistics import FieldStatistics, field_statistics
+from catalog.iceberg.manifests.statistics import FieldStatistics, StatisticsLookup
 from policy.errors import MetadataInvalid
 
 _WHAT: Final = "The manifest"
@@ -126,7 +127,12 @@ class DecodedManifest:
 
     def stats(self, field_ids: frozenset[int]) -> Mapping[int, FieldStatistics]:
         """Return the statistics of some columns as arrays: one value per entry, null if there is none."""
-        return field_statistics(self._statistics, field_ids)
+        return self._lookup.of(field_ids) if field_ids else {}
+
+    @CachedProperty
+    def _lookup(self) -> StatisticsLookup:
+        """Return what finds statistics: plans of one manifest ask for them again and again."""
+        return StatisticsLookup(self._statistics)
 
 
 def decode_manifest(data: bytes, *, path: str, limits: DecodeLimits = DEFAULT_LIMITS) -> DecodedManifest:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -36,8 +35,22 @@ _MAPS = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds"
 
 def field_statistics(statistics: pa.Table, field_ids: frozenset[int]) -> Mapping[int, FieldStatistics]:
     """Return the statistics of some columns, by column id."""
-    lookups = [_Lookup(statistics[name]) for name in _MAPS] if field_ids else []
-    return {field_id: FieldStatistics(*(lookup.of(field_id) for lookup in lookups)) for field_id in field_ids}
+    return StatisticsLookup(statistics).of(field_ids) if field_ids else {}
+
+
+class StatisticsLookup:
+    """Finds the statistics of columns. It shares the memory of the maps.
+
+    Args:
+        statistics: maps by column id.
+    """
+
+    def __init__(self, statistics: pa.Table) -> None:
+        self._maps = [_Lookup(statistics[name]) for name in _MAPS]
+
+    def of(self, field_ids: frozenset[int]) -> Mapping[int, FieldStatistics]:
+        """Return the statistics of some columns, by column id."""
+        return {each: FieldStatistics(*(lookup.of(each) for lookup in self._maps)) for each in field_ids}
 
 
 def bounded_fields(statistics: pa.Table) -> frozenset[int]:
@@ -80,7 +93,7 @@ class _Lookup:
         index[self._owners[hits]] = hits
         return self._items.take(pa.array(index, mask=index < 0))
 
-    @cached_property
+    @property
     def _owners(self) -> NDArray[np.int64]:
         return np.repeat(np.arange(self._rows), np.diff(self._offsets))
 
