@@ -149,7 +149,7 @@ class Hooks:
         """
         path = self._directory / "vector.parquet"
         path.write_bytes(vector.data)
-        conf = self._read.ReadConfiguration.of(self._context._jsc.sc())
+        conf = self._read.ReadConfiguration.of(self._context._jsc.hadoopConfiguration())
         util = self.jvm.org.apache.parquet.hadoop.util
         source = util.HadoopInputFile.fromPath(self.jvm.org.apache.hadoop.fs.Path(path.as_uri()), conf)
         stream = source.newStream()

@@ -52,7 +52,7 @@ final class CodeCheck(guard: CodeGuard) extends (LogicalPlan => Unit) {
 }
 
 /** Asks the guard once more when a whole plan is made physical, however it was analyzed. It plans nothing. */
-final class CodeStrategy(guard: CodeGuard) extends SparkStrategy {
+final class CodeStrategy(guard: => CodeGuard) extends SparkStrategy {
   override def apply(plan: LogicalPlan): Seq[SparkPlan] = {
     plan match {
       case whole: ReturnAnswer => guard.check(whole)

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.lakewarden.read
 
-import scala.jdk.CollectionConverters._
+import java.util
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.parquet.hadoop.ParquetInputFormat
@@ -19,8 +19,8 @@ import org.apache.spark.util.SerializableConfiguration
 private[read] object ReadConfiguration {
   val Corrected = "CORRECTED"
 
-  def of(context: SparkContext): Configuration = {
-    val conf = new Configuration(context.hadoopConfiguration)
+  def of(launch: Configuration): Configuration = {
+    val conf = new Configuration(launch)
     // Keys are given to the footer's reader directly; another factory would have no part in it.
     conf.unset("parquet.crypto.factory.class")
     conf.set(ParquetInputFormat.READ_SUPPORT_CLASS, classOf[ParquetReadSupport].getName)
@@ -43,19 +43,33 @@ private[read] object ReadConfiguration {
 
 /** The configuration of guarded reads, as the executors have it.
   *
-  * To send it takes longer than a small scan, so it is sent again only when it has changed.
+  * To make and send it takes longer than a small scan, so this is done again only when the launch configuration has
+  * changed.
   */
 private[read] object SentConfiguration {
-  private final case class Sent(application: String, entries: Map[String, String], broadcast: Broadcast[SerializableConfiguration])
+  private type Entries = util.Map[String, String]
+  private final case class Sent(application: String, entries: Entries, broadcast: Broadcast[SerializableConfiguration])
 
   private var last: Option[Sent] = None
 
   def of(context: SparkContext): Broadcast[SerializableConfiguration] = synchronized {
-    val conf = ReadConfiguration.of(context)
-    val entries = conf.asScala.map(each => each.getKey -> each.getValue).toMap
+    val entries = entriesOf(context.hadoopConfiguration)
     val same = last.filter(sent => sent.application == context.applicationId && sent.entries == entries)
-    val sent = same.getOrElse(Sent(context.applicationId, entries, context.broadcast(new SerializableConfiguration(conf))))
+    val sent = same.getOrElse(send(context))
     last = Some(sent)
     sent.broadcast
+  }
+
+  /** Anybody can change the launch configuration at any time: what is remembered is what was sent. */
+  private def send(context: SparkContext): Sent = {
+    val launch = new Configuration(context.hadoopConfiguration)
+    val conf = new SerializableConfiguration(ReadConfiguration.of(launch))
+    Sent(context.applicationId, entriesOf(launch), context.broadcast(conf))
+  }
+
+  private def entriesOf(conf: Configuration): Entries = {
+    val entries = new util.HashMap[String, String]
+    conf.forEach(each => entries.put(each.getKey, each.getValue))
+    entries
   }
 }
