@@ -33,14 +33,15 @@ from sqlalchemy import (
 
 from catalog.audit.records import GENESIS, NOBODY, AuditRecord, Row, chained, is_refusal, size_of, to_columns
 from catalog.db.engine import read, write
+from catalog.db.prepared import PreparedChange
 from catalog.db.schema import lw_audit, lw_audit_chain
 from policy.decision import Reason
 from policy.errors import CommitStateUnknown
 
-#: Built once, because every request waits for these statements.
-_APPEND: Final = insert(lw_audit)
+# Every request waits for these statements.
+_APPEND: Final = PreparedChange(insert(lw_audit), lw_audit.c.keys())
 _BEGIN: Final = insert(lw_audit_chain)
-_MOVE: Final = (
+_MOVE: Final = PreparedChange(
     update(lw_audit_chain)
     .where(
         lw_audit_chain.c.writer == bindparam("of"),
@@ -175,7 +176,7 @@ def _continue(connection: Connection, end: Position, rows: Sequence[Row]) -> Pos
     last = Position(end.writer, end.sequence + len(chain), str(chain[-1]["hash"]))
     if not _moved(connection, end, last, rows):
         return None
-    connection.execute(_APPEND, chain)
+    _APPEND.run(connection, chain)
     return last
 
 
@@ -192,7 +193,7 @@ def _moved(connection: Connection, end: Position, last: Position, rows: Sequence
     old = {"of": end.writer, "old_sequence": end.sequence, "old_hash": end.hash}
     new = {"new_sequence": last.sequence, "new_hash": last.hash, "latest": latest}
     sums = {"refusals": refusals, "others": others}
-    return connection.execute(_MOVE, {**old, **new, **sums}).rowcount == 1
+    return _MOVE.run(connection, [{**old, **new, **sums}]) == 1
 
 
 def _lost(end: Position, next_row: Row) -> Row:

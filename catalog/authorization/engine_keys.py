@@ -16,17 +16,18 @@ Source: RFC 9421, section 7.2.2 (replay).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, RowMapping, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, update
 
 from catalog.authorization.nonces import SeenNonces
 from catalog.authorization.tokens import TokenInfo, TokenStore, from_ms, principal_of, to_ms
 from catalog.crypto.request_signatures import RULE, RequestSignature, SignedRequest
-from catalog.db.engine import read, write
+from catalog.db.engine import write
+from catalog.db.prepared import Prepared
 from catalog.db.schema import lw_engine_key, lw_token
 from policy.errors import NotAuthenticated, RequestInvalid
 from policy.principal import Principal
@@ -40,7 +41,7 @@ STALE_RULE: Final = "engine-signature-stale"
 PUBLIC_KEY_BYTES: Final = 32
 _RENEW_AFTER: Final = timedelta(hours=1)
 
-_FIND: Final = (
+_FIND: Final = Prepared(
     select(lw_token, lw_engine_key.c.public_key, lw_engine_key.c.expires_ms.label("key_expires_ms"))
     .join(lw_token, lw_token.c.id == lw_engine_key.c.token_id)
     .where(lw_engine_key.c.id == bindparam("key_id"))
@@ -136,7 +137,7 @@ class EngineKeys:
             StateUnavailable: the database does not answer, or too many requests come.
         """
         key_id, now = signature.parameters.key_id, self._clock()
-        row = self._find(key_id)
+        row = _FIND.named(self._engine, key_id=str(key_id))
         if row is None or not _in_force(row, to_ms(now)) or not signature.is_by(row["public_key"], request):
             raise NotAuthenticated(
                 "The engine's signature is not valid, or its key has expired.",
@@ -146,10 +147,6 @@ class EngineKeys:
         self._require_fresh(signature, now)
         self._keep(key_id, row["key_expires_ms"], now)
         return SigningEngine(principal_of(row), row["kind"] == "engine-reusable")
-
-    def _find(self, key_id: uuid.UUID) -> RowMapping | None:
-        with read(self._engine) as connection:
-            return connection.execute(_FIND, {"key_id": str(key_id)}).mappings().one_or_none()
 
     def _require_fresh(self, signature: RequestSignature, now: datetime) -> None:
         parameters = signature.parameters
@@ -203,7 +200,7 @@ def _registered(key_id: str, expires_ms: int) -> RegisteredKey:
     return RegisteredKey(uuid.UUID(key_id), expires_at)
 
 
-def _in_force(row: RowMapping, now_ms: int) -> bool:
+def _in_force(row: Mapping[str, Any], now_ms: int) -> bool:
     return row["revoked_ms"] is None and now_ms < row["key_expires_ms"]
 
 

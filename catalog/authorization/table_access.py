@@ -111,14 +111,16 @@ class TableAccess:
         again: bool = True,
     ) -> tuple[LoadedTable, _Judged]:
         authorizer = self._authorizer.settled()
-        on = caller.on(name, self._loader.owner(name) if known is None else known.record.owner)
+        standing = self._loader.standing(name) if known is None else None
+        found = known or standing
+        on = caller.on(name, self._loader.owner(name) if found is None else found.record.owner)
         ways = loading(on)
         if not any_of(authorizer, ways) and authorizer.decide(required(_EXISTS, on)).allowed:
             ways += on.select(self._columns(caller, name, action))
         require_any(authorizer, caller, action, str(name), ways)
         see_paths = caller.reader is None and sees_paths(authorizer, on)
         with authorizer.recorded(caller, action, str(name), show_path=see_paths):
-            table = self._loader.load(name, again=again) if known is None else known
+            table = known or self._loader.load(name, again=again, known=standing)
             judged = judge(caller, action, table)
             if table.seal is None:
                 self._inspector.whole(table)

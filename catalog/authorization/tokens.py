@@ -17,14 +17,15 @@ import json
 import re
 import secrets
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from sqlalchemy import Engine, RowMapping, bindparam, insert, select, update
+from sqlalchemy import Engine, bindparam, insert, select, update
 
 from catalog.db.engine import read, write
+from catalog.db.prepared import Prepared
 from catalog.db.schema import lw_token
 from policy.errors import NotAuthenticated, RequestInvalid
 from policy.principal import Principal
@@ -35,8 +36,7 @@ _KINDS: Final[tuple[TokenKind, ...]] = ("user", "engine", "engine-reusable", "km
 _TOKEN: Final = re.compile(r"lw_([0-9a-f]{32})_[A-Za-z0-9_-]{43}", re.ASCII)
 _TOKEN_LENGTH: Final = len("lw_") + 32 + len("_") + 43
 _NO_SUCH_HASH: Final = "0" * 64
-#: Each request runs this statement, so it is built once.
-_FIND: Final = select(lw_token).where(lw_token.c.id == bindparam("token_id"))
+_FIND: Final = Prepared(select(lw_token).where(lw_token.c.id == bindparam("token_id")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class TokenStore:
         """
         self._require_clock()
         matched = _TOKEN.fullmatch(text) if len(text) == _TOKEN_LENGTH else None
-        row = self._find(uuid.UUID(hex=matched[1])) if matched else None
+        row = _FIND.named(self._engine, token_id=str(uuid.UUID(hex=matched[1]))) if matched else None
         known = _NO_SUCH_HASH if row is None else row["secret_sha256"]
         is_genuine = hmac.compare_digest(known, _digest(text))
         if row is None or not is_genuine or row["kind"] not in kinds or not self._in_force(row):
@@ -192,11 +192,7 @@ class TokenStore:
         with read(self._engine) as connection:
             return tuple(_info(row) for row in connection.execute(query).mappings())
 
-    def _find(self, token_id: uuid.UUID) -> RowMapping | None:
-        with read(self._engine) as connection:
-            return connection.execute(_FIND, {"token_id": str(token_id)}).mappings().one_or_none()
-
-    def _in_force(self, row: RowMapping) -> bool:
+    def _in_force(self, row: Mapping[Any, Any]) -> bool:
         expires = row["expires_ms"]
         return row["revoked_ms"] is None and (expires is None or to_ms(self._clock()) < expires)
 
@@ -242,14 +238,14 @@ def from_ms(value: int | None) -> datetime | None:
     return None if value is None else datetime.fromtimestamp(value / 1000, UTC)
 
 
-def principal_of(row: RowMapping) -> Principal:
+def principal_of(row: Mapping[Any, Any]) -> Principal:
     """Return the principal of a row of `lw_token`."""
     return Principal(
         row["principal"], frozenset(json.loads(row["groups"])), frozenset(json.loads(row["roles"]))
     )
 
 
-def _info(row: RowMapping) -> TokenInfo:
+def _info(row: Mapping[Any, Any]) -> TokenInfo:
     return TokenInfo(
         id=uuid.UUID(row["id"]),
         kind=row["kind"],

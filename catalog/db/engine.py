@@ -61,7 +61,7 @@ def read(engine: Engine) -> Iterator[Connection]:
     Raises:
         StateUnavailable: the database does not answer, in bounded time.
     """
-    with _translated(), readers_of(engine).connect() as connection, connection.begin():
+    with translated(), readers_of(engine).connect() as connection, connection.begin():
         yield connection
 
 
@@ -77,7 +77,7 @@ def write(engine: Engine) -> Iterator[Connection]:
     """
     with (
         _alone(engine),
-        _translated(),
+        translated(),
         engine.connect() as connection,
         connection.begin() as transaction,
     ):
@@ -88,6 +88,18 @@ def write(engine: Engine) -> Iterator[Connection]:
 def is_writing(engine: Engine) -> bool:
     """Return whether the current thread is inside a `write` block on this engine."""
     return engine in _writing()
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise failures of the database as typed errors (`catalog.db.faults`)."""
+    try:
+        yield
+    except exc.SQLAlchemyError as error:
+        known = translate(error)
+        if known is None:
+            raise
+        raise known from error
 
 
 def _parse(url: str) -> URL:
@@ -113,17 +125,6 @@ def _open_postgres(url: URL) -> Engine:
             hint='Run `pip install "lakewarden[postgres]"`.',
         ) from error
     return open_postgres(url, pool_timeout_s=_POOL_TIMEOUT_S)
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except exc.SQLAlchemyError as error:
-        known = translate(error)
-        if known is None:
-            raise
-        raise known from error
 
 
 def _commit(connection: Connection, transaction: RootTransaction) -> None:

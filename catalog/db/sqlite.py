@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from sqlalchemy import URL, Engine, create_engine, event, exc
+from sqlalchemy import URL, Connection, Engine, create_engine, event, exc
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
 
+from catalog.db.driver import wrapped
 from catalog.db.readers import set_readers
 from policy.errors import RequestInvalid, StateUnavailable
 
@@ -45,8 +46,8 @@ def open_sqlite(url: URL, *, busy_timeout_s: float, pool_timeout_s: float) -> En
     writers = _opened(path, connector, pool_timeout_s)
     readers = _opened(path, connector, pool_timeout_s)
     event.listen(readers, "connect", _never_write)
-    event.listen(readers, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
-    event.listen(writers, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    event.listen(readers, "begin", _begin("BEGIN"))
+    event.listen(writers, "begin", _begin("BEGIN IMMEDIATE"))
     event.listen(writers, "engine_disposed", lambda _: readers.dispose())
     set_readers(writers, readers)
     return writers
@@ -65,6 +66,19 @@ def _opened(path: Path, connector: Callable[[], sqlite3.Connection], pool_timeou
     event.listen(engine, "connect", _remember_file(path))
     event.listen(engine, "checkout", _require_same_file(path))
     return engine
+
+
+def _begin(statement: str) -> Callable[[Connection], None]:
+    def begin(connection: Connection) -> None:
+        cursor = connection.connection.cursor()
+        try:
+            cursor.execute(statement)
+        except sqlite3.Error as error:
+            raise wrapped(connection.dialect, error) from error
+        finally:
+            cursor.close()
+
+    return begin
 
 
 def create_file(engine: Engine) -> None:

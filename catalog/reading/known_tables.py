@@ -12,10 +12,8 @@ from sqlalchemy import Engine
 
 from catalog.base.identifiers import TableName
 from catalog.base.recent import Recent
-from catalog.db.engine import read
 from catalog.reading.loading import LoadedTable
 from catalog.state import standing
-from catalog.state.pointers import PointerStore
 from catalog.state.standing import Standing
 
 #: The maximum number of snapshots in tables that are remembered.
@@ -28,31 +26,24 @@ class KnownTables:
     Args:
         engine: the catalog's database.
         catalog: the catalog's name.
-        pointers: where the pointers are.
     """
 
-    def __init__(self, engine: Engine, catalog: str, pointers: PointerStore) -> None:
+    def __init__(self, engine: Engine, catalog: str) -> None:
         self._engine = engine
         self._catalog = catalog
-        self._pointers = pointers
         self._tables: Recent[LoadedTable] = Recent(
             _MAX_SNAPSHOTS, lambda each: len(each.metadata.snapshots) + 1
         )
 
     def load(self, name: TableName) -> LoadedTable | None:
         """Return a table that is as it was when it was remembered; None if it is not known to be."""
-        rows = self._rows(name)
+        rows = standing.rows_of(self._engine, self._catalog, name)
         return None if rows is None else self._tables.known(rows)
 
     def remember(self, table: LoadedTable) -> None:
         """Remember a table that was just loaded, unless its rows say something else by now."""
-        rows = self._rows(table.record.name)
+        rows = standing.rows_of(self._engine, self._catalog, table.record.name)
         if rows is None or table.seal is None:
             return
         if standing.standing_of(rows) == Standing(table.record, table.governed, table.seal):
             self._tables.get(rows, lambda: table)
-
-    def _rows(self, name: TableName) -> tuple[object, ...] | None:
-        with read(self._engine) as connection:
-            pointer = self._pointers.load_in(connection, name)
-            return None if pointer is None else standing.rows_of(connection, self._catalog, name, pointer)

@@ -29,9 +29,10 @@ from catalog.base.recent import Recent
 from catalog.db.engine import read, write
 from catalog.iceberg.metadata import parse_metadata
 from catalog.state import pek_records as key_records
-from catalog.state import seals, table_state
+from catalog.state import seals, standing, table_state
 from catalog.state.pointers import PointerStore
 from catalog.state.seals import Seal, SealState
+from catalog.state.standing import Standing
 from catalog.state.table_state import Governed, TableRecord, TableState
 from catalog.storage.base import Storage
 from catalog.storage.errors import MetadataMissing, ObjectMissing
@@ -143,10 +144,18 @@ class TableLoader:
 
     def owner(self, name: TableName) -> str | None:
         """Return the owner of a table for policies; None if no such table is governed."""
+        known = self.standing(name)
+        if known is not None:
+            return known.record.owner
         with read(self._engine) as connection:
             record = table_state.bound(connection, self._catalog, name)
         record = record or self.settle(name)
         return record.owner if record is not None else None
+
+    def standing(self, name: TableName) -> Standing | None:
+        """Return what the rows of a sealed table say; None for any other, which `load` looks at closely."""
+        rows = standing.rows_of(self._engine, self._catalog, name)
+        return None if rows is None else standing.standing_of(rows)
 
     def settle(self, name: TableName) -> TableRecord | None:
         """See `settle`."""
@@ -161,13 +170,14 @@ class TableLoader:
         record = self.settle(name)
         return self.load(name).record if record is None else record
 
-    def load(self, name: TableName, *, again: bool = True) -> LoadedTable:
+    def load(self, name: TableName, *, again: bool = True, known: Standing | None = None) -> LoadedTable:
         """Load a table, sealed or unsealed.
 
         Args:
             name: the table.
             again: whether sealed metadata is read again that this process read and verified before. Where it
                 was changed or deleted since, it is only noticed then.
+            known: what the rows of the table said when this request read them.
 
         Raises:
             NoSuchTable: there is none of that name, or it is not governed by this catalog.
@@ -178,13 +188,14 @@ class TableLoader:
             StorageUnavailable: the storage does not answer, or the warehouse or bucket is gone.
         """
         for _ in range(_ATTEMPTS):
-            pointer, record, governed, seal = self._standing(name)
+            pointer, record, governed, seal = self._found(name, known or self.standing(name))
             try:
                 return self._loaded(name, pointer, record, governed, seal, again=again)
             except MetadataMissing:
                 # Later commits can have deleted it (`catalog.commits.metadata_log`).
                 if self._pointers.load(name) == pointer:
                     raise
+                known = None
         raise _too_fast(name)
 
     def load_dropped(self, record: TableRecord) -> LoadedTable | None:
@@ -241,9 +252,14 @@ class TableLoader:
                 rule=gone.rule,
                 hint="The table's metadata.json was deleted. Restore the file from a copy.",
             ) from gone
+        digest = None
         if seal is not None:
-            seals.check_digest(data, seal.digest, what="table metadata", path=pointer, table=str(name))
-        return parse_metadata(data, path=pointer, table=str(name), max_bytes=self._max_metadata_bytes)
+            digest = seals.check_digest(
+                data, seal.digest, what="table metadata", path=pointer, table=str(name)
+            ).sha256
+        return parse_metadata(
+            data, path=pointer, table=str(name), max_bytes=self._max_metadata_bytes, sha256=digest
+        )
 
     def forbids_unsealed(self, name: TableName) -> bool:
         """Return whether the namespace of a name forbids unsealed metadata."""
@@ -290,13 +306,17 @@ class TableLoader:
         with stored_before(self._storage, location):
             return self._storage.read(location, limit=self._max_metadata_bytes)
 
-    def _standing(self, name: TableName) -> tuple[str, TableRecord, Governed, Seal | None]:
+    def _found(
+        self, name: TableName, known: Standing | None
+    ) -> tuple[str, TableRecord, Governed, Seal | None]:
         """Return the location of the pointer, and its state.
 
-        Pointer and seal are read one after the other. Where no current seal is found, a commit may have
-        landed in between, or a rename; only a pointer that has not moved meanwhile stands on unsealed
-        metadata.
+        Without the rows of a sealed table, pointer and seal are read one after the other. Where no current
+        seal is found, a commit may have landed in between, or a rename; only a pointer that has not moved
+        meanwhile stands on unsealed metadata.
         """
+        if known is not None:
+            return known.seal.metadata_location, known.record, known.governed, known.seal
         pointer = self._pointers.load(name)
         for _ in range(_ATTEMPTS):
             if pointer is None:

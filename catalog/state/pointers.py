@@ -46,9 +46,6 @@ class PointerStore(Protocol):
     def load(self, name: TableName) -> str | None:
         """Return the location of the table's current metadata.json, or None if there is no such table."""
 
-    def load_in(self, connection: Connection, name: TableName) -> str | None:
-        """Load the pointer; a store in the catalog's database reads it in this transaction of it."""
-
     def settled(self, name: TableName) -> str | None:
         """Load the pointer after waiting for a move in progress. A creation in progress is not seen."""
 

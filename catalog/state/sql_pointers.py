@@ -34,6 +34,7 @@ from catalog.base.errors import CommitConflict
 from catalog.base.existence import namespace_exists, no_namespace, table_exists, table_rename_taken
 from catalog.base.identifiers import Namespace, TableName
 from catalog.db.engine import read, write
+from catalog.db.prepared import Prepared
 from catalog.db.schema import iceberg_namespace_properties, iceberg_tables, lw_namespace_property
 from catalog.state import commit_records, open_writes
 from catalog.state.idempotency import settle
@@ -65,17 +66,16 @@ def _bind(connection: Connection, bind: Bind | None) -> None:
         bind(connection)
 
 
-#: Each load runs this statement, and each list and creation the ones below, so they are built once.
-_LOCATION: Final = select(iceberg_tables.c.metadata_location).where(
-    *(
-        iceberg_tables.c[name] == bindparam(name)
-        for name in ("catalog_name", "table_namespace", "table_name")
-    ),
-    is_table(),
+_LOCATION: Final = Prepared(
+    select(iceberg_tables.c.metadata_location).where(
+        *(
+            iceberg_tables.c[name] == bindparam(name)
+            for name in ("catalog_name", "table_namespace", "table_name")
+        ),
+        is_table(),
+    )
 )
-
-
-#: By table.
+#: By table. Each list and creation runs these statements, so they are built once.
 _PROPERTIES: Final = {
     table.name: select(table.c.property_key, table.c.property_value).where(
         table.c.catalog_name == bindparam("catalog_name"), table.c.namespace == bindparam("namespace")
@@ -97,12 +97,8 @@ class SqlPointerStore:
         self._catalog = catalog
 
     def load(self, name: TableName) -> str | None:
-        with read(self._engine) as connection:
-            return self.load_in(connection, name)
-
-    def load_in(self, connection: Connection, name: TableName) -> str | None:
-        location: str | None = connection.scalar(_LOCATION, self._key(name))
-        return location
+        found = _LOCATION.first(self._engine, **self._key(name))
+        return None if found is None else found[0]
 
     def settled(self, name: TableName) -> str | None:
         statement = select(iceberg_tables.c.metadata_location).where(*self._is(name)).with_for_update()

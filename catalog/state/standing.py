@@ -1,7 +1,7 @@
 """Reads all rows that a sealed table follows from, in one statement.
 
 Equal rows mean an equal table: each change of a name, an owner, a location, a pointer, a seal or a governed
-version changes one of them.
+version changes one of them. So what they say is remembered by the rows, which are read each time.
 """
 
 from __future__ import annotations
@@ -11,23 +11,37 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, and_, bindparam, select
+from sqlalchemy import Engine, Table, and_, bindparam, select
 
 from catalog.base.identifiers import TableName
-from catalog.db.schema import lw_binding, lw_governed, lw_seal, lw_table
+from catalog.base.recent import Recent
+from catalog.db.prepared import Prepared
+from catalog.db.schema import iceberg_tables, lw_binding, lw_governed, lw_seal, lw_table
 from catalog.state import seals, table_state
 from catalog.state.seals import Seal, SealState
+from catalog.state.sql_pointers import is_table
 from catalog.state.table_state import Governed, TableRecord
 
+#: The maximum number of tables whose rows are remembered.
+_MAX_TABLES: Final = 1_000
+
 _PARTS: Final = (lw_table, lw_seal, lw_governed)
-#: Each signature runs this statement, so it is built once.
-_STANDING: Final = (
+_STANDING: Final = Prepared(
     select(*_PARTS)
     .join_from(lw_binding, lw_table, lw_binding.c.table_id == lw_table.c.id)
     .join(
+        iceberg_tables,
+        and_(
+            iceberg_tables.c.catalog_name == lw_binding.c.catalog,
+            iceberg_tables.c.table_namespace == lw_binding.c.namespace,
+            iceberg_tables.c.table_name == lw_binding.c.name,
+            is_table(),
+        ),
+    )
+    .join(
         lw_seal,
         and_(
-            lw_seal.c.metadata_location == bindparam("pointer"),
+            lw_seal.c.metadata_location == iceberg_tables.c.metadata_location,
             lw_seal.c.table_id == lw_table.c.id,
             lw_seal.c.state == SealState.CURRENT,
         ),
@@ -59,15 +73,24 @@ class Standing:
     seal: Seal
 
 
-def rows_of(connection: Connection, catalog: str, name: TableName, pointer: str) -> tuple[object, ...] | None:
-    """Return the rows of a table; None unless it has the name and its pointer is that of its current seal."""
-    wanted = {"catalog": catalog, "namespace": name.database, "name": name.name, "pointer": pointer}
-    row = connection.execute(_STANDING, wanted).first()
-    return None if row is None else tuple(row)
+_said: Final = Recent[Standing](_MAX_TABLES, lambda _: 1)
 
 
-def standing_of(rows: Sequence[object]) -> Standing:
+def rows_of(engine: Engine, catalog: str, name: TableName) -> tuple[object, ...] | None:
+    """Return the rows of a table; None unless it has the name and its pointer is that of its current seal.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    return _STANDING.first(engine, catalog=catalog, namespace=name.database, name=name.name)
+
+
+def standing_of(rows: tuple[object, ...]) -> Standing:
     """Return what the rows of a table say."""
+    return _said.get(rows, lambda: _parsed(rows))
+
+
+def _parsed(rows: Sequence[object]) -> Standing:
     found, start = [], 0
     for part in _PARTS:
         end = start + len(part.columns)

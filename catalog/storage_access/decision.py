@@ -179,7 +179,7 @@ class StorageDecisions:
         self._access = access
         self._planner = planner
         self._files = NamedFilesReader(context.reader)
-        self._known = KnownTables(context.engine, context.catalog, context.pointers)
+        self._known = KnownTables(context.engine, context.catalog)
 
     def access(self, caller: Caller, name: TableName, action: str, file: Location) -> ObjectAccess:
         """Return what a caller's client can touch of the table of a name, be it staged or dropped.

@@ -157,7 +157,10 @@ def _wait_for_locks(lake: Lake, count: int) -> None:
 def test_a_load_that_commits_overtake_finds_the_table_sealed(
     on_sqlite: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between reading the pointer and its seal, another commit lands: that is no rollback."""
+    """Between reading the pointer and its seal, another commit lands: that is no rollback.
+
+    One statement reads the rows of a sealed table. This is about the steps that follow where it finds none.
+    """
     lake = on_sqlite.lake
     table = make(lake)
     loader = lake.services.loader
@@ -165,6 +168,7 @@ def test_a_load_that_commits_overtake_finds_the_table_sealed(
         rival = GuardedCatalog(elsewhere, lake.caller(ALICE)).load_table(table.name())
         overtaken = _Overtaken(loader._pointers, lambda: rival.append(rows(1)), times=3)
         monkeypatch.setattr(loader, "_pointers", overtaken)
+        monkeypatch.setattr(loader, "standing", lambda _: None)
         found = loader.load(name_of(table))
     assert found.seal is not None
     assert len(found.metadata.snapshots) == 3
