@@ -11,6 +11,7 @@ Answers:
 
 - Only operations that are marked are compressed, and none of their answers with a credential, key or
   signature: the length of a compressed answer depends on what is in it (the BREACH attack).
+- A long answer is compressed once for the same bytes, since tables with many snapshots are loaded often.
 
 Source: RFC 9110, sections 8.4 and 12.5.3; RFC 1952; RFC 8878; RFC 9659.
 """
@@ -18,6 +19,7 @@ Source: RFC 9110, sections 8.4 and 12.5.3; RFC 1952; RFC 8878; RFC 9659.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -27,6 +29,7 @@ import zstandard
 from fastapi import Request, Response
 from starlette.datastructures import Headers
 
+from catalog.base.recent import Recent
 from catalog.http.errors import ContentTypeRefused
 from catalog.http.threads import in_thread
 from policy.errors import RequestInvalid
@@ -45,6 +48,10 @@ _STEP: Final = 256 * 1024
 _ZSTD_SLICE: Final = 64
 #: Bytes that are compressed faster than a thread is started.
 _SHORT: Final = 32 * 1024
+#: The maximum bytes of compressed answers that are remembered.
+_MAX_REMEMBERED: Final = 32 << 20
+#: Bytes that an entry takes beside them.
+_AN_ENTRY: Final = 256
 
 _ATTRIBUTE: Final = "__lakewarden_compressible__"
 _WEIGHT: Final = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
@@ -58,6 +65,8 @@ _SECRETS: Final = (
     b"transport-key",
     b"X-Amz-",
 )
+
+_compressed: Final = Recent[bytes](_MAX_REMEMBERED, lambda made: len(made) + _AN_ENTRY)
 
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
@@ -75,10 +84,12 @@ async def compressed(request: Request, response: Response, endpoint: Callable[..
     body = bytes(response.body)
     response.headers.add_vary_header("Accept-Encoding")
     coding = preferred(request.headers)
-    if coding is None or len(body) < MIN_ANSWER or any(each in body for each in _SECRETS):
+    if coding is None or len(body) < MIN_ANSWER:
         return response
-    compress = _compress_gzip if coding == _GZIP else _compress_zstd
-    response.body = compress(body) if len(body) <= _SHORT else await in_thread(compress, body)
+    made = _compress(coding, body) if len(body) <= _SHORT else await in_thread(_again, coding, body)
+    if not made:
+        return response
+    response.body = made
     response.headers["Content-Encoding"] = coding
     response.headers["Content-Length"] = str(len(response.body))
     return response
@@ -103,11 +114,17 @@ def _weights(text: str) -> Iterator[tuple[str, float]]:
             yield coding.lower(), float(weight[1]) if weight is not None else 1.0
 
 
-def _compress_gzip(body: bytes) -> bytes:
-    return gzip.compress(body, _GZIP_LEVEL, mtime=0)
+def _again(coding: str, body: bytes) -> bytes:
+    """Compress an answer, or return what was made of the same bytes before."""
+    return _compressed.get((coding, hashlib.sha256(body).digest()), lambda: _compress(coding, body))
 
 
-def _compress_zstd(body: bytes) -> bytes:
+def _compress(coding: str, body: bytes) -> bytes:
+    """Compress an answer; return no bytes if it has a secret."""
+    if any(each in body for each in _SECRETS):
+        return b""
+    if coding == _GZIP:
+        return gzip.compress(body, _GZIP_LEVEL, mtime=0)
     return zstandard.ZstdCompressor(_ZSTD_LEVEL).compress(body)
 
 

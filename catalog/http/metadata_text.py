@@ -15,15 +15,15 @@ from pyiceberg.table.metadata import TableMetadata
 from catalog.base.recent import Recent
 from catalog.reading.loading import LoadedTable
 
-#: The maximum number of characters that are remembered.
-_MAX_CHARACTERS: Final = 64 << 20
+#: The maximum number of bytes that are remembered.
+_MAX_BYTES: Final = 64 << 20
 _PROPERTIES: Final = "properties"
 
-_texts: Final = Recent[str](_MAX_CHARACTERS, len)
+_texts: Final = Recent[bytes](_MAX_BYTES, len)
 
 
-def metadata_text(shown: TableMetadata, table: LoadedTable | None = None) -> str:
-    """Return metadata as JSON.
+def metadata_text(shown: TableMetadata, table: LoadedTable | None = None) -> tuple[bytes, bytes]:
+    """Return metadata as JSON, in two parts: the remembered one is long, and is copied once, into the answer.
 
     Args:
         shown: the metadata as a user gets it.
@@ -34,11 +34,12 @@ def metadata_text(shown: TableMetadata, table: LoadedTable | None = None) -> str
     else:
         rest = _texts.get(table.seal.digest, lambda: _without_properties(shown))
     properties = json.dumps(shown.properties, ensure_ascii=False)
-    return f'{rest[:-1]},"{_PROPERTIES}":{properties}}}'
+    return rest, f',"{_PROPERTIES}":{properties}}}'.encode()
 
 
-def _without_properties(metadata: TableMetadata) -> str:
-    return metadata.model_dump_json(exclude={_PROPERTIES})
+def _without_properties(metadata: TableMetadata) -> bytes:
+    """Return everything but the properties and the end of the object."""
+    return metadata.model_dump_json(exclude={_PROPERTIES})[:-1].encode()
 
 
 def _has_parts_of(shown: TableMetadata, metadata: TableMetadata) -> bool:

@@ -1,14 +1,14 @@
 """Builds answers with tables.
 
 Table metadata is large, and pyiceberg's model writes it as JSON fast. So the JSON around it is concatenated
-as text, and nothing is parsed or copied a second time.
+as bytes, and nothing is parsed or copied a second time.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -208,9 +208,10 @@ def _settings(table: LoadedTable) -> str:
     return f'"write-settings":{settings}'
 
 
-def _document(metadata: str, location: str | None, config: Mapping[str, str] | None, *more: str) -> str:
-    parts = [] if location is None else [f'"metadata-location":{json.dumps(location)}']
-    parts.append(f'"metadata":{metadata}')
-    if config is not None:
-        parts.append(f'"config":{json.dumps(config)}')
-    return f"{{{','.join([*parts, *more])}}}"
+def _document(
+    metadata: Sequence[bytes], location: str | None, config: Mapping[str, str] | None, *more: str
+) -> bytes:
+    before = "{" if location is None else f'{{"metadata-location":{json.dumps(location)},'
+    after = ([] if config is None else [f'"config":{json.dumps(config)}']) + list(more)
+    end = "".join(f",{each}" for each in after)
+    return b"".join([f'{before}"metadata":'.encode(), *metadata, f"{end}}}".encode()])

@@ -52,7 +52,9 @@ _MAX_RATIO: Final = 200
 INITIAL_SEQUENCE_NUMBER: Final = 0
 
 
-def parse_metadata(data: bytes, *, path: str, table: str, max_bytes: int = MAX_BYTES) -> TableMetadata:
+def parse_metadata(
+    data: bytes, *, path: str, table: str, max_bytes: int = MAX_BYTES, sha256: str | None = None
+) -> TableMetadata:
     """Parse the bytes of a metadata.json, once for the same bytes: what is parsed is never changed in place.
 
     Args:
@@ -60,13 +62,14 @@ def parse_metadata(data: bytes, *, path: str, table: str, max_bytes: int = MAX_B
         path: its location; the name says whether it is gzip, as in Iceberg.
         table: dotted name, for errors.
         max_bytes: maximum decompressed size in bytes.
+        sha256: the SHA-256 of the stored bytes in hexadecimal, where the caller has just computed it.
 
     Raises:
         MetadataInvalid: not JSON, ambiguous JSON, or not Iceberg table metadata.
         UnsupportedFormatVersion: a format version that cannot be read.
     """
-    plain = unpacked(data, path, table, max_bytes)
-    return _parsed.get(hashlib.sha256(plain).digest(), lambda: _parse(plain, path, table))
+    key = (sha256 or hashlib.sha256(data).hexdigest(), path.endswith(_GZIP_SUFFIXES), max_bytes)
+    return _parsed.get(key, lambda: _parse(unpacked(data, path, table, max_bytes), path, table))
 
 
 def unpacked(data: bytes, path: str, table: str, max_bytes: int) -> bytes:

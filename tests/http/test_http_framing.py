@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from catalog.http.connections import MAX_FIELDS, MAX_TARGET
+from catalog.http.bounded_parser import MAX_FIELDS, MAX_TARGET
 from tests.support.plain_http import HEAD, LEAVING, answer_to, connected, limited, status_of, upload
 from tests.support.service import Service
 

@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import LongType, NestedField
 
 from catalog.base.identifiers import TableName
-from catalog.http.metadata_text import metadata_text
+from catalog.http import metadata_text as texts
 from catalog.reading.loading import LoadedTable
 from tests.support.lake import Lake, open_lake
 
@@ -50,6 +50,10 @@ def test_what_has_no_seal_is_not_remembered(tmp_path: Path) -> None:
         other: TableMetadata = table.metadata.model_copy(update={"last_column_id": 77})
         unsealed = replace(table, metadata=other, seal=None)
         assert json.loads(metadata_text(other, unsealed))["last-column-id"] == 77
+
+
+def metadata_text(shown: TableMetadata, table: LoadedTable | None = None) -> bytes:
+    return b"".join(texts.metadata_text(shown, table))
 
 
 def _table(lake: Lake) -> LoadedTable:
