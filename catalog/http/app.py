@@ -57,6 +57,7 @@ from catalog.http.base_models import Answer
 from catalog.http.boundary import Boundary
 from catalog.http.metrics import CONTENT_TYPE, Metrics, Snapshot
 from catalog.http.operations import ERRORS, modelled
+from catalog.http.route_table import RouteTable
 from catalog.http.routing import Bodies, GuardedRoute
 from catalog.http.tallies import Tally
 from catalog.http.worker_states import WorkerStates
@@ -287,7 +288,8 @@ def create_app(services: Services, shared: Shared | None = None) -> FastAPI:
     for router in (*_ROUTERS, *iceberg, *(_KMS_ROUTERS if services.settings.kms_endpoint.enabled else ())):
         # `include_router` would build every operation once more, at the first request of each service.
         app.router.routes.extend(router.routes)
-    errors.install(app, metrics)
+    errors.install(app)
+    app.add_middleware(RouteTable, routes=app.router.routes)
     app.add_middleware(Boundary, metrics=metrics)
     return app
 

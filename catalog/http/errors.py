@@ -184,21 +184,26 @@ def unforeseen_response(request_id: str, path: str = "") -> Response:
     return _answer(fields, {}, None, path)
 
 
-def install(app: FastAPI, metrics: Metrics) -> None:
-    """Install handlers that translate every error of the endpoints."""
+def refusal(request: Request, error: LakewardenError) -> Response:
+    """Answer a request that ended with one of our errors; it is counted, and logged with the request."""
+    setattr(request.state, ERROR_STATE, error)
+    metrics: Metrics = request.app.state.metrics
+    metrics.refused(error.rule or type(error).__name__)
+    return error_response(error, request.url.path)
+
+
+def install(app: FastAPI) -> None:
+    """Install handlers for what the framework serves by itself: paths without a route, open operations."""
 
     async def on_ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, LakewardenError)
-        setattr(request.state, ERROR_STATE, error)
-        metrics.refused(error.rule or type(error).__name__)
-        return error_response(error, request.url.path)
+        return refusal(request, error)
 
     async def on_frameworks(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return await on_ours(request, ours(error))
+        return refusal(request, ours(error))
 
     app.add_exception_handler(LakewardenError, on_ours)
-    # These handlers serve paths without a route. A route translates its errors before it records the outcome.
     app.add_exception_handler(HTTPException, on_frameworks)
 
 

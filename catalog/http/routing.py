@@ -1,8 +1,8 @@
 """Routes that authenticate the caller before they read the body, and parse JSON strictly.
 
 The order is fixed: caller, then the first authorization (`catalog.http.screening`), then the size of the
-body, the digest that its sender signed, its coding, its type, and its text (`policy.strict_json`). The
-framework only validates the parsed document by the operation's model.
+body, the digest that its sender signed, its coding, its type, and its text (`policy.strict_json`). Then the
+parsed document is validated by the operation's model (`catalog.http.endpoint_calls`).
 
 - Without a first authorization, a body is small: `SMALL_BODY` bytes and `SMALL_ELEMENTS` elements. So the
   work for a token without permissions is bounded.
@@ -25,7 +25,7 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from catalog.audit.outcomes import Outcome, following
 from catalog.authorization.authorizer import Caller
@@ -33,13 +33,14 @@ from catalog.crypto.request_signatures import refused
 from catalog.http.auth import authenticated, bootstrapping
 from catalog.http.closing import OUTCOME_STATE, closed, unless_failed
 from catalog.http.content_codings import compressed, decompressed
-from catalog.http.errors import BodyTooLarge, ContentTypeRefused, TooManyBodies, ours
+from catalog.http.endpoint_calls import NO_DOCUMENT, EndpointCall
+from catalog.http.errors import BodyTooLarge, ContentTypeRefused, TooManyBodies, ours, refusal
 from catalog.http.idempotency import HEADER, answers_repetitions, commit_of_write, key_of, keyed, once
 from catalog.http.screening import Bounds, bounds_of
 from catalog.http.tallies import Tally
 from catalog.http.threads import in_one_thread, in_thread, threaded
 from catalog.state.idempotency import KeyedRequest
-from policy.errors import RequestInvalid
+from policy.errors import LakewardenError, RequestInvalid
 from policy.strict_json import parse
 
 _JSON: Final = re.compile(r"application/json(?:\s*;\s*charset=\"?utf-8\"?)?", re.IGNORECASE)
@@ -73,16 +74,18 @@ _SUSPECT_ESCAPE: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-def _translated(handler: _Handler) -> _Handler:
-    """Wrap a handler of the framework, so that its refusals become our errors, with a rule."""
+def _app_of(handler: _Handler) -> ASGIApp:
+    """Return a handler as an ASGI application, which answers our errors."""
 
-    async def handle(request: Request) -> Response:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
         try:
-            return await handler(request)
-        except (RequestValidationError, HTTPException) as error:
-            raise ours(error) from error
+            response = await handler(request)
+        except LakewardenError as error:
+            response = refusal(request, error)
+        await response(scope, receive, send)
 
-    return handle
+    return app
 
 
 class GuardedRoute(APIRoute):
@@ -95,21 +98,32 @@ class GuardedRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, threaded(endpoint), **options)
+        self.app = _app_of(self._handler)
 
     def get_route_handler(self) -> _Handler:
-        """Wrap the framework's handler with our checks."""
-        inner = _translated(super().get_route_handler())
+        """Return the handler of requests, for the framework too: nothing goes past our checks."""
+        return self._handler
+
+    @cached_property
+    def _handler(self) -> _Handler:
+        call = EndpointCall(self)
+
+        async def called(request: Request, document: object) -> Response:
+            try:
+                return await call(request, document)
+            except RequestValidationError as error:
+                raise ours(error) from error
 
         async def handle(request: Request, sent: bytes, bounds: Bounds, room: Room) -> Response:
             _check_digest(request, sent)
             body = await decompressed(
                 request.headers, sent, bounds.size, room.take, partial(_too_large, bounds.size)
             )
-            strict = await self._strict(request, body, bounds.elements)
-            wanted = self._once(strict, body)
+            document = await self._document(request, body, bounds.elements)
+            wanted = self._once(request, body)
             # Only the wait for an equal request is in the event loop. A body of many files takes seconds.
-            run = partial(in_one_thread, partial(inner, strict))
-            answer = await (run() if wanted is None else once(strict, wanted, run))
+            run = partial(in_one_thread, partial(called, request, document))
+            answer = await (run() if wanted is None else once(request, wanted, run))
             return await compressed(request, answer, self.endpoint)
 
         async def handle_and_close(request: Request, outcome: Outcome) -> Response:
@@ -172,22 +186,19 @@ class GuardedRoute(APIRoute):
         request.state.body_sha256 = known.body_sha256
         return known.caller
 
-    async def _strict(self, request: Request, body: bytes, max_elements: int) -> Request:
-        """Read and parse the body strictly, in the attributes where the framework looks for it."""
-        if body and self.body_field is None:
+    async def _document(self, request: Request, body: bytes, max_elements: int) -> object:
+        """Parse the body strictly."""
+        # The original bytes, for operations that store them.
+        request.state.body = body
+        if not body:
+            return NO_DOCUMENT
+        if self.body_field is None:
             raise RequestInvalid(
                 "This operation takes no body.", rule="body", hint="Send the request without a body."
             )
-        strict = Request(request.scope, request.receive)
-        strict._body = body
-        # The original bytes, for operations that store them.
-        strict.state.body = body
-        if body:
-            _check_content_type(request.headers)
-            short = len(body) <= _SHORT_BODY
-            parsed = partial(document_of, body, max_elements)
-            strict._json = parsed() if short else await in_thread(parsed)
-        return strict
+        _check_content_type(request.headers)
+        parsed = partial(document_of, body, max_elements)
+        return parsed() if len(body) <= _SHORT_BODY else await in_thread(parsed)
 
 
 class EngineRoute(GuardedRoute):

@@ -36,6 +36,7 @@ from catalog.audit.stream import Exports
 from catalog.http.app import Shared, create_app, snapshot_of
 from catalog.http.connections import MAX_LEAVING, Connections, protocol_of
 from catalog.http.tallies import Tally
+from catalog.http.threads import provide_threads
 from catalog.http.worker_states import Publishing, WorkerStates
 from catalog.http.workers import Supervisor, Worker
 from catalog.service.audit_archive import ArchiveSchedule
@@ -307,6 +308,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
         asyncio.get_running_loop().set_exception_handler(self._connections.on_loop_error)
+        provide_threads()
         await super().startup(sockets)
         for each in sockets or ():
             # The event loop makes the kernel's queue as short as its rounds.

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fastapi.routing
 import pytest
 from fastapi.dependencies.models import Dependant
 
-from catalog.http import threads
+from catalog.http import endpoint_calls, threads
 from catalog.http.app import create_app
 from catalog.http.routing import GuardedRoute
 from catalog.http.threads import in_one_thread, in_thread, threaded
@@ -40,13 +39,13 @@ def _calls(dependant: Dependant) -> Iterator[object]:
 def test_no_body_is_validated_in_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack: hold up all requests by a large body with an idempotency key, whose request can wait there."""
     seen: list[bool] = []
-    real = fastapi.routing.solve_dependencies
+    real = endpoint_calls.request_body_to_args
 
-    async def watched(**given: Any) -> Any:
-        seen.append(threads._is_event_loop() and given["body"] is not None)
-        return await real(**given)
+    async def watched(*given: Any) -> Any:
+        seen.append(threads._is_event_loop())
+        return await real(*given)
 
-    monkeypatch.setattr(fastapi.routing, "solve_dependencies", watched)
+    monkeypatch.setattr(endpoint_calls, "request_body_to_args", watched)
     with open_service(tmp_path) as service, service.client(ALICE) as client:
         for headers in ({}, {"Idempotency-Key": "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"}):
             body = {"namespace": [f"n{len(headers)}"]}
