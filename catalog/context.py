@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from catalog.audit.checkpoints import Signer
 from catalog.audit.trail import AuditTrail
 from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.principals import Principals
 from catalog.authorization.standard_clients import StandardClients
 from catalog.authorization.table_access import require_on
 from catalog.authorization.tokens import TokenStore
@@ -58,6 +59,7 @@ class ServiceContext:
     policy_documents: PolicyDocuments
     policies: PolicyStore
     encryption: EncryptionPolicy
+    principals: Principals
     tokens: TokenStore
     bearer_tokens: BearerTokens
     clock: DatabaseClock

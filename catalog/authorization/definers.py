@@ -6,11 +6,10 @@ A definer view is a door to tables that its reader cannot read. The catalog open
   for the text of the view, and that it shows the reader no more than that;
 - the reader has SELECT on every column of the view, without masks and row filters;
 - the view is in the version that the engine has read, is a definer view, and its text names the table;
-- a valid token of the definer has exactly the groups and roles with which they wrote the text. Others are not
-  known to be theirs any more, and a denial of a new group would be missed.
+- the definer is known: with a valid token of the catalog, or named by an identity provider not long ago.
 
-What follows is decided for the definer, by the policies in force. Records name the reader as the user, and
-the definer in a reason.
+What follows is decided for the definer, with the groups and roles that they have now, by the policies in
+force. Records name the reader as the user, and the definer in a reason.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Final
 
 from catalog.audit.outcomes import note
 from catalog.authorization.authorizer import Authorizer, Caller
-from catalog.authorization.tokens import TokenStore
+from catalog.authorization.principals import Principals
 from catalog.authorization.view_access import require_selectable
 from catalog.base.errors import CommitConflict
 from catalog.base.identifiers import Namespace, TableName
@@ -68,7 +67,7 @@ def text_tables(
 
 def acting(
     authorizer: Authorizer,
-    tokens: TokenStore,
+    principals: Principals,
     caller: Caller,
     record: ViewRecord,
     seen: tuple[str, int],
@@ -79,7 +78,7 @@ def acting(
 
     Args:
         authorizer: decides and records.
-        tokens: knows the groups and roles of the definer.
+        principals: knows the groups and roles of the definer.
         caller: the reader, with the engine.
         record: the view.
         seen: UUID and version of the view that the engine has read. By now another view can have its name,
@@ -100,7 +99,6 @@ def acting(
             table=str(record.name),
             hint="Run the query again.",
         )
-    definer = record.definer
     if not record.definer_rights or table not in _named_by(record):
         raise refused(
             authorizer,
@@ -110,7 +108,8 @@ def acting(
             Reason("view-text", f"The view {record.name} does not read {table} for its definer."),
             "Run the query again, or query the table.",
         )
-    if not tokens.has(definer):
+    definer = principals.current(record.definer)
+    if definer is None:
         raise refused(
             authorizer,
             caller,
@@ -118,10 +117,10 @@ def acting(
             str(table),
             Reason(
                 "view-definer",
-                f"No valid token of {definer.name}, the definer of the view {record.name}, has the groups "
-                "and roles with which they wrote it.",
+                f"{record.definer}, the definer of the view {record.name}, is not a current user: they are "
+                "disabled, have no valid token, or their identity provider has not named them for too long.",
             ),
-            "Ask the definer to replace the view.",
+            "Ask another user with permissions on the tables to replace the view.",
         )
     note("view", record.name)
     return replace(caller, principal=definer, reader=caller.principal, view=record.name)

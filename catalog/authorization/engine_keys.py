@@ -24,7 +24,8 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, update
 
 from catalog.authorization.nonces import SeenNonces
-from catalog.authorization.tokens import TokenInfo, TokenStore, from_ms, principal_of, to_ms
+from catalog.authorization.tokens import WITH_PRINCIPAL, TokenInfo, TokenStore
+from catalog.base.times import from_ms, to_ms
 from catalog.crypto.request_signatures import RULE, RequestSignature, SignedRequest
 from catalog.db.engine import write
 from catalog.db.prepared import Prepared
@@ -42,8 +43,8 @@ PUBLIC_KEY_BYTES: Final = 32
 _RENEW_AFTER: Final = timedelta(hours=1)
 
 _FIND: Final = Prepared(
-    select(lw_token, lw_engine_key.c.public_key, lw_engine_key.c.expires_ms.label("key_expires_ms"))
-    .join(lw_token, lw_token.c.id == lw_engine_key.c.token_id)
+    WITH_PRINCIPAL.join(lw_engine_key, lw_engine_key.c.token_id == lw_token.c.id)
+    .add_columns(lw_engine_key.c.public_key, lw_engine_key.c.expires_ms.label("key_expires_ms"))
     .where(lw_engine_key.c.id == bindparam("key_id"))
 )
 
@@ -53,7 +54,7 @@ class SigningEngine:
     """The engine that signed a request.
 
     Attributes:
-        principal: with the groups and roles of its token.
+        principal: with its groups and roles.
         reusable: whether its key was registered with a reusable token.
     """
 
@@ -146,7 +147,7 @@ class EngineKeys:
             )
         self._require_fresh(signature, now)
         self._keep(key_id, row["key_expires_ms"], now)
-        return SigningEngine(principal_of(row), row["kind"] == "engine-reusable")
+        return SigningEngine(self._tokens.holder(row), row["kind"] == "engine-reusable")
 
     def _require_fresh(self, signature: RequestSignature, now: datetime) -> None:
         parameters = signature.parameters

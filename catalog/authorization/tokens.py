@@ -4,6 +4,8 @@
   is shown once. The database keeps the SHA-256 of the whole text; 256 random bits need no slow hash.
 - Unknown, malformed, expired, revoked, or of another kind: one error with one sentence, which does not tell
   which. Hashes are compared in constant time, for an unknown id too.
+- A token says who its holder is, and no more: groups and roles are looked up at each use
+  (`catalog.authorization.principals`).
 - Nothing is cached: a revocation takes effect with the next request, in every process.
 - An engine's token serves to register a public key and for nothing else
   (`catalog.authorization.engine_keys`): `engine` once, `engine-reusable` at each start.
@@ -13,30 +15,40 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
 import secrets
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
-from sqlalchemy import Engine, bindparam, insert, select, update
+from sqlalchemy import Engine, bindparam, insert, or_, select, update
 
+from catalog.authorization.principals import CLAIMS_AGE, introduce, known, not_in_force
+from catalog.base.times import from_ms, to_ms
 from catalog.db.engine import read, write
 from catalog.db.prepared import Prepared
-from catalog.db.schema import lw_token
-from policy.errors import NotAuthenticated, RequestInvalid
+from catalog.db.schema import lw_principal, lw_token
+from policy.errors import RequestInvalid, StateUnavailable
 from policy.principal import Principal
 
 TokenKind: TypeAlias = Literal["user", "engine", "engine-reusable", "kms"]
 
+#: The lifetime of a token if none is asked for.
+DEFAULT_TTL: Final = timedelta(days=90)
+#: How old the last use in the database can be before it is written again.
+_USE_WRITTEN_AFTER: Final = timedelta(minutes=10)
 _KINDS: Final[tuple[TokenKind, ...]] = ("user", "engine", "engine-reusable", "kms")
 _TOKEN: Final = re.compile(r"lw_([0-9a-f]{32})_[A-Za-z0-9_-]{43}", re.ASCII)
 _TOKEN_LENGTH: Final = len("lw_") + 32 + len("_") + 43
 _NO_SUCH_HASH: Final = "0" * 64
-_FIND: Final = Prepared(select(lw_token).where(lw_token.c.id == bindparam("token_id")))
+#: A token with its principal, as which it is good.
+WITH_PRINCIPAL: Final = select(lw_token, *lw_principal.c).join(
+    lw_principal, lw_principal.c.name == lw_token.c.principal
+)
+_FIND: Final = Prepared(WITH_PRINCIPAL.where(lw_token.c.id == bindparam("token_id")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +71,8 @@ class TokenInfo:
     """The properties of a token without its secret.
 
     Attributes:
-        used_at: when an engine last registered a key with it, or None.
+        used_at: when an engine last registered a key with it; when another token was last used, within ten
+            minutes; or None.
     """
 
     id: uuid.UUID
@@ -82,6 +95,7 @@ class TokenStore:
         engine: the catalog's database, upgraded.
         clock: the time, with a zone.
         require_clock: raises if the time cannot be trusted.
+        claims_age: how long the claims of an identity provider count for a user's tokens of the catalog.
     """
 
     def __init__(
@@ -89,8 +103,10 @@ class TokenStore:
         engine: Engine,
         clock: Callable[[], datetime] = _utc_now,
         require_clock: Callable[[], None] = lambda: None,
+        claims_age: timedelta = CLAIMS_AGE,
     ) -> None:
         self._engine = engine
+        self._claims_age = claims_age
         self._clock = clock
         self._require_clock = require_clock
 
@@ -98,14 +114,15 @@ class TokenStore:
         """Issue a token for a principal.
 
         Args:
-            principal: for whom, with the groups and roles that the token carries.
+            principal: for whom. A new one gets the groups and roles that are given. A known one has its own:
+                none are given, or the same.
             kind: `user` for people and services; `engine` for one start of an engine that acts for users,
                 `engine-reusable` for any number of them; `kms` for the KMS endpoint for Hadoop clients alone.
             ttl: how long it is valid; None until it is revoked. For engines: how long it can register keys.
 
         Raises:
-            RequestInvalid: the kind is unknown, the time is not positive, or the name is too long to be
-                stored.
+            RequestInvalid: the kind is unknown, the time is not positive, or the principal has other groups
+                or roles.
             StateUnavailable: the database does not answer.
         """
         _check_issue(principal, kind, ttl)
@@ -115,13 +132,12 @@ class TokenStore:
             token_id, f"lw_{token_id.hex}_{secrets.token_urlsafe(32)}", None if ttl is None else now + ttl
         )
         with write(self._engine) as connection:
+            introduce(connection, principal, now)
             connection.execute(
                 insert(lw_token).values(
                     id=str(token_id),
                     kind=kind,
                     principal=principal.name,
-                    groups=json.dumps(sorted(principal.groups)),
-                    roles=json.dumps(sorted(principal.roles)),
                     secret_sha256=_digest(issued.text),
                     created_ms=to_ms(now),
                     expires_ms=None if issued.expires_at is None else to_ms(issued.expires_at),
@@ -142,16 +158,27 @@ class TokenStore:
         """
         self._require_clock()
         matched = _TOKEN.fullmatch(text) if len(text) == _TOKEN_LENGTH else None
-        row = _FIND.named(self._engine, token_id=str(uuid.UUID(hex=matched[1]))) if matched else None
-        known = _NO_SUCH_HASH if row is None else row["secret_sha256"]
-        is_genuine = hmac.compare_digest(known, _digest(text))
-        if row is None or not is_genuine or row["kind"] not in kinds or not self._in_force(row):
-            raise NotAuthenticated(
-                "The token is unknown, expired or revoked.",
-                rule="token",
-                hint="Ask an administrator for a new token.",
-            )
+        row = self._find(uuid.UUID(hex=matched[1])) if matched else None
+        stored = _NO_SUCH_HASH if row is None else row["secret_sha256"]
+        is_genuine = hmac.compare_digest(stored, _digest(text))
+        if row is None or not is_genuine or row["kind"] not in kinds:
+            raise not_in_force("unknown: no token of this kind has this text")
+        if not self._in_force(row):
+            raise not_in_force(f"ended: the token {row['id']} was revoked or has expired")
+        self.holder(row)
+        self._note_use(row)
         return _info(row)
+
+    def holder(self, row: Mapping[Any, Any]) -> Principal:
+        """Return the principal of a row of `WITH_PRINCIPAL`.
+
+        Raises:
+            NotAuthenticated: they are disabled, or their identity provider has not named them for too long.
+        """
+        found = known(row)
+        if (why := found.why_unknown(self._clock(), self._claims_age)) is not None:
+            raise not_in_force(why)
+        return found.principal
 
     def revoke(self, token_id: uuid.UUID | str) -> None:
         """Revoke a token and every key registered with it, at once; revoking it again changes nothing.
@@ -170,27 +197,73 @@ class TokenStore:
                 .values(revoked_ms=to_ms(self._clock()))
             )
 
-    def has(self, principal: Principal) -> bool:
-        """Return whether a valid token of a user has exactly these groups and roles.
+    def revoke_all(self, name: str) -> int:
+        """Revoke every token of a principal, and every key registered with one, at once.
 
-        Raises:
-            StateUnavailable: the database does not answer, or the clock of this host is off.
-        """
-        self._require_clock()
-        query = select(lw_token).where(lw_token.c.principal == principal.name, lw_token.c.kind == "user")
-        with read(self._engine) as connection:
-            rows = connection.execute(query).mappings().all()
-        return any(self._in_force(row) and principal_of(row) == principal for row in rows)
-
-    def list(self) -> tuple[TokenInfo, ...]:
-        """Return all tokens, including expired and revoked ones, oldest first.
+        Returns:
+            how many were valid until now.
 
         Raises:
             StateUnavailable: the database does not answer.
         """
-        query = select(lw_token).order_by(lw_token.c.created_ms, lw_token.c.id)
+        now_ms = to_ms(self._clock())
+        with write(self._engine) as connection:
+            revoked = connection.execute(
+                update(lw_token)
+                .where(lw_token.c.principal == name, lw_token.c.revoked_ms.is_(None))
+                .where(or_(lw_token.c.expires_ms.is_(None), lw_token.c.expires_ms > now_ms))
+                .values(revoked_ms=now_ms)
+            )
+        return revoked.rowcount
+
+    def rotate(self, token_id: uuid.UUID | str, ttl: timedelta | None, overlap: timedelta) -> IssuedToken:
+        """Issue a token in place of one of the same principal and kind.
+
+        Args:
+            token_id: the token that is replaced.
+            ttl: how long the new one is valid; None until it is revoked.
+            overlap: how long the old one stays valid, at most.
+
+        Raises:
+            RequestInvalid: there is no such token, it is not valid any more, or a time is not positive.
+            StateUnavailable: the database does not answer.
+        """
+        row, now = self._find(_token_id(token_id)), self._clock()
+        if row is None or not self._in_force(row):
+            raise _no_such_token()
+        issued = self.issue(Principal(row["principal"]), row["kind"], ttl)
+        ends_ms = to_ms(now + overlap)
+        earlier = or_(lw_token.c.expires_ms.is_(None), lw_token.c.expires_ms > ends_ms)
+        with write(self._engine) as connection:
+            connection.execute(
+                update(lw_token).where(lw_token.c.id == row["id"], earlier).values(expires_ms=ends_ms)
+            )
+        return issued
+
+    def list(self, name: str | None = None) -> tuple[TokenInfo, ...]:
+        """Return tokens, including expired and revoked ones, oldest first: all, or those of one principal.
+
+        Raises:
+            StateUnavailable: the database does not answer.
+        """
+        query = WITH_PRINCIPAL.order_by(lw_token.c.created_ms, lw_token.c.id)
+        if name is not None:
+            query = query.where(lw_token.c.principal == name)
         with read(self._engine) as connection:
             return tuple(_info(row) for row in connection.execute(query).mappings())
+
+    def _note_use(self, row: Mapping[Any, Any]) -> None:
+        """Keep when a token was used; those of engines keep when they registered a key."""
+        now_ms, used_ms = to_ms(self._clock()), row["used_ms"]
+        is_noted = used_ms is not None and now_ms - used_ms < _USE_WRITTEN_AFTER.total_seconds() * 1000
+        if row["kind"] not in ("user", "kms") or is_noted:
+            return
+        # Who uses it is on record in the audit log, without which nothing is granted.
+        with suppress(StateUnavailable), write(self._engine) as connection:
+            connection.execute(update(lw_token).where(lw_token.c.id == row["id"]).values(used_ms=now_ms))
+
+    def _find(self, token_id: uuid.UUID) -> Mapping[Any, Any] | None:
+        return _FIND.named(self._engine, token_id=str(token_id))
 
     def _in_force(self, row: Mapping[Any, Any]) -> bool:
         expires = row["expires_ms"]
@@ -228,29 +301,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def to_ms(moment: datetime) -> int:
-    """Convert a time to milliseconds since 1970, as the database stores times."""
-    return int(moment.timestamp() * 1000)
-
-
-def from_ms(value: int | None) -> datetime | None:
-    """Convert milliseconds to a time, or None."""
-    return None if value is None else datetime.fromtimestamp(value / 1000, UTC)
-
-
-def principal_of(row: Mapping[Any, Any]) -> Principal:
-    """Return the principal of a row of `lw_token`."""
-    return Principal(
-        row["principal"], frozenset(json.loads(row["groups"])), frozenset(json.loads(row["roles"]))
-    )
-
-
 def _info(row: Mapping[Any, Any]) -> TokenInfo:
     return TokenInfo(
         id=uuid.UUID(row["id"]),
         kind=row["kind"],
-        principal=principal_of(row),
-        created_at=datetime.fromtimestamp(row["created_ms"] / 1000, UTC),
+        principal=known(row).principal,
+        created_at=from_ms(row["created_ms"]),
         expires_at=from_ms(row["expires_ms"]),
         revoked_at=from_ms(row["revoked_ms"]),
         used_at=from_ms(row["used_ms"]),

@@ -59,6 +59,15 @@ def duration_of(text: str) -> timedelta:
     return timedelta(**{_UNITS[matched[2]]: int(matched[1])})
 
 
+def lifetime_of(text: str) -> timedelta:
+    """Parse the lifetime of a token: a time span, or ``never`` for `timedelta.max`.
+
+    Raises:
+        typer.BadParameter: it is neither.
+    """
+    return timedelta.max if text == "never" else duration_of(text)
+
+
 def moment_of(text: str) -> datetime:
     """Parse a time: ISO 8601 (UTC unless it names a zone), or a time span before now.
 

@@ -46,7 +46,7 @@ def init(
 
 def _make_token(settings: Settings, admin: Principal) -> None:
     """Issue the first user's token, unless users have tokens already."""
-    from catalog.authorization.tokens import TokenStore
+    from catalog.authorization.tokens import DEFAULT_TTL, TokenStore
 
     with open_state(settings) as state:
         if any(info.kind == "user" for info in TokenStore(state).list()):
@@ -54,6 +54,8 @@ def _make_token(settings: Settings, admin: Principal) -> None:
                 "No token was issued, since users have tokens. To issue one, run `lakewarden token issue`."
             )
             return
-        issued = issue_recorded(state, calling(None), admin, "user", None)
-    output.note(f"Token of the administrator {admin.name}. It is not shown again:")
+        issued = issue_recorded(state, calling(None), admin, "user", DEFAULT_TTL)
+    output.note(
+        f"Token of the administrator {admin.name}, valid for {DEFAULT_TTL.days} days. It is not shown again:"
+    )
     output.secret(issued.text)

@@ -34,12 +34,13 @@ from catalog.cli import (
     serve,
     table,
     token,
+    user,
 )
 from catalog.cli.session import Remote, Session, on_the_host
 from policy.errors import LakewardenError
 
 #: Groups with commands that can administer a service with `--url`; each other command refuses it.
-_ADMINISTRATION: Final = frozenset({"key", "kms-endpoint", "lake", "policy", "table", "token"})
+_ADMINISTRATION: Final = frozenset({"key", "kms-endpoint", "lake", "policy", "table", "token", "user"})
 #: Errors of writing a command's output; the error of a file has the file's name.
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
@@ -152,3 +153,4 @@ policy.app.command("remove", epilog="Example: lakewarden policy remove sales --r
 policy.app.command("history", epilog="Example: lakewarden policy history sales")(policy_store.history)
 app.add_typer(policy.app, name="policy")
 app.add_typer(token.app, name="token")
+app.add_typer(user.app, name="user")

@@ -51,7 +51,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the effect without
 Force = Annotated[
     bool,
     typer.Option(
-        "--force", help="Change it even if no user with a token could administer the catalog afterwards."
+        "--force", help="Change it even if no current user could administer the catalog afterwards."
     ),
 ]
 
@@ -67,13 +67,12 @@ class Store:
 
     def make(self, edits: Sequence[Edit], *, dry_run: bool, force: bool) -> Prepared:
         """Make a change and record it; a dry run only checks it."""
-        from catalog.authorization.tokens import TokenStore
+        from catalog.authorization.principals import principals_of
         from catalog.policy_store.changes import PolicyChanges, about, reasons_of
 
         name = self.settings.catalog.name
-        changes = PolicyChanges(
-            self.documents, None, TokenStore(self.engine), name, lambda: datetime.now(UTC)
-        )
+        principals = principals_of(self.engine, self.settings.identity.claims_age)
+        changes = PolicyChanges(self.documents, None, principals, name, lambda: datetime.now(UTC))
         if dry_run:
             return changes.prepare(edits, self.caller, by_policy=False)
         with operating(self.engine, self.caller) as begin:

@@ -1,4 +1,4 @@
-"""`lakewarden token`: issues, lists and revokes tokens of users and engines.
+"""`lakewarden token`: issues, rotates, lists and revokes tokens of users and engines.
 
 A token is shown once, when it is issued, alone on standard output: ``TOKEN=$(lakewarden token issue ann)``.
 """
@@ -13,7 +13,7 @@ from uuid import UUID
 import typer
 
 from catalog.cli import output
-from catalog.cli.arguments import AsJson, AsUser, Groups, Roles, duration_of
+from catalog.cli.arguments import AsJson, AsUser, Groups, Roles, duration_of, lifetime_of
 from catalog.cli.session import calling, open_state, operating, remote_of, settings_of
 from catalog.crypto.private_files import create_private
 from catalog.kms_server.hadoop_token import credentials_file
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from catalog.authorization.authorizer import Caller
     from catalog.authorization.tokens import IssuedToken, TokenKind
+    from catalog.http.user_models import RotateToken
     from catalog.settings.catalog import Settings
 
 _COLUMNS: Final = (
@@ -39,7 +40,16 @@ _COLUMNS: Final = (
     "used-at",
 )
 
-app = typer.Typer(help="Issue, list and revoke bearer tokens.", no_args_is_help=True)
+Lifetime = Annotated[
+    timedelta | None,
+    typer.Option(
+        parser=lifetime_of,
+        metavar="TIME",
+        help="Lifetime of the token, such as 30d, or `never` if it has no end. Default: 90d.",
+    ),
+]
+
+app = typer.Typer(help="Issue, rotate, list and revoke bearer tokens.", no_args_is_help=True)
 
 
 @app.command(epilog="Example: lakewarden token issue bob --group analysts --ttl 90d")
@@ -79,14 +89,7 @@ def issue(
     ] = None,
     groups: Groups = None,
     roles: Roles = None,
-    ttl: Annotated[
-        timedelta | None,
-        typer.Option(
-            parser=duration_of,
-            metavar="TIME",
-            help="Lifetime of the token, such as 30d. Default: until you revoke it.",
-        ),
-    ] = None,
+    ttl: Lifetime = None,
     as_user: AsUser = None,
     as_json: AsJson = False,
 ) -> None:
@@ -97,50 +100,94 @@ def issue(
     if remote := remote_of(ctx, as_user):
         answer = remote.ask("POST", ("tokens",), _wanted(principal, kind, ttl))
     else:
-        answer = _issue(settings_of(ctx), as_user, principal, kind, ttl)
+        answer = _issue(settings_of(ctx), as_user, principal, _wanted(principal, kind, ttl))
     if credentials is not None and service is not None:
         write_credentials(credentials, answer, principal, service)
     _show_issued(answer, name, credentials, as_json)
 
 
-@app.command("list", epilog="Example: lakewarden token list")
-def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List all tokens, including expired and revoked ones, without their secrets."""
+@app.command(epilog="Example: lakewarden token rotate 0d5e4a60-7f0c-4f6e-8a53-6f2f6f0f5b1e --overlap 1h")
+def rotate(
+    ctx: typer.Context,
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="ID of the token.", show_default=False)],
+    overlap: Annotated[
+        timedelta,
+        typer.Option(
+            parser=duration_of, metavar="TIME", help="How long the old token stays valid, up to 7d."
+        ),
+    ] = "1h",  # type: ignore[assignment] # typer parses the default, too
+    ttl: Lifetime = None,
+    as_user: AsUser = None,
+    as_json: AsJson = False,
+) -> None:
+    """Issue a token in place of another one, which stays valid for a while, and print it."""
+    from catalog.http.user_models import RotateToken
+
+    wanted = {"overlap-s": int(overlap.total_seconds()), **_lifetime(ttl)}
+    if remote := remote_of(ctx, as_user):
+        answer = remote.ask("POST", ("tokens", str(_id(token_id)), "rotate"), wanted)
+    else:
+        answer = _rotate(settings_of(ctx), as_user, token_id, RotateToken.model_validate(wanted))
+    _show_issued(answer, f"the user of {token_id}", None, as_json)
+
+
+@app.command("list", epilog="Example: lakewarden token list --user bob")
+def list_(
+    ctx: typer.Context,
+    user: Annotated[str | None, typer.Option(metavar="USER", help="Only tokens of this user.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List tokens, including expired and revoked ones, without their secrets."""
     remote = remote_of(ctx)
-    found = remote.ask("GET", ("tokens",)) if remote else _list(settings_of(ctx))
+    query = {} if user is None else {"principal": user}
+    found = remote.ask("GET", ("tokens",), query=query) if remote else _list(settings_of(ctx), user)
     output.answer(found, "tokens", _COLUMNS, as_json=as_json)
 
 
 @app.command(epilog="Example: lakewarden token revoke 0d5e4a60-7f0c-4f6e-8a53-6f2f6f0f5b1e")
 def revoke(
     ctx: typer.Context,
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="ID of the token.", show_default=False)],
+    token_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="ID of the token.", show_default=False)
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option(metavar="USER", help="Revoke every token of this user instead.")
+    ] = None,
     as_user: AsUser = None,
 ) -> None:
     """Revoke a token, and every key that an engine registered with it."""
-    if remote := remote_of(ctx, as_user):
-        remote.ask("DELETE", ("tokens", str(_id(token_id))))
-    else:
-        _revoke(settings_of(ctx), token_id, as_user)
-    output.note(f"Revoked the token {token_id}.")
+    if (token_id is None) == (user is None):
+        raise typer.BadParameter("Give the ID of a token, or --user.")
+    remote = remote_of(ctx, as_user)
+    if token_id is not None:
+        if remote:
+            remote.ask("DELETE", ("tokens", str(_id(token_id))))
+        else:
+            _revoke(settings_of(ctx), token_id, as_user)
+        output.note(f"Revoked the token {token_id}.")
+    elif user is not None:
+        body = {"principal": user}
+        answer = remote.ask("POST", ("tokens", "revoke"), body) if remote else _revoke_all(ctx, user, as_user)
+        output.note(f"Revoked {answer['revoked']} tokens of {user}.")
 
 
 def _issue(
-    settings: Settings, as_user: str | None, principal: Principal, kind: TokenKind, ttl: timedelta | None
+    settings: Settings, as_user: str | None, principal: Principal, wanted: dict[str, Any]
 ) -> dict[str, Any]:
-    from catalog.http.admin_models import TokenIssued
+    from catalog.http.user_models import IssueToken, TokenIssued
 
+    body = IssueToken.model_validate(wanted)
     with open_state(settings) as state:
-        issued = issue_recorded(state, calling(as_user), principal, kind, ttl)
+        issued = issue_recorded(state, calling(as_user), principal, body.kind, body.ttl)
     return TokenIssued.of(issued).model_dump(mode="json")
 
 
-def _list(settings: Settings) -> dict[str, Any]:
+def _list(settings: Settings, user: str | None) -> dict[str, Any]:
     from catalog.authorization.tokens import TokenStore
-    from catalog.http.admin_models import TokenList
+    from catalog.http.user_models import TokenList
 
     with open_state(settings) as state:
-        return TokenList.of(TokenStore(state).list()).model_dump(mode="json")
+        return TokenList.of(TokenStore(state).list(user)).model_dump(mode="json")
 
 
 def _id(text: str) -> UUID:
@@ -159,6 +206,24 @@ def _revoke(settings: Settings, token_id: str, as_user: str | None) -> None:
     with open_state(settings) as state, operating(state, calling(as_user)) as begin:
         begin("token.revoke", token_id)
         TokenStore(state).revoke(token_id)
+
+
+def _revoke_all(ctx: typer.Context, user: str, as_user: str | None) -> dict[str, int]:
+    from catalog.authorization.tokens import TokenStore
+
+    with open_state(settings_of(ctx)) as state, operating(state, calling(as_user)) as begin:
+        begin("token.revoke", f"user {user}")
+        return {"revoked": TokenStore(state).revoke_all(user)}
+
+
+def _rotate(settings: Settings, as_user: str | None, token_id: str, wanted: RotateToken) -> dict[str, Any]:
+    from catalog.authorization.tokens import TokenStore
+    from catalog.http.user_models import TokenIssued
+
+    with open_state(settings) as state, operating(state, calling(as_user)) as begin:
+        begin("token.issue", f"token {_id(token_id)}")
+        issued = TokenStore(state).rotate(token_id, wanted.ttl, wanted.overlap)
+    return TokenIssued.of(issued).model_dump(mode="json")
 
 
 def issue_recorded(
@@ -222,7 +287,14 @@ def _wanted(principal: Principal, kind: TokenKind, ttl: timedelta | None) -> dic
     """Build the body that requests a token."""
     wanted = {"principal": principal.name, "kind": kind}
     named = {"groups": sorted(principal.groups), "roles": sorted(principal.roles)}
-    return wanted | named | ({} if ttl is None else {"ttl-s": int(ttl.total_seconds())})
+    return wanted | named | _lifetime(ttl)
+
+
+def _lifetime(ttl: timedelta | None) -> dict[str, int | None]:
+    """Build the part of a body that asks for a lifetime; nothing for the default."""
+    if ttl is None:
+        return {}
+    return {"ttl-s": None if ttl == timedelta.max else int(ttl.total_seconds())}
 
 
 def _show_issued(issued: dict[str, Any], name: str, file: Path | None, as_json: bool) -> None:

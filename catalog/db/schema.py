@@ -335,14 +335,26 @@ lw_idempotency = Table(
 
 #: Tokens. Only the SHA-256 of the secret is stored. `kind`: user, engine, engine-reusable, kms. `used_ms`:
 #: when an engine last registered a key with it.
+lw_principal = Table(
+    "lw_principal",
+    metadata,
+    Column("name", String(255), primary_key=True),
+    Column("groups", Text, nullable=False),
+    Column("roles", Text, nullable=False),
+    Column("issuer", String(32), nullable=True),
+    Column("claimed_groups", Text, nullable=True),
+    Column("claimed_roles", Text, nullable=True),
+    Column("claimed_ms", BigInteger, nullable=True),
+    Column("known_since_ms", BigInteger, nullable=False),
+    Column("disabled_ms", BigInteger, nullable=True),
+)
+
 lw_token = Table(
     "lw_token",
     metadata,
     Column("id", String(36), primary_key=True),
     Column("kind", String(16), nullable=False),
     Column("principal", String(255), nullable=False),
-    Column("groups", Text, nullable=False),
-    Column("roles", Text, nullable=False),
     Column("secret_sha256", String(64), nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=True),

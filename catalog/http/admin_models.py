@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
@@ -10,19 +10,16 @@ from uuid import UUID
 
 from pydantic import Field, model_validator
 
-from catalog.authorization.tokens import TokenKind
 from catalog.http.base_models import Answer, OwnBody
+from catalog.http.user_models import Names
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
 
 if TYPE_CHECKING:
     from catalog.audit.reading import StoredRecord
     from catalog.audit.verdict import Verdict
-    from catalog.authorization.tokens import IssuedToken, TokenInfo
     from catalog.maintenance.garbage import Garbage
     from catalog.policy_store.in_force import InForce
-
-Names = Annotated[list[str], Field(max_length=1_000)]
 
 
 class GovernedAnswer(Answer):
@@ -264,69 +261,6 @@ class AuditVerdict(Answer):
     def of(cls, verdict: Verdict) -> AuditVerdict:
         """Convert a verdict to an answer."""
         return cls.model_validate(asdict(verdict) | {"intact": not verdict.problems})
-
-
-class IssueToken(OwnBody):
-    """The user of a new token; `ttl-s` is its lifetime in seconds, and a token without it does not expire."""
-
-    principal: str
-    groups: Names = Field(default_factory=list)
-    roles: Names = Field(default_factory=list)
-    kind: TokenKind = "user"
-    ttl_s: Annotated[int, Field(ge=1, le=100 * 365 * 24 * 3600)] | None = None
-
-
-class TokenIssued(Answer):
-    """A new token; `token` is shown only once."""
-
-    id: UUID
-    token: Annotated[str, Field(repr=False)]
-    expires_at: datetime | None
-
-    @classmethod
-    def of(cls, issued: IssuedToken) -> TokenIssued:
-        """Convert a new token to an answer."""
-        return cls(id=issued.id, token=issued.text, expires_at=issued.expires_at)
-
-
-class TokenAnswer(Answer):
-    """A token without its secret."""
-
-    id: UUID
-    kind: str
-    principal: str
-    groups: list[str]
-    roles: list[str]
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    used_at: datetime | None
-
-    @classmethod
-    def of(cls, info: TokenInfo) -> TokenAnswer:
-        """Convert a token to an answer."""
-        return cls(
-            id=info.id,
-            kind=info.kind,
-            principal=info.principal.name,
-            groups=sorted(info.principal.groups),
-            roles=sorted(info.principal.roles),
-            created_at=info.created_at,
-            expires_at=info.expires_at,
-            revoked_at=info.revoked_at,
-            used_at=info.used_at,
-        )
-
-
-class TokenList(Answer):
-    """All tokens, oldest first."""
-
-    tokens: list[TokenAnswer]
-
-    @classmethod
-    def of(cls, found: Iterable[TokenInfo]) -> TokenList:
-        """Convert tokens to an answer."""
-        return cls(tokens=[TokenAnswer.of(each) for each in found])
 
 
 class MasterKeyBody(OwnBody):

@@ -1,4 +1,4 @@
-"""Administers the service: policies, audit log, tokens, master keys, clean-up.
+"""Administers the service: policies, audit log, master keys, clean-up.
 
 All operations need `admin` on the service of the catalog's name; reading the audit log needs `audit`.
 Operations are recorded before they run.
@@ -6,11 +6,9 @@ Operations are recorded before they run.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated
-from uuid import UUID
 
-from fastapi import APIRouter, Query, Response, Security
+from fastapi import APIRouter, Query, Security
 
 from catalog.audit import reading as audit_reading
 from catalog.audit import verify as audit_verify
@@ -18,13 +16,12 @@ from catalog.http import admin_models as models
 from catalog.http.admin_access import require_service
 from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.key_models import MasterKeyAnswer, MasterKeyList, MasterRewrapped
-from catalog.http.operations import ERRORS, NO_CONTENT
+from catalog.http.operations import ERRORS
 from catalog.http.routing import GuardedRoute
 from catalog.kms.local import LocalKms
 from catalog.service.audit_archive import archive_of
 from catalog.service.services import Services
 from policy.errors import NotSupportedYet
-from policy.principal import Principal
 
 router = APIRouter(
     prefix="/admin/v1",
@@ -87,31 +84,6 @@ def verify_audit(caller: CallerOf, services: ServicesOf) -> models.AuditVerdict:
     archive = archive_of(services.settings, services.storage)
     found = audit_verify.examine(services.engine, public_keys=keys, archive=archive)
     return models.AuditVerdict.of(found)
-
-
-@router.post("/tokens")
-def issue_token(body: models.IssueToken, caller: CallerOf, services: ServicesOf) -> models.TokenIssued:
-    """Issue a token; its text is shown only once."""
-    principal = Principal(body.principal, frozenset(body.groups), frozenset(body.roles))
-    require_service(services, caller, "admin.token.issue", f"{body.kind} {principal.name}")
-    ttl = None if body.ttl_s is None else timedelta(seconds=body.ttl_s)
-    issued = services.tokens.issue(principal, body.kind, ttl)
-    return models.TokenIssued.of(issued)
-
-
-@router.get("/tokens")
-def list_tokens(caller: CallerOf, services: ServicesOf) -> models.TokenList:
-    """List all tokens without their secrets, including expired and revoked ones."""
-    require_service(services, caller, "admin.token.list")
-    return models.TokenList.of(services.tokens.list())
-
-
-@router.delete("/tokens/{token_id}", status_code=NO_CONTENT)
-def revoke_token(token_id: UUID, caller: CallerOf, services: ServicesOf) -> Response:
-    """Revoke a token at once."""
-    require_service(services, caller, "admin.token.revoke", f"token {token_id}")
-    services.tokens.revoke(token_id)
-    return Response(status_code=NO_CONTENT)
 
 
 @router.get("/master-keys")

@@ -145,7 +145,7 @@ class ViewAnswer(Answer):
             principal=principal,
             metadata=_shown(record).model_dump(mode="json"),
             owner=record.owner,
-            definer=record.definer.name,
+            definer=record.definer,
             version=record.version,
         )
 

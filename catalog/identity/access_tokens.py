@@ -46,8 +46,8 @@ class AccessTokens:
         self._issuers = {each.issuer: _Issuer(name, each, issuers, seconds) for name, each in issuers.items()}
         self._now = now
 
-    def verify(self, text: str) -> Principal:
-        """Return the user of an access token.
+    def verify(self, text: str) -> tuple[Principal, str]:
+        """Return the user of an access token, and the name of the issuer in the settings.
 
         Raises:
             NotAuthenticated: it is not valid, for whatever reason.
@@ -64,7 +64,7 @@ class AccessTokens:
         if issuer is None:
             raise token_refused("issuer", "it is by an issuer that is not in the settings")
         issuer.check_signature(token)
-        return issuer.principal(claims, self._now())
+        return issuer.principal(claims, self._now()), issuer.name
 
 
 class _Issuer:
@@ -77,6 +77,7 @@ class _Issuer:
         issuers: Mapping[str, IssuerSettings],
         seconds: Callable[[], float],
     ) -> None:
+        self.name = name
         self._settings = settings
         self._registry = _registry(settings.algorithms)
         self._keys = ProviderKeys(name, settings, Provider(settings).keys, seconds)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from catalog.authorization.principals import Principals
 from catalog.authorization.tokens import TokenStore
 from catalog.settings.identity import IdentitySettings
 from policy.errors import PropertyInvalid
@@ -23,19 +24,25 @@ class BearerTokens:
 
     Args:
         tokens: the catalog's own tokens.
+        principals: what is known of users.
         access_tokens: those of identity providers; None if there is no provider.
         require_clock: raises if the time cannot be trusted.
     """
 
     def __init__(
-        self, tokens: TokenStore, access_tokens: AccessTokens | None, require_clock: Callable[[], None]
+        self,
+        tokens: TokenStore,
+        principals: Principals,
+        access_tokens: AccessTokens | None,
+        require_clock: Callable[[], None],
     ) -> None:
         self._tokens = tokens
+        self._principals = principals
         self._access_tokens = access_tokens
         self._require_clock = require_clock
 
     def user(self, text: str) -> Principal:
-        """Return the user of a token.
+        """Return the user of a token, with all groups and roles; those of an access token are remembered.
 
         Raises:
             NotAuthenticated: the token is not valid, for whatever reason.
@@ -45,12 +52,13 @@ class BearerTokens:
         if self._access_tokens is None or "." not in text:
             return self._tokens.verify(text, "user")
         self._require_clock()
-        return self._access_tokens.verify(text)
+        return self._principals.claimed(*self._access_tokens.verify(text))
 
 
 def open_bearer_tokens(
     settings: IdentitySettings,
     tokens: TokenStore,
+    principals: Principals,
     now: Callable[[], datetime],
     seconds: Callable[[], float],
     require_clock: Callable[[], None],
@@ -61,7 +69,7 @@ def open_bearer_tokens(
         PropertyInvalid: there are providers, and a Python package is missing.
     """
     if not settings.issuers:
-        return BearerTokens(tokens, None, require_clock)
+        return BearerTokens(tokens, principals, None, require_clock)
     try:
         from catalog.identity.access_tokens import AccessTokens
     except ModuleNotFoundError as failure:
@@ -71,4 +79,4 @@ def open_bearer_tokens(
             hint='Run `pip install "lakewarden[oidc]"`, or remove identity.issuers from the settings.',
         ) from failure
     issued = AccessTokens(settings.issuers, lambda: now().timestamp(), seconds)
-    return BearerTokens(tokens, issued, require_clock)
+    return BearerTokens(tokens, principals, issued, require_clock)

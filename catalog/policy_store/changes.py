@@ -21,7 +21,7 @@ from typing import Final
 
 from catalog.audit.records import MAX_REASONS
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.tokens import TokenStore
+from catalog.authorization.principals import Principals
 from catalog.base.errors import CommitConflict
 from catalog.policy_store.documents import (
     Edit,
@@ -95,7 +95,7 @@ class PolicyChanges:
     Args:
         documents: the documents in the database.
         policies: the policies that this process decides by, if it does.
-        tokens: who could ask for administration.
+        principals: who could ask for administration.
         catalog: the catalog's name, which is that of the service in policies.
         now: the time, with a zone.
         tables: checks row filters and masks against the tables that they are about, if it is known.
@@ -105,7 +105,7 @@ class PolicyChanges:
         self,
         documents: PolicyDocuments,
         policies: PolicyStore | None,
-        tokens: TokenStore,
+        principals: Principals,
         catalog: str,
         now: Callable[[], datetime],
         tables: TableChecks | None = None,
@@ -113,7 +113,7 @@ class PolicyChanges:
         self._tables = tables
         self._documents = documents
         self._policies = policies
-        self._tokens = tokens
+        self._principals = principals
         self._catalog = catalog
         self._now = now
 
@@ -211,27 +211,16 @@ class PolicyChanges:
     def _lockout(self, before: PolicySet, after: PolicySet, caller: Principal | None) -> str | None:
         if caller is not None and self._administers(before, caller) and not self._administers(after, caller):
             return f"{caller.name} would lose the permission to administer the catalog"
-        holders = self._holders()
+        holders = self._principals.everybody()
         if any(self._administers(before, each) for each in holders) and not any(
             self._administers(after, each) for each in holders
         ):
-            return "no user with a token could administer the catalog any more"
+            return "no current user could administer the catalog any more"
         return None
 
     def _administers(self, policies: PolicySet, principal: Principal) -> bool:
         (request,) = required("admin.policies.change", On.service(principal, self._catalog))
         return policies.decide(request, self._now()).allowed
-
-    def _holders(self) -> frozenset[Principal]:
-        """Return the principals with a valid user token."""
-        now = self._now()
-        return frozenset(
-            each.principal
-            for each in self._tokens.list()
-            if each.kind == "user"
-            and each.revoked_at is None
-            and (each.expires_at is None or now < each.expires_at)
-        )
 
 
 def about(edits: Sequence[Edit]) -> str:

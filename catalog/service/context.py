@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 from catalog.audit.checkpoints import Checkpointer, Signer
 from catalog.audit.trail import AuditTrail
 from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.principals import Principals
 from catalog.authorization.standard_clients import StandardClients
 from catalog.authorization.tokens import TokenStore
 from catalog.closing import closed
@@ -73,8 +74,10 @@ def open_context(
     unsealed = settings.unsealed_metadata or unsealed_default(engine)
     signer = None if settings.audit.key_file is None else Signer(settings.audit.key_file)
     audit = _audit(settings, engine, signer, now_ms)
-    tokens = TokenStore(engine, now, clock.require)
-    _apply_files(settings, documents, Authorizer(PolicySet.empty, audit, now), tokens, now)
+    claims_age = settings.identity.claims_age
+    principals = Principals(engine, now, claims_age)
+    tokens = TokenStore(engine, now, clock.require, claims_age)
+    _apply_files(settings, documents, Authorizer(PolicySet.empty, audit, now), principals, now)
     policies = PolicyStore(documents, poll_s=settings.policies_poll_s, clock=seconds)
     pointers, storage = SqlPointerStore(engine, name), open_storage(settings)
     reader = SnapshotReader(engine, storage, _cache(settings, engine), _limits(settings))
@@ -100,8 +103,9 @@ def open_context(
         policy_documents=documents,
         policies=policies,
         encryption=EncryptionPolicy(policies.encryption),
+        principals=principals,
         tokens=tokens,
-        bearer_tokens=open_bearer_tokens(settings.identity, tokens, now, seconds, clock.require),
+        bearer_tokens=open_bearer_tokens(settings.identity, tokens, principals, now, seconds, clock.require),
         clock=clock,
         audit=audit,
         audit_signer=signer,
@@ -139,7 +143,7 @@ def _apply_files(
     settings: Settings,
     documents: PolicyDocuments,
     recorder: Authorizer,
-    tokens: TokenStore,
+    principals: Principals,
     now: Callable[[], datetime],
 ) -> None:
     """Apply the policy files of an embedded catalog to its database.
@@ -159,7 +163,7 @@ def _apply_files(
             recorder.record(_CATALOG, "policy.change", about(edits), Decision.allow(*reasons))
 
     with closed(recorder, _CATALOG, "policies", changes=True):
-        changes = PolicyChanges(documents, None, tokens, settings.catalog.name, now)
+        changes = PolicyChanges(documents, None, principals, settings.catalog.name, now)
         changes.make(edits, _CATALOG, record, by_policy=False)
 
 

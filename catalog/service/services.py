@@ -261,7 +261,7 @@ def _policy_changes(context: ServiceContext) -> PolicyChanges:
     return PolicyChanges(
         context.policy_documents,
         context.policies,
-        context.tokens,
+        context.principals,
         context.catalog,
         context.now,
         TableChecks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
@@ -112,12 +113,20 @@ class IdentitySettings(Section):
 
     Attributes:
         issuers: the identity providers, by a name for logs.
+        claims_max_age_s: seconds for which groups and roles of a provider's last token count where its user
+            comes without such a token: with a token of the catalog, or as the definer of a view.
         oauth2_server_uri: the address at which clients get tokens; it is told to Iceberg clients as
             `oauth2-server-uri`.
     """
 
     issuers: dict[Annotated[str, Field(pattern=_NAME)], IssuerSettings] = Field(default_factory=dict)
+    claims_max_age_s: float = Field(default=30 * 86_400.0, ge=3600, le=366 * 86_400)
     oauth2_server_uri: ProviderUrl | None = None
+
+    @property
+    def claims_age(self) -> timedelta:
+        """How long the claims of a provider's last token count."""
+        return timedelta(seconds=self.claims_max_age_s)
 
     @model_validator(mode="after")
     def _a_name_belongs_to_one_issuer(self) -> Self:

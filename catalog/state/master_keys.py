@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sqlalchemy import ColumnElement, Connection, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from catalog.base.errors import CommitConflict
+from catalog.db.inserts import insert_into
 from catalog.db.schema import lw_master_key
 from catalog.envelope.peks import PekRecord
 from catalog.kms.clients import KmsKey
@@ -50,7 +50,7 @@ def assign(
         at_ms: the time.
     """
     row = _row(catalog, master_key_id, key, author, at_ms)
-    statement = _insert(connection).values(row)
+    statement = insert_into(connection, lw_master_key).values(row)
     changed = {name: statement.excluded[name] for name in ("kms", "kms_key_id", "author", "changed_ms")}
     connection.execute(statement.on_conflict_do_update(index_elements=_PRIMARY, set_=changed))
 
@@ -65,7 +65,7 @@ def require_assigned(connection: Connection, catalog: str, peks: Iterable[PekRec
     """
     by_id = {pek.master_key_id: pek.kms_key for pek in peks}
     for master_key_id, key in sorted(by_id.items()):
-        first = _insert(connection).values(_row(catalog, master_key_id, key, "", at_ms))
+        first = insert_into(connection, lw_master_key).values(_row(catalog, master_key_id, key, "", at_ms))
         connection.execute(first.on_conflict_do_nothing(index_elements=_PRIMARY))
         require_still(connection, catalog, master_key_id, key)
 
@@ -102,8 +102,3 @@ def _row(catalog: str, master_key_id: str, key: KmsKey, author: str, at_ms: int)
         "author": author,
         "changed_ms": at_ms,
     }
-
-
-def _insert(connection: Connection) -> postgresql.Insert | sqlite.Insert:
-    made = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    return made(lw_master_key)

@@ -27,13 +27,13 @@ from sqlalchemy import (
     union,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from catalog.base.errors import CommitConflict
 from catalog.base.existence import namespace_exists, no_namespace, table_exists, table_rename_taken
 from catalog.base.identifiers import Namespace, TableName
 from catalog.db.engine import read, write
+from catalog.db.inserts import insert_into
 from catalog.db.prepared import Prepared
 from catalog.db.schema import iceberg_namespace_properties, iceberg_tables, lw_namespace_property
 from catalog.state import commit_records, open_writes
@@ -291,8 +291,7 @@ class SqlPointerStore:
         replace: bool,
     ) -> None:
         """Insert properties; existing ones are replaced or kept."""
-        insert_into = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-        statement = insert_into(table)
+        statement = insert_into(connection, table)
         keys = list(table.primary_key)
         statement = (
             statement.on_conflict_do_update(

@@ -22,7 +22,6 @@ from catalog.base.identifiers import Namespace, TableName
 from catalog.db.schema import iceberg_tables, lw_binding, lw_view
 from catalog.iceberg.view_metadata import current_version, texts
 from catalog.state.name_lists import name_values
-from policy.principal import Principal
 
 SPARK: Final = "spark"
 """The dialect of the texts that the catalog can read."""
@@ -39,7 +38,7 @@ class ViewRecord:
         id: its UUID.
         name: its name.
         owner: who created it.
-        definer: who wrote its text, with the groups and roles that they had.
+        definer: the name of the user who wrote its text.
         version: counts its changes.
         metadata: Iceberg's view metadata.
         definer_rights: whether its tables are read with the permissions of the definer.
@@ -50,7 +49,7 @@ class ViewRecord:
     id: str
     name: TableName
     owner: str
-    definer: Principal
+    definer: str
     version: int
     metadata: ViewMetadata
     definer_rights: bool = False
@@ -178,11 +177,8 @@ def _pointer(catalog: str, name: TableName) -> list[ColumnElement[bool]]:
 
 
 def _content(record: ViewRecord) -> dict[str, object]:
-    definer = record.definer
-    told: dict[str, object] = {"name": definer.name, "groups": sorted(definer.groups)}
-    told |= {"roles": sorted(definer.roles), _DEFINER_RIGHTS: record.definer_rights}
     return {
-        "definer": json.dumps(told),
+        "definer": json.dumps({"name": record.definer, _DEFINER_RIGHTS: record.definer_rights}),
         "version": record.version,
         "metadata": record.metadata.model_dump_json(),
         "metadata_location": record.metadata_location,
@@ -195,7 +191,7 @@ def _record(row: Row[tuple[object, ...]]) -> ViewRecord:
         row.id,
         TableName(tuple(row.namespace.split(".")), row.name),
         row.owner,
-        Principal(definer["name"], frozenset(definer["groups"]), frozenset(definer["roles"])),
+        definer["name"],
         row.version,
         ViewMetadata.model_validate_json(row.metadata),
         # Views of former releases do not say so.

@@ -97,4 +97,4 @@ class DefinerViews:
             raise no_view(name)
         with context.authorizer.recorded(caller, action, str(through.table)):
             seen = (through.view_id, through.version)
-            return acting(context.authorizer, context.tokens, caller, record, seen, through.table, action)
+            return acting(context.authorizer, context.principals, caller, record, seen, through.table, action)

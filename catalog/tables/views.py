@@ -45,7 +45,6 @@ from catalog.tables.visible_names import visible_names
 from policy.decision import Reason
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
 from policy.location.location import Location
-from policy.principal import Principal
 from policy.privileges.operations import On, required
 from policy.privileges.requests import AccessRequest
 from policy.privileges.tables import has_definer_rights
@@ -195,7 +194,7 @@ class Views:
     ) -> ViewRecord:
         metadata = metadata.model_copy(update={"view_uuid": view_id})
         rights, owner = check(metadata, name), caller.principal
-        record = ViewRecord(view_id, name, owner.name, owner, 1, metadata, rights)
+        record = ViewRecord(view_id, name, owner.name, owner.name, 1, metadata, rights)
         self._files.authorize(caller, action, record)
         self._require_free(name)
 
@@ -316,7 +315,7 @@ class Views:
         metadata = view_metadata.changed(record.metadata, updates, self._context.now_ms(), str(record.name))
         rights = check(metadata, record.name)
         changes = rights != record.definer_rights or not is_read_alike(record.metadata, metadata)
-        definer = _definer(record, caller.principal, is_changed=changes)
+        definer = caller.principal.name if changes else record.definer
         new = replace(
             record, version=record.version + 1, metadata=metadata, definer=definer, definer_rights=rights
         )
@@ -363,8 +362,8 @@ class Views:
 
     def _require_definer(self, caller: Caller, record: ViewRecord) -> None:
         """Under another name, other users could read with the permissions of the definer."""
-        if record.definer_rights and caller.principal.name != record.definer.name:
-            detail = f"The view {record.name} reads its tables with the permissions of {record.definer.name}."
+        if record.definer_rights and caller.principal.name != record.definer:
+            detail = f"The view {record.name} reads its tables with the permissions of {record.definer}."
             hint = "Only its definer can rename it. Set its property security to invoker first."
             name, reason = str(record.name), Reason("definer-view", detail)
             raise refused(self._context.authorizer, caller, "view.rename", name, reason, hint)
@@ -416,11 +415,3 @@ class Views:
                 if renamed is None
                 else view_rename_taken(renamed, name, is_table=is_table)
             )
-
-
-def _definer(record: ViewRecord, user: Principal, *, is_changed: bool) -> Principal:
-    """Return the definer of a view that a user replaces.
-
-    Their own statement renews the groups and roles that are kept of the definer.
-    """
-    return user if is_changed or user.name == record.definer.name else record.definer

@@ -243,6 +243,35 @@ _SERVICE_ROWS: Final = (
         _revoke,
         ok=204,
     ),
+    Row(
+        "POST /admin/v1/tokens/revoke",
+        "revoke",
+        ("admin",),
+        "admin steward",
+        lambda attempt: attempt.http.post("/admin/v1/tokens/revoke", json={"principal": "nobody"}),
+    ),
+    Row(
+        "POST /admin/v1/tokens/{token_id}/rotate",
+        "issue",
+        ("admin",),
+        "admin steward",
+        lambda attempt: attempt.http.post(
+            f"/admin/v1/tokens/{attempt.world.new_token()}/rotate", json={"ttl-s": 60}
+        ),
+    ),
+    Row("GET /admin/v1/users", "look", ("admin",), "admin steward", _get("/admin/v1/users")),
+    *(
+        Row(
+            f"POST /admin/v1/users/{change}",
+            change,
+            ("admin",),
+            "admin steward",
+            lambda attempt, change=change: attempt.http.post(
+                f"/admin/v1/users/{change}", json={"user": "dave"}
+            ),
+        )
+        for change in ("assign", "disable", "enable")
+    ),
     Row("GET /admin/v1/master-keys", "look", ("admin",), "admin steward", _get("/admin/v1/master-keys")),
     Row(
         "POST /admin/v1/master-keys",

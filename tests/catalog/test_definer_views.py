@@ -42,14 +42,14 @@ class Door:
         )
         return replace(made, **more)
 
-    def let(self, **rights: list[str]) -> None:
-        """Give rights on the table; Bob always reads the view."""
+    def let(self, *others: dict[str, Any], **rights: list[str]) -> None:
+        """Give rights on the table, and set other policies; Bob always reads the view."""
         database = self.view.database
         view = policy(
             "view", tables(database) | {"table": [self.view.name]}, {BOB: ["select"], CAROL: ["all"]}
         )
         table = policy("table", tables(database) | {"table": [self.table.name]}, dict(rights))
-        self.lake.set_policies([*policies_without_code(), view, table])
+        self.lake.set_policies([*policies_without_code(), view, table, *others])
 
     def alter(self, user: str, kind: str) -> None:
         """Put a mask on `name`, or a row filter on the table, for a user; Carol reads the table."""
@@ -202,18 +202,37 @@ def test_a_view_in_the_text_is_no_table(door: Door) -> None:
         views.replace(carol, door.new("SELECT id, name FROM v"))
 
 
-def test_a_definer_whose_groups_are_not_known_any_more_reads_nothing(door: Door) -> None:
-    services, staff = door.lake.services, Principal(CAROL, frozenset({"staff"}))
-    services.views.replace(replace(door.lake.caller(CAROL), principal=staff), door.new())
+def test_a_definer_who_is_no_current_user_reads_nothing(door: Door) -> None:
+    services = door.lake.services
+    services.principals.disable(CAROL)
     assert door.refused() == "view-definer"
-    services.tokens.issue(Principal(CAROL, frozenset({"staff", "suspended"})), "user", None)
-    services.tokens.issue(replace(staff, name=BOB), "user", None)
-    services.tokens.issue(staff, "engine", None)
-    assert door.refused() == "view-definer"
-    services.tokens.issue(staff, "user", None)
+    services.principals.disable(CAROL, disabled=False)
     door.plan()
     _revoke(door.lake, CAROL)
+    services.tokens.issue(Principal(CAROL), "engine", None)
+    services.tokens.issue(Principal(BOB), "user", None)
     assert door.refused() == "view-definer"
+    # A user of an identity provider has no token of the catalog.
+    services.principals.claimed(Principal(CAROL), "corp")
+    door.plan()
+
+
+def test_a_definer_reads_with_the_groups_of_now(door: Door) -> None:
+    services, carol = door.lake.services, Principal(CAROL, frozenset({"staff"}))
+    on_table = tables(door.table.database) | {"table": [door.table.name]}
+    denied = policy(
+        "suspended",
+        on_table,
+        {},
+        denyPolicyItems=[{"groups": ["suspended"], "accesses": [{"type": "select", "isAllowed": True}]}],
+    )
+    door.let(denied, **{CAROL: ["select"]})
+    services.principals.claimed(carol, "corp")
+    door.plan()
+    services.principals.claimed(Principal(CAROL, frozenset({"staff", "suspended"})), "corp")
+    assert door.refused() == "policy-deny"
+    services.principals.claimed(carol, "corp")
+    door.plan()
 
 
 @pytest.mark.parametrize("user", [BOB, CAROL])
@@ -253,17 +272,17 @@ def test_whoever_changes_the_text_or_the_rights_is_the_definer(door: Door) -> No
     """Nobody gets the permissions of another user by editing a view."""
     views, alice = door.lake.services.views, door.lake.caller(ALICE)
     views.replace(alice, door.new(properties={**DEFINER, "team": "b"}))
-    assert views._find(door.view).definer.name == CAROL
+    assert views._find(door.view).definer == CAROL
     for changed in (
         door.new("SELECT id, name FROM t"),
         door.new(summary={CATALOG_NAME: "lake", "spark.sql-configs": "{}"}),
         door.new(default_namespace=("x",)),
     ):
         views.replace(door.lake.caller(CAROL), door.new())
-        assert views.replace(alice, changed).definer.name == ALICE
+        assert views.replace(alice, changed).definer == ALICE
     views.replace(door.lake.caller(CAROL), door.new(properties={}))
     record = views.replace(alice, door.new())
-    assert (record.definer.name, record.definer_rights) == (ALICE, True)
+    assert (record.definer, record.definer_rights) == (ALICE, True)
     renamed = Principal(ALICE, frozenset({"staff"}))
     assert views.replace(replace(alice, principal=renamed), door.new()).definer == renamed
 

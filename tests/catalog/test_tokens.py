@@ -176,3 +176,64 @@ def test_without_the_database_nobody_is_authenticated(tokens: TokenStore, engine
     Path(str(engine.url.database)).unlink()
     with pytest.raises(StateUnavailable):
         tokens.verify(issued.text, "user")
+
+
+def test_every_token_of_a_user_is_revoked_at_once(tokens: TokenStore, clock: _Clock) -> None:
+    valid = [tokens.issue(_ANN, "user", None), tokens.issue(_ANN, "kms", timedelta(hours=1))]
+    tokens.issue(_ANN, "user", timedelta(seconds=1))
+    bob = tokens.issue(Principal("bob"), "user", None)
+    clock.now += timedelta(seconds=1)
+    assert tokens.revoke_all("ann") == len(valid)
+    for each, kind in zip(valid, ("user", "kms"), strict=True):
+        _refusal(tokens, each.text, kind)
+    assert tokens.verify(bob.text, "user") == Principal("bob")
+    assert tokens.revoke_all("ann") == tokens.revoke_all("nobody") == 0
+
+
+def test_a_rotated_token_is_valid_for_the_overlap(tokens: TokenStore, clock: _Clock) -> None:
+    old = tokens.issue(_ANN, "user", timedelta(days=1))
+    new = tokens.rotate(old.id, timedelta(days=90), timedelta(hours=1))
+    for each in (old, new):
+        assert tokens.verify(each.text, "user") == _ANN
+    clock.now += timedelta(hours=1)
+    _refusal(tokens, old.text)
+    assert tokens.verify(new.text, "user") == _ANN
+    assert new.expires_at == clock.now - timedelta(hours=1) + timedelta(days=90)
+
+
+def test_a_rotation_does_not_lengthen_the_life_of_a_token(tokens: TokenStore, clock: _Clock) -> None:
+    old = tokens.issue(_ANN, "user", timedelta(minutes=1))
+    tokens.rotate(old.id, None, timedelta(hours=1))
+    clock.now += timedelta(minutes=1)
+    _refusal(tokens, old.text)
+
+
+def test_what_is_not_valid_is_not_rotated(tokens: TokenStore, clock: _Clock) -> None:
+    revoked, expired = tokens.issue(_ANN, "user", None), tokens.issue(_ANN, "user", timedelta(seconds=1))
+    tokens.revoke(revoked.id)
+    clock.now += timedelta(seconds=1)
+    for each in (revoked.id, expired.id, uuid.uuid4(), "lw_secret"):
+        with pytest.raises(RequestInvalid):
+            tokens.rotate(each, None, timedelta(hours=1))
+    assert len(tokens.list()) == 2
+
+
+def test_a_token_says_when_it_was_last_used(tokens: TokenStore, clock: _Clock) -> None:
+    issued = tokens.issue(_ANN, "user", None)
+    assert tokens.list()[0].used_at is None
+    first = clock.now
+    tokens.verify(issued.text, "user")
+    clock.now += timedelta(minutes=9)
+    tokens.verify(issued.text, "user")
+    assert tokens.list()[0].used_at == first
+    clock.now += timedelta(minutes=1)
+    tokens.verify(issued.text, "user")
+    _refusal(tokens, issued.text[:-1] + "!")
+    assert tokens.list()[0].used_at == clock.now
+
+
+def test_tokens_are_listed_by_user(tokens: TokenStore) -> None:
+    tokens.issue(_ANN, "user", None)
+    bob = tokens.issue(Principal("bob"), "user", None)
+    assert [each.id for each in tokens.list("bob")] == [bob.id]
+    assert tokens.list("Bob") == ()

@@ -89,7 +89,7 @@ def test_who_writes_the_text_is_the_definer_and_properties_change_nothing(
     _let(lake, new, **{BOB: ["alter"]})
     bob = lake.caller(BOB)
     described = views.replace(bob, replace(new, properties={"team": "b"}))
-    assert (described.owner, described.definer.name, described.version) == (ALICE, ALICE, 2)
+    assert (described.owner, described.definer, described.version) == (ALICE, ALICE, 2)
     assert described.metadata.properties == {"team": "b"}
     assert len(described.metadata.versions) == 1
     changed = [
@@ -102,7 +102,7 @@ def test_who_writes_the_text_is_the_definer_and_properties_change_nothing(
     for each in changed:
         views.replace(alice, new)
         record = views.replace(bob, replace(new, **each))
-        assert (record.owner, record.definer.name) == (ALICE, BOB), each
+        assert (record.owner, record.definer) == (ALICE, BOB), each
     assert record.current.summary == {"spark.sql-configs": "{}", "operation": "replace"}
 
 

@@ -113,7 +113,7 @@ def test_the_last_administrator_is_not_shut_out_unless_it_is_forced_and_comes_ba
     host: Host, tmp_path: Path
 ) -> None:
     denial = _denial(tmp_path)
-    assert "no user with a token" in host.run("policy", "put", "no", denial, code=1).stderr
+    assert "no current user" in host.run("policy", "put", "no", denial, code=1).stderr
     assert host.json("policy", "put", "no", str(denial), "--dry-run")["lockout"] is not None
     host.run("policy", "put", "no", denial, "--force")
     assert host.json("audit", "show", "--limit", "1")[0]["reasons"][-1]["rule"] == "policy-lockout"
@@ -174,7 +174,7 @@ def test_files_are_applied_and_each_change_is_a_line(host: Host, tmp_path: Path)
 
 def test_files_that_shut_everybody_out_are_refused(host: Host, tmp_path: Path) -> None:
     denial = _denial(tmp_path)
-    assert "no user with a token" in host.run("policy", "apply", denial, code=1).stderr
+    assert "no current user" in host.run("policy", "apply", denial, code=1).stderr
     host.run("policy", "apply", denial, "--force")
     host.run("policy", "check", "--as", ADMIN, "service:lakewarden", "admin", code=3)
 

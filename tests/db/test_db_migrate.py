@@ -343,3 +343,31 @@ def test_a_new_step_can_be_written_from_the_template(sqlite_engine: Engine, tmp_
     written = Path(made.path).read_text()
     compile(written, made.path, "exec")
     assert "create_table" not in written
+
+
+def test_users_get_the_groups_of_their_tokens_that_are_not_revoked(empty: Engine) -> None:
+    rows = [
+        ("1", "ann", '["staff"]', '["reader"]', 5, None),
+        ("2", "ann", '["analysts"]', "[]", 9, None),
+        ("3", "ann", '["admins"]', '["owner"]', 7, 8),
+        ("4", "bob", '["staff"]', "[]", 6, 7),
+    ]
+    with of_revision(empty, "0026") as connection:
+        for each in rows:
+            connection.execute(
+                text(
+                    "INSERT INTO lw_token (id, principal, groups, roles, created_ms, revoked_ms, kind,"
+                    " secret_sha256) VALUES (:id, :who, :groups, :roles, :at, :ended, 'user', :hash)"
+                ),
+                dict(zip(("id", "who", "groups", "roles", "at", "ended"), each, strict=True))
+                | {"hash": "0" * 64},
+            )
+    upgrade(empty)
+    with read(empty) as connection:
+        found = connection.execute(
+            text("SELECT name, groups, roles, known_since_ms FROM lw_principal ORDER BY name")
+        ).all()
+    assert list(map(tuple, found)) == [
+        ("ann", '["analysts", "staff"]', '["reader"]', 5),
+        ("bob", "[]", "[]", 6),
+    ]

@@ -1,0 +1,293 @@
+"""Keeps what the catalog knows of users and engines: groups, roles, and whether they are disabled.
+
+- A principal has the groups and roles that an administrator assigned, and those of the last access token of
+  its identity provider.
+- Claims count until they are older than `claims_age`. Nothing is decided for a user whom the provider has not
+  named for so long: with unknown groups, a policy that denies one of them would be missed.
+- A disabled principal is refused, whatever token it has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    bindparam,
+    exists,
+    or_,
+    select,
+    true,
+    update,
+)
+
+from catalog.base.times import from_ms, to_ms
+from catalog.db.engine import read, write
+from catalog.db.inserts import insert_into
+from catalog.db.prepared import Prepared
+from catalog.db.schema import lw_principal, lw_token
+from policy.errors import NotAuthenticated, RequestInvalid
+from policy.principal import Principal
+
+#: How long claims count by default.
+CLAIMS_AGE: Final = timedelta(days=30)
+#: How old the time of the last claims can be in the database before they are written again.
+_WRITTEN_AFTER: Final = timedelta(hours=1)
+_FIND: Final = select(lw_principal).where(lw_principal.c.name == bindparam("wanted"))
+_FIND_ALONE: Final = Prepared(_FIND)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPrincipal:
+    """A user or engine.
+
+    Attributes:
+        name: its name.
+        groups: the groups that an administrator assigned.
+        roles: the roles that an administrator assigned.
+        issuer: the identity provider that named it last, by its name in the settings; None for a principal of
+            the catalog alone.
+        claimed_groups: the groups of the provider's last token.
+        claimed_roles: the roles of the provider's last token.
+        claimed_at: when the provider named it last; None if none did.
+        known_since: since when it is known.
+        disabled_at: when it was disabled, or None.
+    """
+
+    name: str
+    groups: frozenset[str]
+    roles: frozenset[str]
+    issuer: str | None
+    claimed_groups: frozenset[str]
+    claimed_roles: frozenset[str]
+    claimed_at: datetime | None
+    known_since: datetime
+    disabled_at: datetime | None
+
+    @property
+    def principal(self) -> Principal:
+        """The principal, with every group and role."""
+        return Principal(self.name, self.groups | self.claimed_groups, self.roles | self.claimed_roles)
+
+    def why_unknown(self, now: datetime, claims_age: timedelta) -> str | None:
+        """Return why nothing is decided for the principal; None if it is known."""
+        if self.disabled_at is not None:
+            return "disabled: an administrator disabled the user"
+        if self.claimed_at is not None and now - self.claimed_at > claims_age:
+            return "claims-age: the identity provider has not named the user for too long"
+        return None
+
+
+class Principals:
+    """The users and engines in the catalog's database.
+
+    Args:
+        engine: the database, upgraded.
+        now: the time, with a zone.
+        claims_age: how long the claims of a provider count after its last token.
+    """
+
+    def __init__(self, engine: Engine, now: Callable[[], datetime], claims_age: timedelta) -> None:
+        self._engine = engine
+        self._now = now
+        self._claims_age = claims_age
+
+    def find(self, name: str) -> KnownPrincipal | None:
+        """Return a principal, disabled ones too; None if there is none of this name.
+
+        Raises:
+            StateUnavailable: the database does not answer.
+        """
+        row = _FIND_ALONE.named(self._engine, wanted=name)
+        return None if row is None else known(row)
+
+    def list(self) -> tuple[KnownPrincipal, ...]:
+        """Return every principal by name. Errors: `find`."""
+        with read(self._engine) as connection:
+            rows = connection.execute(select(lw_principal).order_by(lw_principal.c.name)).mappings()
+            return tuple(map(known, rows))
+
+    def why_unknown(self, found: KnownPrincipal) -> str | None:
+        """Return why nothing is decided for a principal now; None if it is known."""
+        return found.why_unknown(self._now(), self._claims_age)
+
+    def current(self, name: str) -> Principal | None:
+        """Return a user for whom something is decided without a token at hand; None if nothing is.
+
+        That needs fresh claims of a provider, or a valid token of the catalog.
+
+        Raises:
+            StateUnavailable: the database does not answer.
+        """
+        return next(iter(self._current(lw_principal.c.name == name)), None)
+
+    def everybody(self) -> frozenset[Principal]:
+        """Return the users whom `current` returns. Errors: `current`."""
+        return frozenset(self._current(true()))
+
+    def _current(self, wanted: ColumnElement[bool]) -> Iterator[Principal]:
+        now = self._now()
+        has_token = exists().where(
+            lw_token.c.principal == lw_principal.c.name,
+            lw_token.c.kind == "user",
+            lw_token.c.revoked_ms.is_(None),
+            or_(lw_token.c.expires_ms.is_(None), lw_token.c.expires_ms > to_ms(now)),
+        )
+        query = select(lw_principal).where(wanted, or_(lw_principal.c.claimed_ms.is_not(None), has_token))
+        with read(self._engine) as connection:
+            rows = connection.execute(query).mappings().all()
+        found = map(known, rows)
+        return (each.principal for each in found if each.why_unknown(now, self._claims_age) is None)
+
+    def assign(self, name: str, groups: frozenset[str], roles: frozenset[str]) -> KnownPrincipal:
+        """Assign groups and roles in place of those that were assigned; a new principal is created.
+
+        Raises:
+            RequestInvalid: a name is not valid.
+            StateUnavailable: the database does not answer.
+        """
+        wanted = Principal(name, groups, roles)
+        with write(self._engine) as connection:
+            ensure(connection, wanted.name, self._now())
+            _update(connection, name, groups=_listed(wanted.groups), roles=_listed(wanted.roles))
+            return _required(connection, name)
+
+    def disable(self, name: str, *, disabled: bool = True) -> KnownPrincipal:
+        """Refuse a principal from now on, or no longer.
+
+        Raises:
+            RequestInvalid: there is no such principal.
+            StateUnavailable: the database does not answer.
+        """
+        with write(self._engine) as connection:
+            found = _required(connection, name)
+            if disabled != (found.disabled_at is not None):
+                _update(connection, name, disabled_ms=to_ms(self._now()) if disabled else None)
+            return _required(connection, name)
+
+    def claimed(self, claims: Principal, issuer: str) -> Principal:
+        """Take the groups and roles of an access token, and return the user with those of an administrator.
+
+        Args:
+            claims: the user as the token names it.
+            issuer: the provider, by its name in the settings.
+
+        Raises:
+            NotAuthenticated: the user is disabled.
+            StateUnavailable: the database does not answer.
+        """
+        found = self.find(claims.name)
+        if found is None or not self._is_written(found, claims, issuer):
+            found = self._write(claims, issuer)
+        if found.disabled_at is not None:
+            raise not_in_force("disabled: an administrator disabled the user")
+        return found.principal
+
+    def _is_written(self, found: KnownPrincipal, claims: Principal, issuer: str) -> bool:
+        has = (found.issuer, found.claimed_groups, found.claimed_roles)
+        is_same = has == (issuer, claims.groups, claims.roles)
+        return is_same and found.claimed_at is not None and self._now() - found.claimed_at < _WRITTEN_AFTER
+
+    def _write(self, claims: Principal, issuer: str) -> KnownPrincipal:
+        now = self._now()
+        with write(self._engine) as connection:
+            ensure(connection, claims.name, now)
+            _update(
+                connection,
+                claims.name,
+                issuer=issuer,
+                claimed_groups=_listed(claims.groups),
+                claimed_roles=_listed(claims.roles),
+                claimed_ms=to_ms(now),
+            )
+            return _required(connection, claims.name)
+
+
+def principals_of(engine: Engine, claims_age: timedelta) -> Principals:
+    """Return the principals in a database, by the time of this host."""
+    return Principals(engine, lambda: datetime.now(UTC), claims_age)
+
+
+def not_in_force(why: str) -> NotAuthenticated:
+    """Return the refusal of a token: one sentence for every reason, which only the logs have."""
+    return NotAuthenticated(
+        "The token is unknown, expired or revoked.",
+        rule="token",
+        hint="Ask an administrator for a new token.",
+        why=why,
+    )
+
+
+def introduce(connection: Connection, principal: Principal, now: datetime) -> None:
+    """Create a principal; one that is known already has to have the groups and roles that are given, if any.
+
+    Raises:
+        RequestInvalid: it has others.
+    """
+    is_new = ensure(connection, principal.name, now)
+    if not principal.groups and not principal.roles:
+        return
+    found = _required(connection, principal.name)
+    if not is_new and (principal.groups, principal.roles) != (found.groups, found.roles):
+        raise RequestInvalid(
+            f"The user {principal.name!r} is known with other groups or roles.",
+            rule="user-groups",
+            hint=f"Give none, or change them first with `lakewarden user assign {principal.name}`.",
+        )
+    _update(connection, principal.name, groups=_listed(principal.groups), roles=_listed(principal.roles))
+
+
+def ensure(connection: Connection, name: str, now: datetime) -> bool:
+    """Create a principal without groups, if there is none of this name; return whether there was none."""
+    new = insert_into(connection, lw_principal)
+    new = new.values(name=name, groups="[]", roles="[]", known_since_ms=to_ms(now))
+    return connection.execute(new.on_conflict_do_nothing(index_elements=["name"])).rowcount == 1
+
+
+def known(row: Mapping[Any, Any]) -> KnownPrincipal:
+    """Return the principal of a row with the columns of `lw_principal`."""
+    return KnownPrincipal(
+        row["name"],
+        _names(row["groups"]),
+        _names(row["roles"]),
+        row["issuer"],
+        _names(row["claimed_groups"]),
+        _names(row["claimed_roles"]),
+        from_ms(row["claimed_ms"]),
+        from_ms(row["known_since_ms"]),
+        from_ms(row["disabled_ms"]),
+    )
+
+
+def _find(connection: Connection, name: str) -> KnownPrincipal | None:
+    row = connection.execute(_FIND, {"wanted": name}).mappings().one_or_none()
+    return None if row is None else known(row)
+
+
+def _required(connection: Connection, name: str) -> KnownPrincipal:
+    found = _find(connection, name)
+    if found is None:
+        raise RequestInvalid(
+            f"The catalog knows no user {name!r}.",
+            rule="user",
+            hint="Run `lakewarden user list`. Names differ by case.",
+        )
+    return found
+
+
+def _update(connection: Connection, name: str, **values: object) -> None:
+    connection.execute(update(lw_principal).where(lw_principal.c.name == name).values(**values))
+
+
+def _names(text: str | None) -> frozenset[str]:
+    return frozenset() if text is None else frozenset(json.loads(text))
+
+
+def _listed(names: frozenset[str]) -> str:
+    return json.dumps(sorted(names))

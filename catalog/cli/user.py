@@ -1,0 +1,109 @@
+"""`lakewarden user`: lists users and engines, assigns groups and roles to them, and disables them.
+
+The catalog learns of a user by a token: one that it issues, or an access token of an identity provider.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from catalog.cli import output
+from catalog.cli.arguments import AsJson, AsUser, Groups, Roles
+from catalog.cli.session import calling, open_state, operating, remote_of, settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from catalog.authorization.principals import KnownPrincipal, Principals
+
+_COLUMNS: Final = (
+    "name",
+    "groups",
+    "roles",
+    "issuer",
+    "claimed-groups",
+    "claimed-roles",
+    "claimed-at",
+    "known-since",
+    "disabled-at",
+)
+
+Name = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.", show_default=False)]
+
+app = typer.Typer(help="List users, assign groups and roles, and disable users.", no_args_is_help=True)
+
+
+@app.command("list", epilog="Example: lakewarden user list")
+def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List the users and engines that the catalog knows, with their groups and roles."""
+    remote = remote_of(ctx)
+    found = remote.ask("GET", ("users",)) if remote else _list(ctx)
+    output.answer(found, "users", _COLUMNS, as_json=as_json)
+
+
+@app.command(epilog="Example: lakewarden user assign bob --group analysts --group staff")
+def assign(
+    ctx: typer.Context,
+    name: Name,
+    groups: Groups = None,
+    roles: Roles = None,
+    as_user: AsUser = None,
+) -> None:
+    """Assign groups and roles to a user, in place of those that were assigned before.
+
+    Groups and roles of an identity provider are kept beside them. A new user is created.
+    """
+    given = frozenset(groups or ()), frozenset(roles or ())
+    if remote := remote_of(ctx, as_user):
+        body = {"user": name, "groups": sorted(given[0]), "roles": sorted(given[1])}
+        remote.ask("POST", ("users", "assign"), body)
+    else:
+        _change(ctx, as_user, "user.assign", name, lambda users: users.assign(name, *given))
+    output.note(f"The user {name} has the groups and roles that were given.")
+
+
+@app.command(epilog="Example: lakewarden user disable bob")
+def disable(ctx: typer.Context, name: Name, as_user: AsUser = None) -> None:
+    """Refuse a user from the next request on, whatever token they have."""
+    if remote := remote_of(ctx, as_user):
+        remote.ask("POST", ("users", "disable"), {"user": name})
+    else:
+        _change(ctx, as_user, "user.disable", name, lambda users: users.disable(name))
+    output.note(f"The user {name} is disabled.")
+
+
+@app.command(epilog="Example: lakewarden user enable bob")
+def enable(ctx: typer.Context, name: Name, as_user: AsUser = None) -> None:
+    """Accept a user again who was disabled."""
+    if remote := remote_of(ctx, as_user):
+        remote.ask("POST", ("users", "enable"), {"user": name})
+    else:
+        _change(ctx, as_user, "user.enable", name, lambda users: users.disable(name, disabled=False))
+    output.note(f"The user {name} is enabled.")
+
+
+def _list(ctx: typer.Context) -> dict[str, Any]:
+    from catalog.authorization.principals import principals_of
+    from catalog.http.user_models import UserList
+
+    settings = settings_of(ctx)
+    with open_state(settings) as state:
+        users = principals_of(state, settings.identity.claims_age)
+        return UserList.of(users.list()).model_dump(mode="json")
+
+
+def _change(
+    ctx: typer.Context,
+    as_user: str | None,
+    action: str,
+    name: str,
+    change: Callable[[Principals], KnownPrincipal],
+) -> None:
+    from catalog.authorization.principals import principals_of
+
+    settings = settings_of(ctx)
+    with open_state(settings) as state, operating(state, calling(as_user)) as begin:
+        begin(action, name)
+        change(principals_of(state, settings.identity.claims_age))

@@ -1,0 +1,171 @@
+"""What the catalog knows of users: groups of an administrator and of a provider, and who is disabled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from catalog.authorization.principals import Principals
+from catalog.authorization.tokens import TokenStore
+from catalog.db.engine import open_database
+from policy.errors import NotAuthenticated, RequestInvalid
+from policy.principal import Principal
+from tests.support.databases import upgrade
+
+CLAIMS_AGE = timedelta(days=7)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_database(f"sqlite:///{tmp_path}/lakewarden.db")
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def users(engine: Engine, clock: Clock) -> Principals:
+    return Principals(engine, clock, CLAIMS_AGE)
+
+
+@pytest.fixture
+def tokens(engine: Engine, clock: Clock) -> TokenStore:
+    return TokenStore(engine, clock, claims_age=CLAIMS_AGE)
+
+
+def test_a_token_has_the_groups_that_its_user_has_when_it_is_used(
+    users: Principals, tokens: TokenStore
+) -> None:
+    issued = tokens.issue(Principal("ann", frozenset({"staff"}), frozenset({"reader"})), "user", None)
+    assert tokens.verify(issued.text, "user") == Principal("ann", {"staff"}, {"reader"})
+    users.assign("ann", frozenset({"analysts"}), frozenset())
+    assert tokens.verify(issued.text, "user") == Principal("ann", {"analysts"})
+
+
+def test_issuing_a_token_does_not_change_the_groups_of_a_known_user(tokens: TokenStore) -> None:
+    ann = Principal("ann", frozenset({"staff"}))
+    tokens.issue(ann, "user", None)
+    for same in (ann, Principal("ann")):
+        tokens.issue(same, "user", None)
+    for other in (Principal("ann", frozenset({"staff", "admins"})), Principal("ann", roles=frozenset({"r"}))):
+        with pytest.raises(RequestInvalid) as refused:
+            tokens.issue(other, "user", None)
+        assert refused.value.rule == "user-groups"
+    assert len(tokens.list()) == 3
+
+
+def test_the_claims_of_the_last_token_count_and_those_of_an_administrator_stay(
+    users: Principals, tokens: TokenStore
+) -> None:
+    users.assign("ann", frozenset({"trusted"}), frozenset())
+    own = tokens.issue(Principal("ann"), "user", None)
+    first = Principal("ann", frozenset({"staff", "analysts"}), frozenset({"reader"}))
+    assert users.claimed(first, "corp") == Principal("ann", {"staff", "analysts", "trusted"}, {"reader"})
+    # A group that the user has left in the provider ends with the next token, for the catalog's tokens too.
+    assert users.claimed(Principal("ann", frozenset({"staff"})), "corp").groups == {"staff", "trusted"}
+    assert tokens.verify(own.text, "user") == Principal("ann", {"staff", "trusted"})
+
+
+def test_claims_are_written_when_they_change_or_are_old(
+    users: Principals, engine: Engine, clock: Clock
+) -> None:
+    claims = Principal("ann", frozenset({"staff"}))
+    users.claimed(claims, "corp")
+    since = clock.now
+    clock.now += timedelta(minutes=59)
+    users.claimed(claims, "corp")
+    found = users.find("ann")
+    assert found is not None and found.claimed_at == since
+    clock.now += timedelta(minutes=1)
+    users.claimed(claims, "corp")
+    found = users.find("ann")
+    assert found is not None and (found.claimed_at, found.known_since) == (clock.now, since)
+
+
+def test_a_user_whom_the_provider_has_not_named_for_too_long_is_refused(
+    users: Principals, tokens: TokenStore, clock: Clock
+) -> None:
+    own = tokens.issue(Principal("ann"), "user", None)
+    users.claimed(Principal("ann", frozenset({"staff"})), "corp")
+    clock.now += CLAIMS_AGE
+    tokens.verify(own.text, "user")
+    assert users.current("ann") is not None
+    clock.now += timedelta(seconds=1)
+    with pytest.raises(NotAuthenticated):
+        tokens.verify(own.text, "user")
+    assert users.current("ann") is None
+    users.claimed(Principal("ann"), "corp")
+    assert tokens.verify(own.text, "user") == Principal("ann")
+
+
+def test_a_disabled_user_is_refused_with_every_token(
+    users: Principals, tokens: TokenStore, clock: Clock
+) -> None:
+    own = tokens.issue(Principal("ann"), "user", None)
+    kms = tokens.issue(Principal("ann"), "kms", None)
+    users.disable("ann")
+    for each, kind in ((own, "user"), (kms, "kms")):
+        with pytest.raises(NotAuthenticated):
+            tokens.verify(each.text, kind)  # type: ignore[arg-type]
+    with pytest.raises(NotAuthenticated):
+        users.claimed(Principal("ann"), "corp")
+    assert users.current("ann") is None
+    disabled = users.find("ann")
+    clock.now += timedelta(days=1)
+    assert users.disable("ann") == disabled
+    users.disable("ann", disabled=False)
+    assert tokens.verify(own.text, "user") == Principal("ann")
+
+
+def test_names_that_differ_by_case_are_two_users(users: Principals, tokens: TokenStore) -> None:
+    users.assign("ann", frozenset({"staff"}), frozenset())
+    users.assign("Ann", frozenset(), frozenset())
+    assert [each.name for each in users.list()] == ["Ann", "ann"]
+    users.disable("Ann")
+    assert tokens.verify(tokens.issue(Principal("ann"), "user", None).text, "user").groups == {"staff"}
+
+
+def test_only_users_with_a_valid_token_or_claims_are_current(
+    users: Principals, tokens: TokenStore, clock: Clock
+) -> None:
+    users.assign("idle", frozenset({"staff"}), frozenset())
+    tokens.issue(Principal("engine"), "engine", None)
+    tokens.issue(Principal("ended"), "user", timedelta(minutes=1))
+    tokens.revoke(tokens.issue(Principal("revoked"), "user", None).id)
+    tokens.issue(Principal("own"), "user", None)
+    users.claimed(Principal("claimed"), "corp")
+    clock.now += timedelta(minutes=1)
+    assert {each.name for each in users.everybody()} == {"own", "claimed"}
+    assert users.current("nobody") is None
+
+
+def test_who_is_not_known_cannot_be_disabled(users: Principals) -> None:
+    with pytest.raises(RequestInvalid):
+        users.disable("nobody")
+    assert users.find("nobody") is None
+
+
+@pytest.mark.parametrize("name", ["", " ", "a" * 256, "a\nb"])
+def test_a_name_that_no_principal_has_is_not_stored(users: Principals, name: str) -> None:
+    with pytest.raises(RequestInvalid):
+        users.assign(name, frozenset(), frozenset())
+    with pytest.raises(RequestInvalid):
+        users.assign("ann", frozenset({name}), frozenset())
+    assert users.list() == ()
