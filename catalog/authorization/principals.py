@@ -247,7 +247,8 @@ def ensure(connection: Connection, name: str, now: datetime) -> bool:
     """Create a principal without groups, if there is none of this name; return whether there was none."""
     new = insert_into(connection, lw_principal)
     new = new.values(name=name, groups="[]", roles="[]", known_since_ms=to_ms(now))
-    return connection.execute(new.on_conflict_do_nothing(index_elements=["name"])).rowcount == 1
+    added = new.on_conflict_do_nothing(index_elements=["name"]).returning(lw_principal.c.name)
+    return connection.execute(added).first() is not None
 
 
 def known(row: Mapping[Any, Any]) -> KnownPrincipal:

@@ -283,8 +283,6 @@ def test_whoever_changes_the_text_or_the_rights_is_the_definer(door: Door) -> No
     views.replace(door.lake.caller(CAROL), door.new(properties={}))
     record = views.replace(alice, door.new())
     assert (record.definer, record.definer_rights) == (ALICE, True)
-    renamed = Principal(ALICE, frozenset({"staff"}))
-    assert views.replace(replace(alice, principal=renamed), door.new()).definer == renamed
 
 
 def test_only_the_definer_renames_a_view_with_definer_rights(door: Door) -> None:
