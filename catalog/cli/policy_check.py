@@ -17,10 +17,9 @@ from catalog.cli import output
 from catalog.cli.arguments import AsJson, Groups, Roles
 from catalog.cli.policy import DENIED
 from catalog.cli.policy_lint import lookup
-from catalog.cli.session import policies_in_force, settings_of
+from catalog.cli.session import policies_in_force, settings_of, user_named
 from policy.errors import RequestInvalid
 from policy.identifiers import TableName
-from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.resource_names import resource_named
 
@@ -115,7 +114,7 @@ def check(
 
     if live and not _is_of_table(resource):
         raise typer.BadParameter("--live needs a table or a column. Leave it out for other resources.")
-    principal = Principal(as_user, frozenset(groups or ()), frozenset(roles or ()))
+    principal = user_named(ctx, as_user, groups, roles)
     book = Book(parse_documents(policies_in_force(ctx).stored.contents(Kind.RANGER)))
     with lookup(ctx, live=live) as known:
         facts = _facts(resource, known, live=live)

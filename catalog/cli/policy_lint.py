@@ -17,11 +17,10 @@ import typer
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, Groups, Roles, namespace_named
 from catalog.cli.policy import DENIED
-from catalog.cli.session import open_services, policies_in_force, settings_of
+from catalog.cli.session import open_services, policies_in_force, settings_of, user_named
 from policy.encryption.file_formats import FileFormat, written_format
 from policy.errors import RequestInvalid
 from policy.location.location import Location
-from policy.principal import Principal
 from policy.privileges.requests import ANY, AccessRequest
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def lint_file(
     text, settings, in_force = _text_of(file), settings_of(ctx), policies_in_force(ctx)
     with lookup(ctx, live=live) as known:
         context = LintContext(
-            principal=Principal(as_user, frozenset(groups or ()), frozenset(roles or ())),
+            principal=user_named(ctx, as_user, groups, roles),
             policies=in_force.policies,
             encryption=in_force.encryption,
             now=datetime.now(UTC),

@@ -206,6 +206,26 @@ def calling(as_user: str | None) -> Caller:
     return Caller(principal, None, f"cli-{user[:_LONGEST_USER]}-{secrets.token_hex(6)}")
 
 
+def user_named(
+    ctx: typer.Context, name: str, groups: Sequence[str] | None, roles: Sequence[str] | None
+) -> Principal:
+    """Return the user about whom a command asks: with the groups and roles that are given, or else are known.
+
+    Raises:
+        RequestInvalid: a name is not valid for a principal.
+        StateUnavailable: the database does not answer.
+    """
+    given = Principal(name, frozenset(groups or ()), frozenset(roles or ()))
+    if groups or roles:
+        return given
+    from catalog.authorization.principals import principals_of
+
+    settings = settings_of(ctx)
+    with open_state(settings) as state:
+        found = principals_of(state, settings.identity.claims_age).find(name)
+    return given if found is None else found.principal
+
+
 def open_kms(settings: KmsSettings) -> KmsClient:
     """Open the key management service that the settings describe."""
     from catalog.kms.registry import load_kms
