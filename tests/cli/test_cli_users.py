@@ -20,7 +20,7 @@ from tests.support.lake import policy, tables
 
 @dataclass
 class Place:
-    """Where commands run: the host, or elsewhere with the address of the service and an administrator's token."""
+    """Where commands run: the host, or elsewhere with the address of the service and a token."""
 
     host: Host
     options: tuple[str, ...]
