@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import (
+    access_tokens,
     appends,
     arrow,
     audit,
@@ -40,6 +41,7 @@ def main() -> None:
     for title, measure in (
         ("Allowed lists", lambda _: locations.measure(runs)),
         ("Row filters and masks", lambda _: decision.measure(runs)),
+        ("Access tokens", lambda _: access_tokens.measure(runs)),
         ("loadTable over HTTP", lambda root: load.measure(root, 20 * runs)),
         ("Worker processes", lambda root: workers.measure(root, 100 * runs, given.files)),
         ("Commit checks", lambda root: commit.measure(root, runs)),
