@@ -55,6 +55,7 @@ _DOCUMENTS: Final = "/admin/v1/policies/documents/ranger"
 _COUNT: Final = "UPDATE matrix_changes SET number = number + 1;"
 _COUNTED: Final = "SELECT number FROM matrix_changes"
 
+_TOKEN_STATE: Final = ", ".join(each.name for each in schema.lw_token.c if each.name != "used_ms")
 _STATE: Final[tuple[Table, ...]] = (
     schema.iceberg_tables,
     schema.iceberg_namespace_properties,
@@ -67,6 +68,7 @@ _STATE: Final[tuple[Table, ...]] = (
     schema.lw_staged,
     schema.lw_write,
     schema.lw_scan_plan,
+    schema.lw_principal,
     schema.lw_token,
     schema.lw_engine_key,
     schema.lw_policy_set,
@@ -361,5 +363,7 @@ def _count_changes(lake: Lake) -> None:
         connection.execute(text("CREATE TABLE matrix_changes (number INTEGER NOT NULL)"))
         connection.execute(text("INSERT INTO matrix_changes VALUES (0)"))
         for table, event in itertools.product(_STATE, ("INSERT", "UPDATE", "DELETE")):
-            when = f"CREATE TRIGGER matrix_{table.name}_{event} AFTER {event} ON {table.name}"
+            # When a token was last used is noted for callers who are refused, too.
+            what = f"UPDATE OF {_TOKEN_STATE}" if (table, event) == (schema.lw_token, "UPDATE") else event
+            when = f"CREATE TRIGGER matrix_{table.name}_{event} AFTER {what} ON {table.name}"
             connection.execute(text(" ".join((when, "BEGIN", _COUNT, "END"))))
