@@ -88,6 +88,12 @@ def _revoke(attempt: Try) -> httpx.Response:
     return attempt.http.delete(f"/admin/v1/tokens/{token}")
 
 
+def _user(attempt: Try, change: str) -> httpx.Response:
+    name = attempt.world.new("u")
+    attempt.world.lake.services.principals.assign(name, frozenset(), frozenset())
+    return attempt.http.post(f"/admin/v1/users/{change}", json={"user": name})
+
+
 def _master_key(attempt: Try, action: str) -> httpx.Response:
     name = attempt.world.new("k")
     if attempt.allowed and action:
@@ -248,7 +254,7 @@ _SERVICE_ROWS: Final = (
         "revoke",
         ("admin",),
         "admin steward",
-        lambda attempt: attempt.http.post("/admin/v1/tokens/revoke", json={"principal": "nobody"}),
+        lambda attempt: attempt.http.post("/admin/v1/tokens/revoke", json={"principal": "dave"}),
     ),
     Row(
         "POST /admin/v1/tokens/{token_id}/rotate",
@@ -266,9 +272,7 @@ _SERVICE_ROWS: Final = (
             change,
             ("admin",),
             "admin steward",
-            lambda attempt, change=change: attempt.http.post(
-                f"/admin/v1/users/{change}", json={"user": "dave"}
-            ),
+            lambda attempt, change=change: _user(attempt, change),
         )
         for change in ("assign", "disable", "enable")
     ),
