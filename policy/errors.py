@@ -44,6 +44,7 @@ class LakewardenError(Exception):
         path: the location concerned.
         rule: short stable name of the rule that decided, such as ``allowed-paths``.
         hint: one sentence that tells the user what to do.
+        why: what was found, for the logs alone: no answer repeats it.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class LakewardenError(Exception):
         path: str | None = None,
         rule: str | None = None,
         hint: str | None = None,
+        why: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -63,6 +65,7 @@ class LakewardenError(Exception):
         self.path = path
         self.rule = rule
         self.hint = hint
+        self.why = why
 
     def __str__(self) -> str:
         about = [
@@ -144,25 +147,7 @@ class KeyNotUsable(Refused):
 
 
 class NotAuthenticated(LakewardenError):
-    """No valid credential was presented.
-
-    Args:
-        message: as of every error.
-        rule: the same.
-        hint: the same.
-        why: what was found, for the logs alone: no answer repeats it.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        rule: str | None = None,
-        hint: str | None = None,
-        why: str | None = None,
-    ) -> None:
-        super().__init__(message, rule=rule, hint=hint)
-        self.why = why
+    """No valid credential was presented."""
 
 
 class Unavailable(LakewardenError):

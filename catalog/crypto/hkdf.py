@@ -11,16 +11,19 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from catalog.crypto.secret import SecretBytes
 
 
-def derived(key: SecretBytes, length: int, info: bytes) -> bytes:
+def derived(key: SecretBytes | bytes, length: int, info: bytes) -> bytes:
     """Derive bytes for one purpose.
 
     Args:
-        key: what they are derived from.
+        key: what they are derived from; bytes if it is stored in plaintext.
         length: how many, up to 8160.
         info: names the purpose.
 
     Raises:
         ValueError: more than 8160 bytes are asked for.
     """
+    hkdf = HKDF(SHA256(), length, None, info)
+    if isinstance(key, bytes):
+        return hkdf.derive(key)
     with key.lent() as lent:
-        return HKDF(SHA256(), length, None, info).derive(lent)
+        return hkdf.derive(lent)

@@ -28,7 +28,7 @@ from catalog.http.closing import OUTCOME_STATE
 from catalog.http.errors import ERROR_STATE, error_response, unforeseen_response
 from catalog.http.metrics import Metrics
 from catalog.service.service_log import Limit, Outages, Value, fields, places
-from policy.errors import CommitStateUnknown, LakewardenError, NotAuthenticated, RequestInvalid
+from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
 
 REQUEST_ID: Final = "X-Request-Id"
 #: Key of the request id in the request's state.
@@ -169,7 +169,7 @@ def _about(state: Mapping[str, Any], error: LakewardenError | None) -> dict[str,
         "action": action,
         "resource": resource,
         "rule": None if error is None else error.rule or type(error).__name__,
-        "why": error.why if isinstance(error, NotAuthenticated) else None,
+        "why": None if error is None else error.why,
     }
 
 

@@ -68,8 +68,13 @@ def parse_metadata(
         MetadataInvalid: not JSON, ambiguous JSON, or not Iceberg table metadata.
         UnsupportedFormatVersion: a format version that cannot be read.
     """
-    key = (sha256 or hashlib.sha256(data).hexdigest(), path.endswith(_GZIP_SUFFIXES), max_bytes)
+    key = _key(sha256 or hashlib.sha256(data).hexdigest(), path, max_bytes)
     return _parsed.get(key, lambda: _parse(unpacked(data, path, table, max_bytes), path, table))
+
+
+def _key(sha256: str, path: str, max_bytes: int) -> tuple[str, bool, int]:
+    """Return what parsed metadata follows from: the stored bytes, and how they are unpacked."""
+    return sha256, path.endswith(_GZIP_SUFFIXES), max_bytes
 
 
 def unpacked(data: bytes, path: str, table: str, max_bytes: int) -> bytes:
@@ -223,7 +228,7 @@ def remember_written(
     Raises:
         MetadataInvalid: `parse_metadata` could not read what is new.
     """
-    key = hashlib.sha256(unpacked(data, path, table, max_bytes)).digest()
+    key = _key(hashlib.sha256(data).hexdigest(), path, max_bytes)
     _parsed.get(
         key, lambda: parsed_again(metadata, base, lambda new: _parse(dump_metadata(new), path, table))
     )

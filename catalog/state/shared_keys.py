@@ -46,8 +46,7 @@ def shared_key(engine: Engine, setting: str) -> bytes:
 
 def manifest_cache_key(engine: Engine) -> SecretBytes:
     """Return the key that authenticates files of decoded manifests."""
-    key = SecretBytes(shared_key(engine, _MANIFEST_CACHE))
-    return SecretBytes(derived(key, _KEY_BYTES, _CACHE_INFO))
+    return SecretBytes(derived(shared_key(engine, _MANIFEST_CACHE), _KEY_BYTES, _CACHE_INFO))
 
 
 def _stored(connection: Connection, setting: str) -> str | None:

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine
 
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.tokens import TokenStore
+from catalog.authorization.principals import CLAIMS_AGE, principals_of
 from catalog.base.errors import CommitConflict
 from catalog.policy_store.changes import PolicyChanges, Prepared
 from catalog.policy_store.documents import DocumentId, Edit, Kind, PolicyDocuments
@@ -234,7 +234,9 @@ def test_tokens_that_administer_nothing_do_not_count(tmp_path: Path, kind: str) 
 def test_documents_that_make_no_set_any_more_can_be_mended(engine: Engine, catalog_name: str) -> None:
     """A newer release wrote them; no process starts, and the command line mends them."""
     documents = PolicyDocuments(engine, catalog_name)
-    changes = PolicyChanges(documents, None, TokenStore(engine), catalog_name, lambda: datetime.now(UTC))
+    changes = PolicyChanges(
+        documents, None, principals_of(engine, CLAIMS_AGE), catalog_name, lambda: datetime.now(UTC)
+    )
     write_unchecked(documents, MAIN.name, _granting(BOB))
     write_unchecked(documents, OTHER.name, _granting("dave"))
     with pytest.raises(PolicyInvalid):

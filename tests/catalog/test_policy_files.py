@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine
 
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.tokens import TokenStore
+from catalog.authorization.principals import CLAIMS_AGE, principals_of
 from catalog.policy_store.changes import PolicyChanges
 from catalog.policy_store.documents import DocumentId, Edit, Kind, PolicyDocuments
 from catalog.policy_store.files import PolicyFiles
@@ -53,7 +53,9 @@ def apply(
     engine: Engine, catalog_name: str, documents: PolicyDocuments
 ) -> Callable[[PolicyFiles], list[str]]:
     """Applies files; answers the documents that changed."""
-    changes = PolicyChanges(documents, None, TokenStore(engine), catalog_name, lambda: datetime.now(UTC))
+    changes = PolicyChanges(
+        documents, None, principals_of(engine, CLAIMS_AGE), catalog_name, lambda: datetime.now(UTC)
+    )
 
     def applied(files: PolicyFiles) -> list[str]:
         edits = files.edits(documents.current())
@@ -103,7 +105,9 @@ def test_what_is_gone_is_removed_and_what_is_of_others_stays(
     changed = PolicyFiles([tmp_path]).edits(documents.current())
     assert changed == ()
     own = Edit(DocumentId(Kind.RANGER, "own"), content, None)
-    changes = PolicyChanges(documents, None, TokenStore(engine), catalog_name, lambda: datetime.now(UTC))
+    changes = PolicyChanges(
+        documents, None, principals_of(engine, CLAIMS_AGE), catalog_name, lambda: datetime.now(UTC)
+    )
     changes.make([own], OPERATOR, lambda _: None)
     (tmp_path / "a.json").unlink()
     _write(tmp_path / "b.json", "bea")
