@@ -37,7 +37,7 @@ def test_a_prepared_statement_finds_the_values_that_a_transaction_finds(
 
 
 def test_a_prepared_statement_finds_bytes(engine: Engine) -> None:
-    token = {"kind": "engine", "principal": "e", "groups": "[]", "roles": "[]", "secret_sha256": "0" * 64}
+    token = {"kind": "engine", "principal": "e", "secret_sha256": "0" * 64}
     key = {"id": "k", "token_id": "t", "public_key": b"\0\xff" * 16, "created_ms": 1, "expires_ms": 2}
     with write(engine) as connection:
         connection.execute(insert(lw_token).values(id="t", created_ms=1, **token))
