@@ -315,7 +315,7 @@ class Views:
         metadata = view_metadata.changed(record.metadata, updates, self._context.now_ms(), str(record.name))
         rights = check(metadata, record.name)
         changes = rights != record.definer_rights or not is_read_alike(record.metadata, metadata)
-        definer = caller.principal.name if changes else record.definer
+        definer = _definer(record, caller.principal.name, is_changed=changes)
         new = replace(
             record, version=record.version + 1, metadata=metadata, definer=definer, definer_rights=rights
         )
@@ -415,3 +415,8 @@ class Views:
                 if renamed is None
                 else view_rename_taken(renamed, name, is_table=is_table)
             )
+
+
+def _definer(record: ViewRecord, user: str, *, is_changed: bool) -> str:
+    """Return the definer of a view that a user replaces: who changes what it reads."""
+    return user if is_changed else record.definer
