@@ -257,9 +257,11 @@ def test_a_discovered_address_has_to_be_a_private_way(provider: IdentityProvider
 
 
 def test_a_redirect_is_not_followed(provider: IdentityProvider) -> None:
-    provider.status = 302
+    provider.moved["/keys"] = f"{provider.url}/elsewhere"
+    provider.documents["/elsewhere"] = provider.documents["/keys"]
     with pytest.raises(ProviderFailed, match="302"):
         Provider(IssuerSettings(issuer=provider.url, audience=AUDIENCE)).keys()
+    assert "/elsewhere" not in provider.asked
 
 
 def test_a_provider_that_wants_a_token_gets_the_one_in_the_file(

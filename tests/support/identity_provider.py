@@ -40,6 +40,7 @@ class IdentityProvider:
         documents: what it answers, by path; bytes are sent as they are, whatever else as JSON.
         hold: until it is set, nothing is answered.
         status: the status of its answers.
+        moved: where it redirects to, by path.
         asked: the paths it was asked for.
         tokens: the bearer tokens it was shown.
         key: the key that it signs with.
@@ -49,6 +50,7 @@ class IdentityProvider:
     documents: dict[str, object] = field(default_factory=dict)
     hold: threading.Event = field(default_factory=threading.Event)
     status: int = 200
+    moved: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     tokens: list[str | None] = field(default_factory=list)
     key: Key = field(default_factory=lambda: rsa_key("first"))
@@ -113,7 +115,10 @@ def identity_provider() -> Iterator[IdentityProvider]:
             provider.hold.wait(30)
             document = provider.documents.get(self.path)
             data = document if isinstance(document, bytes) else json.dumps(document).encode()
-            self.send_response(404 if document is None else provider.status)
+            moved = provider.moved.get(self.path)
+            self.send_response(302 if moved else 404 if document is None else provider.status)
+            if moved:
+                self.send_header("Location", moved)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
