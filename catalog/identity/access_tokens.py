@@ -9,11 +9,13 @@ Sources: RFC 7515 (JSON Web Signature); RFC 8725 (best practices), section 3.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from joserfc.errors import JoseError
-from joserfc.jws import CompactSignature, JWSRegistry, extract_compact, validate_compact
+from joserfc.jws import CompactSignature, JWSRegistry, validate_compact
+from joserfc.util import urlsafe_b64decode
 
 from catalog.identity.claims import principal_of
 from catalog.identity.provider import Provider
@@ -27,6 +29,8 @@ from policy.principal import Principal
 _LONGEST: Final = 16 * 1024
 _LONGEST_KEY_ID: Final = 512
 _MOST_ELEMENTS: Final = 10_000
+#: A signed token: header, claims and signature in base64url (RFC 7515, section 7.1).
+_FORM: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
 #: The types of access tokens, in lower case (RFC 9068, section 2.1); many providers say JWT.
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 
@@ -53,13 +57,8 @@ class AccessTokens:
             NotAuthenticated: it is not valid, for whatever reason.
             ProviderUnavailable: the issuer's keys are too old, and it does not answer.
         """
-        if len(text) > _LONGEST or not text.isascii():
-            raise token_refused("form", "it is too long, or not ASCII")
-        try:
-            token = extract_compact(text.encode("ascii"), registry=_registry(()))
-        except (JoseError, ValueError, TypeError, RecursionError):
-            raise token_refused("form", "it is no signed JSON Web Token") from None
-        claims = _claims(token)
+        token = _parsed(text)
+        claims = _object(token.payload, "payload")
         issuer = self._issuers.get(str(claims.get("iss")))
         if issuer is None:
             raise token_refused("issuer", "it is by an issuer that is not in the settings")
@@ -79,7 +78,7 @@ class _Issuer:
     ) -> None:
         self.name = name
         self._settings = settings
-        self._registry = _registry(settings.algorithms)
+        self._registry = JWSRegistry(algorithms=settings.algorithms, strict_check_header=False)
         self._keys = ProviderKeys(name, settings, Provider(settings).keys, seconds)
         self._foreign_prefixes = [each.prefix for each in issuers.values() if each is not settings]
 
@@ -108,17 +107,28 @@ class _Issuer:
         return principal_of(claims, self._settings, self._foreign_prefixes, now)
 
 
-def _registry(algorithms: tuple[str, ...]) -> JWSRegistry:
-    registry = JWSRegistry(algorithms=algorithms, strict_check_header=False)
-    registry.max_header_length = registry.max_payload_length = _LONGEST
-    return registry
+def _parsed(text: str) -> CompactSignature:
+    """Return the parts of a token. Its header is read as strictly as its claims: it means one thing."""
+    if len(text) > _LONGEST or _FORM.fullmatch(text) is None:
+        raise token_refused("form", "it is no signed JSON Web Token, or too long")
+    header, payload, signature = text.encode("ascii").split(b".")
+    token = CompactSignature(_object(_decoded(header), "header"), _decoded(payload))
+    token.segments = {"header": header, "payload": payload, "signature": signature}
+    return token
 
 
-def _claims(token: CompactSignature) -> Mapping[str, Any]:
+def _decoded(segment: bytes) -> bytes:
     try:
-        claims = strict_json.parse(token.payload, what="The token", max_elements=_MOST_ELEMENTS)
+        return urlsafe_b64decode(segment)
+    except ValueError:
+        raise token_refused("form", "a part of it is not base64url") from None
+
+
+def _object(text: bytes, what: str) -> dict[str, Any]:
+    try:
+        found = strict_json.parse(text, what="The token", max_elements=_MOST_ELEMENTS)
     except InvalidInput:
-        claims = None
-    if not isinstance(claims, dict):
-        raise token_refused("form", "its claims are no JSON object")
-    return claims
+        found = None
+    if not isinstance(found, dict):
+        raise token_refused("form", f"its {what} is no JSON object")
+    return found

@@ -7,7 +7,7 @@ Sources: RFC 7519 (JSON Web Token), sections 4.1 and 7.2; RFC 9068 (JWT profile 
 
 from __future__ import annotations
 
-import math
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeGuard
@@ -19,6 +19,13 @@ from policy.principal import Principal
 
 #: Names that a token can give; a user of more is a mistake of the provider.
 _MOST_NAMES: Final = 2000
+#: The end of the year 9999, in seconds since 1970. A later time is in other units, or no time.
+_LAST_TIME: Final = 253_402_300_799
+#: Characters without a shape that are no format characters, which no principal's name can have: fillers,
+#: joiners and variation selectors. Source: Unicode 16, `Default_Ignorable_Code_Point`, less category Cf.
+_UNSEEN: Final = re.compile(
+    r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
 #: Claims by which a token says that its groups have to be asked for elsewhere.
 _ELSEWHERE: Final = ("_claim_names", "hasgroups")
 
@@ -84,8 +91,8 @@ def _time(claims: Mapping[str, object], name: str) -> float | None:
     value = claims.get(name)
     if value is None and name not in claims:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise token_refused("type", f"the claim {name} is no number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LAST_TIME:
+        raise token_refused("type", f"the claim {name} is no time in seconds since 1970")
     return value
 
 
@@ -103,7 +110,9 @@ def _user(claims: Mapping[str, object], issuer: IssuerSettings) -> str:
     value = _at(claims, issuer.user_claim)
     if not isinstance(value, str):
         raise token_refused("user", f"the claim {'/'.join(issuer.user_claim)} is missing or no text")
-    return _named(value.lower() if issuer.names == "lower" else value, issuer)
+    # As the provider wrote it, too: the lower case of a sign such as the Kelvin sign is an ordinary letter.
+    name = _named(value, issuer)
+    return _named(value.lower(), issuer) if issuer.names == "lower" else name
 
 
 def _named(name: str, issuer: IssuerSettings) -> str:
@@ -111,8 +120,10 @@ def _named(name: str, issuer: IssuerSettings) -> str:
 
     A second spelling of the same characters would be another user, whom policies do not know.
     """
-    if not name.strip() or not unicodedata.is_normalized("NFC", name):
-        raise token_refused("name", "a name is blank, or not in Unicode's normal form C")
+    if not name or name != name.strip() or not unicodedata.is_normalized("NFC", name):
+        raise token_refused("name", "a name is blank, has blanks around it, or is not in normal form C")
+    if _UNSEEN.search(name):
+        raise token_refused("name", "a name has an invisible character")
     return issuer.prefix + name
 
 

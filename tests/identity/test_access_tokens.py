@@ -146,6 +146,9 @@ def test_a_key_that_cannot_be_trusted_is_not_used(make: Callable[[], Key]) -> No
         ({"nbf": []}, "type"),
         ({"iat": NOW + 61}, "not-yet-valid"),
         ({"iat": {}}, "type"),
+        ({"exp": 10**400}, "type"),
+        ({"exp": 1e300}, "type"),
+        ({"nbf": -(10**400)}, "type"),
         ({"sub": None}, "user"),
         ({"sub": 7}, "user"),
         ({"sub": ["ann"]}, "user"),
@@ -156,6 +159,12 @@ def test_a_key_that_cannot_be_trusted_is_not_used(make: Callable[[], Key]) -> No
         ({"sub": "an\u200bn"}, "name"),
         ({"sub": "ann\u202e"}, "name"),
         ({"sub": "Ame\u0301lie"}, "name"),
+        ({"sub": "ann "}, "name"),
+        ({"sub": "\u00a0ann"}, "name"),
+        ({"sub": "an\u034fn"}, "name"),
+        ({"sub": "ann\u3164"}, "name"),
+        ({"sub": "ann\ufe0f"}, "name"),
+        ({"groups": ["staff\u2003"]}, "name"),
         ({"groups": 7}, "groups"),
         ({"groups": None}, "groups"),
         ({"groups": {"staff": True}}, "groups"),
@@ -211,6 +220,14 @@ def test_users_whose_names_differ_in_case_are_two_unless_the_provider_has_one() 
     claims = {**good_claims(), "sub": "Ann"}
     assert principal_of(claims, GROUPS, (), NOW).name == "Ann"
     assert principal_of(claims, lower, (), NOW).name == "ann"
+
+
+@pytest.mark.parametrize("sign", ["\u212a", "\u212b", "\u2126"])
+def test_a_sign_whose_lower_case_is_a_letter_does_not_stand_for_it(sign: str) -> None:
+    lower = GROUPS.model_copy(update={"names": "lower"})
+    with pytest.raises(NotAuthenticated) as caught:
+        principal_of({**good_claims(), "sub": f"{sign}ate"}, lower, (), NOW)
+    assert caught.value.why is not None and caught.value.why.startswith("name:")
 
 
 def test_no_issuer_gives_a_name_of_another_one() -> None:
@@ -313,6 +330,31 @@ def test_what_is_no_token_is_refused(accepted: AccessTokens, text: str) -> None:
     assert why_refused(accepted, text) in ("form", "issuer")
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'["alg"]',
+        b'"alg"',
+        b"7",
+        b"null",
+        b'{"alg": "none", "alg": "RS256", "kid": "first"}',
+        b'{"alg": "RS256", "kid": "other", "k\\u0069d": "first"}',
+        b'{"alg": "RS256", "kid": "first", "x": NaN}',
+        b'{"alg": "RS256", "kid": "first", "x": ' + b"[" * 3000 + b"]" * 3000 + b"}",
+        '{"alg": "RS256", "kid": "first"}'.encode("utf-16"),
+    ],
+)
+def test_a_header_that_can_mean_two_things_is_refused(
+    provider: IdentityProvider, accepted: AccessTokens, header: bytes
+) -> None:
+    assert why_refused(accepted, _signed_text(header, provider.claims())) == "form"
+
+
+@pytest.mark.parametrize("changed", ["{} ", " {}", "{}.", "{}\n", "{}=", "{}\u0000"])
+def test_a_token_has_one_spelling(provider: IdentityProvider, accepted: AccessTokens, changed: str) -> None:
+    assert why_refused(accepted, changed.format(provider.token())) == "form"
+
+
 def _encoded(document: object) -> str:
     return _text(json.dumps(document).encode())
 
@@ -322,10 +364,14 @@ def _text(data: bytes) -> str:
 
 
 def _signed(provider: IdentityProvider, header: Mapping[str, object]) -> str:
+    return _signed_text(json.dumps(header).encode(), provider.claims())
+
+
+def _signed_text(header: bytes, claims: Mapping[str, object]) -> str:
     """Sign with any header, as a library that checks its headers would not."""
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
     from cryptography.hazmat.primitives.hashes import SHA256
 
-    text = f"{_encoded(header)}.{_encoded(provider.claims())}"
+    text = f"{_text(header)}.{_encoded(claims)}"
     signature = rsa_key("first").private_key.sign(text.encode(), PKCS1v15(), SHA256())
     return f"{text}.{_text(signature)}"
