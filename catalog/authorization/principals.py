@@ -117,6 +117,20 @@ class Principals:
         """Return why nothing is decided for a principal now; None if it is known."""
         return found.why_unknown(self._now(), self._claims_age)
 
+    def named(self, name: str) -> Principal:
+        """Return a user who came without a token; one who is not known has no groups and roles.
+
+        Raises:
+            NotAuthenticated: they are disabled, or their identity provider has not named them for too long.
+            StateUnavailable: the database does not answer.
+        """
+        found = self.find(name)
+        if found is None:
+            return Principal(name)
+        if (why := self.why_unknown(found)) is not None:
+            raise not_in_force(why)
+        return found.principal
+
     def current(self, name: str) -> Principal | None:
         """Return a user for whom something is decided without a token at hand; None if nothing is.
 
@@ -249,6 +263,12 @@ def ensure(connection: Connection, name: str, now: datetime) -> bool:
     new = new.values(name=name, groups="[]", roles="[]", known_since_ms=to_ms(now))
     added = new.on_conflict_do_nothing(index_elements=["name"]).returning(lw_principal.c.name)
     return connection.execute(added).first() is not None
+
+
+def hold(connection: Connection, name: str) -> None:
+    """Let no other transaction change which tokens a principal has, until this one ends."""
+    # SQLite has one writer at a time. On PostgreSQL, the next statement sees what was committed meanwhile.
+    connection.execute(select(lw_principal.c.name).where(lw_principal.c.name == name).with_for_update())
 
 
 def known(row: Mapping[Any, Any]) -> KnownPrincipal:

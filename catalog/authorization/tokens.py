@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
-from sqlalchemy import Engine, bindparam, insert, or_, select, update
+from sqlalchemy import Connection, Engine, bindparam, insert, or_, select, update
 
-from catalog.authorization.principals import CLAIMS_AGE, introduce, known, not_in_force
+from catalog.authorization.principals import CLAIMS_AGE, hold, introduce, known, not_in_force
 from catalog.base.times import from_ms, to_ms
 from catalog.db.engine import read, write
 from catalog.db.prepared import Prepared
@@ -125,25 +125,11 @@ class TokenStore:
                 or roles.
             StateUnavailable: the database does not answer.
         """
-        _check_issue(principal, kind, ttl)
+        _check_issue(kind, ttl)
         now = self._clock()
-        token_id = uuid.uuid4()
-        issued = IssuedToken(
-            token_id, f"lw_{token_id.hex}_{secrets.token_urlsafe(32)}", None if ttl is None else now + ttl
-        )
         with write(self._engine) as connection:
             introduce(connection, principal, now)
-            connection.execute(
-                insert(lw_token).values(
-                    id=str(token_id),
-                    kind=kind,
-                    principal=principal.name,
-                    secret_sha256=_digest(issued.text),
-                    created_ms=to_ms(now),
-                    expires_ms=None if issued.expires_at is None else to_ms(issued.expires_at),
-                )
-            )
-        return issued
+            return _add(connection, principal.name, kind, now, ttl)
 
     def verify(self, text: str, *kinds: TokenKind) -> Principal:
         """Return the principal of a token; errors as in `identify`."""
@@ -208,6 +194,7 @@ class TokenStore:
         """
         now_ms = to_ms(self._clock())
         with write(self._engine) as connection:
+            hold(connection, name)
             revoked = connection.execute(
                 update(lw_token)
                 .where(lw_token.c.principal == name, lw_token.c.revoked_ms.is_(None))
@@ -228,17 +215,21 @@ class TokenStore:
             RequestInvalid: there is no such token, it is not valid any more, or a time is not positive.
             StateUnavailable: the database does not answer.
         """
-        row, now = self._find(_token_id(token_id)), self._clock()
-        if row is None or not self._in_force(row):
+        found, now = self._find(_token_id(token_id)), self._clock()
+        if found is None:
             raise _no_such_token()
-        issued = self.issue(Principal(row["principal"]), row["kind"], ttl)
+        _check_issue(found["kind"], ttl)
         ends_ms = to_ms(now + overlap)
         earlier = or_(lw_token.c.expires_ms.is_(None), lw_token.c.expires_ms > ends_ms)
         with write(self._engine) as connection:
-            connection.execute(
-                update(lw_token).where(lw_token.c.id == row["id"], earlier).values(expires_ms=ends_ms)
-            )
-        return issued
+            # `revoke_all` comes before this, so that nothing is replaced, or revokes the new token too.
+            hold(connection, found["principal"])
+            mine = lw_token.c.id == found["id"]
+            row = connection.execute(select(lw_token).where(mine)).mappings().one()
+            if not self._in_force(row):
+                raise _no_such_token()
+            connection.execute(update(lw_token).where(mine, earlier).values(expires_ms=ends_ms))
+            return _add(connection, row["principal"], row["kind"], now, ttl)
 
     def list(self, name: str | None = None) -> tuple[TokenInfo, ...]:
         """Return tokens, including expired and revoked ones, oldest first: all, or those of one principal.
@@ -270,7 +261,27 @@ class TokenStore:
         return row["revoked_ms"] is None and (expires is None or to_ms(self._clock()) < expires)
 
 
-def _check_issue(principal: Principal, kind: str, ttl: timedelta | None) -> None:
+def _add(
+    connection: Connection, name: str, kind: TokenKind, now: datetime, ttl: timedelta | None
+) -> IssuedToken:
+    """Add a token of a principal that is there."""
+    token_id = uuid.uuid4()
+    text = f"lw_{token_id.hex}_{secrets.token_urlsafe(32)}"
+    issued = IssuedToken(token_id, text, None if ttl is None else now + ttl)
+    connection.execute(
+        insert(lw_token).values(
+            id=str(token_id),
+            kind=kind,
+            principal=name,
+            secret_sha256=_digest(text),
+            created_ms=to_ms(now),
+            expires_ms=None if issued.expires_at is None else to_ms(issued.expires_at),
+        )
+    )
+    return issued
+
+
+def _check_issue(kind: str, ttl: timedelta | None) -> None:
     if kind not in _KINDS:
         raise RequestInvalid(
             f"{kind!r} is not a kind of token.", rule="token-kind", hint=f"Use one of: {', '.join(_KINDS)}."

@@ -8,6 +8,7 @@
   proxy on it that leaves no trace.
 - Standard clients name themselves at a handshake only, so its answer sets a signed cookie, `hadoop.auth`,
   which counts under the same conditions as the name in it. The key that signs lives as long as the process.
+  Such a user has the groups and roles that the catalog knows of them, and is refused if they are disabled.
 - More than one credential is refused, and so are `doAs` and a token in the address: two readers could
   understand such a request differently.
 
@@ -26,6 +27,7 @@ from typing import Final
 
 from starlette.datastructures import Headers
 
+from catalog.authorization.principals import Principals
 from catalog.authorization.tokens import TokenStore
 from catalog.kms_server.hadoop_token import secret_of
 from catalog.settings.kms_options import is_this_machine
@@ -76,12 +78,16 @@ class CallerIdentification:
 
     Args:
         tokens: the catalog's tokens.
+        principals: what is known of users.
         pseudo: whether those on this host are believed who name themselves.
         now_ms: the time in milliseconds.
     """
 
-    def __init__(self, tokens: TokenStore, pseudo: bool, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, tokens: TokenStore, principals: Principals, pseudo: bool, now_ms: Callable[[], int]
+    ) -> None:
         self._tokens = tokens
+        self._principals = principals
         self._pseudo = pseudo
         self._now_ms = now_ms
         self._secret = secrets.token_bytes(32)
@@ -106,7 +112,8 @@ class CallerIdentification:
                 else "The request carries more than one credential."
             )
         if names or cookies:
-            return self._named(visit, names[0] if names else self._signed(visit.cookie or ""))
+            name = self._local_name(visit, names[0] if names else self._signed(visit.cookie or ""))
+            return self._principals.named(name)
         bearer, delegation = headers
         return self._tokens.verify(
             secret_of(delegation[0]) if delegation else _bearer(bearer[0]), "user", "kms"
@@ -118,19 +125,20 @@ class CallerIdentification:
         if len(names) != 1:
             return None
         try:
-            name = self._named(visit, names[0]).name
+            name = self._local_name(visit, names[0])
         except NotAuthenticated:
             # The handshake reveals nothing: clients would take an error in it as a reason to show masks.
             return None
         text = f"u={name}&p={name}&t=simple-dt&e={self._now_ms() + _COOKIE_TTL_MS}"
         return f"{text}&s={self._signature(text)}"
 
-    def _named(self, visit: Visit, name: str) -> Principal:
+    def _local_name(self, visit: Visit, name: str) -> str:
+        """Return the name by which a user of this host calls themselves, where that counts."""
         if not (self._pseudo and _is_local(visit)):
             raise _refused("A user name without a credential is not accepted here.")
         if _USER.fullmatch(name) is None:
             raise _refused("The user name is not valid.")
-        return Principal(name)
+        return name
 
     def _signed(self, cookie: str) -> str:
         """Return the name in a cookie of this process."""

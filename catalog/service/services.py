@@ -185,7 +185,9 @@ class Services(ServiceContext):
             kms_endpoint=KmsEndpoint(endpoint_keys, context.authorizer),
             endpoint_keys=endpoint_keys,
             parquet_keys=ParquetKeyEndpoint(context),
-            identification=CallerIdentification(context.tokens, settings.kms_endpoint.pseudo, context.now_ms),
+            identification=CallerIdentification(
+                context.tokens, context.principals, settings.kms_endpoint.pseudo, context.now_ms
+            ),
             access=access,
             namespaces=Namespaces(context),
             views=Views(context),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, select, text
 
 from catalog.authorization.tokens import TokenStore
 from catalog.db.engine import open_database, read
@@ -17,6 +18,7 @@ from catalog.db.schema import lw_token
 from policy.errors import NotAuthenticated, RequestInvalid, StateUnavailable
 from policy.principal import Principal
 from tests.support.databases import upgrade
+from tests.support.postgres import PostgresServer
 
 _ANN = Principal("ann", frozenset({"analysts", "staff"}), frozenset({"reader"}))
 
@@ -216,6 +218,58 @@ def test_what_is_not_valid_is_not_rotated(tokens: TokenStore, clock: _Clock) -> 
         with pytest.raises(RequestInvalid):
             tokens.rotate(each, None, timedelta(hours=1))
     assert len(tokens.list()) == 2
+
+
+class _Interrupted(_Clock):
+    """A clock that does something when it is asked for the time, once."""
+
+    def __init__(self, calls: int, act: Callable[[], object]) -> None:
+        super().__init__()
+        self._calls, self._act = calls, act
+
+    def __call__(self) -> datetime:
+        self._calls -= 1
+        if self._calls == 0:
+            self._act()
+        return super().__call__()
+
+
+def test_a_token_that_is_revoked_while_it_is_rotated_is_not_replaced(
+    engine: Engine, tokens: TokenStore
+) -> None:
+    old = tokens.issue(_ANN, "user", None)
+    rotating = TokenStore(engine, _Interrupted(1, lambda: tokens.revoke_all("ann")))
+    with pytest.raises(RequestInvalid):
+        rotating.rotate(old.id, None, timedelta(hours=1))
+    assert len(tokens.list()) == 1
+
+
+def test_who_revokes_all_tokens_during_a_rotation_revokes_the_new_one(postgres: PostgresServer) -> None:
+    url = postgres.create_database()
+    engine, other = open_database(url), open_database(url)
+    upgrade(engine)
+    tokens = TokenStore(engine, _Clock())
+    old = tokens.issue(_ANN, "user", timedelta(days=1))
+    revoking = Thread(target=TokenStore(other, _Clock()).revoke_all, args=("ann",))
+
+    def revoke() -> None:
+        revoking.start()
+        while revoking.is_alive() and not _waits_for_a_lock(engine):
+            revoking.join(0.01)
+
+    # The second call is in the transaction of the rotation, which has decided that the token is valid.
+    new = TokenStore(engine, _Interrupted(2, revoke)).rotate(old.id, None, timedelta(hours=1))
+    revoking.join()
+    for each in (old, new):
+        _refusal(tokens, each.text)
+    for each_engine in (engine, other):
+        each_engine.dispose()
+
+
+def _waits_for_a_lock(engine: Engine) -> bool:
+    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    with read(engine) as connection:
+        return bool(connection.execute(waiting).scalar_one())
 
 
 def test_a_token_says_when_it_was_last_used(tokens: TokenStore, clock: _Clock) -> None:

@@ -11,12 +11,14 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from starlette.datastructures import Headers
 
 from catalog.audit.reading import read
 from catalog.kms_server.hadoop_token import KIND, _number, _sized, credentials_file, secret_of
-from catalog.kms_server.identity import COOKIE, DELEGATION_HEADER
+from catalog.kms_server.identity import COOKIE, DELEGATION_HEADER, Visit
 from catalog.settings.catalog import Settings
 from policy.errors import NotAuthenticated, RequestInvalid
+from policy.principal import Principal
 from tests.support.hadoop_tokens import delegation_token
 from tests.support.kms_endpoint import endpoint_policies
 from tests.support.lake import ALICE, lake_settings
@@ -104,6 +106,22 @@ def test_who_names_himself_is_believed_only_where_the_settings_say_so(
     assert ask(served, path=f"{NAMES}?user.name=alice").status_code == 200
     turned_away(ask(strict, path=f"{NAMES}?user.name=alice"))
     assert cookie_of(strict, ALICE) is None
+
+
+def test_a_disabled_user_who_names_themselves_is_refused_and_others_have_their_groups(
+    served: Service,
+) -> None:
+    users, identification = served.lake.services.principals, served.lake.services.identification
+    users.assign("dora", frozenset({"hr"}), frozenset({"dba"}))
+    query, given = f"{NAMES}?user.name=dora", cookie_of(served, "dora")
+    assert given is not None
+    local = Visit(Headers({"Host": "localhost"}), [("user.name", "dora")], None, "127.0.0.1", "1.1")
+    assert identification.principal(local) == Principal("dora", {"hr"}, {"dba"})
+    users.disable("dora")
+    turned_away(ask(served, path=query))
+    turned_away(ask(served, Cookie=given))
+    users.disable("dora", disabled=False)
+    assert ask(served, path=query).status_code == ask(served, Cookie=given).status_code == 200
 
 
 @pytest.mark.parametrize(
