@@ -1,7 +1,8 @@
 """Keeps what the catalog knows of users and engines: groups, roles, and whether they are disabled.
 
-- A principal has the groups and roles that an administrator assigned, and those of the last access token of
-  its identity provider.
+- A principal has the groups and roles that an administrator assigned, and those of the access token that its
+  identity provider issued last. An older token of the same user changes nothing: a group that they have left
+  does not come back with it.
 - Claims count until they are older than `claims_age`. Nothing is decided for a user whom the provider has not
   named for so long: with unknown groups, a policy that denies one of them would be missed.
 - A disabled principal is refused, whatever token it has.
@@ -37,7 +38,8 @@ from policy.principal import Principal
 
 #: How long claims count by default.
 CLAIMS_AGE: Final = timedelta(days=30)
-#: How old the time of the last claims can be in the database before they are written again.
+#: How old the time of the last claims can be in the database before they are written again: for tokens that
+#: do not say when they were issued.
 _WRITTEN_AFTER: Final = timedelta(hours=1)
 _FIND: Final = select(lw_principal).where(lw_principal.c.name == bindparam("wanted"))
 _FIND_ALONE: Final = Prepared(_FIND)
@@ -55,7 +57,8 @@ class KnownPrincipal:
             the catalog alone.
         claimed_groups: the groups of the provider's last token.
         claimed_roles: the roles of the provider's last token.
-        claimed_at: when the provider named it last; None if none did.
+        claimed_at: when the provider issued that token, or when it came, if it does not say so; None if none
+            came.
         known_since: since when it is known.
         disabled_at: when it was disabled, or None.
     """
@@ -185,40 +188,54 @@ class Principals:
                 _update(connection, name, disabled_ms=to_ms(self._now()) if disabled else None)
             return _required(connection, name)
 
-    def claimed(self, claims: Principal, issuer: str) -> Principal:
+    def claimed(self, claims: Principal, issuer: str, issued_at: datetime | None = None) -> Principal:
         """Take the groups and roles of an access token, and return the user with those of an administrator.
 
         Args:
             claims: the user as the token names it.
             issuer: the provider, by its name in the settings.
+            issued_at: when the token was issued, if it says so. A token that was issued before the last one
+                does not change what is known of its user.
 
         Raises:
             NotAuthenticated: the user is disabled.
             StateUnavailable: the database does not answer.
         """
         found = self.find(claims.name)
-        if found is None or not self._is_written(found, claims, issuer):
-            found = self._write(claims, issuer)
+        if found is None or self._is_news(found, claims, issuer, issued_at):
+            found = self._write(claims, issuer, issued_at or self._now())
         if found.disabled_at is not None:
             raise not_in_force("disabled: an administrator disabled the user")
         return found.principal
 
-    def _is_written(self, found: KnownPrincipal, claims: Principal, issuer: str) -> bool:
-        has = (found.issuer, found.claimed_groups, found.claimed_roles)
-        is_same = has == (issuer, claims.groups, claims.roles)
-        return is_same and found.claimed_at is not None and self._now() - found.claimed_at < _WRITTEN_AFTER
+    def _is_news(
+        self, found: KnownPrincipal, claims: Principal, issuer: str, issued_at: datetime | None
+    ) -> bool:
+        if found.issuer != issuer or found.claimed_at is None:
+            return True
+        differs = (found.claimed_groups, found.claimed_roles) != (claims.groups, claims.roles)
+        if issued_at is None:
+            return differs or self._now() - found.claimed_at >= _WRITTEN_AFTER
+        # Two tokens of one second: the last one counts that came.
+        return issued_at > found.claimed_at or (differs and issued_at == found.claimed_at)
 
-    def _write(self, claims: Principal, issuer: str) -> KnownPrincipal:
-        now = self._now()
+    def _write(self, claims: Principal, issuer: str, claimed_at: datetime) -> KnownPrincipal:
+        row, claimed_ms = lw_principal.c, to_ms(claimed_at)
         with write(self._engine) as connection:
-            ensure(connection, claims.name, now)
-            _update(
-                connection,
-                claims.name,
-                issuer=issuer,
-                claimed_groups=_listed(claims.groups),
-                claimed_roles=_listed(claims.roles),
-                claimed_ms=to_ms(now),
+            ensure(connection, claims.name, self._now())
+            connection.execute(
+                update(lw_principal)
+                # Another process can have written those of a newer token.
+                .where(
+                    row.name == claims.name,
+                    or_(row.claimed_ms.is_(None), row.claimed_ms <= claimed_ms, row.issuer != issuer),
+                )
+                .values(
+                    issuer=issuer,
+                    claimed_groups=_listed(claims.groups),
+                    claimed_roles=_listed(claims.roles),
+                    claimed_ms=claimed_ms,
+                )
             )
             return _required(connection, claims.name)
 

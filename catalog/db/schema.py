@@ -333,8 +333,8 @@ lw_idempotency = Table(
     Index("ix_lw_idempotency_expires", "expires_ms"),
 )
 
-#: Tokens. Only the SHA-256 of the secret is stored. `kind`: user, engine, engine-reusable, kms. `used_ms`:
-#: when an engine last registered a key with it.
+#: Users and engines (`catalog.authorization.principals`). `claimed_ms`: when the token with these claims was
+#: issued.
 lw_principal = Table(
     "lw_principal",
     metadata,
@@ -349,6 +349,8 @@ lw_principal = Table(
     Column("disabled_ms", BigInteger, nullable=True),
 )
 
+#: Tokens. Only the SHA-256 of the secret is stored. `kind`: user, engine, engine-reusable, kms. `used_ms`:
+#: when an engine last registered a key with it, and when another token was last used, within ten minutes.
 lw_token = Table(
     "lw_token",
     metadata,
@@ -360,6 +362,7 @@ lw_token = Table(
     Column("expires_ms", BigInteger, nullable=True),
     Column("revoked_ms", BigInteger, nullable=True),
     Column("used_ms", BigInteger, nullable=True),
+    Index("ix_lw_token_principal", "principal"),
 )
 
 #: Public keys (Ed25519, 32 bytes) that engines registered with a token, and sign their requests with.

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from joserfc.errors import JoseError
 from joserfc.jws import CompactSignature, JWSRegistry, validate_compact
 from joserfc.util import urlsafe_b64decode
 
-from catalog.identity.claims import principal_of
+from catalog.identity.claims import issued_at, principal_of
 from catalog.identity.provider import Provider
 from catalog.identity.provider_keys import ProviderKeys
 from catalog.identity.refusals import token_refused
@@ -50,8 +51,8 @@ class AccessTokens:
         self._issuers = {each.issuer: _Issuer(name, each, issuers, seconds) for name, each in issuers.items()}
         self._now = now
 
-    def verify(self, text: str) -> tuple[Principal, str]:
-        """Return the user of an access token, and the name of the issuer in the settings.
+    def verify(self, text: str) -> tuple[Principal, str, datetime | None]:
+        """Return the user of an access token, the issuer's name in the settings, and when it was issued.
 
         Raises:
             NotAuthenticated: it is not valid, for whatever reason.
@@ -63,7 +64,7 @@ class AccessTokens:
         if issuer is None:
             raise token_refused("issuer", "it is by an issuer that is not in the settings")
         issuer.check_signature(token)
-        return issuer.principal(claims, self._now()), issuer.name
+        return issuer.principal(claims, self._now()), issuer.name, issued_at(claims)
 
 
 class _Issuer:

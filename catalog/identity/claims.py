@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final, TypeGuard
 
 from catalog.identity.refusals import token_refused
@@ -57,6 +58,12 @@ def principal_of(
         return Principal(user, frozenset(groups), frozenset(roles))
     except RequestInvalid as error:
         raise token_refused("name", error.message) from None
+
+
+def issued_at(claims: Mapping[str, object]) -> datetime | None:
+    """Return when a token was issued, if it says so. Errors: `principal_of`."""
+    seconds = _time(claims, "iat")
+    return None if seconds is None else datetime.fromtimestamp(int(seconds), UTC)
 
 
 def _check_prefixes(names: Sequence[str], prefix: str, foreign_prefixes: Sequence[str]) -> None:

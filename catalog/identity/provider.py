@@ -82,7 +82,8 @@ class Provider:
             body = read_answer(answer, until)
         except AnswerOutOfBounds:
             raise ProviderFailed("the answer is too long, or took too long") from None
-        except (HTTPError, OSError, UnicodeDecodeError) as error:
+        except (HTTPError, OSError, ValueError) as error:
+            # Without its message: it can quote the token in the file.
             raise ProviderFailed(f"it cannot be asked: {type(error).__name__}") from None
         if answer.status != 200:
             raise ProviderFailed(f"it answered with HTTP status {answer.status}")

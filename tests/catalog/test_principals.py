@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from catalog.authorization.principals import Principals
+from catalog.authorization.principals import KnownPrincipal, Principals
 from catalog.authorization.tokens import TokenStore
 from catalog.db.engine import open_database
 from policy.errors import NotAuthenticated, RequestInvalid
@@ -81,6 +81,49 @@ def test_the_claims_of_the_last_token_count_and_those_of_an_administrator_stay(
     # A group that the user has left in the provider ends with the next token, for the catalog's tokens too.
     assert users.claimed(Principal("ann", frozenset({"staff"})), "corp").groups == {"staff", "trusted"}
     assert tokens.verify(own.text, "user") == Principal("ann", {"staff", "trusted"})
+
+
+def test_an_older_token_does_not_bring_back_a_group_that_its_user_has_left(
+    users: Principals, tokens: TokenStore, clock: Clock
+) -> None:
+    own = tokens.issue(Principal("ann"), "user", None)
+    since = clock.now
+    old, new = Principal("ann", frozenset({"staff", "admins"})), Principal("ann", frozenset({"staff"}))
+    assert users.claimed(old, "corp", since) == old
+    clock.now += timedelta(minutes=30)
+    assert users.claimed(new, "corp", clock.now) == new
+    clock.now += timedelta(hours=2)
+    for _ in range(2):
+        assert users.claimed(old, "corp", since) == new
+        assert tokens.verify(own.text, "user") == users.current("ann") == new
+    # A group that came and went between two tokens of the same groups stays away too.
+    assert users.claimed(new, "corp", clock.now) == new
+    assert users.claimed(old, "corp", clock.now - timedelta(minutes=1)) == new
+
+
+def test_a_newer_token_that_another_process_took_meanwhile_counts(
+    engine: Engine, users: Principals, clock: Clock
+) -> None:
+    old, new = Principal("ann", frozenset({"admins"})), Principal("ann", frozenset({"staff"}))
+    since = clock.now
+    users.claimed(Principal("ann"), "corp", since - timedelta(hours=1))
+
+    class Overtaken(Principals):
+        def find(self, name: str) -> KnownPrincipal | None:
+            found = super().find(name)
+            users.claimed(new, "corp", since + timedelta(minutes=1))
+            return found
+
+    assert Overtaken(engine, clock, CLAIMS_AGE).claimed(old, "corp", since) == new
+
+
+def test_claims_are_as_old_as_their_token(users: Principals, tokens: TokenStore, clock: Clock) -> None:
+    own = tokens.issue(Principal("ann"), "user", None)
+    since = clock.now
+    clock.now += CLAIMS_AGE + timedelta(seconds=1)
+    assert users.claimed(Principal("ann"), "corp", since) == Principal("ann")
+    with pytest.raises(NotAuthenticated):
+        tokens.verify(own.text, "user")
 
 
 def test_claims_are_written_when_they_change_or_are_old(

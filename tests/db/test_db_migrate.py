@@ -371,3 +371,19 @@ def test_users_get_the_groups_of_their_tokens_that_are_not_revoked(empty: Engine
         ("ann", '["analysts", "staff"]', '["reader"]', 5),
         ("bob", "[]", "[]", 6),
     ]
+
+
+def test_there_can_be_more_users_than_a_statement_has_room_for(empty: Engine) -> None:
+    count = 20_000
+    with of_revision(empty, "0026") as connection:
+        connection.execute(
+            text(
+                "INSERT INTO lw_token (id, principal, groups, roles, created_ms, kind, secret_sha256)"
+                " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count)"
+                " SELECT CAST(i AS VARCHAR(36)), 'u' || i, '[]', '[]', 5, 'user', '0' FROM n"
+            ),
+            {"count": count},
+        )
+    upgrade(empty)
+    with read(empty) as connection:
+        assert connection.execute(text("SELECT count(*) FROM lw_principal")).scalar_one() == count

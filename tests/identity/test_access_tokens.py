@@ -62,8 +62,11 @@ def why_refused(tokens: AccessTokens, token: str) -> str:
 
 
 def test_a_good_token_names_its_user(provider: IdentityProvider, accepted: AccessTokens) -> None:
-    assert accepted.verify(provider.token("ann")) == (Principal("ann"), "corp")
-    assert accepted.verify(provider.signed(provider.claims("bob"), key=EC_KEY)) == (Principal("bob"), "corp")
+    assert accepted.verify(provider.token("ann"))[:2] == (Principal("ann"), "corp")
+    assert accepted.verify(provider.signed(provider.claims("bob"), key=EC_KEY))[:2] == (
+        Principal("bob"),
+        "corp",
+    )
 
 
 def test_a_token_of_another_issuer_is_refused(provider: IdentityProvider, accepted: AccessTokens) -> None:
@@ -83,7 +86,7 @@ def test_a_token_for_another_audience_is_refused(
 
 
 def test_one_of_several_audiences_is_enough(provider: IdentityProvider, accepted: AccessTokens) -> None:
-    assert accepted.verify(provider.token(aud=["other", AUDIENCE])) == (Principal("ann"), "corp")
+    assert accepted.verify(provider.token(aud=["other", AUDIENCE]))[:2] == (Principal("ann"), "corp")
 
 
 def test_no_signature_is_no_signature(provider: IdentityProvider, accepted: AccessTokens) -> None:

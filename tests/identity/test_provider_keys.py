@@ -61,7 +61,7 @@ def until(condition: object, patience_s: float = 20.0) -> None:
 
 def test_keys_are_fetched_once_while_they_are_fresh(provider: IdentityProvider, tokens: AccessTokens) -> None:
     for _ in range(5):
-        assert tokens.verify(provider.token()) == (Principal("ann"), "corp")
+        assert tokens.verify(provider.token())[:2] == (Principal("ann"), "corp")
     assert provider.asked == ["/.well-known/openid-configuration", "/keys"]
 
 
@@ -72,7 +72,7 @@ def test_a_new_key_is_fetched_when_a_token_names_it(
     tokens.verify(old)
     provider.rotate(rsa_key("second"))
     seconds.now += PAUSE_S
-    assert tokens.verify(provider.token()) == (Principal("ann"), "corp")
+    assert tokens.verify(provider.token())[:2] == (Principal("ann"), "corp")
     # The provider does not publish the former key any more.
     with pytest.raises(NotAuthenticated):
         tokens.verify(old)
@@ -108,7 +108,7 @@ def test_who_waits_for_a_made_up_key_delays_nobody(
     waiting.start()
     until(lambda: len(provider.asked) > asked)
     # The first one holds the fetch: these do not wait for it, or the pause would be over.
-    assert tokens.verify(good) == (Principal("ann"), "corp")
+    assert tokens.verify(good)[:2] == (Principal("ann"), "corp")
     with pytest.raises(NotAuthenticated):
         tokens.verify(made_up)
     assert len(provider.asked) == asked + 1
@@ -124,7 +124,7 @@ def test_keys_are_used_during_an_outage_until_their_age_is_reached(
     provider.status = 500
     for _ in range(3):
         seconds.now += MAX_AGE_S / 3
-        assert tokens.verify(good) == (Principal("ann"), "corp")
+        assert tokens.verify(good)[:2] == (Principal("ann"), "corp")
     seconds.now += PAUSE_S
     with pytest.raises(ProviderUnavailable) as caught:
         tokens.verify(good)
@@ -134,7 +134,7 @@ def test_keys_are_used_during_an_outage_until_their_age_is_reached(
     with pytest.raises(ProviderUnavailable):
         tokens.verify(good)
     seconds.now += PAUSE_S
-    assert tokens.verify(good) == (Principal("ann"), "corp")
+    assert tokens.verify(good)[:2] == (Principal("ann"), "corp")
 
 
 def test_older_keys_are_fetched_again_while_they_are_used(
@@ -146,7 +146,7 @@ def test_older_keys_are_fetched_again_while_they_are_used(
     seconds.now += REFRESH_S + 1
     # The answer does not wait for the provider, which does not answer yet.
     provider.hold.clear()
-    assert tokens.verify(old) == (Principal("ann"), "corp")
+    assert tokens.verify(old)[:2] == (Principal("ann"), "corp")
     provider.hold.set()
 
     def is_gone() -> bool:
@@ -281,6 +281,17 @@ def test_a_provider_that_wants_a_token_gets_the_one_in_the_file(
         file.write_text(text)
         assert asking.keys().find("first", "RS256") is not None
     assert provider.tokens == ["Bearer one", "Bearer two"]
+
+
+@pytest.mark.parametrize("text", ["secret\ntoken", "s\u00e9cret"])
+def test_a_file_that_has_no_token_is_not_quoted(
+    provider: IdentityProvider, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(text)
+    with pytest.raises(ProviderFailed) as caught:
+        Provider(IssuerSettings(issuer=provider.url, audience=AUDIENCE, token_file=file)).keys()
+    assert "cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

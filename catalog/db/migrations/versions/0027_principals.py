@@ -31,7 +31,8 @@ def upgrade() -> None:
         sa.Column("disabled_ms", sa.BigInteger, nullable=True),
     )
     if rows := _principals():
-        op.get_bind().execute(sa.insert(principals).values(rows))
+        # Row by row: one statement has room for some thousand of them.
+        op.get_bind().execute(sa.insert(principals), rows)
     for column in _LISTS:
         op.drop_column("lw_token", column)
 
