@@ -31,7 +31,7 @@ from catalog.base.times import from_ms, to_ms
 from catalog.db.engine import read, write
 from catalog.db.prepared import Prepared
 from catalog.db.schema import lw_principal, lw_token
-from policy.errors import RequestInvalid, StateUnavailable
+from policy.errors import CommitStateUnknown, RequestInvalid, StateUnavailable
 from policy.principal import Principal
 
 TokenKind: TypeAlias = Literal["user", "engine", "engine-reusable", "kms"]
@@ -250,7 +250,7 @@ class TokenStore:
         if row["kind"] not in ("user", "kms") or is_noted:
             return
         # Who uses it is on record in the audit log, without which nothing is granted.
-        with suppress(StateUnavailable), write(self._engine) as connection:
+        with suppress(StateUnavailable, CommitStateUnknown), write(self._engine) as connection:
             connection.execute(update(lw_token).where(lw_token.c.id == row["id"]).values(used_ms=now_ms))
 
     def _find(self, token_id: uuid.UUID) -> Mapping[Any, Any] | None:

@@ -211,6 +211,8 @@ def user_named(
 ) -> Principal:
     """Return the user about whom a command asks: with the groups and roles that are given, or else are known.
 
+    A note says if such a user is refused, whatever policies say.
+
     Raises:
         RequestInvalid: a name is not valid for a principal.
         StateUnavailable: the database does not answer.
@@ -222,8 +224,13 @@ def user_named(
 
     settings = settings_of(ctx)
     with open_state(settings) as state:
-        found = principals_of(state, settings.identity.claims_age).find(name)
-    return given if found is None else found.principal
+        principals = principals_of(state, settings.identity.claims_age)
+        found = principals.find(name)
+    if found is None:
+        return given
+    if (why := principals.why_unknown(found)) is not None:
+        output.note(f"Tokens of the catalog for {name} are refused now ({why}).")
+    return found.principal
 
 
 def open_kms(settings: KmsSettings) -> KmsClient:

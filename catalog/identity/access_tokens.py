@@ -10,6 +10,7 @@ Sources: RFC 7515 (JSON Web Signature); RFC 8725 (best practices), section 3.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -20,7 +21,7 @@ from joserfc.util import urlsafe_b64decode
 
 from catalog.identity.claims import issued_at, principal_of
 from catalog.identity.provider import Provider
-from catalog.identity.provider_keys import ProviderKeys
+from catalog.identity.provider_keys import MOST_WAITING, ProviderKeys
 from catalog.identity.refusals import token_refused
 from catalog.settings.identity import IssuerSettings
 from policy import strict_json
@@ -48,7 +49,10 @@ class AccessTokens:
     def __init__(
         self, issuers: Mapping[str, IssuerSettings], now: Callable[[], float], seconds: Callable[[], float]
     ) -> None:
-        self._issuers = {each.issuer: _Issuer(name, each, issuers, seconds) for name, each in issuers.items()}
+        waiting = threading.Semaphore(MOST_WAITING)
+        self._issuers = {
+            each.issuer: _Issuer(name, each, issuers, seconds, waiting) for name, each in issuers.items()
+        }
         self._now = now
 
     def verify(self, text: str) -> tuple[Principal, str, datetime | None]:
@@ -76,11 +80,12 @@ class _Issuer:
         settings: IssuerSettings,
         issuers: Mapping[str, IssuerSettings],
         seconds: Callable[[], float],
+        waiting: threading.Semaphore,
     ) -> None:
         self.name = name
         self._settings = settings
         self._registry = JWSRegistry(algorithms=settings.algorithms, strict_check_header=False)
-        self._keys = ProviderKeys(name, settings, Provider(settings).keys, seconds)
+        self._keys = ProviderKeys(name, settings, Provider(settings).keys, seconds, waiting)
         self._foreign_prefixes = [each.prefix for each in issuers.values() if each is not settings]
 
     def check_signature(self, token: CompactSignature) -> None:

@@ -1,7 +1,8 @@
 """Keeps the public keys of an identity provider, fetches them again, and says when they are too old.
 
 - Fresh keys (`refresh_s`) are used at once. Older ones are used too, while one thread fetches the next. Keys
-  older than `keys_max_age_s` are not used: who calls waits for one attempt, and is refused if it fails.
+  older than `keys_max_age_s` are not used: who calls waits for one attempt, and is refused if it fails. Only
+  `MOST_WAITING` wait at a time, for all providers together: the service has threads left for other users.
 - An unknown key id fetches the keys again, because a provider may have a new key: one caller waits for that,
   and only if no attempt was made in the last `_PAUSE_S`. So tokens with made-up ids cost the provider and
   others nothing.
@@ -19,6 +20,8 @@ from catalog.identity.provider import ProviderFailed
 from catalog.identity.refusals import ProviderUnavailable
 from catalog.settings.identity import IssuerSettings
 
+#: Half of the threads of requests (`catalog.http.threads`).
+MOST_WAITING: Final = 20
 _PAUSE_S: Final = 10.0
 _NO_KEYS: Final = KeySet(())
 
@@ -33,15 +36,22 @@ class ProviderKeys:
         issuer: how long keys are used.
         fetch: asks the provider; raises `ProviderFailed`.
         seconds: a monotonic clock.
+        waiting: has room for those who wait for the keys of any provider.
     """
 
     def __init__(
-        self, name: str, issuer: IssuerSettings, fetch: Callable[[], KeySet], seconds: Callable[[], float]
+        self,
+        name: str,
+        issuer: IssuerSettings,
+        fetch: Callable[[], KeySet],
+        seconds: Callable[[], float],
+        waiting: threading.Semaphore,
     ) -> None:
         self._name = name
         self._issuer = issuer
         self._fetch = fetch
         self._seconds = seconds
+        self._waiting = waiting
         self._keys, self._fetched_at = _NO_KEYS, float("-inf")
         self._tried_at = float("-inf")
         #: Held by the one who fetches.
@@ -71,9 +81,13 @@ class ProviderKeys:
 
     def _wait_for_keys(self) -> None:
         """Have keys that can be used, or refuse."""
-        with self._fetching:
-            if self._too_old() and self._may_try():
-                self._try_to_fetch()
+        if self._waiting.acquire(blocking=False):
+            try:
+                with self._fetching:
+                    if self._too_old() and self._may_try():
+                        self._try_to_fetch()
+            finally:
+                self._waiting.release()
         if self._too_old():
             raise ProviderUnavailable(
                 f"The identity provider {self._name} does not answer, and its last keys are too old.",

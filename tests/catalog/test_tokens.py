@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -218,6 +219,19 @@ def test_what_is_not_valid_is_not_rotated(tokens: TokenStore, clock: _Clock) -> 
         with pytest.raises(RequestInvalid):
             tokens.rotate(each, None, timedelta(hours=1))
     assert len(tokens.list()) == 2
+
+
+def test_a_use_that_cannot_be_noted_refuses_nobody(
+    engine: Engine, tokens: TokenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise sqlite3.OperationalError("the disk failed")
+
+    issued = tokens.issue(_ANN, "user", None)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.dialect, "do_commit", fail)
+        assert tokens.verify(issued.text, "user") == _ANN
+    assert tokens.list()[0].used_at is None
 
 
 class _Interrupted(_Clock):

@@ -86,7 +86,10 @@ def test_a_user_is_disabled_and_enabled(place: Place) -> None:
     place.run("user", "disable", name)
     (listed,) = (each for each in place.host.json("user", "list")["users"] if each["name"] == name)
     assert listed["disabled-at"] is not None
+    asked = ("policy", "check", "table:sales.orders", "select", "--as", name)
+    assert "disabled" in place.host.run(*asked, code=3).stderr
     place.run("user", "enable", name)
+    assert "disabled" not in place.host.run(*asked, code=3).stderr
 
 
 def test_a_token_has_an_end_unless_none_is_wanted(place: Place) -> None:

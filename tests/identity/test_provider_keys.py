@@ -13,6 +13,7 @@ import pytest
 from catalog.identity.access_tokens import AccessTokens
 from catalog.identity.key_sets import KeySet, KeySetInvalid
 from catalog.identity.provider import Provider, ProviderFailed
+from catalog.identity.provider_keys import MOST_WAITING
 from catalog.identity.refusals import ProviderUnavailable
 from catalog.settings.identity import IssuerSettings
 from policy.errors import NotAuthenticated
@@ -164,6 +165,32 @@ def test_a_provider_that_was_never_reached_opens_nothing(
     provider.hold.clear()
     with pytest.raises(ProviderUnavailable):
         tokens.verify(provider.token())
+
+
+def test_not_everybody_waits_for_a_provider_that_does_not_answer(provider: IdentityProvider) -> None:
+    issuer = IssuerSettings(issuer=provider.url, audience=AUDIENCE, timeout_s=4)
+    tokens = AccessTokens({"corp": issuer}, time.time, time.monotonic)
+    good = provider.token()
+    provider.hold.clear()
+    accepted: list[object] = []
+    refused: list[object] = []
+
+    def come() -> None:
+        try:
+            accepted.append(tokens.verify(good))
+        except ProviderUnavailable as error:
+            refused.append(error)
+
+    callers = [threading.Thread(target=come) for _ in range(MOST_WAITING + 5)]
+    for each in callers:
+        each.start()
+    # These are refused while the provider has not answered yet.
+    until(lambda: len(refused) == 5)
+    assert not accepted
+    provider.hold.set()
+    for each in callers:
+        each.join()
+    assert (len(accepted), len(refused)) == (MOST_WAITING, 5)
 
 
 def test_a_slow_provider_is_given_up_in_time(provider: IdentityProvider) -> None:
