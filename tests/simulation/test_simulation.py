@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, Engine, update
 
 from catalog.base.identifiers import TableName
 from catalog.commits import publish
 from catalog.db.schema import iceberg_tables
 from catalog.reading import loading
-from catalog.state import seals, sql_pointers
+from catalog.state import seals, sql_pointers, standing
 from catalog.state.pointers import Move
 from catalog.state.seals import Seal, SealState
 from policy.errors import StateUnavailable
@@ -92,7 +92,7 @@ def _promotes_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def _reads_what_is_not_sealed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(seals, "check_digest", lambda _data, digest, **_named: digest)
+    patch.setattr(seals, "check_digest", lambda data, *_given, **_named: seals.Digest.of(data))
 
 
 def _flushes_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -113,16 +113,16 @@ def _drops_nothing(patch: pytest.MonkeyPatch) -> None:
 
 def _reads_an_old_pointer(patch: pytest.MonkeyPatch) -> None:
     """Every other load of an instance gets what the one before got."""
-    load_in, last = sql_pointers.SqlPointerStore.load_in, dict[object, str | None]()
+    rows_of, last = standing.rows_of, dict[object, tuple[object, ...] | None]()
 
-    def load(pointers: sql_pointers.SqlPointerStore, connection: Connection, name: TableName) -> str | None:
-        key = (id(pointers), name)
+    def load(engine: Engine, catalog: str, name: TableName) -> tuple[object, ...] | None:
+        key = (id(engine), name)
         if key in last:
             return last.pop(key)
-        last[key] = load_in(pointers, connection, name)
+        last[key] = rows_of(engine, catalog, name)
         return last[key]
 
-    patch.setattr(sql_pointers.SqlPointerStore, "load_in", load)
+    patch.setattr(standing, "rows_of", load)
 
 
 @pytest.mark.parametrize(
