@@ -188,6 +188,18 @@ class Principals:
                 _update(connection, name, disabled_ms=to_ms(self._now()) if disabled else None)
             return _required(connection, name)
 
+    def forget_claims(self, name: str) -> KnownPrincipal:
+        """Forget the groups and roles that an identity provider named, and when: those assigned are left.
+
+        Raises:
+            RequestInvalid: there is no such principal.
+            StateUnavailable: the database does not answer.
+        """
+        with write(self._engine) as connection:
+            _required(connection, name)
+            _update(connection, name, issuer=None, claimed_groups=None, claimed_roles=None, claimed_ms=None)
+            return _required(connection, name)
+
     def claimed(self, claims: Principal, issuer: str, issued_at: datetime | None = None) -> Principal:
         """Take the groups and roles of an access token, and return the user with those of an administrator.
 

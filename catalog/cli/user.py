@@ -84,6 +84,19 @@ def enable(ctx: typer.Context, name: Name, as_user: AsUser = None) -> None:
     output.note(f"The user {name} is enabled.")
 
 
+@app.command(epilog="Example: lakewarden user forget-claims bob")
+def forget_claims(ctx: typer.Context, name: Name, as_user: AsUser = None) -> None:
+    """Forget the groups and roles that an identity provider named.
+
+    The groups and roles that were assigned are left. The provider's next token names its groups again.
+    """
+    if remote := remote_of(ctx, as_user):
+        remote.ask("POST", ("users", "forget-claims"), {"user": name})
+    else:
+        _change(ctx, as_user, "user.forget-claims", name, lambda users: users.forget_claims(name))
+    output.note(f"The user {name} has the groups and roles that were assigned, and no others.")
+
+
 def _list(ctx: typer.Context) -> dict[str, Any]:
     from catalog.authorization.principals import principals_of
     from catalog.http.user_models import UserList

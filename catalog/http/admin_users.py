@@ -94,3 +94,10 @@ def enable_user(body: models.UserBody, caller: CallerOf, services: ServicesOf) -
     """Accept a user again."""
     require_service(services, caller, "admin.user.enable", f"user {body.user}")
     return models.UserAnswer.of(services.principals.disable(body.user, disabled=False))
+
+
+@router.post("/users/forget-claims")
+def forget_claims(body: models.UserBody, caller: CallerOf, services: ServicesOf) -> models.UserAnswer:
+    """Forget the groups and roles that an identity provider named; those assigned are left."""
+    require_service(services, caller, "admin.user.forget-claims", f"user {body.user}")
+    return models.UserAnswer.of(services.principals.forget_claims(body.user))

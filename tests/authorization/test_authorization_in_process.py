@@ -267,6 +267,7 @@ OPERATORS: Final = frozenset(
         "user assign",
         "user disable",
         "user enable",
+        "user forget-claims",
         "policy check",
         "policy show",
         "policy lint",

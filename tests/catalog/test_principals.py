@@ -158,6 +158,22 @@ def test_a_user_whom_the_provider_has_not_named_for_too_long_is_refused(
     assert tokens.verify(own.text, "user") == Principal("ann")
 
 
+def test_a_user_who_left_the_provider_is_known_again_by_what_was_assigned(
+    users: Principals, tokens: TokenStore, clock: Clock
+) -> None:
+    users.assign("ann", frozenset({"staff"}), frozenset())
+    own = tokens.issue(Principal("ann"), "user", None)
+    users.claimed(Principal("ann", frozenset({"admins"}), frozenset({"dba"})), "corp")
+    clock.now += CLAIMS_AGE + timedelta(seconds=1)
+    with pytest.raises(NotAuthenticated):
+        tokens.verify(own.text, "user")
+    users.forget_claims("ann")
+    assert tokens.verify(own.text, "user") == users.current("ann") == Principal("ann", {"staff"})
+    assert users.claimed(Principal("ann", frozenset({"admins"})), "corp").groups == {"admins", "staff"}
+    with pytest.raises(RequestInvalid):
+        users.forget_claims("nobody")
+
+
 def test_a_disabled_user_is_refused_with_every_token(
     users: Principals, tokens: TokenStore, clock: Clock
 ) -> None:

@@ -92,6 +92,15 @@ def test_a_user_is_disabled_and_enabled(place: Place) -> None:
     assert "disabled" not in place.host.run(*asked, code=3).stderr
 
 
+def test_claims_of_a_provider_are_forgotten(place: Place) -> None:
+    name = f"erin-{len(place.options)}"
+    place.run("user", "forget-claims", name, code=1)
+    place.run("user", "assign", name, "--group", "staff")
+    place.run("user", "forget-claims", name)
+    (listed,) = (each for each in place.host.json("user", "list")["users"] if each["name"] == name)
+    assert (listed["groups"], listed["issuer"], listed["claimed-at"]) == (["staff"], None, None)
+
+
 def test_a_token_has_an_end_unless_none_is_wanted(place: Place) -> None:
     name = f"carol-{len(place.options)}"
     for options, ttl in (((), DEFAULT_TTL), (("--ttl", "2d"), timedelta(days=2)), (("--ttl", "never"), None)):
