@@ -6,6 +6,8 @@
 - Claims count until they are older than `claims_age`. Nothing is decided for a user whom the provider has not
   named for so long: with unknown groups, a policy that denies one of them would be missed.
 - A disabled principal is refused, whatever token it has.
+- An identity provider names no engine: its user would have the groups of the engine, and the engine those of
+  its user. Engines are the principals with a token of an engine that is not revoked.
 """
 
 from __future__ import annotations
@@ -43,6 +45,13 @@ CLAIMS_AGE: Final = timedelta(days=30)
 _WRITTEN_AFTER: Final = timedelta(hours=1)
 _FIND: Final = select(lw_principal).where(lw_principal.c.name == bindparam("wanted"))
 _FIND_ALONE: Final = Prepared(_FIND)
+#: The kinds of tokens of engines.
+ENGINE_KINDS: Final = ("engine", "engine-reusable")
+_ENGINE_TOKEN: Final = select(lw_token.c.id).where(
+    lw_token.c.principal == bindparam("wanted"),
+    lw_token.c.kind.in_(ENGINE_KINDS),
+    lw_token.c.revoked_ms.is_(None),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +219,7 @@ class Principals:
                 does not change what is known of its user.
 
         Raises:
-            NotAuthenticated: the user is disabled.
+            NotAuthenticated: the user is disabled, or an engine has this name.
             StateUnavailable: the database does not answer.
         """
         found = self.find(claims.name)
@@ -235,6 +244,9 @@ class Principals:
         row, claimed_ms = lw_principal.c, to_ms(claimed_at)
         with write(self._engine) as connection:
             ensure(connection, claims.name, self._now())
+            hold(connection, claims.name)
+            if connection.execute(_ENGINE_TOKEN, {"wanted": claims.name}).first() is not None:
+                raise not_in_force("engine: an engine has this name")
             connection.execute(
                 update(lw_principal)
                 # Another process can have written those of a newer token.
@@ -292,6 +304,21 @@ def ensure(connection: Connection, name: str, now: datetime) -> bool:
     new = new.values(name=name, groups="[]", roles="[]", known_since_ms=to_ms(now))
     added = new.on_conflict_do_nothing(index_elements=["name"]).returning(lw_principal.c.name)
     return connection.execute(added).first() is not None
+
+
+def require_no_claims(connection: Connection, name: str) -> None:
+    """Refuse to make an engine of a user whom an identity provider named.
+
+    Raises:
+        RequestInvalid: one did.
+    """
+    hold(connection, name)
+    if _required(connection, name).claimed_at is not None:
+        raise RequestInvalid(
+            f"An identity provider has named the user {name!r}, so no engine can have this name.",
+            rule="engine-name",
+            hint="Give the engine another name.",
+        )
 
 
 def hold(connection: Connection, name: str) -> None:

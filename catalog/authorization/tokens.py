@@ -26,7 +26,15 @@ from typing import Any, Final, Literal, TypeAlias
 
 from sqlalchemy import Connection, Engine, bindparam, insert, or_, select, update
 
-from catalog.authorization.principals import CLAIMS_AGE, hold, introduce, known, not_in_force
+from catalog.authorization.principals import (
+    CLAIMS_AGE,
+    ENGINE_KINDS,
+    hold,
+    introduce,
+    known,
+    not_in_force,
+    require_no_claims,
+)
 from catalog.base.times import from_ms, to_ms
 from catalog.db.engine import read, write
 from catalog.db.prepared import Prepared
@@ -121,14 +129,16 @@ class TokenStore:
             ttl: how long it is valid; None until it is revoked. For engines: how long it can register keys.
 
         Raises:
-            RequestInvalid: the kind is unknown, the time is not positive, or the principal has other groups
-                or roles.
+            RequestInvalid: the kind is unknown, the time is not positive, the principal has other groups or
+                roles, or an engine is to have the name of a provider's user.
             StateUnavailable: the database does not answer.
         """
         _check_issue(kind, ttl)
         now = self._clock()
         with write(self._engine) as connection:
             introduce(connection, principal, now)
+            if kind in ENGINE_KINDS:
+                require_no_claims(connection, principal.name)
             return _add(connection, principal.name, kind, now, ttl)
 
     def verify(self, text: str, *kinds: TokenKind) -> Principal:

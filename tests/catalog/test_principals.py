@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from catalog.authorization.principals import KnownPrincipal, Principals
-from catalog.authorization.tokens import TokenStore
+from catalog.authorization.tokens import TokenKind, TokenStore
 from catalog.db.engine import open_database
 from policy.errors import NotAuthenticated, RequestInvalid
 from policy.principal import Principal
@@ -156,6 +156,25 @@ def test_a_user_whom_the_provider_has_not_named_for_too_long_is_refused(
     assert users.current("ann") is None
     users.claimed(Principal("ann"), "corp")
     assert tokens.verify(own.text, "user") == Principal("ann")
+
+
+@pytest.mark.parametrize("kind", ["engine", "engine-reusable"])
+def test_a_provider_names_no_engine(
+    users: Principals, tokens: TokenStore, clock: Clock, kind: TokenKind
+) -> None:
+    engine = Principal("spark", frozenset({"engines"}))
+    issued = tokens.issue(engine, kind, None)
+    for groups in ({"engines"}, {"untrusted"}):
+        with pytest.raises(NotAuthenticated):
+            users.claimed(Principal("spark", frozenset(groups)), "corp", clock.now)
+    clock.now += CLAIMS_AGE + timedelta(seconds=1)
+    assert tokens.verify(issued.text, kind) == engine
+    # An engine that is no more leaves its name.
+    tokens.revoke(issued.id)
+    assert users.claimed(Principal("spark"), "corp", clock.now) == engine
+    with pytest.raises(RequestInvalid) as refused:
+        tokens.issue(Principal("spark"), kind, None)
+    assert refused.value.rule == "engine-name"
 
 
 def test_a_user_who_left_the_provider_is_known_again_by_what_was_assigned(
