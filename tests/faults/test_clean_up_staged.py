@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import func, select, update
 
 from catalog.base import crash_points
-from catalog.base.errors import CommitConflict, NoSuchTable
+from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import TableName
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_pek, lw_table, lw_write
@@ -189,7 +189,7 @@ def test_a_write_that_is_aborted_while_it_is_published_is_one_of_both(shared: Sh
 
     with crash_points.hooked(once_at(point, give_up)), contextlib.ExitStack() as ends:
         if not published:
-            ends.enter_context(pytest.raises(CommitConflict))
+            ends.enter_context(pytest.raises(RequestInvalid, match="no longer open"))
         created = engine.commit(files)
     assert tried == [point]
     if published:
@@ -203,31 +203,31 @@ def test_a_write_that_is_aborted_while_it_is_published_is_one_of_both(shared: Sh
         _assert_gone(lake, engine, path)
 
 
-def test_a_write_that_is_published_while_it_is_aborted_stays(shared: Shared) -> None:
-    """The pointer moves after the abort has looked, and before the identity is taken back."""
+def test_a_write_whose_abort_has_begun_is_not_published(shared: Shared) -> None:
+    """The commit was about to move the pointer. The abort has marked the write, and taken nothing back yet."""
     lake = shared.lake
     engine, path, files = _begin(lake)
-    prepared, move, moved, go_on = (threading.Event() for _ in range(4))
-    waits = {"prepared": (prepared, move), "published": (moved, go_on)}
+    prepared, move, ended = (threading.Event() for _ in range(3))
+
+    def commit() -> None:
+        with pytest.raises(RequestInvalid, match="no longer open"):
+            engine.commit(files)
+        ended.set()
 
     def hook(reached: str) -> None:
-        if reached in waits:
-            told, wait = waits[reached]
-            told.set()
-            assert wait.wait(30)
+        if reached == "prepared":
+            prepared.set()
+            assert move.wait(30)
         if reached == "clear:marked":
             move.set()
-            assert moved.wait(30)
+            assert ended.wait(30)
 
     with crash_points.hooked(hook), ThreadPoolExecutor(1) as pool:
-        commit = pool.submit(engine.commit, files)
+        committing = pool.submit(commit)
         assert prepared.wait(30)
-        with pytest.raises(RequestInvalid):
-            _reopen_and_abort(lake, engine)
-        go_on.set()
-        assert commit.result(30).record.name == _name(engine)
-    assert path.exists()
-    assert seen(lake, _name(engine)) is not None
+        _reopen_and_abort(lake, engine)
+        committing.result(30)
+    _assert_gone(lake, engine, path)
     assert_sound(lake)
 
 
