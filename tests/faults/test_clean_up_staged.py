@@ -204,7 +204,7 @@ def test_a_write_that_is_aborted_while_it_is_published_is_one_of_both(shared: Sh
 
 
 def test_a_write_whose_abort_has_begun_is_not_published(shared: Shared) -> None:
-    """The commit was about to move the pointer. The abort has marked the write, and taken nothing back yet."""
+    """The commit was about to move the pointer. The abort has marked the write and done no more."""
     lake = shared.lake
     engine, path, files = _begin(lake)
     prepared, move, ended = (threading.Event() for _ in range(3))
