@@ -22,6 +22,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    and_,
     bindparam,
     exists,
     or_,
@@ -35,11 +36,13 @@ from catalog.db.engine import read, write
 from catalog.db.inserts import insert_into
 from catalog.db.prepared import Prepared
 from catalog.db.schema import lw_principal, lw_token
+from catalog.settings.identity import IdentitySettings
 from policy.errors import NotAuthenticated, RequestInvalid
 from policy.principal import Principal
 
 #: How long claims count by default.
-CLAIMS_AGE: Final = timedelta(days=30)
+CLAIMS_AGE: Final = IdentitySettings().claims_age
+_DISABLED: Final = "disabled: an administrator disabled the user"
 #: How old the time of the last claims can be in the database before they are written again: for tokens that
 #: do not say when they were issued.
 _WRITTEN_AFTER: Final = timedelta(hours=1)
@@ -90,7 +93,7 @@ class KnownPrincipal:
     def why_unknown(self, now: datetime, claims_age: timedelta) -> str | None:
         """Return why nothing is decided for the principal; None if it is known."""
         if self.disabled_at is not None:
-            return "disabled: an administrator disabled the user"
+            return _DISABLED
         if self.claimed_at is not None and now - self.claimed_at > claims_age:
             return "claims-age: the identity provider has not named the user for too long"
         return None
@@ -160,10 +163,7 @@ class Principals:
     def _current(self, wanted: ColumnElement[bool]) -> Iterator[Principal]:
         now = self._now()
         has_token = exists().where(
-            lw_token.c.principal == lw_principal.c.name,
-            lw_token.c.kind == "user",
-            lw_token.c.revoked_ms.is_(None),
-            or_(lw_token.c.expires_ms.is_(None), lw_token.c.expires_ms > to_ms(now)),
+            lw_token.c.principal == lw_principal.c.name, lw_token.c.kind == "user", is_valid(to_ms(now))
         )
         query = select(lw_principal).where(wanted, or_(lw_principal.c.claimed_ms.is_not(None), has_token))
         with read(self._engine) as connection:
@@ -226,7 +226,7 @@ class Principals:
         if found is None or self._is_news(found, claims, issuer, issued_at):
             found = self._write(claims, issuer, issued_at or self._now())
         if found.disabled_at is not None:
-            raise not_in_force("disabled: an administrator disabled the user")
+            raise not_in_force(_DISABLED)
         return found.principal
 
     def _is_news(
@@ -277,6 +277,12 @@ def not_in_force(why: str) -> NotAuthenticated:
         hint="Ask an administrator for a new token.",
         why=why,
     )
+
+
+def is_valid(now_ms: int) -> ColumnElement[bool]:
+    """Return the condition of tokens that are neither revoked nor expired."""
+    expires = lw_token.c.expires_ms
+    return and_(lw_token.c.revoked_ms.is_(None), or_(expires.is_(None), expires > now_ms))
 
 
 def introduce(connection: Connection, principal: Principal, now: datetime) -> None:

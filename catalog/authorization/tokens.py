@@ -31,6 +31,7 @@ from catalog.authorization.principals import (
     ENGINE_KINDS,
     hold,
     introduce,
+    is_valid,
     known,
     not_in_force,
     require_no_claims,
@@ -207,8 +208,7 @@ class TokenStore:
             hold(connection, name)
             revoked = connection.execute(
                 update(lw_token)
-                .where(lw_token.c.principal == name, lw_token.c.revoked_ms.is_(None))
-                .where(or_(lw_token.c.expires_ms.is_(None), lw_token.c.expires_ms > now_ms))
+                .where(lw_token.c.principal == name, is_valid(now_ms))
                 .values(revoked_ms=now_ms)
             )
         return revoked.rowcount

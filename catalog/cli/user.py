@@ -56,31 +56,22 @@ def assign(
     Groups and roles of an identity provider are kept beside them. A new user is created.
     """
     given = frozenset(groups or ()), frozenset(roles or ())
-    if remote := remote_of(ctx, as_user):
-        body = {"user": name, "groups": sorted(given[0]), "roles": sorted(given[1])}
-        remote.ask("POST", ("users", "assign"), body)
-    else:
-        _change(ctx, as_user, "user.assign", name, lambda users: users.assign(name, *given))
+    body = {"user": name, "groups": sorted(given[0]), "roles": sorted(given[1])}
+    _change(ctx, as_user, "assign", body, lambda users: users.assign(name, *given))
     output.note(f"The user {name} has the groups and roles that were given.")
 
 
 @app.command(epilog="Example: lakewarden user disable bob")
 def disable(ctx: typer.Context, name: Name, as_user: AsUser = None) -> None:
     """Refuse a user from the next request on, whatever token they have."""
-    if remote := remote_of(ctx, as_user):
-        remote.ask("POST", ("users", "disable"), {"user": name})
-    else:
-        _change(ctx, as_user, "user.disable", name, lambda users: users.disable(name))
+    _change(ctx, as_user, "disable", {"user": name}, lambda users: users.disable(name))
     output.note(f"The user {name} is disabled.")
 
 
 @app.command(epilog="Example: lakewarden user enable bob")
 def enable(ctx: typer.Context, name: Name, as_user: AsUser = None) -> None:
     """Accept a user again who was disabled."""
-    if remote := remote_of(ctx, as_user):
-        remote.ask("POST", ("users", "enable"), {"user": name})
-    else:
-        _change(ctx, as_user, "user.enable", name, lambda users: users.disable(name, disabled=False))
+    _change(ctx, as_user, "enable", {"user": name}, lambda users: users.disable(name, disabled=False))
     output.note(f"The user {name} is enabled.")
 
 
@@ -90,10 +81,7 @@ def forget_claims(ctx: typer.Context, name: Name, as_user: AsUser = None) -> Non
 
     The groups and roles that were assigned are left. The provider's next token names its groups again.
     """
-    if remote := remote_of(ctx, as_user):
-        remote.ask("POST", ("users", "forget-claims"), {"user": name})
-    else:
-        _change(ctx, as_user, "user.forget-claims", name, lambda users: users.forget_claims(name))
+    _change(ctx, as_user, "forget-claims", {"user": name}, lambda users: users.forget_claims(name))
     output.note(f"The user {name} has the groups and roles that were assigned, and no others.")
 
 
@@ -111,12 +99,16 @@ def _change(
     ctx: typer.Context,
     as_user: str | None,
     action: str,
-    name: str,
+    body: dict[str, Any],
     change: Callable[[Principals], KnownPrincipal],
 ) -> None:
+    """Send a change to the service that the command line names, or make and record it on this host."""
+    if remote := remote_of(ctx, as_user):
+        remote.ask("POST", ("users", action), body)
+        return
     from catalog.authorization.principals import principals_of
 
     settings = settings_of(ctx)
     with open_state(settings) as state, operating(state, calling(as_user)) as begin:
-        begin(action, name)
+        begin(f"user.{action}", body["user"])
         change(principals_of(state, settings.identity.claims_age))

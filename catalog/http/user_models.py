@@ -22,11 +22,18 @@ _DEFAULT_S: Final = round(DEFAULT_TTL.total_seconds())
 _LONGEST_OVERLAP_S: Final = 7 * 24 * 3600
 
 
-def _lifetime(seconds: int | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
+class _NewToken(OwnBody):
+    """The lifetime of a new token in seconds: 90 days by default, null for no end."""
+
+    ttl_s: _Lifetime | None = _DEFAULT_S
+
+    @property
+    def ttl(self) -> timedelta | None:
+        """The lifetime; None for no end."""
+        return None if self.ttl_s is None else timedelta(seconds=self.ttl_s)
 
 
-class IssueToken(OwnBody):
+class IssueToken(_NewToken):
     """The user of a new token, and its lifetime in seconds: 90 days by default, null for no end.
 
     Groups and roles are for a user whom the catalog does not know yet.
@@ -36,24 +43,12 @@ class IssueToken(OwnBody):
     groups: Names = Field(default_factory=list)
     roles: Names = Field(default_factory=list)
     kind: TokenKind = "user"
-    ttl_s: _Lifetime | None = _DEFAULT_S
-
-    @property
-    def ttl(self) -> timedelta | None:
-        """The lifetime; None for no end."""
-        return _lifetime(self.ttl_s)
 
 
-class RotateToken(OwnBody):
+class RotateToken(_NewToken):
     """The lifetime of the new token as for `IssueToken`, and the seconds for which the old one is valid."""
 
-    ttl_s: _Lifetime | None = _DEFAULT_S
     overlap_s: Annotated[int, Field(ge=0, le=_LONGEST_OVERLAP_S)] = 3600
-
-    @property
-    def ttl(self) -> timedelta | None:
-        """The lifetime; None for no end."""
-        return _lifetime(self.ttl_s)
 
     @property
     def overlap(self) -> timedelta:

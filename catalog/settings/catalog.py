@@ -56,7 +56,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from catalog.settings.identity import IdentitySettings
 from catalog.settings.kms import KINDS, KMS_NAME, KmsSettings, OtherKms
-from catalog.settings.kms_options import AbsolutePath, is_this_machine
+from catalog.settings.kms_options import AbsolutePath, is_this_machine, listed
 from catalog.settings.sections import (
     AuditSettings,
     CacheSettings,
@@ -86,10 +86,6 @@ NOT_SETTINGS: Final = frozenset({"LAKEWARDEN_CONFIG", "LAKEWARDEN_TOKEN", "LAKEW
 _DEFAULT_DATA_DIR: Final = Path("lakewarden-data")
 
 _Tree: TypeAlias = dict[str, Any]
-
-
-def _listed(value: object) -> object:
-    return [value] if isinstance(value, str) else value
 
 
 class Settings(BaseSettings):
@@ -131,8 +127,8 @@ class Settings(BaseSettings):
     warehouse: LocationText
     catalog: CatalogSettings = CatalogSettings()
     database: DatabaseSettings
-    policies: Annotated[tuple[AbsolutePath, ...], BeforeValidator(_listed)] = ()
-    encryption_rules: Annotated[tuple[AbsolutePath, ...], BeforeValidator(_listed)] = ()
+    policies: Annotated[tuple[AbsolutePath, ...], BeforeValidator(listed)] = ()
+    encryption_rules: Annotated[tuple[AbsolutePath, ...], BeforeValidator(listed)] = ()
     policies_poll_s: Annotated[float, Field(gt=0, le=30)] = 5.0
     kms: KmsSettings
     other_kms: dict[Annotated[str, Field(pattern=KMS_NAME)], OtherKms] = {}

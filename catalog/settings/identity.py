@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Annotated, Final, Literal, Self, TypeAlias
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from catalog.settings.kms_options import AbsolutePath, Seconds, is_private_way
+from catalog.settings.kms_options import AbsolutePath, Seconds, listed, parts_of, require_private_way
 from catalog.settings.sections import Section
 
 Algorithm: TypeAlias = Literal[
@@ -19,32 +18,25 @@ _ALGORITHMS: Final[tuple[Algorithm, ...]] = ("RS256", "PS256", "ES256", "ES384",
 _NAME: Final = r"^[a-z0-9][a-z0-9_-]{0,31}$"
 
 
-def _listed(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
 def provider_url(url: str) -> str:
     """Check an address of an identity provider.
 
     Raises:
         ValueError: it is no URL, has a password or a fragment, or others could listen on the way.
     """
-    parts = urlsplit(url)
-    if not parts.hostname or parts.username is not None or parts.password is not None or parts.fragment:
-        raise ValueError("give a URL such as https://login.example/keys, without password and fragment")
-    if parts.port == 0 or not url.isascii() or not url.isprintable() or " " in url:
-        raise ValueError("the URL has an invalid port or character")
-    if not is_private_way(url):
-        raise ValueError("use https; plain http is permitted only for a loopback address")
+    parts = parts_of(url, "https://login.example/keys")
+    if parts.fragment or not url.isascii():
+        raise ValueError("the URL must be ASCII, and must not have a fragment")
+    require_private_way(url)
     return url
 
 
 ProviderUrl = Annotated[str, AfterValidator(provider_url)]
 _Text = Annotated[str, Field(min_length=1, max_length=1000)]
-_Texts = Annotated[tuple[_Text, ...], BeforeValidator(_listed), Field(min_length=1, max_length=100)]
+_Texts = Annotated[tuple[_Text, ...], BeforeValidator(listed), Field(min_length=1, max_length=100)]
 #: The name of a claim, or the names on the way to it in nested objects. A name is taken as it is: dots in it
 #: have no meaning.
-ClaimPath = Annotated[tuple[_Text, ...], BeforeValidator(_listed), Field(min_length=1, max_length=10)]
+ClaimPath = Annotated[tuple[_Text, ...], BeforeValidator(listed), Field(min_length=1, max_length=10)]
 
 
 class IssuerSettings(Section):
@@ -79,7 +71,7 @@ class IssuerSettings(Section):
     jwks_uri: ProviderUrl | None = None
     ca_file: AbsolutePath | None = None
     token_file: AbsolutePath | None = None
-    algorithms: Annotated[tuple[Algorithm, ...], BeforeValidator(_listed), Field(min_length=1)] = _ALGORITHMS
+    algorithms: Annotated[tuple[Algorithm, ...], BeforeValidator(listed), Field(min_length=1)] = _ALGORITHMS
     user_claim: ClaimPath = ("sub",)
     groups_claim: ClaimPath | None = None
     roles_claim: ClaimPath | None = None

@@ -12,7 +12,7 @@ import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Final, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
@@ -27,7 +27,8 @@ _HADOOP_URL: Final = re.compile(
 )
 
 
-def _listed(value: object) -> object:
+def listed(value: object) -> object:
+    """Take a single text for a list of one."""
     return [value] if isinstance(value, str) else value
 
 
@@ -49,16 +50,35 @@ def is_this_machine(host: str) -> bool:
         return host == "localhost"
 
 
-def _endpoint(url: str) -> str:
+def parts_of(url: str, example: str) -> SplitResult:
+    """Return the parts of a URL that has a host, and neither user nor password.
+
+    Raises:
+        ValueError: it is another one; the error shows the example.
+    """
     parts = urlsplit(url)
     if not parts.hostname or parts.username is not None or parts.password is not None:
-        raise ValueError("give a URL such as https://kms.example:8200, without user and password")
+        raise ValueError(f"give a URL such as {example}, without user and password")
     if parts.port == 0 or not url.isprintable() or " " in url:
         raise ValueError("the URL has an invalid port or character")
-    if parts.query or parts.fragment:
-        raise ValueError("the URL must not have a query or fragment")
+    return parts
+
+
+def require_private_way(url: str) -> None:
+    """Refuse a URL on the way to which others can listen.
+
+    Raises:
+        ValueError: as it says.
+    """
     if not is_private_way(url):
         raise ValueError("use https; plain http is permitted only for a loopback address")
+
+
+def _endpoint(url: str) -> str:
+    parts = parts_of(url, "https://kms.example:8200")
+    if parts.query or parts.fragment:
+        raise ValueError("the URL must not have a query or fragment")
+    require_private_way(url)
     return url.rstrip("/")
 
 
@@ -68,9 +88,8 @@ def is_kms_address(url: str) -> bool:
 
 
 def _hadoop_url(url: str) -> str:
-    addresses = _hadoop_addresses(url)
-    if not all(map(is_private_way, addresses)):
-        raise ValueError("use https; plain http is permitted only for a loopback address")
+    for address in _hadoop_addresses(url):
+        require_private_way(address)
     return url
 
 
@@ -139,7 +158,7 @@ class AwsKmsOptions(BackendOptions):
 
     region: str | None = None
     endpoint: Endpoint | None = None
-    accounts: Annotated[tuple[Account, ...], BeforeValidator(_listed)] = ()
+    accounts: Annotated[tuple[Account, ...], BeforeValidator(listed)] = ()
     profile: str | None = None
     access_key_id: str | None = None
     secret_access_key: SecretStr | None = None

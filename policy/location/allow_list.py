@@ -44,7 +44,7 @@ _MAX_PROPERTY_CHARACTERS: Final = 4_000_000
 _BATCH = 128
 # Rows at a time: what is kept of them in between stays small.
 _ROWS = 1 << 17
-# Patterns are compiled for each column, which takes as long as so many paths by the scalar form.
+# Patterns are compiled for each column, which takes as long as comparing this number of paths one by one.
 _FEW = 8
 _SHORT_NAME = min(rules.max_name_bytes for rules in SCHEMES)
 _SHORT_PATH = min(rules.max_path_bytes for rules in SCHEMES)

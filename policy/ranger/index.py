@@ -201,7 +201,7 @@ class PolicyIndex:
         return self._names(nodes, own, 2)
 
     def _names(self, nodes: Sequence[_Node], own: frozenset[int], levels: int) -> PossibleNames:
-        """Names of the next level that policies are about which say something about so many levels."""
+        """Names of the next level, by policies that name at least this number of levels."""
 
         def are_about(positions: set[int]) -> bool:
             return any(self._names_levels(position, levels) for position in own & positions)
@@ -219,7 +219,7 @@ class PolicyIndex:
         )
 
     def _names_levels(self, position: int, levels: int) -> bool:
-        """Whether a policy is about so many levels, or more."""
+        """Whether a policy names at least this number of levels."""
         return any(len(each.patterns) >= levels for each in self.policies[position].resources)
 
     def naming(self, subject: Subject) -> frozenset[int]:

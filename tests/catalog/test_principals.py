@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,17 +14,10 @@ from catalog.authorization.tokens import TokenKind, TokenStore
 from catalog.db.engine import open_database
 from policy.errors import NotAuthenticated, RequestInvalid
 from policy.principal import Principal
+from tests.support.clock import WallClock
 from tests.support.databases import upgrade
 
 CLAIMS_AGE = timedelta(days=7)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
 
 
 @pytest.fixture
@@ -36,17 +29,17 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> WallClock:
+    return WallClock()
 
 
 @pytest.fixture
-def users(engine: Engine, clock: Clock) -> Principals:
+def users(engine: Engine, clock: WallClock) -> Principals:
     return Principals(engine, clock, CLAIMS_AGE)
 
 
 @pytest.fixture
-def tokens(engine: Engine, clock: Clock) -> TokenStore:
+def tokens(engine: Engine, clock: WallClock) -> TokenStore:
     return TokenStore(engine, clock, claims_age=CLAIMS_AGE)
 
 
@@ -84,7 +77,7 @@ def test_the_claims_of_the_last_token_count_and_those_of_an_administrator_stay(
 
 
 def test_an_older_token_does_not_bring_back_a_group_that_its_user_has_left(
-    users: Principals, tokens: TokenStore, clock: Clock
+    users: Principals, tokens: TokenStore, clock: WallClock
 ) -> None:
     own = tokens.issue(Principal("ann"), "user", None)
     since = clock.now
@@ -102,7 +95,7 @@ def test_an_older_token_does_not_bring_back_a_group_that_its_user_has_left(
 
 
 def test_a_newer_token_that_another_process_took_meanwhile_counts(
-    engine: Engine, users: Principals, clock: Clock
+    engine: Engine, users: Principals, clock: WallClock
 ) -> None:
     old, new = Principal("ann", frozenset({"admins"})), Principal("ann", frozenset({"staff"}))
     since = clock.now
@@ -117,7 +110,7 @@ def test_a_newer_token_that_another_process_took_meanwhile_counts(
     assert Overtaken(engine, clock, CLAIMS_AGE).claimed(old, "corp", since) == new
 
 
-def test_claims_are_as_old_as_their_token(users: Principals, tokens: TokenStore, clock: Clock) -> None:
+def test_claims_are_as_old_as_their_token(users: Principals, tokens: TokenStore, clock: WallClock) -> None:
     own = tokens.issue(Principal("ann"), "user", None)
     since = clock.now
     clock.now += CLAIMS_AGE + timedelta(seconds=1)
@@ -127,7 +120,7 @@ def test_claims_are_as_old_as_their_token(users: Principals, tokens: TokenStore,
 
 
 def test_claims_are_written_when_they_change_or_are_old(
-    users: Principals, engine: Engine, clock: Clock
+    users: Principals, engine: Engine, clock: WallClock
 ) -> None:
     claims = Principal("ann", frozenset({"staff"}))
     users.claimed(claims, "corp")
@@ -143,7 +136,7 @@ def test_claims_are_written_when_they_change_or_are_old(
 
 
 def test_a_user_whom_the_provider_has_not_named_for_too_long_is_refused(
-    users: Principals, tokens: TokenStore, clock: Clock
+    users: Principals, tokens: TokenStore, clock: WallClock
 ) -> None:
     own = tokens.issue(Principal("ann"), "user", None)
     users.claimed(Principal("ann", frozenset({"staff"})), "corp")
@@ -160,7 +153,7 @@ def test_a_user_whom_the_provider_has_not_named_for_too_long_is_refused(
 
 @pytest.mark.parametrize("kind", ["engine", "engine-reusable"])
 def test_a_provider_names_no_engine(
-    users: Principals, tokens: TokenStore, clock: Clock, kind: TokenKind
+    users: Principals, tokens: TokenStore, clock: WallClock, kind: TokenKind
 ) -> None:
     engine = Principal("spark", frozenset({"engines"}))
     issued = tokens.issue(engine, kind, None)
@@ -178,7 +171,7 @@ def test_a_provider_names_no_engine(
 
 
 def test_a_user_who_left_the_provider_is_known_again_by_what_was_assigned(
-    users: Principals, tokens: TokenStore, clock: Clock
+    users: Principals, tokens: TokenStore, clock: WallClock
 ) -> None:
     users.assign("ann", frozenset({"staff"}), frozenset())
     own = tokens.issue(Principal("ann"), "user", None)
@@ -194,7 +187,7 @@ def test_a_user_who_left_the_provider_is_known_again_by_what_was_assigned(
 
 
 def test_a_disabled_user_is_refused_with_every_token(
-    users: Principals, tokens: TokenStore, clock: Clock
+    users: Principals, tokens: TokenStore, clock: WallClock
 ) -> None:
     own = tokens.issue(Principal("ann"), "user", None)
     kms = tokens.issue(Principal("ann"), "kms", None)
@@ -221,7 +214,7 @@ def test_names_that_differ_by_case_are_two_users(users: Principals, tokens: Toke
 
 
 def test_only_users_with_a_valid_token_or_claims_are_current(
-    users: Principals, tokens: TokenStore, clock: Clock
+    users: Principals, tokens: TokenStore, clock: WallClock
 ) -> None:
     users.assign("idle", frozenset({"staff"}), frozenset())
     tokens.issue(Principal("engine"), "engine", None)

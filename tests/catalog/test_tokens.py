@@ -6,7 +6,7 @@ import re
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Thread
 
@@ -18,18 +18,11 @@ from catalog.db.engine import open_database, read
 from catalog.db.schema import lw_token
 from policy.errors import NotAuthenticated, RequestInvalid, StateUnavailable
 from policy.principal import Principal
+from tests.support.clock import WallClock
 from tests.support.databases import upgrade
 from tests.support.postgres import PostgresServer
 
 _ANN = Principal("ann", frozenset({"analysts", "staff"}), frozenset({"reader"}))
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.now = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
 
 
 @pytest.fixture
@@ -41,12 +34,12 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def clock() -> _Clock:
-    return _Clock()
+def clock() -> WallClock:
+    return WallClock()
 
 
 @pytest.fixture
-def tokens(engine: Engine, clock: _Clock) -> TokenStore:
+def tokens(engine: Engine, clock: WallClock) -> TokenStore:
     return TokenStore(engine, clock)
 
 
@@ -72,7 +65,7 @@ def _refusal(tokens: TokenStore, text: str, kind: str = "user") -> str:
     return str(refused.value)
 
 
-def test_every_fault_gives_the_same_refusal(tokens: TokenStore, clock: _Clock) -> None:
+def test_every_fault_gives_the_same_refusal(tokens: TokenStore, clock: WallClock) -> None:
     good, revoked = tokens.issue(_ANN, "user", None), tokens.issue(_ANN, "user", None)
     expired = tokens.issue(_ANN, "user", timedelta(minutes=1))
     tokens.revoke(revoked.id)
@@ -114,7 +107,7 @@ def test_an_engine_token_is_no_user_token(tokens: TokenStore) -> None:
     _refusal(tokens, issued.text, "user")
 
 
-def test_a_token_expires_at_its_time(tokens: TokenStore, clock: _Clock) -> None:
+def test_a_token_expires_at_its_time(tokens: TokenStore, clock: WallClock) -> None:
     issued = tokens.issue(_ANN, "user", timedelta(seconds=10))
     clock.now += timedelta(seconds=9.999)
     assert tokens.verify(issued.text, "user") == _ANN
@@ -129,7 +122,7 @@ def test_revocation_takes_effect_at_once_in_another_store(tokens: TokenStore, en
     _refusal(tokens, issued.text)
 
 
-def test_revoking_twice_keeps_the_first_time(tokens: TokenStore, clock: _Clock) -> None:
+def test_revoking_twice_keeps_the_first_time(tokens: TokenStore, clock: WallClock) -> None:
     issued = tokens.issue(_ANN, "user", None)
     tokens.revoke(issued.id)
     first = clock.now
@@ -145,7 +138,7 @@ def test_revoking_what_does_not_exist_is_an_error(tokens: TokenStore, token_id: 
     assert str(token_id) not in str(refused.value)
 
 
-def test_list_names_every_token_with_its_times(tokens: TokenStore, clock: _Clock) -> None:
+def test_list_names_every_token_with_its_times(tokens: TokenStore, clock: WallClock) -> None:
     first = tokens.issue(_ANN, "user", timedelta(hours=1))
     clock.now += timedelta(seconds=1)
     second = tokens.issue(Principal("spark"), "engine", None)
@@ -181,7 +174,7 @@ def test_without_the_database_nobody_is_authenticated(tokens: TokenStore, engine
         tokens.verify(issued.text, "user")
 
 
-def test_every_token_of_a_user_is_revoked_at_once(tokens: TokenStore, clock: _Clock) -> None:
+def test_every_token_of_a_user_is_revoked_at_once(tokens: TokenStore, clock: WallClock) -> None:
     valid = [tokens.issue(_ANN, "user", None), tokens.issue(_ANN, "kms", timedelta(hours=1))]
     tokens.issue(_ANN, "user", timedelta(seconds=1))
     bob = tokens.issue(Principal("bob"), "user", None)
@@ -193,7 +186,7 @@ def test_every_token_of_a_user_is_revoked_at_once(tokens: TokenStore, clock: _Cl
     assert tokens.revoke_all("ann") == tokens.revoke_all("nobody") == 0
 
 
-def test_a_rotated_token_is_valid_for_the_overlap(tokens: TokenStore, clock: _Clock) -> None:
+def test_a_rotated_token_is_valid_for_the_overlap(tokens: TokenStore, clock: WallClock) -> None:
     old = tokens.issue(_ANN, "user", timedelta(days=1))
     new = tokens.rotate(old.id, timedelta(days=90), timedelta(hours=1))
     for each in (old, new):
@@ -204,14 +197,14 @@ def test_a_rotated_token_is_valid_for_the_overlap(tokens: TokenStore, clock: _Cl
     assert new.expires_at == clock.now - timedelta(hours=1) + timedelta(days=90)
 
 
-def test_a_rotation_does_not_lengthen_the_life_of_a_token(tokens: TokenStore, clock: _Clock) -> None:
+def test_a_rotation_does_not_lengthen_the_life_of_a_token(tokens: TokenStore, clock: WallClock) -> None:
     old = tokens.issue(_ANN, "user", timedelta(minutes=1))
     tokens.rotate(old.id, None, timedelta(hours=1))
     clock.now += timedelta(minutes=1)
     _refusal(tokens, old.text)
 
 
-def test_what_is_not_valid_is_not_rotated(tokens: TokenStore, clock: _Clock) -> None:
+def test_what_is_not_valid_is_not_rotated(tokens: TokenStore, clock: WallClock) -> None:
     revoked, expired = tokens.issue(_ANN, "user", None), tokens.issue(_ANN, "user", timedelta(seconds=1))
     tokens.revoke(revoked.id)
     clock.now += timedelta(seconds=1)
@@ -234,7 +227,7 @@ def test_a_use_that_cannot_be_noted_refuses_nobody(
     assert tokens.list()[0].used_at is None
 
 
-class _Interrupted(_Clock):
+class _Interrupted(WallClock):
     """A clock that does something when it is asked for the time, once."""
 
     def __init__(self, calls: int, act: Callable[[], object]) -> None:
@@ -262,9 +255,9 @@ def test_who_revokes_all_tokens_during_a_rotation_revokes_the_new_one(postgres: 
     url = postgres.create_database()
     engine, other = open_database(url), open_database(url)
     upgrade(engine)
-    tokens = TokenStore(engine, _Clock())
+    tokens = TokenStore(engine, WallClock())
     old = tokens.issue(_ANN, "user", timedelta(days=1))
-    revoking = Thread(target=TokenStore(other, _Clock()).revoke_all, args=("ann",))
+    revoking = Thread(target=TokenStore(other, WallClock()).revoke_all, args=("ann",))
 
     def revoke() -> None:
         revoking.start()
@@ -286,7 +279,7 @@ def _waits_for_a_lock(engine: Engine) -> bool:
         return bool(connection.execute(waiting).scalar_one())
 
 
-def test_a_token_says_when_it_was_last_used(tokens: TokenStore, clock: _Clock) -> None:
+def test_a_token_says_when_it_was_last_used(tokens: TokenStore, clock: WallClock) -> None:
     issued = tokens.issue(_ANN, "user", None)
     assert tokens.list()[0].used_at is None
     first = clock.now

@@ -132,7 +132,7 @@ def test_a_user_waits_for_no_provider_that_does_not_answer(tmp_path: Path) -> No
         with open_service(tmp_path, **settings) as service, service.client(None) as client:
             answer = client.get("/v1/config", headers=_bearer(away.token(ALICE)))
             refused(answer, 503, "ProviderUnavailable", "identity-provider")
-            # Whoever has a token of the catalog needs no provider.
+            # Users with a token of the catalog need no provider.
             headers = _bearer(service.token(ALICE))
             assert client.get("/v1/config", headers=headers).status_code == 200
 

@@ -10,7 +10,7 @@ from tests.support.plan_streams import ROWS_OF_PLANS, planned_files
 
 
 def rows(count: int, directories: int = 2) -> pa.Table:
-    """The rows of a plan of so many files."""
+    """The rows of a plan of `count` files."""
     paths = [f"s3://b/t/data/d={i % directories}/part-{i:07d}.parquet" for i in range(count)]
     known = {"content": 0, "file_format": "PARQUET", "record_count": 1, "file_size_in_bytes": 1, "spec_id": 0}
     return pa.Table.from_pylist([known | {"file_path": path} for path in paths], ROWS_OF_PLANS)

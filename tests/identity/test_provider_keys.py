@@ -18,19 +18,10 @@ from catalog.identity.refusals import ProviderUnavailable
 from catalog.settings.identity import IssuerSettings
 from policy.errors import NotAuthenticated
 from policy.principal import Principal
+from tests.support.clock import Clock
 from tests.support.identity_provider import AUDIENCE, IdentityProvider, identity_provider, public, rsa_key
 
 REFRESH_S, MAX_AGE_S, PAUSE_S = 300.0, 3600.0, 10.0
-
-
-class Seconds:
-    """A monotonic clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -40,12 +31,12 @@ def provider() -> Iterator[IdentityProvider]:
 
 
 @pytest.fixture
-def seconds() -> Seconds:
-    return Seconds()
+def seconds() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
-def tokens(provider: IdentityProvider, seconds: Seconds) -> AccessTokens:
+def tokens(provider: IdentityProvider, seconds: Clock) -> AccessTokens:
     issuer = IssuerSettings(
         issuer=provider.url, audience=AUDIENCE, refresh_s=REFRESH_S, keys_max_age_s=MAX_AGE_S, timeout_s=0.5
     )
@@ -67,7 +58,7 @@ def test_keys_are_fetched_once_while_they_are_fresh(provider: IdentityProvider, 
 
 
 def test_a_new_key_is_fetched_when_a_token_names_it(
-    provider: IdentityProvider, tokens: AccessTokens, seconds: Seconds
+    provider: IdentityProvider, tokens: AccessTokens, seconds: Clock
 ) -> None:
     old = provider.token()
     tokens.verify(old)
@@ -80,7 +71,7 @@ def test_a_new_key_is_fetched_when_a_token_names_it(
 
 
 def test_made_up_key_ids_do_not_make_the_provider_work(
-    provider: IdentityProvider, tokens: AccessTokens, seconds: Seconds
+    provider: IdentityProvider, tokens: AccessTokens, seconds: Clock
 ) -> None:
     tokens.verify(provider.token())
     seconds.now += PAUSE_S
@@ -92,7 +83,7 @@ def test_made_up_key_ids_do_not_make_the_provider_work(
 
 
 def test_who_waits_for_a_made_up_key_delays_nobody(
-    provider: IdentityProvider, tokens: AccessTokens, seconds: Seconds
+    provider: IdentityProvider, tokens: AccessTokens, seconds: Clock
 ) -> None:
     good = provider.token()
     made_up = provider.signed(provider.claims(), {"kid": "made-up"})
@@ -118,7 +109,7 @@ def test_who_waits_for_a_made_up_key_delays_nobody(
 
 
 def test_keys_are_used_during_an_outage_until_their_age_is_reached(
-    provider: IdentityProvider, tokens: AccessTokens, seconds: Seconds
+    provider: IdentityProvider, tokens: AccessTokens, seconds: Clock
 ) -> None:
     good = provider.token()
     tokens.verify(good)
@@ -131,7 +122,7 @@ def test_keys_are_used_during_an_outage_until_their_age_is_reached(
         tokens.verify(good)
     assert caught.value.rule == "identity-provider"
     provider.status = 200
-    # One attempt in the pause, whoever asks.
+    # There is one attempt in the pause, for all users.
     with pytest.raises(ProviderUnavailable):
         tokens.verify(good)
     seconds.now += PAUSE_S
@@ -139,7 +130,7 @@ def test_keys_are_used_during_an_outage_until_their_age_is_reached(
 
 
 def test_older_keys_are_fetched_again_while_they_are_used(
-    provider: IdentityProvider, tokens: AccessTokens, seconds: Seconds
+    provider: IdentityProvider, tokens: AccessTokens, seconds: Clock
 ) -> None:
     old = provider.token()
     tokens.verify(old)

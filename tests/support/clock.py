@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 
@@ -15,6 +16,16 @@ class Clock:
     now: float = 1_000.0
 
     def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class WallClock:
+    """The time of day, moved by hand."""
+
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
         return self.now
 
 
