@@ -27,8 +27,9 @@ from itertools import groupby
 
 from policy.decision import Decision, Reason
 from policy.privileges.requests import ALL
+from policy.ranger.circumstances import Subject
 from policy.ranger.covering import covers, overlaps
-from policy.ranger.evaluate import Subject, Verdict, check, doubt_about, restriction
+from policy.ranger.evaluate import Verdict, check, doubt_about, restriction
 from policy.ranger.matching import ResourcePattern
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.servicedef import access_types_of

@@ -16,12 +16,12 @@ from typing import Final
 from policy.decision import Decision, Reason
 from policy.principal import Principal
 from policy.privileges.requests import ALL, ANY, AccessRequest, Resource
+from policy.ranger.circumstances import Subject
 from policy.ranger.evaluate import (
     Applicable,
     FilterRule,
     MaskRule,
     Scope,
-    Subject,
     decide_access,
     doubt_about,
     mask_in_force,

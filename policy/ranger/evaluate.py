@@ -31,6 +31,7 @@ from typing import Final
 from policy.decision import Decision, Reason
 from policy.location.segments import is_one_name
 from policy.privileges.requests import ALL
+from policy.ranger.circumstances import Subject
 from policy.ranger.matching import Match
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.servicedef import MASK_NONE, MASK_NULL
@@ -56,16 +57,6 @@ class Scope(enum.Enum):
         if match is Match.BELOW:
             return allowed if self is Scope.ANYWHERE else self is Scope.TREE and not allowed
         return match is Match.SELF_AND_BELOW if self is Scope.TREE and allowed else match.covers
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """A principal with every role that it has, and the owner of the resource."""
-
-    name: str
-    groups: frozenset[str]
-    roles: frozenset[str]
-    owner: str | None
 
 
 @dataclass(frozen=True, slots=True)

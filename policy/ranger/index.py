@@ -21,7 +21,7 @@ from math import prod
 from typing import Final, Self
 
 from policy.letter_case import fold
-from policy.ranger.evaluate import Subject
+from policy.ranger.circumstances import Subject
 from policy.ranger.matching import ResourcePattern, Target
 from policy.ranger.model import Item, Policy
 from policy.ranger.patterns import Pattern

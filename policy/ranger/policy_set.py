@@ -19,10 +19,10 @@ from policy.principal import Principal
 from policy.privileges.requests import ALL, AccessRequest, Resource
 from policy.ranger.administer import may_administer
 from policy.ranger.answers import KEPT_USERS, Answers
+from policy.ranger.circumstances import Subject
 from policy.ranger.evaluate import (
     FilterRule,
     MaskRule,
-    Subject,
 )
 from policy.ranger.index import PolicyIndex, PossibleNames
 from policy.ranger.matching import ResourcePattern, Target

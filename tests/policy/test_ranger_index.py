@@ -18,10 +18,10 @@ from policy.principal import Principal
 from policy.privileges.requests import ALL, ANY, AccessRequest, Resource
 from policy.ranger import PolicySet
 from policy.ranger.answers import relation
+from policy.ranger.circumstances import Subject
 from policy.ranger.evaluate import (
     Applicable,
     Scope,
-    Subject,
     decide_access,
     doubt_about,
     mask_in_force,

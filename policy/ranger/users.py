@@ -1,0 +1,85 @@
+"""Attributes of users and groups, in the form of Ranger's user store.
+
+Rules:
+- ``userAttrMapping`` and ``groupAttrMapping`` give the attributes.
+- ``userGroupMapping`` only says which users and groups are known, so that one without attributes has none.
+  The groups of users come from their tokens and the catalog, because other parts decide by these.
+- The attributes of a user or group that no document knows are unknown, which is not the same as none.
+
+Source: Ranger's RangerUserStore. Stricter than Ranger, to which unknown users have no attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from policy.fields import Field
+
+_ATTRIBUTES: Final = ("userAttrMapping", "groupAttrMapping")
+_REMARKS: Final = ("userCloudIdMapping", "groupCloudIdMapping")
+_MEMBERS: Final = frozenset(
+    {"userStoreVersion", "userStoreUpdateTime", "serviceName", "userGroupMapping", *_ATTRIBUTES, *_REMARKS}
+)
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+Attributes = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class UserStore:
+    """Attributes of users and groups by their names.
+
+    Attributes:
+        users: the attributes of each user who is known.
+        groups: the attributes of each group that is known.
+    """
+
+    users: Attributes = field(default_factory=dict)
+    groups: Attributes = field(default_factory=dict)
+
+
+NO_USERS: Final = UserStore()
+"""No user and no group is known."""
+
+
+def is_user_store(top: Field) -> bool:
+    """Whether a document has the form of a user store."""
+    return isinstance(top.value, dict) and any(
+        name in top.value for name in (*_ATTRIBUTES, "userGroupMapping")
+    )
+
+
+def user_store(top: Field) -> UserStore:
+    """Read a user store.
+
+    Raises:
+        PolicyInvalid: naming document, line and field of the first thing that is wrong.
+    """
+    members = top.members(_MEMBERS)
+    members["userStoreVersion"].integer()
+    members["serviceName"].remark()
+    for name in _REMARKS:
+        _texts(members[name])
+    users, groups = (
+        {name: _texts(members[mapping][name]) for name in _names(members[mapping])} for mapping in _ATTRIBUTES
+    )
+    memberships = members["userGroupMapping"]
+    for user in _names(memberships):
+        users.setdefault(user, _NONE)
+        for group in memberships[user].strings():
+            groups.setdefault(group, _NONE)
+    return UserStore(users, groups)
+
+
+def _names(mapping: Field) -> tuple[str, ...]:
+    return mapping.names() if mapping.given else ()
+
+
+def _texts(mapping: Field) -> Mapping[str, str]:
+    """The texts of an object by name, without those that are null."""
+    for name in _names(mapping):
+        mapping[name].remark()
+    return {name: str(mapping[name].value) for name in _names(mapping) if mapping[name].given}
