@@ -112,6 +112,11 @@ class AuditTrail:
         """Return the id under which this process writes."""
         return self._chain.end.writer
 
+    @property
+    def queued(self) -> int:
+        """Return how many records wait to be written."""
+        return self._queued
+
     def append(self, records: Iterable[AuditRecord]) -> None:
         """Write records, all or none, and wait until they are durable; see `submit`."""
         self.submit(records)()

@@ -18,6 +18,7 @@ from typing import Final
 from pydantic import SecretStr
 from sqlalchemy import URL, Connection, Engine, RootTransaction, exc, make_url
 
+from catalog.base.outside_calls import Part, outside_call
 from catalog.db.faults import translate, translate_commit
 from catalog.db.readers import readers_of
 from catalog.db.sqlite import open_sqlite
@@ -61,7 +62,12 @@ def read(engine: Engine) -> Iterator[Connection]:
     Raises:
         StateUnavailable: the database does not answer, in bounded time.
     """
-    with translated(), readers_of(engine).connect() as connection, connection.begin():
+    with (
+        outside_call(Part.DATABASE, "read"),
+        translated(),
+        readers_of(engine).connect() as connection,
+        connection.begin(),
+    ):
         yield connection
 
 
@@ -77,6 +83,7 @@ def write(engine: Engine) -> Iterator[Connection]:
     """
     with (
         _alone(engine),
+        outside_call(Part.DATABASE, "write"),
         translated(),
         engine.connect() as connection,
         connection.begin() as transaction,

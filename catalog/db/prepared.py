@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine, Insert, Select, Update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
+from catalog.base.outside_calls import Part, outside_call
 from catalog.db.driver import error_of, wrapped
 from catalog.db.engine import translated
 from catalog.db.readers import readers_of
@@ -78,7 +79,7 @@ class Prepared:
         """
         readers = readers_of(engine)
         compiled = self._texts.of(readers.dialect)
-        with translated():
+        with outside_call(Part.DATABASE, "select"), translated():
             try:
                 found = _first(readers, compiled.text, compiled.parameters(values))
             except error_of(readers.dialect) as error:

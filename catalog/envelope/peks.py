@@ -29,6 +29,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID, uuid4
 
+from catalog.base.lookups import Lookups
 from catalog.crypto.aead import Aead
 from catalog.crypto.hkdf import derived
 from catalog.crypto.secret import SecretBytes
@@ -187,6 +188,9 @@ class PekCache:
         wait_timeout_s: how long to wait for the unwrap of another caller, in seconds.
         clock: monotonic seconds.
         counting: returns the function to call before each encryption with a PEK; it refuses beyond the limit.
+
+    Attributes:
+        lookups: a miss is a PEK that the KMS was asked for.
     """
 
     def __init__(
@@ -208,6 +212,7 @@ class PekCache:
         self._lock = threading.Lock()
         self._cached: dict[_Slot, _Cached] = {}
         self._flights: dict[_Slot, Future[Pek]] = {}
+        self.lookups = Lookups()
 
     def get(self, record: PekRecord, *, for_writing: bool = False) -> Pek:
         """Return the PEK of a record, from the cache or from the KMS.
@@ -240,6 +245,7 @@ class PekCache:
             self._drop_expired()
             cached = self._cached.get(slot)
             if cached is not None:
+                self.lookups.found(True)
                 return cached.pek
             left = until - self._clock()
             if left <= 0:
@@ -248,6 +254,7 @@ class PekCache:
             mine = flight is None
             if flight is None:
                 flight = self._flights[slot] = Future()
+        self.lookups.found(not mine)
         return self._fly(record, slot, flight) if mine else _published(flight, left)
 
     def forget(self, pek_id: UUID) -> None:

@@ -56,7 +56,8 @@ from catalog.http import (
 from catalog.http.auth import USER_SCHEME, MetricsOf, ServicesOf
 from catalog.http.base_models import Answer
 from catalog.http.boundary import Boundary
-from catalog.http.metrics import CONTENT_TYPE, Metrics, Snapshot
+from catalog.http.metrics import Metrics
+from catalog.http.metrics_text import CONTENT_TYPE, rendered
 from catalog.http.operations import ERRORS, modelled
 from catalog.http.route_table import RouteTable
 from catalog.http.routing import Bodies, GuardedRoute
@@ -195,9 +196,9 @@ def show_metrics(metrics: MetricsOf, services: ServicesOf, states: StatesOf) -> 
     with suppress(StateUnavailable):
         # Loads newer policies if due, so that an idle process reports them too.
         services.policies.current()
-    snapshot = snapshot_of(metrics, services)
+    snapshot = metrics.snapshot(services)
     return Response(
-        (snapshot if states is None else states.merged(snapshot)).render(), media_type=CONTENT_TYPE
+        rendered(snapshot if states is None else states.merged(snapshot)), media_type=CONTENT_TYPE
     )
 
 
@@ -241,17 +242,6 @@ class Shared:
     connections: Tally = field(default_factory=Tally)
     bodies: Tally = field(default_factory=Tally)
     states: WorkerStates | None = None
-
-
-def snapshot_of(metrics: Metrics, services: Services) -> Snapshot:
-    """Return what `/metrics` shows of this process."""
-    return metrics.snapshot(
-        services.policies,
-        services.clock,
-        services.replicas,
-        services.archive_state,
-        services.kms_keys.clients,
-    )
 
 
 def create_app(services: Services, shared: Shared | None = None) -> FastAPI:

@@ -33,7 +33,7 @@ from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
 from catalog.audit.stream import Exports
-from catalog.http.app import Shared, create_app, snapshot_of
+from catalog.http.app import Shared, create_app
 from catalog.http.connections import MAX_LEAVING, Connections, protocol_of
 from catalog.http.tallies import Tally
 from catalog.http.threads import provide_threads
@@ -139,7 +139,7 @@ def serve_worker(worker: Worker, services: Services) -> None:
             with suppress(StateUnavailable):
                 # An idle worker loads newer policies too.
                 services.policies.current()
-            states.publish(snapshot_of(app.state.metrics, services))
+            states.publish(app.state.metrics.snapshot(services))
 
         stack.enter_context(closing(Publishing(publish)))
         server.run(sockets=[worker.listener])

@@ -15,12 +15,15 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from catalog.http.metrics import Series, Snapshot, state_index
+from catalog.base.durations import Histogram, summed
+from catalog.http.metric_families import ARCHIVE_FAILING, FAMILIES, OUTDATED
+from catalog.http.metrics import Snapshot
+from catalog.http.series import Series
 from catalog.service.archive_state import ARCHIVE_PROBLEM
 
 PUBLISH_S: Final = 1.0
@@ -28,10 +31,8 @@ PUBLISH_S: Final = 1.0
 _SILENT_S: Final = 10.0
 #: What an operator has to look at, by the state of another worker.
 _PROBLEMS: Final = {
-    state_index("lakewarden_policies_outdated"): (
-        "Newer policies are not in force in another worker. The service log has the reason."
-    ),
-    state_index("lakewarden_audit_archive_failing"): ARCHIVE_PROBLEM,
+    OUTDATED: ("Newer policies are not in force in another worker. The service log has the reason."),
+    ARCHIVE_FAILING: ARCHIVE_PROBLEM,
 }
 
 _log: Final = logging.getLogger("lakewarden.workers")
@@ -55,10 +56,8 @@ class WorkerStates:
         self._seconds = seconds
         self._lock = threading.Lock()
         former = self._read(number)
-        self._counts, self._calls = Counter[Series](), Counter[Series]()
-        if former is not None:
-            self._counts.update(_series(former["counts"]))
-            self._calls.update(_series(former["kms_calls"]))
+        self._counts = {} if former is None else _series(former["counts"])
+        self._durations = {} if former is None else _histograms(former["durations"])
 
     def publish(self, snapshot: Snapshot) -> None:
         """Publish what this worker shows.
@@ -68,12 +67,9 @@ class WorkerStates:
         """
         document = {
             "at": self._seconds(),
-            "counts": _pairs(_sum(self._counts, snapshot.counts)),
-            "connections": snapshot.connections,
-            "states": snapshot.states,
-            "differences": snapshot.differences,
-            "kms_calls": _pairs(_sum(self._calls, snapshot.kms_calls)),
-            "circuit_open": snapshot.circuit_open,
+            "counts": _pairs(_total((self._counts, snapshot.counts))),
+            "durations": _pairs(summed((self._durations, snapshot.durations))),
+            "gauges": _pairs(snapshot.gauges),
         }
         file = self._files[self._number]
         with self._lock:
@@ -92,11 +88,8 @@ class WorkerStates:
         running = [each for each in all_known if self._is_running(each)]
         return Snapshot(
             _total(_series(each["counts"]) for each in all_known),
-            sum(each["connections"] for each in running),
-            _worst([tuple(each["states"]) for each in running]),
-            tuple(sorted({name for each in running for name in each["differences"]})),
-            _total(_series(each["kms_calls"]) for each in all_known),
-            any(each["circuit_open"] for each in running),
+            summed(_histograms(each["durations"]) for each in all_known),
+            _merged(_series(each["gauges"]) for each in running),
         )
 
     def problems(self) -> list[str]:
@@ -107,7 +100,9 @@ class WorkerStates:
         if len(running) < len(found):
             problems.append(f"Only {len(running) + 1} of {len(self._files)} workers run.")
         return problems + [
-            problem for state, problem in _PROBLEMS.items() if any(each["states"][state] for each in running)
+            problem
+            for name, problem in _PROBLEMS.items()
+            if any(_series(each["gauges"])[name, ()] for each in running)
         ]
 
     def _is_running(self, document: Mapping[str, Any]) -> bool:
@@ -156,26 +151,30 @@ class Publishing:
             self._failing = False
 
 
-def _worst(states: list[tuple[float, ...]]) -> tuple[float, ...]:
-    """Return the greatest value of each state; of the revision in force, which is the last, the least."""
-    *others, revisions = zip(*states, strict=True)
-    return (*(max(each) for each in others), min(revisions))
+def _merged(gauges: Iterable[Mapping[Series, float]]) -> dict[Series, float]:
+    """Return one value of each state, as its family says."""
+    found: dict[Series, float] = {}
+    for each in gauges:
+        for series, value in each.items():
+            merge = FAMILIES[series[0]].merge
+            found[series] = merge(found[series], value) if series in found else value
+    return found
 
 
-def _sum(first: Mapping[Series, float], second: Mapping[Series, float]) -> Mapping[Series, float]:
-    return _total((first, second))
-
-
-def _total(each: Any) -> Mapping[Series, float]:
+def _total(all_counts: Iterable[Mapping[Series, float]]) -> Mapping[Series, float]:
     total: Counter[Series] = Counter()
-    for counts in each:
+    for counts in all_counts:
         total.update(counts)
     return total
 
 
-def _pairs(counts: Mapping[Series, float]) -> list[Any]:
-    return [[name, labels, value] for (name, labels), value in counts.items()]
+def _pairs(values: Mapping[Series, object]) -> list[Any]:
+    return [[name, labels, value] for (name, labels), value in values.items()]
 
 
-def _series(pairs: list[Any]) -> dict[Series, float]:
-    return {(name, tuple((key, value) for key, value in labels)): count for name, labels, count in pairs}
+def _series(pairs: list[Any]) -> dict[Series, Any]:
+    return {(name, tuple((key, value) for key, value in labels)): found for name, labels, found in pairs}
+
+
+def _histograms(pairs: list[Any]) -> dict[Series, Histogram]:
+    return {series: Histogram(tuple(counts), total) for series, (counts, total) in _series(pairs).items()}

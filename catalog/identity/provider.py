@@ -16,6 +16,7 @@ import urllib3
 from urllib3.exceptions import HTTPError
 
 from catalog.base.http_answers import POOLS, AnswerOutOfBounds, read_answer
+from catalog.base.outside_calls import NoAnswer
 from catalog.identity.key_sets import KeySet, KeySetInvalid
 from catalog.settings.identity import IssuerSettings, provider_url
 from policy import strict_json
@@ -25,7 +26,7 @@ _SHORTEST_S: Final = 0.001
 _DISCOVERY: Final = "/.well-known/openid-configuration"
 
 
-class ProviderFailed(Exception):
+class ProviderFailed(NoAnswer):
     """The provider's keys could not be fetched; the message says why, for the log."""
 
 

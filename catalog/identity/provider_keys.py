@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from catalog.base.outside_calls import Part, outside_call
 from catalog.identity.key_sets import KeySet, PublicKey
 from catalog.identity.provider import ProviderFailed
 from catalog.identity.refusals import ProviderUnavailable
@@ -105,7 +106,8 @@ class ProviderKeys:
     def _try_to_fetch(self) -> None:
         self._tried_at = self._seconds()
         try:
-            keys = self._fetch()
+            with outside_call(Part.PROVIDER, "keys"):
+                keys = self._fetch()
         except ProviderFailed as failure:
             self._failing = True
             _log.warning("the keys of issuer %s cannot be fetched: %s", self._name, failure)

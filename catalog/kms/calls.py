@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
+from catalog.base.outside_calls import Part, outside_call
 from catalog.crypto.secret import SecretBytes
 from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
 from policy.errors import KmsUnavailable, LakewardenError
@@ -112,7 +113,8 @@ class CountedKms(KmsClient):
         """
         outcome = Outcome.UNAVAILABLE
         try:
-            answer = ask()
+            with outside_call(Part.KMS, operation):
+                answer = ask()
             outcome = Outcome.DONE
         except LakewardenError as error:
             if not isinstance(error, KmsUnavailable):

@@ -108,7 +108,7 @@ class SnapshotReader:
     def __init__(self, engine: Engine, storage: Storage, cache: ManifestCache, limits: DecodeLimits) -> None:
         self._engine = engine
         self._storage = storage
-        self._cache = cache
+        self.cache = cache
         self._limits = limits
         #: Digests of manifests and allow-lists: all live paths of the one are in the other.
         self._inside: Recent[bool] = Recent(_REMEMBERED, lambda _: 1)
@@ -200,7 +200,7 @@ class SnapshotReader:
         forms = {}
         for place, entry in enumerate(listed):
             known = sealed.get(entry.manifest_path) if table.seal is not None else None
-            form = None if known is None else self._cache.stored(known.digest.sha256)
+            form = None if known is None else self.cache.stored(known.digest.sha256)
             if known is not None and form is not None:
                 check_carried_record(entry, known, table.name)
                 check_agreement(form.header, entry)
@@ -282,17 +282,17 @@ class SnapshotReader:
             digest: their digest.
             ranges: the ranges of its entries that are needed, if it is stored; None for all.
         """
-        decoded = self._cache.get(digest.sha256, data, path=entry.manifest_path, ranges=ranges)
+        decoded = self.cache.get(digest.sha256, data, path=entry.manifest_path, ranges=ranges)
         check_agreement(decoded.header, entry)
         return OpenManifest(entry, decoded, digest)
 
     def index(self, digest: Digest) -> Index | None:
         """Return the cached index of a manifest, if any; see `catalog.snapshot_checks.identities`."""
-        return self._cache.index(digest.sha256)
+        return self.cache.index(digest.sha256)
 
     def keep_index(self, digest: Digest, index: Index) -> None:
         """Cache the index of a manifest."""
-        self._cache.keep_index(digest.sha256, index)
+        self.cache.keep_index(digest.sha256, index)
 
     def fetch(self, allowed: AllowList, path: str, table: str, what: str) -> bytes:
         """Read a metadata file whole, after checking its path.

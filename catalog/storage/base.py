@@ -18,6 +18,7 @@ from typing import Protocol
 
 from pyiceberg.io import InputStream, OutputStream
 
+from catalog.base.outside_calls import Part, outside_call
 from policy.errors import LocationNotAllowed
 from policy.location.location import Location
 
@@ -141,40 +142,58 @@ class StorageRouter:
 
     def read(self, location: Location, *, limit: int) -> bytes:
         """See `Storage.read`."""
-        return self.storage_for(location).read(location, limit=limit)
+        with outside_call(Part.STORAGE, "read"):
+            return self.storage_for(location).read(location, limit=limit)
 
     def open_input(self, location: Location) -> InputStream:
         """See `Storage.open_input`."""
-        return self.storage_for(location).open_input(location)
+        with outside_call(Part.STORAGE, "open"):
+            return self.storage_for(location).open_input(location)
 
     def create(self, location: Location, data: bytes) -> None:
         """See `Storage.create`."""
-        self.storage_for(location).create(location, data)
+        with outside_call(Part.STORAGE, "create"):
+            self.storage_for(location).create(location, data)
 
     def open_output(self, location: Location) -> OutputStream:
         """See `Storage.open_output`."""
-        return self.storage_for(location).open_output(location)
+        with outside_call(Part.STORAGE, "create"):
+            return self.storage_for(location).open_output(location)
 
     def exists(self, location: Location) -> bool:
         """See `Storage.exists`."""
-        return self.storage_for(location).exists(location)
+        with outside_call(Part.STORAGE, "stat"):
+            return self.storage_for(location).exists(location)
 
     def size(self, location: Location) -> int:
         """See `Storage.size`."""
-        return self.storage_for(location).size(location)
+        with outside_call(Part.STORAGE, "stat"):
+            return self.storage_for(location).size(location)
 
     def is_gone(self, location: Location) -> bool:
         """See `Storage.is_gone`."""
-        return self.storage_for(location).is_gone(location)
+        with outside_call(Part.STORAGE, "stat"):
+            return self.storage_for(location).is_gone(location)
 
     def delete(self, location: Location) -> None:
         """See `Storage.delete`."""
-        self.storage_for(location).delete(location)
+        with outside_call(Part.STORAGE, "delete"):
+            self.storage_for(location).delete(location)
 
     def list_prefix(self, location: Location) -> Iterator[StoredObject]:
         """See `Storage.list_prefix`."""
-        return self.storage_for(location).list_prefix(location)
+        return _timed(self.storage_for(location).list_prefix(location))
 
     def delete_prefix(self, location: Location) -> None:
         """See `Storage.delete_prefix`."""
-        self.storage_for(location).delete_prefix(location)
+        with outside_call(Part.STORAGE, "delete-all"):
+            self.storage_for(location).delete_prefix(location)
+
+
+def _timed(found: Iterator[StoredObject]) -> Iterator[StoredObject]:
+    """Time a listing until its first entry: what the caller does between entries is not the storage's."""
+    with outside_call(Part.STORAGE, "list"):
+        first = next(found, None)
+    if first is not None:
+        yield first
+        yield from found

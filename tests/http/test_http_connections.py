@@ -27,6 +27,7 @@ from uvicorn.server import ServerState
 
 from catalog.http.connections import MAX_LEAVING, BoundedProtocol, Connections
 from catalog.http.metrics import Metrics
+from catalog.http.metrics_text import rendered
 from catalog.http.server import reserve_descriptors
 from catalog.settings.sections import HttpSettings
 from policy.errors import RequestInvalid
@@ -354,7 +355,7 @@ def test_failures_to_accept_are_counted_and_not_logged_one_by_one(caplog: pytest
     finally:
         loop.close()
     assert len(caplog.records) == 1
-    assert 'lakewarden_connections_refused_total{rule="accept"} 100' in metrics.render()
+    assert 'lakewarden_connections_refused_total{rule="accept"} 100' in rendered(metrics.events())
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "lost"), ValueError("accept")])

@@ -26,6 +26,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from catalog.base.lookups import Lookups
 from catalog.base.recent import Recent
 from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
 from catalog.iceberg.manifests.cache_files import CacheFiles
@@ -52,6 +53,9 @@ class ManifestCache:
         files: caches decoded manifests on disk, too.
         stored_from: the length in bytes from which manifests are cached on disk.
         limits: limits for decoding.
+
+    Attributes:
+        lookups: a miss is a manifest that had to be decoded.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class ManifestCache:
         self._bytes = 0
         self._lock = threading.Lock()
         self._working: dict[str, threading.Lock] = {}
+        self.lookups = Lookups()
 
     @property
     def nbytes(self) -> int:
@@ -152,23 +157,31 @@ class ManifestCache:
             found = self._kept.get(sha256)
             if found is not None:
                 self._kept.move_to_end(sha256)
-                return found
-        form = self._stored.known(sha256)
-        return None if form is None or form.damaged else _sound(form, ranges)
+        if found is None:
+            form = self._stored.known(sha256)
+            found = None if form is None or form.damaged else _sound(form, ranges)
+        if found is not None:
+            self.lookups.found(True)
+        return found
 
     def _make(self, sha256: str, data: bytes, path: str, ranges: Sequence[int] | None) -> DecodedManifest:
         if self._files is None or len(data) < self._stored_from:
-            return self._keep(sha256, decode_manifest(data, path=path, limits=self._limits))
+            return self._keep(sha256, self._decode(data, path))
         form = self.stored(sha256)
         found = None if form is None else _sound(form, ranges)
         if found is not None:
+            self.lookups.found(True)
             return found
         self._stored.forget(sha256)
-        decoded = decode_manifest(data, path=path, limits=self._limits)
+        decoded = self._decode(data, path)
         form = self._files.store(sha256, decoded)
         if form is None:
             return self._keep(sha256, decoded)
         return StoredManifest(self._stored.get(sha256, lambda: form), ranges)
+
+    def _decode(self, data: bytes, path: str) -> DecodedManifest:
+        self.lookups.found(False)
+        return decode_manifest(data, path=path, limits=self._limits)
 
     def _keep(self, sha256: str, decoded: DecodedManifest) -> DecodedManifest:
         size = decoded.nbytes
