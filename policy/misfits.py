@@ -5,7 +5,8 @@ give the name of a filter's column to another one, or a masked column a name tha
 another mask is on, which can come before it or lift it. The same holds for the name of a table.
 
 So does a denial of `select`: where the policy is not about the new name, other users could read the column.
-Nor may a policy that comes before the denial grant `select` under the new name alone.
+Nor may a policy that comes before the denial grant `select` under the new name alone. What a policy whose
+conditions look at names says under another name is taken as different.
 
 A query on a table that a row filter or mask does not fit is refused. So policies are checked before they are
 put in force, and again when a table's schema changes.
@@ -106,7 +107,9 @@ def moved(
         if policy.type is not PolicyType.ROW_FILTER:
             on_columns.append(policy)
         elif _is_about(policy, Resource.table(*table)):
-            if policy.row_filters and not _is_about(policy, Resource.table(*name)):
+            if policy.row_filters and not (
+                _is_about(policy, Resource.table(*name)) and _same_for(policy, name == table)
+            ):
                 problem = f"it would not filter the rows under the name {'.'.join(name)}."
                 yield Misfit(policy.name, policy.row_filters[0].label, "row-filter", problem)
             yield from _reading_others(policy, before, after)
@@ -142,8 +145,9 @@ def _withheld_otherwise(
     masks = [each for each, _ in withholding if each.type is PolicyType.MASK]
     denying = min((each.priority for each, _ in withholding if each.type is PolicyType.ACCESS), default=None)
     under = f"under the name {'.'.join(name) if name != table else named.name!r}"
+    same = name == table and field.name == named.name
     for policy, item in withholding:
-        if not any(_is_on(policy, name, each) for each in around):
+        if not (any(_is_on(policy, name, each) for each in around) and _same_for(policy, same)):
             rule, what = _RULES[policy.type]
             problem = f"its {what} would not be on the column {field.name!r} {under}."
             if field.name == named.name and name == table:
@@ -152,7 +156,7 @@ def _withheld_otherwise(
                 )
             yield Misfit(policy.name, item, rule, problem)
     for policy in policies:
-        if policy in on or not _is_on(policy, name, named):
+        if (policy in on and _same_for(policy, same)) or not _is_on(policy, name, named):
             continue
         if masks and policy.masks:
             problem = f"it would be on the column {field.name!r} {under}, beside policy {masks[0].name!r}."
@@ -161,6 +165,11 @@ def _withheld_otherwise(
         if denying is not None and policy.priority > denying and grant is not None:
             problem = f"it would grant select on the column {field.name!r} {under}, before it is denied."
             yield Misfit(policy.name, grant, "policy-deny", problem)
+
+
+def _same_for(policy: Policy, same: bool) -> bool:
+    """Whether the conditions of a policy say the same under a new name, or the name is the same."""
+    return same or not any(each.looks_at_names for each in policy.every_condition)
 
 
 def _withholding(policy: Policy) -> str | None:

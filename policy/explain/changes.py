@@ -23,6 +23,7 @@ from policy.explain.considered import DENY_ALL_ELSE, Book, Considered, without
 from policy.principal import Principal
 from policy.privileges.requests import ALL
 from policy.ranger.answers import relation
+from policy.ranger.conditions.condition import Condition
 from policy.ranger.matching import LevelPattern, Match, Pattern, ResourcePattern, Target
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.validity import active
@@ -153,6 +154,9 @@ def _of_policy(considered: Considered, policy: Policy) -> Iterator[_Trial]:
     if policy.limit is not None:
         detail = f"{title} can only deny, because {policy.limit}."
         yield "conditions", detail, considered.replacing(policy, replace(policy, limit=None))
+    if policy.conditions:
+        detail = f"The conditions of {_inside(policy)} must hold: {_kinds(policy.conditions)}."
+        yield "conditions", detail, considered.replacing(policy, replace(policy, conditions=()))
     yield from _of_items(considered, policy)
     yield from _of_level(considered, policy)
 
@@ -166,13 +170,19 @@ def _of_items(considered: Considered, policy: Policy) -> Iterator[_Trial]:
             detail = f"{item.label} of {_inside(policy)} grants {granted}. It must grant {access}."
             wider = replace(item, accesses=item.accesses | considered.request.resource.access_types)
             yield "access", detail, _with_item(considered, policy, item, wider)
-        if item.conditional:
-            detail = f"{item.label} of {_inside(policy)} has conditions, which are not evaluated."
-            yield (
-                "conditions",
-                detail,
-                _with_item(considered, policy, item, replace(item, conditional=False)),
+        if item.conditions:
+            detail = (
+                f"The conditions of {item.label} of {_inside(policy)} must hold: {_kinds(item.conditions)}."
             )
+            yield "conditions", detail, _with_item(considered, policy, item, replace(item, conditions=()))
+
+
+def _kinds(conditions: Iterable[Condition]) -> str:
+    """The conditions in words; of one that is never known, why."""
+    return "; ".join(
+        " ".join((each.type, *each.values)) if each.is_understood else f"{each.type} ({each.problem})"
+        for each in conditions
+    )
 
 
 def _with_item(considered: Considered, policy: Policy, old: Item, new: Item) -> Considered:

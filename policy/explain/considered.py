@@ -27,6 +27,7 @@ from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.parse import Contents
 from policy.ranger.policy_set import PolicySet
 from policy.ranger.roles import Role, RoleGraph
+from policy.ranger.users import UserStore
 from policy.restrictions.model import UNRESTRICTED, Restriction
 from policy.restrictions.text import predicate_text
 from policy.standard_clients import enforced
@@ -79,7 +80,8 @@ class Book:
         enabled = tuple(policy for policy in related if id(policy) not in self._disabled)
         disabled = tuple(policy for policy in related if id(policy) in self._disabled)
         roles = self._roles_of(request.principal)
-        return Considered(request, now, enabled, disabled, roles, table, through, engine)
+        users = self.contents.users
+        return Considered(request, now, enabled, disabled, roles, users, table, through, engine)
 
     def _related(self, request: AccessRequest, resources: Iterable[Resource]) -> list[Policy]:
         """The policies of every type that can have a say in a request, highest priority first."""
@@ -114,6 +116,7 @@ class Considered:
         policies: enabled policies of every type that are about the resource, or about what is below or above.
         disabled: disabled ones.
         roles: the roles that the principal holds.
+        users: attributes of users and groups.
         table: what is known of the table that is asked for.
         through: how the table would be read.
         engine: the engine's name, if it is read through one; None if that is not known.
@@ -124,6 +127,7 @@ class Considered:
     policies: tuple[Policy, ...]
     disabled: tuple[Policy, ...]
     roles: tuple[Role, ...]
+    users: UserStore
     table: KnownTable = UNKNOWN_TABLE
     through: Through = Through.ENGINE
     engine: str | None = None
@@ -205,11 +209,9 @@ class Considered:
         return predicate_text(self.restriction.row_filter, lambda field_id: fields[field_id].name)
 
     def scheduled(self, kinds: Iterable[PolicyType]) -> list[Policy]:
-        """The policies of these types that are valid at some times only, and then have a say."""
+        """The policies of these types in which the time decides something, if they can have a say."""
         asked = set(kinds)
-        return [
-            each for each in self.policies if each.schedules and each.type in asked and self._counts(each)
-        ]
+        return [each for each in self.policies if each.is_timed and each.type in asked and self._counts(each)]
 
     def _counts(self, policy: Policy) -> bool:
         """Whether a policy, once it is valid, is heard."""
@@ -228,7 +230,7 @@ class Considered:
     @cached_property
     def _policies(self) -> PolicySet:
         roles = {role.name: role for role in self.roles}
-        return PolicySet(Contents(self.policies, (), roles), "")
+        return PolicySet(Contents(self.policies, (), roles, self.users), "")
 
 
 def reads(request: AccessRequest) -> bool:

@@ -101,7 +101,7 @@ def _delegation(
     verdict = check(delegating, subject, access)
     if verdict is None or not verdict.allowed or verdict.doubt is not None:
         return None
-    if doubt_about(policy, subject.name) is not None:
+    if not policy.is_certain or doubt_about(policy, subject.name) is not None:
         return None
     if not any(covers(ours, resource, subject.name) for ours in policy.resources):
         return None

@@ -16,7 +16,7 @@ from typing import Final
 from policy.decision import Decision, Reason
 from policy.principal import Principal
 from policy.privileges.requests import ALL, ANY, AccessRequest, Resource
-from policy.ranger.circumstances import Subject
+from policy.ranger.circumstances import Circumstances, Subject
 from policy.ranger.evaluate import (
     Applicable,
     FilterRule,
@@ -32,6 +32,7 @@ from policy.ranger.matching import Match, Target
 from policy.ranger.model import Policy, PolicyType
 from policy.ranger.roles import RoleGraph
 from policy.ranger.servicedef import LEVELS
+from policy.ranger.users import UserStore
 from policy.ranger.validity import active
 
 #: Resources, the latest ones, of which it is kept which policies are about them.
@@ -74,12 +75,14 @@ class Answers:
     Args:
         indexes: the policies.
         roles: the roles.
+        users: attributes of users and groups.
     """
 
-    __slots__ = ("_indexes", "_naming", "_related", "_roles_of")
+    __slots__ = ("_indexes", "_naming", "_related", "_roles_of", "_users")
 
-    def __init__(self, indexes: Indexes, roles: RoleGraph) -> None:
+    def __init__(self, indexes: Indexes, roles: RoleGraph, users: UserStore) -> None:
         self._indexes = indexes
+        self._users = users
         self._related = lru_cache(_KEPT_RESOURCES)(partial(_related_to, indexes))
         self._roles_of = lru_cache(KEPT_USERS)(
             lambda principal: roles.held_by(principal.name, principal.groups, principal.roles)
@@ -142,7 +145,7 @@ class Answers:
         return index.databases(own) if database is None else index.tables(database, own)
 
     def is_timed(self, kind: PolicyType, resource: Resource, subject: Subject) -> bool:
-        """Whether a policy of this type about the resource, which names the user, has a schedule."""
+        """Whether the time decides something in a policy of this type on the resource that names the user."""
         scheduled, related = self._indexes[kind].scheduled, self._related(kind, resource)
         if all(scheduled.isdisjoint(each) for each in related.positions):
             return False
@@ -155,6 +158,7 @@ class Answers:
         priority first."""
         related = self._related(kind, resource)
         index, found = self._indexes[kind], []
+        circumstances = Circumstances(subject, self._users, now, resource)
         for position in self._positions(related, kind, subject):
             policy = index.policies[position]
             if position in index.with_macros:
@@ -164,7 +168,9 @@ class Answers:
             else:
                 match = known
             if match not in _APART and active(policy.schedules, now):
-                found.append(Applicable(policy, match, doubt_about(policy, subject.name, subject.owner)))
+                c = circumstances if position in index.conditional else None
+                doubt = doubt_about(policy, subject.name, subject.owner)
+                found.append(Applicable(policy, match, doubt, c))
         return found
 
     def _positions(self, related: _Related, kind: PolicyType, subject: Subject) -> list[int]:

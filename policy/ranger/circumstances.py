@@ -45,6 +45,7 @@ class Circumstances:
         users: attributes of users and groups.
         now: the time, with time zone.
         resource: what is asked for; None if the question is not about one resource.
+        access: the access type that is asked for.
         tags: all tags of the resource; None if they are not known.
         tag: the tag by which the policy is about the resource; None for a policy on resources.
     """
@@ -53,5 +54,6 @@ class Circumstances:
     users: UserStore
     now: datetime
     resource: Resource | None
+    access: str | None = None
     tags: tuple[Tag, ...] | None = None
     tag: Tag | None = None

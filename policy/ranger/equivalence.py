@@ -3,9 +3,10 @@
 Rules:
 - Columns are alike if each policy relates to them in the same way.
 - Principals are alike if each item names all of them or none; the roles that they hold count.
-- Where a policy's resources have a macro, everybody and everything is told apart, by name.
+- Where a policy's resources have a macro, or it has a condition anywhere, everybody and everything is told
+  apart, by name.
 
-Whether a policy is in force now, and whether it can be evaluated, is the same for all columns and principals.
+Whether a policy is valid now, and whether it can be evaluated, is the same for all columns and principals.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ class Equivalence:
         self._items = [item for policy in self._about for item in policy.items]
         resources = [resource for policy in self._about for resource in policy.resources]
         self.size = max(1, len(self._about), len(self._items))
-        self._by_name = any(level.named for resource in resources for level in resource.patterns)
+        self._by_name = any(level.named for resource in resources for level in resource.patterns) or any(
+            policy.every_condition for policy in self._about
+        )
 
     def principals(self, most: int) -> tuple[list[PrincipalClass], bool]:
         """The principals that the policies name, and one that none names; and whether that is all of them.

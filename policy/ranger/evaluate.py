@@ -7,12 +7,12 @@ Rules, in this order:
    exceptions; what then is left over is denied if the policy says ``isDenyAllElse``.
 4. If no policy says anything, the answer is no.
 
-What cannot be evaluated closes: an item with conditions denies, takes a grant away, shows NULL in the place
-of what it masks, and no row of what it filters, but grants, excuses and unmasks nothing; a policy that is
-only possibly in force denies but does not grant. So does a policy with a macro for a user whose name could be
-taken for another's there: in a location, one that is not one plain name (``home/{USER}`` is no grant to
-``ann/x`` of a part of what is ``ann``'s); where letter case is passed over, one that is not in lower case
-(``home_{USER}`` is no grant to ``Ann`` of what is ``ann``'s).
+What cannot be evaluated closes: an item of which it is not known whether its conditions hold denies, takes a
+grant away, shows NULL in the place of what it masks, and no row of what it filters, but grants, excuses and
+unmasks nothing; a policy that is only possibly in force denies but does not grant. So does a policy with a
+macro for a user whose name could be taken for another's there: in a location, one that is not one plain name
+(``home/{USER}`` is no grant to ``ann/x`` of a part of what is ``ann``'s); where letter case is passed over,
+one that is not in lower case (``home_{USER}`` is no grant to ``Ann`` of what is ``ann``'s).
 
 Which of a policy's answers count depends on what is asked (`Scope`). Source: Ranger's policy engine and
 default policy evaluator. Stricter than Ranger: granting a location grants all that lies below it, so a denial
@@ -23,22 +23,22 @@ beats every grant of equal priority.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
 from policy.decision import Decision, Reason
 from policy.location.segments import is_one_name
 from policy.privileges.requests import ALL
-from policy.ranger.circumstances import Subject
+from policy.ranger.circumstances import Circumstances, Subject
+from policy.ranger.conditions.condition import unsettled
 from policy.ranger.matching import Match
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.servicedef import MASK_NONE, MASK_NULL
 from policy.restrictions.actions import MaskAction
 from policy.restrictions.conditions import RowFilter
 
-_CONDITIONS: Final = "its conditions are not evaluated"
 _MASK_ORDER: Final = {MASK_NULL: 0, MaskAction.REPLACE_WITH_NULL.value: 0, MASK_NONE: 2}
 
 
@@ -67,11 +67,13 @@ class Applicable:
         policy: the policy.
         match: how its resources relate to the requested one.
         doubt: why it is only possibly in force; None if it certainly is.
+        circumstances: what its conditions look at; None if it has none.
     """
 
     policy: Policy
     match: Match
     doubt: str | None = None
+    circumstances: Circumstances | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,10 @@ class Verdict:
 
 
 def doubt_about(policy: Policy, user: str, owner: str | None = None) -> str | None:
-    """Why a policy may deny, but not grant, what `user` asks on what `owner` owns; None if it may grant."""
+    """Why a policy may deny, but not grant, what `user` asks on what `owner` owns; None if it may grant.
+
+    Its conditions are not looked at.
+    """
     if policy.limit is not None:
         return policy.limit
     levels = (level for resource in policy.resources for level in resource.patterns)
@@ -130,6 +135,42 @@ def doubt_about(policy: Policy, user: str, owner: str | None = None) -> str | No
     names = (name for pattern in patterns for name in pattern.macro_names(user, owner))
     longer = next((name for name in names if not is_one_name(name)), None)
     return None if longer is None else f"{longer!r} is not a single path segment"
+
+
+def settled(policy: Policy, c: Circumstances) -> Policy | None:
+    """A policy without what its conditions decide; None if it is not in force.
+
+    An item whose conditions do not hold is gone. The conditions that are left are unknown.
+    """
+    conditions = unsettled(policy.conditions, c)
+    if conditions is None:
+        return None
+    return replace(
+        policy,
+        conditions=conditions,
+        allow=_settled(policy.allow, c),
+        deny=_settled(policy.deny, c),
+        allow_exceptions=_settled(policy.allow_exceptions, c),
+        deny_exceptions=_settled(policy.deny_exceptions, c),
+        masks=_settled(policy.masks, c),
+        row_filters=_settled(policy.row_filters, c),
+    )
+
+
+def _settled(items: Sequence[Item], c: Circumstances) -> tuple[Item, ...]:
+    found = ((item, unsettled(item.conditions, c)) for item in items)
+    return tuple(replace(item, conditions=left) for item, left in found if left is not None)
+
+
+def _heard(entries: Iterable[Applicable], access: str) -> Iterator[Applicable]:
+    """The policies that are in force for an access type, their conditions evaluated."""
+    for entry in entries:
+        c, policy = entry.circumstances, entry.policy
+        found = policy if c is None else settled(policy, replace(c, access=access))
+        if found is policy and found.is_certain:
+            yield entry
+        elif found is not None:
+            yield replace(entry, policy=found, doubt=entry.doubt or found.doubt)
 
 
 def decide_access(
@@ -147,7 +188,7 @@ def decide_access(
     doubtful: list[Reason] = []
     for _, equals in groupby(applicable, key=lambda entry: entry.policy.priority):
         grant: Reason | None = None
-        for entry in equals:
+        for entry in _heard(equals, access):
             verdict = check(entry.policy, subject, access)
             if verdict is None or not scope.counts(entry.match, verdict.allowed):
                 if verdict is not None and entry.match is Match.SELF:
@@ -171,7 +212,8 @@ def mask_in_force(applicable: Iterable[Applicable], subject: Subject) -> MaskRul
     policies' names decide. A mask that is only possibly in force is ``MASK_NULL``, the strictest.
     """
     for _, equals in groupby(applicable, key=lambda entry: entry.policy.priority):
-        rules = [rule for entry in equals if (rule := _mask_of(entry, subject)) is not None]
+        heard = _heard(equals, "select")
+        rules = [rule for entry in heard if (rule := _mask_of(entry, subject)) is not None]
         if rules:
             first = min(rules, key=lambda rule: (_MASK_ORDER.get(rule.type, 1), rule.policy))
             return None if first.type == MASK_NONE else first
@@ -183,7 +225,7 @@ def row_filters_in_force(applicable: Iterable[Applicable], subject: Subject) -> 
     for _, equals in groupby(applicable, key=lambda entry: entry.policy.priority):
         deciding = [
             (entry, item)
-            for entry in equals
+            for entry in _heard(equals, "select")
             if (item := _deciding_item(entry, entry.policy.row_filters, subject, _filters_nothing))
             is not None
         ]
@@ -196,39 +238,39 @@ def check(policy: Policy, subject: Subject, access: str) -> Verdict | None:
     """What one access policy says, by its items alone."""
     deny = _first(policy.deny, subject, access)
     if deny is not None and not _excused(policy.deny_exceptions, subject, access):
-        return Verdict(False, deny.label, _CONDITIONS if deny.conditional else None)
+        return Verdict(False, deny.label, deny.doubt)
     allow = _best_grant(policy.allow, subject, access)
     if _first(policy.allow_exceptions, subject, access) is not None:
         allow = None
-    if policy.deny_all_else and (allow is None or allow.conditional):
+    if policy.deny_all_else and (allow is None or not allow.is_certain):
         return Verdict(False, "isDenyAllElse")
     if allow is None:
         return None
-    return Verdict(True, allow.label, _CONDITIONS if allow.conditional else None)
+    return Verdict(True, allow.label, allow.doubt)
 
 
 def restriction(policy: Policy, subject: Subject) -> Verdict | None:
     """The mask or row filter that a policy of that type has for a user, as a denial."""
     masks = policy.type is PolicyType.MASK
     lifts, items = (_unmasks, policy.masks) if masks else (_filters_nothing, policy.row_filters)
-    entry = Applicable(policy, Match.SELF, doubt_about(policy, subject.name))
+    entry = Applicable(policy, Match.SELF, policy.doubt or doubt_about(policy, subject.name))
     item = _deciding_item(entry, items, subject, lifts)
     return None if item is None or lifts(item) else Verdict(False, item.label)
 
 
 def _first(items: Sequence[Item], subject: Subject, access: str) -> Item | None:
-    """The first item that concerns the request, whether or not its conditions hold."""
+    """The first item that concerns the request, even if it is not known whether it holds."""
     return next((item for item in items if _concerns(item, subject, access)), None)
 
 
 def _best_grant(items: Sequence[Item], subject: Subject, access: str) -> Item | None:
-    """The first item without conditions that concerns the request; else the first one with conditions."""
+    """The first item that certainly holds and concerns the request; else the first one that may hold."""
     found = [item for item in items if _concerns(item, subject, access)]
-    return next((item for item in found if not item.conditional), found[0] if found else None)
+    return next((item for item in found if item.is_certain), found[0] if found else None)
 
 
 def _excused(exceptions: Sequence[Item], subject: Subject, access: str) -> bool:
-    return any(not item.conditional and _concerns(item, subject, access) for item in exceptions)
+    return any(item.is_certain and _concerns(item, subject, access) for item in exceptions)
 
 
 def is_named(item: Item, subject: Subject) -> bool:
@@ -252,12 +294,12 @@ def _mask_of(entry: Applicable, subject: Subject) -> MaskRule | None:
     item = _deciding_item(entry, entry.policy.masks, subject, _unmasks)
     if item is None or item.mask is None:
         return None
-    doubtful = entry.doubt is not None or item.conditional
+    doubtful = entry.doubt is not None or not item.is_certain
     return MaskRule(MASK_NULL if doubtful else item.mask.type, entry.policy.name, item.label)
 
 
 def _filter_of(entry: Applicable, item: Item) -> FilterRule:
-    doubt = entry.doubt or (_CONDITIONS if item.conditional else None)
+    doubt = entry.doubt or item.doubt
     return FilterRule(None if doubt else item.row_filter, entry.policy.name, item.label, doubt)
 
 
@@ -270,7 +312,7 @@ def _deciding_item(
             continue
         if not lifts(item):
             return item
-        if not item.conditional:
+        if item.is_certain:
             return item if entry.doubt is None else None
     return None
 

@@ -146,23 +146,34 @@ class PolicyIndex:
 
     Attributes:
         policies: the policies.
-        scheduled: where those stand that have a schedule.
+        scheduled: where those stand in which the time decides something.
+        conditional: where those stand that have conditions.
         with_macros: where those stand whose resources depend on the user or the owner.
     """
 
-    __slots__ = ("_by_names", "_of_everyone", "_of_subjects", "policies", "scheduled", "with_macros")
+    __slots__ = (
+        "_by_names",
+        "_of_everyone",
+        "_of_subjects",
+        "conditional",
+        "policies",
+        "scheduled",
+        "with_macros",
+    )
 
     def __init__(self, policies: Iterable[Policy], pause: Callable[[], None] = lambda: None) -> None:
         self.policies: tuple[Policy, ...] = tuple(sorted(policies, key=lambda policy: -policy.priority))
         self._by_names: dict[str, _Node] = {}
         self._of_subjects: dict[tuple[str, str], set[int]] = {}
-        everyone, scheduled, macros = set[int](), set[int](), set[int]()
+        everyone, scheduled, macros, conditional = set[int](), set[int](), set[int](), set[int]()
         for position, policy in enumerate(self.policies):
             pause()
             if _is_for_everyone(policy):
                 everyone.add(position)
-            if policy.schedules:
+            if policy.is_timed:
                 scheduled.add(position)
+            if policy.every_condition:
+                conditional.add(position)
             if _has_macro(policy):
                 macros.add(position)
             for name in _subjects(policy):
@@ -172,7 +183,7 @@ class PolicyIndex:
                 for keys in _keys(resource):
                     root.add(position, keys)
         self._of_everyone, self.scheduled = frozenset(everyone), frozenset(scheduled)
-        self.with_macros = frozenset(macros)
+        self.with_macros, self.conditional = frozenset(macros), frozenset(conditional)
         for root in self._by_names.values():
             root.complete(pause)
 

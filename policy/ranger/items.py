@@ -15,6 +15,7 @@ from typing import Final
 
 from policy.fields import Field
 from policy.principal import PUBLIC
+from policy.ranger.conditions.condition import Condition
 from policy.ranger.model import Item, Mask, PolicyType
 from policy.ranger.servicedef import MASK_CUSTOM, MASK_TYPES, Level, access_types_of
 from policy.restrictions.conditions import RowFilter
@@ -75,8 +76,9 @@ def _mask_item(field: Field) -> Item:
         )
     if info["valueExpr"].expression() is not None:
         raise info["valueExpr"].invalid(f"a mask of the type {name} has no expression.", "Leave it out.")
-    conditional = info["conditionExpr"].expression() is not None
-    return _item(members, _SELECT, Mask(name), conditional=conditional)
+    text = info["conditionExpr"].expression()
+    more = () if text is None else (Condition.of("conditionExpr", (text,)),)
+    return _item(members, _SELECT, Mask(name), more=more)
 
 
 def _row_filter_item(field: Field) -> Item:
@@ -93,7 +95,7 @@ def _item(
     known: frozenset[str],
     mask: Mask | None = None,
     row_filter: RowFilter | None = None,
-    conditional: bool = False,
+    more: tuple[Condition, ...] = (),
 ) -> Item:
     users, groups, roles = (frozenset(members[name].strings()) for name in ("users", "groups", "roles"))
     if not (users or groups or roles):
@@ -108,10 +110,21 @@ def _item(
         everyone=_USER in users or PUBLIC in groups,
         owner=_OWNER in users,
         delegates=members["delegateAdmin"].boolean(False),
-        conditional=conditional or bool(list(members["conditions"].elements())),
+        conditions=(*conditions_of(members["conditions"]), *more),
         mask=mask,
         row_filter=row_filter,
     )
+
+
+def conditions_of(field: Field) -> tuple[Condition, ...]:
+    """The conditions of a policy or an item."""
+    return tuple(map(_condition, field.elements()))
+
+
+def _condition(field: Field) -> Condition:
+    members = field.members(frozenset({"type", "values"}))
+    kind = members["type"].string()
+    return Condition.of(kind, (value.expression() or "" for value in members["values"].elements()))
 
 
 def _accesses(field: Field, known: frozenset[str]) -> frozenset[str]:

@@ -9,6 +9,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
+from policy.ranger.conditions.condition import Condition
 from policy.ranger.matching import ResourcePattern
 from policy.ranger.validity import Schedule
 from policy.restrictions.conditions import RowFilter
@@ -50,7 +51,7 @@ class Item:
         everyone: whether it is for everyone: the macro ``{USER}``, or the group ``public``.
         owner: whether it is for who owns the resource: the macro ``{OWNER}``.
         delegates: whether it lets them administer policies on its policy's resources (``delegateAdmin``).
-        conditional: whether it carries conditions, which cannot be evaluated here.
+        conditions: its conditions; after their evaluation, those that are unknown.
         mask: in a masking policy, the mask.
         row_filter: in a row filter policy, the filter; None where it filters nothing.
     """
@@ -63,9 +64,19 @@ class Item:
     everyone: bool = False
     owner: bool = False
     delegates: bool = False
-    conditional: bool = False
+    conditions: tuple[Condition, ...] = ()
     mask: Mask | None = None
     row_filter: RowFilter | None = None
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it holds whatever is not known."""
+        return not self.conditions
+
+    @property
+    def doubt(self) -> str | None:
+        """Why it is not known whether it holds; None if it does."""
+        return f"the item's {self.conditions[0].doubt}" if self.conditions else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +94,7 @@ class Policy:
         masks, row_filters: the items of the other types, in the order in which they are tried.
         schedules: when it is valid; always if empty.
         limit: why it may deny but never grant; None for a policy that can be evaluated fully.
+        conditions: its conditions; after their evaluation, those that are unknown.
     """
 
     name: str
@@ -99,6 +111,28 @@ class Policy:
     row_filters: tuple[Item, ...]
     schedules: tuple[Schedule, ...]
     limit: str | None
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is in force whatever is not known."""
+        return not self.conditions
+
+    @property
+    def doubt(self) -> str | None:
+        """Why it is not known whether its conditions hold; None if they do."""
+        return f"its {self.conditions[0].doubt}" if self.conditions else None
+
+    @property
+    def every_condition(self) -> tuple[Condition, ...]:
+        """Its own conditions and those of its items."""
+        items = (*self.items, *self.row_filters)
+        return (*self.conditions, *(condition for item in items for condition in item.conditions))
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the time decides something in it."""
+        return bool(self.schedules) or any(each.is_timed for each in self.every_condition)
 
     @property
     def items(self) -> tuple[Item, ...]:

@@ -9,8 +9,9 @@ Rules:
   service type.
 - What could be meant in two ways is refused: two policies of one name or id, two roles of one name, roles
   that contain each other.
-- What cannot be evaluated but can be read (conditions, security zones) is kept and marked; the evaluation
-  lets it deny, never grant.
+- What can be read but not evaluated (some conditions, security zones) is kept and marked; the evaluation lets
+  it deny, never grant.
+- A document of attributes of users and groups (`policy.ranger.users`) is told from the others by its form.
 - A disabled policy is read as strictly as the others and has no effect.
 
 Source: Ranger's RangerPolicy, RangerRole, RangerPolicyList and ServicePolicies.
@@ -26,13 +27,21 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from policy.fields import Field, of_json
-from policy.ranger.items import ITEM_LISTS, access_items, mask_items, require_unused, row_filter_items
+from policy.ranger.items import (
+    ITEM_LISTS,
+    access_items,
+    conditions_of,
+    mask_items,
+    require_unused,
+    row_filter_items,
+)
 from policy.ranger.matching import LevelPattern, ResourcePattern
 from policy.ranger.model import NORMAL, OVERRIDE, Policy, PolicyType
 from policy.ranger.patterns import Pattern
 from policy.ranger.roles import Role, find_cycle
 from policy.ranger.schedules import schedules_of
 from policy.ranger.servicedef import FUNCTIONS, LEVELS, SERVICE_TYPES, TABLES, Level, hierarchy_of
+from policy.ranger.users import NO_USERS, UserStore, is_user_store, user_store
 from policy.strict_json import PathStep
 
 MAX_DOCUMENT_SIZE: Final = 64 * 1024 * 1024
@@ -114,10 +123,11 @@ class _PolicyRead:
 
 @dataclass(frozen=True, slots=True)
 class _DocumentRead:
-    """A document that was read: its policies, and its roles with where they stand."""
+    """A document that was read: its policies, its roles with where they stand, or its users."""
 
     policies: tuple[_PolicyRead, ...]
     roles: tuple[tuple[Role, tuple[PathStep, ...]], ...]
+    users: UserStore = NO_USERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +156,14 @@ class Contents:
         policies: the enabled policies, in their order.
         disabled: those that are read as strictly and have no effect.
         roles: the roles by name.
+        users: attributes of users and groups.
         memory: what need not be read again.
     """
 
     policies: tuple[Policy, ...]
     disabled: tuple[Policy, ...]
     roles: Mapping[str, Role]
+    users: UserStore = NO_USERS
     memory: Memory = dataclasses.field(default=NO_MEMORY, repr=False, compare=False)
 
 
@@ -175,6 +187,7 @@ def parse_documents(
     policies: dict[bool, list[Policy]] = {True: [], False: []}
     names: set[object] = set()
     roles: dict[str, tuple[Role, str, tuple[PathStep, ...]]] = {}
+    users = NO_USERS
     read: dict[tuple[bool, bytes], _DocumentRead] = {}
     for document, data in documents.items():
         key = (isinstance(data, str), _digest(data))
@@ -187,6 +200,9 @@ def parse_documents(
             if role.name in roles:
                 raise _at(document, data, path)["name"].invalid(f"the role {role.name!r} is defined twice.")
             roles[role.name] = role, document, path
+        if (twice := users.given_twice(found.users)) is not None:
+            raise _at(document, data, twice).invalid(f"another document has attributes of {twice[1]!r}, too.")
+        users = users.joined(found.users)
     known = {name: role for name, (role, _, _) in roles.items()}
     cycle = find_cycle(known)
     if cycle is not None:
@@ -194,7 +210,8 @@ def parse_documents(
         members = _at(document, documents[document], path)["roles"]
         raise members.invalid(f"the roles {' → '.join(cycle)} contain each other.")
     by_digest = {each.digest: each for found in read.values() for each in found.policies}
-    return Contents(tuple(policies[True]), tuple(policies[False]), known, Memory(read, by_digest))
+    memory = Memory(read, by_digest)
+    return Contents(tuple(policies[True]), tuple(policies[False]), known, users, memory)
 
 
 def _digest(data: bytes | str) -> bytes:
@@ -203,7 +220,10 @@ def _digest(data: bytes | str) -> bytes:
 
 
 def _document(document: str, data: bytes | str, before: Memory, pause: Callable[[], None]) -> _DocumentRead:
-    listed, roles = _parts(_top(document, data, pause), pause)
+    top = _top(document, data, pause)
+    if is_user_store(top):
+        return _DocumentRead((), (), user_store(top))
+    listed, roles = _parts(top, pause)
     policies = []
     # What was read is freed one by one: all at once, it would take longer than a slice.
     listed.reverse()
@@ -332,6 +352,7 @@ def _policy(field: Field) -> tuple[Policy, bool]:
         row_filters=row_filter_items(members["rowFilterPolicyItems"]),
         schedules=schedules_of(members),
         limit=_limit(members, resources),
+        conditions=conditions_of(members["conditions"]),
     )
     return policy, members["isEnabled"].boolean(True)
 
@@ -371,8 +392,6 @@ def _limit(members: Field, resources: tuple[ResourcePattern, ...]) -> str | None
     zone = members["zoneName"].optional_string()
     if zone is not None:
         return f"it belongs to the security zone {zone!r}, and zones are not evaluated"
-    if list(members["conditions"].elements()):
-        return "it has conditions, which are not evaluated"
     if any(resource.hierarchy == FUNCTIONS for resource in resources):
         return "it is about functions, which the catalog does not serve"
     return None

@@ -19,10 +19,12 @@ from policy.principal import Principal
 from policy.privileges.requests import ALL, AccessRequest, Resource
 from policy.ranger.administer import may_administer
 from policy.ranger.answers import KEPT_USERS, Answers
-from policy.ranger.circumstances import Subject
+from policy.ranger.circumstances import Circumstances, Subject
+from policy.ranger.conditions.condition import Condition
 from policy.ranger.evaluate import (
     FilterRule,
     MaskRule,
+    settled,
 )
 from policy.ranger.index import PolicyIndex, PossibleNames
 from policy.ranger.matching import ResourcePattern, Target
@@ -52,6 +54,7 @@ class PolicySet:
         "_possible",
         "_row_filters",
         "_scheduled",
+        "_users",
         "version",
     )
 
@@ -62,8 +65,10 @@ class PolicySet:
             kind: PolicyIndex((policy for policy in contents.policies if policy.type is kind), pause)
             for kind in PolicyType
         }
-        self._scheduled = any(policy.schedules for policy in contents.policies)
-        self._answers = answers = Answers(self._indexes, RoleGraph.of(contents.roles.values()))
+        self._scheduled = any(index.scheduled for index in self._indexes.values())
+        self._users = contents.users
+        roles = RoleGraph.of(contents.roles.values())
+        self._answers = answers = Answers(self._indexes, roles, contents.users)
         self._possible = lru_cache(KEPT_USERS)(answers.possible_names)
         self._decide = lru_cache(_KEPT_ANSWERS)(answers.decided_always)
         self._masked = lru_cache(_KEPT_ANSWERS)(answers.masked_always)
@@ -96,7 +101,7 @@ class PolicySet:
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether the time decides anything: a policy has a schedule."""
+        """Whether the time decides anything: by a schedule, or a condition."""
         return self._scheduled
 
     def decide(self, request: AccessRequest, now: datetime) -> Decision:
@@ -184,15 +189,17 @@ class PolicySet:
     def grant_to_anyone(self, resource: Resource, access: str) -> Reason | None:
         """Why a user can have a privilege at some time; None if no policy grants it to anyone.
 
-        What takes the grant away again (denials, exceptions, schedules, names that a macro stands for) is not
-        looked at: the answer is for what must be safe for every user, at every time.
+        What takes the grant away again (denials, exceptions, schedules, conditions, names that a macro stands
+        for) is not looked at: the answer is for what must be safe for every user, at every time.
         """
         target = Target.of(resource)
         for policy in self._indexes[PolicyType.ACCESS].candidates(target):
-            if policy.limit is not None or not any(_may_match(each, target) for each in policy.resources):
+            if policy.limit is not None or not _can_hold(policy.conditions):
+                continue
+            if not any(_may_match(each, target) for each in policy.resources):
                 continue
             for item in policy.allow:
-                if not item.conditional and item.accesses & {access, ALL}:
+                if _can_hold(item.conditions) and item.accesses & {access, ALL}:
                     detail = f"{policy.title} grants {access} on {resource}."
                     return Reason("policy-grant", detail, policy.name, item.label)
         return None
@@ -215,10 +222,17 @@ class PolicySet:
         """
         _require_zone(now)
         policies = (policy for index in self._indexes.values() for policy in index.policies)
-        in_force = [policy for policy in policies if active(policy.schedules, now)]
-        in_force.sort(key=lambda policy: policy.priority, reverse=True)
         subject = self.subject(principal, None)
+        c = Circumstances(subject, self._users, now, None)
+        settled_now = (settled(policy, c) for policy in policies if active(policy.schedules, now))
+        in_force = [policy for policy in settled_now if policy is not None]
+        in_force.sort(key=lambda policy: policy.priority, reverse=True)
         return Decision.all_of(may_administer(in_force, subject, policy) for policy in changed)
+
+
+def _can_hold(conditions: Iterable[Condition]) -> bool:
+    """Whether it can be that all of these hold."""
+    return all(each.is_understood for each in conditions)
 
 
 def _require_zone(now: datetime) -> None:

@@ -40,6 +40,23 @@ class UserStore:
     users: Attributes = field(default_factory=dict)
     groups: Attributes = field(default_factory=dict)
 
+    def given_twice(self, other: UserStore) -> tuple[str, str] | None:
+        """A user or group to whom both give attributes, with the mapping; None if there is none."""
+        pairs = ((self.users, other.users), (self.groups, other.groups))
+        for mapping, (ours, theirs) in zip(_ATTRIBUTES, pairs, strict=True):
+            for name in ours.keys() & theirs.keys():
+                if ours[name] and theirs[name]:
+                    return mapping, name
+        return None
+
+    def joined(self, other: UserStore) -> UserStore:
+        """What both know. Where one gives attributes, the other has none."""
+        return UserStore(_joined(self.users, other.users), _joined(self.groups, other.groups))
+
+
+def _joined(ours: Attributes, theirs: Attributes) -> Attributes:
+    return {**ours, **{name: each for name, each in theirs.items() if each or name not in ours}}
+
 
 NO_USERS: Final = UserStore()
 """No user and no group is known."""

@@ -238,7 +238,7 @@ class Suite:
         return None if table is None else table.for_statements()
 
     def _recording(self, policies: Iterable[Policy]) -> RecordingPolicySet:
-        return RecordingPolicySet(Contents(tuple(policies), (), self._book.contents.roles))
+        return RecordingPolicySet(replace(self._book.contents, policies=tuple(policies), disabled=()))
 
     def _answer_table(self, case: Case, question: TableQuestion) -> Outcome:
         facts = self.file.tables[question.table].for_rules()

@@ -97,12 +97,12 @@ def test_all_else_denied_is_named_as_what_denies() -> None:
         (
             grant() | {"conditions": [{"type": "ip", "values": ["x"]}]},
             "conditions",
-            "Policy 'p' can only deny, because",
+            "The conditions of policy 'p' must hold: ip (conditions of this type are not evaluated).",
         ),
         (
             policy(policyItems=[{"users": ["bob"], "accesses": SELECT, "conditions": [{"type": "ip"}]}]),
             "conditions",
-            "policyItems[0] of policy 'p' has conditions, which are not evaluated.",
+            "The conditions of policyItems[0] of policy 'p' must hold: ip (conditions of this type are",
         ),
         (
             policy(policyItems=[{"users": ["bob"], "accesses": [{"type": "update"}]}]),

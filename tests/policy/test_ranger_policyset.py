@@ -59,19 +59,20 @@ def test_all_or_nothing_over_columns() -> None:
     ]
 
 
+CONDITIONS = [{"type": "time", "values": ["x"]}]
+UNKNOWN = "condition of the type 'time' is unknown: conditions of this type are not evaluated"
+
+
 def test_reasons_are_sentences_that_name_policy_id_and_item() -> None:
     found = policies({**COLUMNS, "id": 7})
     assert found.decide(select("t", "c1"), NOW).explanation == (
         "Policy 'cols' (id 7) grants select on column a.t.c1 to 'ann' by policyItems[0]."
     )
-    conditions = [{"type": "time", "values": ["x"]}]
-    doubted = policies(
-        {**COLUMNS, "conditions": conditions, "policyItems": [{**item("select"), "conditions": conditions}]}
-    )
+    granting = [{**item("select"), "conditions": CONDITIONS}]
+    doubted = policies({**COLUMNS, "conditions": CONDITIONS, "policyItems": granting})
     assert [reason.detail for reason in doubted.decide(select("t", "c1"), NOW).reasons] == [
         "No policy grants select on column a.t.c1 to 'ann'.",
-        "Policy 'cols' does not grant it by policyItems[0]: it has conditions, which are not evaluated, and "
-        "its conditions are not evaluated.",
+        f"Policy 'cols' does not grant it by policyItems[0]: its {UNKNOWN}, and the item's {UNKNOWN}.",
     ]
     denying = policies(
         {**COLUMNS, "zoneName": "z", "policyItems": [], "denyPolicyItems": [item("select")]},
@@ -82,24 +83,17 @@ def test_reasons_are_sentences_that_name_policy_id_and_item() -> None:
     )
 
 
-CONDITIONS = [{"type": "time", "values": ["x"]}]
-
-
 @each_row(
     ("more", "conditions", "because"),
     [
         ({}, [], ""),
-        ({}, CONDITIONS, "; its conditions are not evaluated, so the denial holds"),
-        (
-            {"conditions": CONDITIONS},
-            [],
-            "; it has conditions, which are not evaluated, so the denial holds",
-        ),
+        ({}, CONDITIONS, f"; the item's {UNKNOWN}, so the denial holds"),
+        ({"conditions": CONDITIONS}, [], f"; its {UNKNOWN}, so the denial holds"),
         (
             {"zoneName": "z"},
             CONDITIONS,
             "; it belongs to the security zone 'z', and zones are not evaluated, "
-            "and its conditions are not evaluated, so the denial holds",
+            f"and the item's {UNKNOWN}, so the denial holds",
         ),
     ],
 )
