@@ -124,7 +124,7 @@ def test_what_may_be_in_force_shows_no_row_and_no_value() -> None:
     conditions = [{"type": "ip-range", "values": ["1.2.3.4"]}]
     found = seen(filtering("f", "id = 1", conditions=conditions), masking("m", "ssn", "MASK", zoneName="z"))
     assert found.row_filter == FALSE and found.masks[2].action is MaskAction.REPLACE_WITH_NULL
-    assert "shows no row of db.t: it has conditions" in found.reasons[0].detail
+    assert "shows no row of db.t: its condition of the type" in found.reasons[0].detail
 
 
 def test_a_refusal_names_the_policy() -> None:
