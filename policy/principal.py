@@ -1,4 +1,4 @@
-"""Principals: a user or an engine, with the groups and roles that count for it.
+"""Principals: a user or an engine, with the groups and roles that count for it, and the scope of its token.
 
 The code that authenticates a principal makes it; this package only reads it. A name is compared as it is,
 case included, and cannot contain control characters, so that it cannot forge a line of a log or an audit
@@ -8,11 +8,12 @@ record.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from policy.errors import RequestInvalid
 from policy.location.segments import forbidden_character
+from policy.token_scope import TokenScope
 
 PUBLIC: Final = "public"
 """The group of everyone.
@@ -32,6 +33,7 @@ class Principal:
         name: the principal's name, unique in its realm.
         groups: names of the groups it belongs to.
         roles: names of the roles it holds.
+        scope: what the token that it came with is limited to; None for no limit.
 
     Raises:
         RequestInvalid: a name is empty, blank, too long, or holds control or format characters.
@@ -40,11 +42,17 @@ class Principal:
     name: str
     groups: frozenset[str] = frozenset()
     roles: frozenset[str] = frozenset()
+    scope: TokenScope | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", _names("group", self.groups))
         object.__setattr__(self, "roles", _names("role", self.roles))
         _check_name("principal", self.name)
+
+    @property
+    def unscoped(self) -> Principal:
+        """The principal with whatever token it has: for dangers that the scope of this one does not avert."""
+        return self if self.scope is None else replace(self, scope=None)
 
 
 def _names(kind: str, names: Iterable[str]) -> frozenset[str]:

@@ -28,7 +28,7 @@ from policy.errors import PolicyInvalid
 from policy.known_keys import refused_keys
 from policy.known_restrictions import decided, filter_columns, is_filtered, nulls, restriction
 from policy.known_table import KnownTable
-from policy.privileges.operations import On, required
+from policy.privileges.operations import On, required, running_code
 from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.restrictions.model import Restriction
 from policy.standard_clients import Withheld, enforced, enforces, view_of_everything
@@ -147,9 +147,7 @@ def runs_code(view: View, engine: str | None) -> bool:
     """Whether the user can run code in an engine, which then enforces no row filter and no mask for them."""
     if engine is None:
         return False
-    return all(
-        view.decide(each).allowed for each in required("engine.code", On.engine(view.principal, engine))
-    )
+    return all(view.decide(each).allowed for each in running_code(view.principal, engine))
 
 
 def _deciding(table: KnownTable, shown: Visible, through: Through) -> ColumnNames:

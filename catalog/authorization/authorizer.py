@@ -39,6 +39,7 @@ from policy.identifiers import TableName
 from policy.principal import Principal
 from policy.privileges.operations import On, key_requests
 from policy.privileges.requests import AccessRequest
+from policy.privileges.token_scopes import RULE
 from policy.ranger import PolicySet
 
 _log: Final = logging.getLogger("lakewarden.audit")
@@ -76,10 +77,14 @@ class Caller:
 
     @property
     def why(self) -> list[Reason]:
-        """Whose permissions decide, where they are not those of the user."""
-        if self.reader is None:
-            return []
-        return [Reason("definer", f"Decided for {self.principal.name}, the definer of the view {self.view}.")]
+        """The scope of the user's token; whose permissions decide, where they are not those of the user."""
+        why = []
+        if self.user.scope is not None:
+            why.append(Reason(RULE, f"The scope of the token is {self.user.scope}."))
+        if self.reader is not None:
+            decided = f"Decided for {self.principal.name}, the definer of the view {self.view}."
+            why.append(Reason("definer", decided))
+        return why
 
     def on(self, name: TableName, owner: str | None = None) -> On:
         """Return a table, or a name for one, as what this caller's operation is about."""
@@ -244,7 +249,7 @@ class Authorizer:
                 f"{caller.principal.name} is not authorized ({action}): {told.explanation}",
                 table=resource if action.startswith(_ON_TABLES) else None,
                 rule=told.reasons[0].rule,
-                hint="Ask an administrator for a policy that grants it.",
+                hint=_OUT_OF_SCOPE if told.reasons[0].rule == RULE else _NOT_GRANTED,
             )
         return decision
 
@@ -407,6 +412,8 @@ class Authorizer:
 
 #: Actions whose resource is a table.
 _ON_TABLES: Final = ("table.", "key.")
+_NOT_GRANTED: Final = "Ask an administrator for a policy that grants it."
+_OUT_OF_SCOPE: Final = "Use a token with another scope, or with none."
 _OVERLAP: Final = Decision.deny(
     Reason(
         "overlap", "A location overlaps the location of a table on which the caller has no alter privilege."

@@ -27,7 +27,7 @@ from catalog.base.identifiers import Namespace, TableName
 from catalog.state.views import ViewRecord
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthorized, RequestInvalid
-from policy.privileges.operations import On, required
+from policy.privileges.operations import running_code
 from policy.sql_lint.view_text import tables_of
 
 CATALOG_NAME: Final = "spark.catalog-name"
@@ -149,8 +149,7 @@ def _require_engine(authorizer: Authorizer, caller: Caller, record: ViewRecord, 
             "Query the view in a shared engine.",
         )
     name = caller.engine.name
-    code = authorizer.decide(required("engine.code", On.engine(caller.principal, name)))
-    if code.allowed:
+    if authorizer.decide(running_code(caller.principal, name)).allowed:
         raise refused(
             authorizer,
             caller,

@@ -149,7 +149,7 @@ class Principals:
     def current(self, name: str) -> Principal | None:
         """Return a user for whom something is decided without a token at hand; None if nothing is.
 
-        That needs fresh claims of a provider, or a valid token of the catalog.
+        That needs fresh claims of a provider, or a valid token of the catalog without a scope.
 
         Raises:
             StateUnavailable: the database does not answer.
@@ -163,7 +163,10 @@ class Principals:
     def _current(self, wanted: ColumnElement[bool]) -> Iterator[Principal]:
         now = self._now()
         has_token = exists().where(
-            lw_token.c.principal == lw_principal.c.name, lw_token.c.kind == "user", is_valid(to_ms(now))
+            lw_token.c.principal == lw_principal.c.name,
+            lw_token.c.kind == "user",
+            _has_no_scope(),
+            is_valid(to_ms(now)),
         )
         query = select(lw_principal).where(wanted, or_(lw_principal.c.claimed_ms.is_not(None), has_token))
         with read(self._engine) as connection:
@@ -283,6 +286,11 @@ def is_valid(now_ms: int) -> ColumnElement[bool]:
     """Return the condition of tokens that are neither revoked nor expired."""
     expires = lw_token.c.expires_ms
     return and_(lw_token.c.revoked_ms.is_(None), or_(expires.is_(None), expires > now_ms))
+
+
+def _has_no_scope() -> ColumnElement[bool]:
+    """Return the condition of tokens with which a user can do all that policies grant."""
+    return lw_token.c.scope.is_(None)
 
 
 def introduce(connection: Connection, principal: Principal, now: datetime) -> None:

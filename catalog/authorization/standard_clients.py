@@ -39,7 +39,7 @@ from policy.decision import Decision, Reason
 from policy.encryption.governed import STANDARD_CLIENTS
 from policy.encryption.specification import EncryptionSpec
 from policy.errors import NotAuthorized
-from policy.privileges.operations import On, required
+from policy.privileges.operations import running_code
 from policy.ranger import PolicySet
 from policy.restrictions.model import UNRESTRICTED, Restriction
 from policy.standard_clients import INSTEAD, UNTRUSTED, Withheld, enforced, enforces, view_of_everything
@@ -162,7 +162,7 @@ class StandardClients:
         """Return whether an administrator trusts the caller's client to enforce row filters and masks."""
         if caller.engine is None:
             return enforces(view, self._catalog)
-        code = required("engine.code", On.engine(caller.principal, caller.engine.name))
+        code = running_code(caller.principal, caller.engine.name)
         return not any(view.decide(each).allowed for each in code)
 
     def _refuse_partial(

@@ -5,7 +5,8 @@
 - Unknown, malformed, expired, revoked, or of another kind: one error with one sentence, which does not tell
   which. Hashes are compared in constant time, for an unknown id too.
 - A token says who its holder is, and no more: groups and roles are looked up at each use
-  (`catalog.authorization.principals`).
+  (`catalog.authorization.principals`). Its scope limits what it can do (`policy.token_scope`); a token whose
+  scope cannot be read is not valid.
 - Nothing is cached: a revocation takes effect with the next request, in every process.
 - An engine's token serves to register a public key and for nothing else
   (`catalog.authorization.engine_keys`): `engine` once, `engine-reusable` at each start.
@@ -20,7 +21,7 @@ import secrets
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
@@ -42,6 +43,7 @@ from catalog.db.prepared import Prepared
 from catalog.db.schema import lw_principal, lw_token
 from policy.errors import CommitStateUnknown, RequestInvalid, StateUnavailable
 from policy.principal import Principal
+from policy.token_scope import TokenScope
 
 TokenKind: TypeAlias = Literal["user", "engine", "engine-reusable", "kms"]
 
@@ -82,6 +84,7 @@ class TokenInfo:
     Attributes:
         used_at: when an engine last registered a key with it; when another token was last used, within ten
             minutes; or None.
+        scope: the text of its scope, or None.
     """
 
     id: uuid.UUID
@@ -91,6 +94,7 @@ class TokenInfo:
     expires_at: datetime | None
     revoked_at: datetime | None
     used_at: datetime | None
+    scope: str | None
 
 
 def _utc_now() -> datetime:
@@ -123,24 +127,32 @@ class TokenStore:
         """Issue a token for a principal.
 
         Args:
-            principal: for whom. A new one gets the groups and roles that are given. A known one has its own:
-                none are given, or the same.
+            principal: for whom, and with which scope. A new one gets the groups and roles that are given. A
+                known one has its own: none are given, or the same.
             kind: `user` for people and services; `engine` for one start of an engine that acts for users,
                 `engine-reusable` for any number of them; `kms` for the KMS endpoint for Hadoop clients alone.
             ttl: how long it is valid; None until it is revoked. For engines: how long it can register keys.
 
         Raises:
             RequestInvalid: the kind is unknown, the time is not positive, the principal has other groups or
-                roles, or an engine is to have the name of a provider's user.
+                roles, an engine is to have the name of a provider's user, or a token of another kind than
+                `user` is to have a scope.
             StateUnavailable: the database does not answer.
         """
         _check_issue(kind, ttl)
+        scope = None if principal.scope is None else str(principal.scope)
+        if scope is not None and kind != "user":
+            raise RequestInvalid(
+                f"A token of the kind {kind} cannot have a scope.",
+                rule="token-scope",
+                hint="Give a scope to tokens of users alone.",
+            )
         now = self._clock()
         with write(self._engine) as connection:
             introduce(connection, principal, now)
             if kind in ENGINE_KINDS:
                 require_no_claims(connection, principal.name)
-            return _add(connection, principal.name, kind, now, ttl)
+            return _add(connection, principal.name, kind, scope, now, ttl)
 
     def verify(self, text: str, *kinds: TokenKind) -> Principal:
         """Return the principal of a token; errors as in `identify`."""
@@ -162,20 +174,26 @@ class TokenStore:
             raise not_in_force("unknown: no token of this kind has this text")
         if not self._in_force(row):
             raise not_in_force(f"ended: the token {row['id']} was revoked or has expired")
-        self.holder(row)
+        principal = self.holder(row)
         self._note_use(row)
-        return _info(row)
+        return replace(_info(row), principal=principal)
 
     def holder(self, row: Mapping[Any, Any]) -> Principal:
-        """Return the principal of a row of `WITH_PRINCIPAL`.
+        """Return the principal of a row of `WITH_PRINCIPAL`, with the scope of the token.
 
         Raises:
-            NotAuthenticated: they are disabled, or their identity provider has not named them for too long.
+            NotAuthenticated: they are disabled, their identity provider has not named them for too long, or
+                the scope cannot be read.
         """
         found = known(row)
         if (why := found.why_unknown(self._clock(), self._claims_age)) is not None:
             raise not_in_force(why)
-        return found.principal
+        if row["scope"] is None:
+            return found.principal
+        try:
+            return replace(found.principal, scope=TokenScope.parse(row["scope"]))
+        except RequestInvalid as error:
+            raise not_in_force(f"scope: {error.message}") from None
 
     def revoke(self, token_id: uuid.UUID | str) -> None:
         """Revoke a token and every key registered with it, at once; revoking it again changes nothing.
@@ -214,7 +232,7 @@ class TokenStore:
         return revoked.rowcount
 
     def rotate(self, token_id: uuid.UUID | str, ttl: timedelta | None, overlap: timedelta) -> IssuedToken:
-        """Issue a token in place of one of the same principal and kind.
+        """Issue a token in place of one, with the same principal, kind and scope.
 
         Args:
             token_id: the token that is replaced.
@@ -239,7 +257,7 @@ class TokenStore:
             if not self._in_force(row):
                 raise _no_such_token()
             connection.execute(update(lw_token).where(mine, earlier).values(expires_ms=ends_ms))
-            return _add(connection, row["principal"], row["kind"], now, ttl)
+            return _add(connection, row["principal"], row["kind"], row["scope"], now, ttl)
 
     def list(self, name: str | None = None) -> tuple[TokenInfo, ...]:
         """Return tokens, including expired and revoked ones, oldest first: all, or those of one principal.
@@ -272,7 +290,12 @@ class TokenStore:
 
 
 def _add(
-    connection: Connection, name: str, kind: TokenKind, now: datetime, ttl: timedelta | None
+    connection: Connection,
+    name: str,
+    kind: TokenKind,
+    scope: str | None,
+    now: datetime,
+    ttl: timedelta | None,
 ) -> IssuedToken:
     """Add a token of a principal that is there."""
     token_id = uuid.uuid4()
@@ -286,9 +309,16 @@ def _add(
             secret_sha256=_digest(text),
             created_ms=to_ms(now),
             expires_ms=None if issued.expires_at is None else to_ms(issued.expires_at),
+            scope=scope,
         )
     )
     return issued
+
+
+def new_token_text(principal: Principal, kind: TokenKind) -> str:
+    """Return what the audit log says of a token that is issued."""
+    scope = "" if principal.scope is None else f" ({principal.scope})"
+    return f"{kind} {principal.name}{scope}"
 
 
 def _check_issue(kind: str, ttl: timedelta | None) -> None:
@@ -331,4 +361,5 @@ def _info(row: Mapping[Any, Any]) -> TokenInfo:
         expires_at=from_ms(row["expires_ms"]),
         revoked_at=from_ms(row["revoked_ms"]),
         used_at=from_ms(row["used_ms"]),
+        scope=row["scope"],
     )

@@ -19,8 +19,11 @@ from catalog.crypto.private_files import create_private
 from catalog.kms_server.hadoop_token import credentials_file
 from policy.errors import KmsUnavailable, RequestInvalid
 from policy.principal import Principal
+from policy.token_scope import TokenScope
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Engine
 
     from catalog.authorization.authorizer import Caller
@@ -38,6 +41,7 @@ _COLUMNS: Final = (
     "expires-at",
     "revoked-at",
     "used-at",
+    "scope",
 )
 
 Lifetime = Annotated[
@@ -89,12 +93,32 @@ def issue(
     ] = None,
     groups: Groups = None,
     roles: Roles = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Limit the token to reading, whatever policies grant.")
+    ] = False,
+    namespaces: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--namespace",
+            metavar="NAMESPACE",
+            help="Limit the token to this namespace and those below it. Can be given several times.",
+        ),
+    ] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            metavar="NAMESPACE.TABLE",
+            help="Limit the token to this table or view. Can be given several times, and with --namespace.",
+        ),
+    ] = None,
     ttl: Lifetime = None,
     as_user: AsUser = None,
     as_json: AsJson = False,
 ) -> None:
     """Issue a token and print it. It is printed only once."""
-    principal = Principal(name, frozenset(groups or ()), frozenset(roles or ()))
+    scope = _scope(read_only, namespaces or (), tables or ())
+    principal = Principal(name, frozenset(groups or ()), frozenset(roles or ()), scope)
     kind = _kind(engine, reusable, kms)
     _check_file(kind, credentials, service)
     if remote := remote_of(ctx, as_user):
@@ -234,10 +258,10 @@ def issue_recorded(
     Raises:
         as `TokenStore.issue`.
     """
-    from catalog.authorization.tokens import TokenStore
+    from catalog.authorization.tokens import TokenStore, new_token_text
 
     with operating(state, caller) as begin:
-        begin("token.issue", f"{kind} {principal.name}")
+        begin("token.issue", new_token_text(principal, kind))
         return TokenStore(state).issue(principal, kind, ttl)
 
 
@@ -270,6 +294,12 @@ def _kind(engine: bool, reusable: bool, kms: bool) -> TokenKind:
     return "kms" if kms else "user"
 
 
+def _scope(read_only: bool, namespaces: Sequence[str], tables: Sequence[str]) -> TokenScope | None:
+    """Return the scope that the options ask for; None if there is none."""
+    given = read_only or namespaces or tables
+    return TokenScope.of_names(read_only, namespaces, tables) if given else None
+
+
 def _check_file(kind: TokenKind, credentials: Path | None, service: str | None) -> None:
     from catalog.settings.kms_options import is_kms_address
 
@@ -287,7 +317,8 @@ def _wanted(principal: Principal, kind: TokenKind, ttl: timedelta | None) -> dic
     """Build the body that requests a token."""
     wanted = {"principal": principal.name, "kind": kind}
     named = {"groups": sorted(principal.groups), "roles": sorted(principal.roles)}
-    return wanted | named | _lifetime(ttl)
+    scope = {} if principal.scope is None else {"scope": str(principal.scope)}
+    return wanted | named | scope | _lifetime(ttl)
 
 
 def _lifetime(ttl: timedelta | None) -> dict[str, int | None]:

@@ -351,6 +351,7 @@ lw_principal = Table(
 
 #: Tokens. Only the SHA-256 of the secret is stored. `kind`: user, engine, engine-reusable, kms. `used_ms`:
 #: when an engine last registered a key with it, and when another token was last used, within ten minutes.
+#: `scope`: what it is limited to (`policy.token_scope`).
 lw_token = Table(
     "lw_token",
     metadata,
@@ -362,6 +363,7 @@ lw_token = Table(
     Column("expires_ms", BigInteger, nullable=True),
     Column("revoked_ms", BigInteger, nullable=True),
     Column("used_ms", BigInteger, nullable=True),
+    Column("scope", Text, nullable=True),
     Index("ix_lw_token_principal", "principal"),
 )
 

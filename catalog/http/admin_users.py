@@ -10,12 +10,12 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response, Security
 
+from catalog.authorization.tokens import new_token_text
 from catalog.http import user_models as models
 from catalog.http.admin_access import require_service
 from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.operations import ERRORS, NO_CONTENT
 from catalog.http.routing import GuardedRoute
-from policy.principal import Principal
 
 router = APIRouter(
     prefix="/admin/v1",
@@ -29,8 +29,8 @@ router = APIRouter(
 @router.post("/tokens")
 def issue_token(body: models.IssueToken, caller: CallerOf, services: ServicesOf) -> models.TokenIssued:
     """Issue a token; its text is shown only once."""
-    principal = Principal(body.principal, frozenset(body.groups), frozenset(body.roles))
-    require_service(services, caller, "admin.token.issue", f"{body.kind} {principal.name}")
+    principal = body.to_principal()
+    require_service(services, caller, "admin.token.issue", new_token_text(principal, body.kind))
     return models.TokenIssued.of(services.tokens.issue(principal, body.kind, body.ttl))
 
 

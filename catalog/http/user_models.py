@@ -11,6 +11,8 @@ from pydantic import Field
 
 from catalog.authorization.tokens import DEFAULT_TTL, TokenKind
 from catalog.http.base_models import Answer, OwnBody
+from policy.principal import Principal
+from policy.token_scope import TokenScope
 
 if TYPE_CHECKING:
     from catalog.authorization.principals import KnownPrincipal
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 Names = Annotated[list[str], Field(max_length=1_000)]
 _Lifetime = Annotated[int, Field(ge=1, le=100 * 365 * 24 * 3600)]
+_Scope = Annotated[str, Field(min_length=1, max_length=64 * 1024)]
 _DEFAULT_S: Final = round(DEFAULT_TTL.total_seconds())
 _LONGEST_OVERLAP_S: Final = 7 * 24 * 3600
 
@@ -36,13 +39,24 @@ class _NewToken(OwnBody):
 class IssueToken(_NewToken):
     """The user of a new token, and its lifetime in seconds: 90 days by default, null for no end.
 
-    Groups and roles are for a user whom the catalog does not know yet.
+    Groups and roles are for a user whom the catalog does not know yet. `scope` limits the token: items with
+    one space between them, of `read-only`, `namespace:NAME` and `table:NAMESPACE.TABLE`.
     """
 
     principal: str
     groups: Names = Field(default_factory=list)
     roles: Names = Field(default_factory=list)
     kind: TokenKind = "user"
+    scope: _Scope | None = None
+
+    def to_principal(self) -> Principal:
+        """Return the user, with the scope of the token.
+
+        Raises:
+            RequestInvalid: a name or the scope is not valid.
+        """
+        scope = None if self.scope is None else TokenScope.parse(self.scope)
+        return Principal(self.principal, frozenset(self.groups), frozenset(self.roles), scope)
 
 
 class RotateToken(_NewToken):
@@ -84,6 +98,7 @@ class TokenAnswer(Answer):
     expires_at: datetime | None
     revoked_at: datetime | None
     used_at: datetime | None
+    scope: str | None
 
     @classmethod
     def of(cls, info: TokenInfo) -> TokenAnswer:
@@ -98,6 +113,7 @@ class TokenAnswer(Answer):
             expires_at=info.expires_at,
             revoked_at=info.revoked_at,
             used_at=info.used_at,
+            scope=info.scope,
         )
 
 

@@ -1,7 +1,8 @@
 """Authenticates requests to the KMS endpoint.
 
-- A token of the catalog, of kind `user` or `kms`: in `Authorization: Bearer`, or as a delegation token in
-  `X-Hadoop-Delegation-Token`, which is how standard clients send one. Never in the address.
+- A token of the catalog without a scope, of kind `user` or `kms`: in `Authorization: Bearer`, or as a
+  delegation token in `X-Hadoop-Delegation-Token`, which is how standard clients send one. Never in the
+  address.
 - Only where the settings say so: the name in `user.name` (Hadoop's "simple" authentication). Then the service
   listens on loopback alone, the request comes from this host and names it, and it bears no trace of a proxy
   or of a page in a browser. Every user of the host can then take any name; so can every user who reaches a
@@ -115,9 +116,11 @@ class CallerIdentification:
             name = self._local_name(visit, names[0] if names else self._signed(visit.cookie or ""))
             return self._principals.named(name)
         bearer, delegation = headers
-        return self._tokens.verify(
-            secret_of(delegation[0]) if delegation else _bearer(bearer[0]), "user", "kms"
-        )
+        text = secret_of(delegation[0]) if delegation else _bearer(bearer[0])
+        principal = self._tokens.verify(text, "user", "kms")
+        if principal.scope is not None:
+            raise _refused("The token has a scope. Keys of this endpoint are in no scope.")
+        return principal
 
     def greet(self, visit: Visit) -> str | None:
         """Return the cookie for a handshake by an authenticated user; None for all others."""

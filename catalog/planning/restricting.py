@@ -48,7 +48,7 @@ from catalog.planning.request import READ_RESTRICTIONS, ScanRequest
 from catalog.reading.loading import LoadedTable
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthorized, PolicyInvalid
-from policy.privileges.operations import On, required
+from policy.privileges.operations import running_code
 from policy.restrictions import predicate as filters
 from policy.restrictions.actions import MaskAction
 from policy.restrictions.model import UNRESTRICTED, Restriction
@@ -186,8 +186,7 @@ def enforces(authorizer: Authorizer, caller: Caller, request: ScanRequest) -> bo
     """Return whether the caller's reader enforces restrictions: an engine in which the user runs no code."""
     if caller.engine is None or READ_RESTRICTIONS not in request.enforces:
         return False
-    code = required("engine.code", On.engine(caller.user, caller.engine.name))
-    return not authorizer.decide(code).allowed
+    return not authorizer.decide(running_code(caller.user, caller.engine.name)).allowed
 
 
 def _refuse(

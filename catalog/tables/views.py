@@ -48,6 +48,7 @@ from policy.location.location import Location
 from policy.privileges.operations import On, required
 from policy.privileges.requests import AccessRequest
 from policy.privileges.tables import has_definer_rights
+from policy.privileges.token_scopes import scope_refusal
 
 #: How often a commit is applied to the view that another one has changed meanwhile.
 _ATTEMPTS: Final = 4
@@ -194,6 +195,8 @@ class Views:
     ) -> ViewRecord:
         metadata = metadata.model_copy(update={"view_uuid": view_id})
         rights, owner = check(metadata, name), caller.principal
+        if rights:
+            self._require_no_scope(caller, action, name)
         record = ViewRecord(view_id, name, owner.name, owner.name, 1, metadata, rights)
         self._files.authorize(caller, action, record)
         self._require_free(name)
@@ -314,6 +317,8 @@ class Views:
     def _replace(self, caller: Caller, record: ViewRecord, updates: Sequence[ViewUpdate]) -> ViewRecord:
         metadata = view_metadata.changed(record.metadata, updates, self._context.now_ms(), str(record.name))
         rights = check(metadata, record.name)
+        if rights:
+            self._require_no_scope(caller, "view.replace", record.name)
         changes = rights != record.definer_rights or not is_read_alike(record.metadata, metadata)
         definer = _definer(record, caller.principal.name, is_changed=changes)
         new = replace(
@@ -362,11 +367,21 @@ class Views:
 
     def _require_definer(self, caller: Caller, record: ViewRecord) -> None:
         """Under another name, other users could read with the permissions of the definer."""
-        if record.definer_rights and caller.principal.name != record.definer:
+        if not record.definer_rights:
+            return
+        self._require_no_scope(caller, "view.rename", record.name)
+        if caller.principal.name != record.definer:
             detail = f"The view {record.name} reads its tables with the permissions of {record.definer}."
             hint = "Only its definer can rename it. Set its property security to invoker first."
             name, reason = str(record.name), Reason("definer-view", detail)
             raise refused(self._context.authorizer, caller, "view.rename", name, reason, hint)
+
+    def _require_no_scope(self, caller: Caller, action: str, name: TableName) -> None:
+        """The view of a definer would read for them what their token cannot."""
+        if caller.principal.scope is not None:
+            (reason,) = scope_refusal(caller.principal.scope, "changes of definer views").reasons
+            hint = "Use a token without a scope, or a view with the permissions of its readers."
+            raise refused(self._context.authorizer, caller, action, str(name), reason, hint)
 
     def drop(self, caller: Caller, name: TableName) -> None:
         """Drop a view.

@@ -219,8 +219,11 @@ class Writes:
 
         Raises:
             RequestInvalid: the caller has no such open write.
+            NotAuthorized: the token of the caller has a scope, and the caller cannot commit the write.
         """
         row = self._find(caller, write_id)
+        if caller.principal.scope is not None:
+            self._kind(row).authorize(caller, row)
         self._context.authorizer.record(caller, "table.write", str(self._kind(row).name(row)), _OWN_WRITE)
         if row.state == WriteState.OPEN and self._kind(row).is_published(row):
             self._log.note(row, WriteState.OPEN, WriteState.COMMITTED)

@@ -217,6 +217,14 @@ def required(operation: str, on: On, master_key_ids: Iterable[str] = ()) -> list
     return requests
 
 
+def running_code(principal: Principal, engine: str) -> list[AccessRequest]:
+    """The requests that say whether a user can run code in an engine, with this token or another one.
+
+    The engine shows each user rows and columns that code in it could take, whoever's session runs the code.
+    """
+    return required("engine.code", On.engine(principal.unscoped, engine))
+
+
 def loading(on: On, columns: Iterable[str] = ()) -> list[AccessRequest]:
     """The requests of which one lets a user load a table's metadata: on the table, or SELECT on a column."""
     return required("table.load", on) + on.select(columns)

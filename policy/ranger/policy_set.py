@@ -17,6 +17,7 @@ from policy.digests import digest_of_documents
 from policy.errors import RequestInvalid
 from policy.principal import Principal
 from policy.privileges.requests import ALL, AccessRequest, Resource
+from policy.privileges.token_scopes import refused_by_scope, scope_refusal
 from policy.ranger.administer import may_administer
 from policy.ranger.answers import KEPT_USERS, Answers
 from policy.ranger.circumstances import Circumstances, Subject
@@ -105,7 +106,7 @@ class PolicySet:
         return self._scheduled
 
     def decide(self, request: AccessRequest, now: datetime) -> Decision:
-        """Decide one request.
+        """Decide one request: first by the scope of the token, then by the policies.
 
         Args:
             request: the request. `ALL` is granted where each access type of the resource is; `ANY` where one
@@ -116,6 +117,8 @@ class PolicySet:
             RequestInvalid: if `now` has no time zone.
         """
         _require_zone(now)
+        if (refused := refused_by_scope(request)) is not None:
+            return refused
         known = self._decide(request)
         return self._answers.decided(request, now) if known is None else known
 
@@ -221,6 +224,8 @@ class PolicySet:
             RequestInvalid: if `now` has no time zone.
         """
         _require_zone(now)
+        if principal.scope is not None:
+            return scope_refusal(principal.scope, "the administration of policies")
         policies = (policy for index in self._indexes.values() for policy in index.policies)
         subject = self.subject(principal, None)
         c = Circumstances(subject, self._users, now, None)

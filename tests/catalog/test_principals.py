@@ -14,6 +14,7 @@ from catalog.authorization.tokens import TokenKind, TokenStore
 from catalog.db.engine import open_database
 from policy.errors import NotAuthenticated, RequestInvalid
 from policy.principal import Principal
+from policy.token_scope import TokenScope
 from tests.support.clock import WallClock
 from tests.support.databases import upgrade
 
@@ -240,3 +241,12 @@ def test_a_name_that_no_principal_has_is_not_stored(users: Principals, name: str
     with pytest.raises(RequestInvalid):
         users.assign("ann", frozenset({name}), frozenset())
     assert users.list() == ()
+
+
+def test_a_token_with_a_scope_makes_nobody_a_current_user(users: Principals, tokens: TokenStore) -> None:
+    """Such a token does not administer, and what a user lends by a view is more than it reads."""
+    tokens.issue(Principal("ann", scope=TokenScope(read_only=True)), "user", None)
+    assert users.current("ann") is None
+    assert not users.everybody()
+    tokens.issue(Principal("ann"), "user", None)
+    assert users.current("ann") == Principal("ann")

@@ -11,13 +11,14 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from sqlalchemy import Engine, select, text
+from sqlalchemy import Engine, select, text, update
 
 from catalog.authorization.tokens import TokenStore
-from catalog.db.engine import open_database, read
+from catalog.db.engine import open_database, read, write
 from catalog.db.schema import lw_token
 from policy.errors import NotAuthenticated, RequestInvalid, StateUnavailable
 from policy.principal import Principal
+from policy.token_scope import TokenScope
 from tests.support.clock import WallClock
 from tests.support.databases import upgrade
 from tests.support.postgres import PostgresServer
@@ -298,3 +299,36 @@ def test_tokens_are_listed_by_user(tokens: TokenStore) -> None:
     bob = tokens.issue(Principal("bob"), "user", None)
     assert [each.id for each in tokens.list("bob")] == [bob.id]
     assert tokens.list("Bob") == ()
+
+
+def test_a_token_has_the_scope_that_it_was_issued_with_and_so_has_its_successor(tokens: TokenStore) -> None:
+    scoped = Principal("ann", scope=TokenScope.parse("read-only table:sales.orders"))
+    issued = tokens.issue(scoped, "user", None)
+    successor = tokens.rotate(issued.id, None, timedelta(hours=1))
+    assert tokens.verify(issued.text, "user") == tokens.verify(successor.text, "user") == scoped
+    assert {each.scope for each in tokens.list()} == {"read-only table:sales.orders"}
+    # Another token of the same user has none.
+    assert tokens.verify(tokens.issue(Principal("ann"), "user", None).text, "user").scope is None
+
+
+@pytest.mark.parametrize("stored", ["", "read-only everything", "READ-ONLY", "table:orders", "namespace:"])
+def test_a_token_with_a_scope_that_cannot_be_read_is_refused(
+    tokens: TokenStore, engine: Engine, stored: str
+) -> None:
+    issued = tokens.issue(Principal("ann", scope=TokenScope(read_only=True)), "user", None)
+    with write(engine) as connection:
+        connection.execute(update(lw_token).values(scope=stored))
+    with pytest.raises(NotAuthenticated) as caught:
+        tokens.verify(issued.text, "user")
+    assert caught.value.why is not None and caught.value.why.startswith("scope: ")
+    # It can still be found, and revoked.
+    assert [each.scope for each in tokens.list()] == [stored]
+    tokens.revoke(issued.id)
+
+
+def test_a_scope_is_for_tokens_of_users_alone(tokens: TokenStore) -> None:
+    scoped = Principal("ann", scope=TokenScope(read_only=True))
+    for kind in ("engine", "engine-reusable", "kms"):
+        with pytest.raises(RequestInvalid, match="scope"):
+            tokens.issue(scoped, kind, None)  # type: ignore[arg-type]
+    assert not tokens.list()
