@@ -31,6 +31,7 @@ from catalog.kms.local import LocalKms
 from catalog.kms.root_key import KeyFile, Passphrase, RootKeySource
 from catalog.policy_store.documents import EMPTY, DocumentId, Edit, Kind, PolicyDocuments, StoredSet
 from catalog.policy_store.files import PolicyFiles, read_documents
+from catalog.policy_store.kinds import OF_POLICIES
 from catalog.settings.catalog import Settings
 from catalog.settings.kms import local_kms_options
 from catalog.settings.kms_options import LocalKmsOptions
@@ -144,7 +145,7 @@ def _missing_permissions(settings: Settings, admin: Principal) -> Iterator[tuple
     stored, is_used = _there(settings)
     if is_used or (stored.version == EMPTY.version and not settings.policies):
         return
-    documents = read_documents(settings.policies) if settings.policies else stored.contents(Kind.RANGER)
+    documents = read_documents(settings.policies) if settings.policies else stored.contents(*OF_POLICIES)
     (request,) = required("admin.policies.change", On.service(admin, settings.catalog.name))
     if not PolicySet.parse(documents).decide(request, datetime.now(UTC)):
         yield (

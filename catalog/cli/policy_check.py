@@ -108,14 +108,14 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Explain whether a user is allowed an access. Exits with 0 if allowed, with 3 if denied."""
-    from catalog.policy_store.kinds import Kind
+    from catalog.policy_store.kinds import OF_POLICIES
     from policy.explain import Book, explain
     from policy.ranger.parse import parse_documents
 
     if live and not _is_of_table(resource):
         raise typer.BadParameter("--live needs a table or a column. Leave it out for other resources.")
     principal = user_named(ctx, as_user, groups, roles)
-    book = Book(parse_documents(policies_in_force(ctx).stored.contents(Kind.RANGER)))
+    book = Book(parse_documents(policies_in_force(ctx).stored.contents(*OF_POLICIES)))
     with lookup(ctx, live=live) as known:
         facts = _facts(resource, known, live=live)
     request = AccessRequest(principal, resource, access, facts.owner if owner is None else owner)

@@ -25,7 +25,6 @@ from catalog.authorization.principals import Principals
 from catalog.base.errors import CommitConflict
 from catalog.policy_store.documents import (
     Edit,
-    Kind,
     PolicyDocuments,
     StoredDocument,
     StoredSet,
@@ -33,6 +32,7 @@ from catalog.policy_store.documents import (
     title_of,
 )
 from catalog.policy_store.in_force import NOTHING, InForce, PolicyStore
+from catalog.policy_store.kinds import OF_POLICIES
 from catalog.policy_store.table_checks import TableChecks
 from policy.decision import Reason
 from policy.errors import PolicyInvalid, RequestInvalid
@@ -41,6 +41,7 @@ from policy.privileges.operations import On, required
 from policy.ranger import PolicySet
 from policy.ranger.model import PolicyType
 from policy.ranger.parse import parse_documents
+from policy.ranger.users import NO_USERS
 
 _ATTEMPTS: Final = 3
 _TITLE: Final = re.compile(r"catalog:[a-z]+/[A-Za-z0-9._-]+")
@@ -304,12 +305,14 @@ def _effect(before: InForce, after: InForce) -> Effect:
 
 def _titled(found: InForce) -> Mapping[str, Sequence[object]]:
     """Return everything that decides, by its title."""
-    contents = parse_documents(found.stored.contents(Kind.RANGER))
+    contents = parse_documents(found.stored.contents(*OF_POLICIES))
     titled: dict[str, list[object]] = {}
     for policy in contents.policies:
         titled.setdefault(f"{_TYPES[policy.type]} {policy.name!r}", []).append(policy)
     for role in contents.roles.values():
         titled.setdefault(f"role {role.name!r}", []).append(role)
+    if contents.users != NO_USERS:
+        titled["attributes of users and groups"] = [contents.users]
     for rule in found.encryption.rules:
         titled.setdefault(f"encryption rule {rule.name!r}", []).append(replace(rule, document=""))
     return titled

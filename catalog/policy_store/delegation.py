@@ -72,7 +72,9 @@ class Delegation:
 
     def _decide(self, contents: Sequence[tuple[Kind, bytes]]) -> Decision:
         if any(kind is not Kind.RANGER for kind, _ in contents):
-            return _denied("Only administrators of the catalog can change encryption rules.")
+            return _denied(
+                "Only administrators of the catalog can change documents that are not of policies."
+            )
         if sum(len(content) for _, content in contents) > MAX_DELEGATED_SIZE:
             return _denied(f"The delegated documents are larger than {MAX_DELEGATED_SIZE} bytes in total.")
         parsed = [parse_documents({"The document": content}) for _, content in contents]

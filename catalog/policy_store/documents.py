@@ -116,13 +116,17 @@ class StoredSet:
     version: Version
     documents: Mapping[DocumentId, StoredDocument]
 
-    def contents(self, kind: Kind) -> dict[str, bytes]:
-        """Return the content of the documents of a kind, by their titles in messages."""
+    def contents(self, *kinds: Kind) -> dict[str, bytes]:
+        """Return the content of the documents of some kinds, by their titles in messages."""
         return {
             title_of(each.id): each.content
             for each in self.documents.values()
-            if each.id.kind is kind and each.content is not None
+            if each.id.kind in kinds and each.content is not None
         }
+
+    def kinds(self) -> dict[str, str]:
+        """Return the kind of each document, by its title in messages."""
+        return {title_of(each): each.kind.value for each in self.documents}
 
     def says(self, edit: Edit) -> bool:
         """Return whether a document already has the content of an edit, or is missing if that removes it."""

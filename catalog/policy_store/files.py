@@ -1,8 +1,9 @@
 """Reads the files whose policy documents are applied to the catalog's database.
 
 - A path is a JSON document, or a directory whose `*.json` files are read, in the order of their names.
-- The file `sales.json` becomes the document `files.sales`. A document of that form whose file is gone is
-  removed. Documents of other names, and a kind for which no path is given, are left alone.
+- The file `sales.json` becomes the document `files.sales`. Policies and attributes of users are told apart by
+  their form. A document of such a name whose file is gone is removed. Documents of other names, and kinds for
+  which no path is given, are left alone.
 - Another content is recognized without reading: by a file's size, times and identity, and by the names in a
   directory.
 - Only regular files are read; nothing is waited for.
@@ -17,8 +18,9 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from catalog.policy_store.documents import DocumentId, Edit, StoredSet
-from catalog.policy_store.kinds import MAX_STORED_SIZE, Kind
+from catalog.policy_store.kinds import MAX_STORED_SIZE, OF_POLICIES, Kind
 from policy.errors import PolicyInvalid, RequestInvalid
+from policy.ranger.parse import kind_of
 
 #: The identity of a file version: device, inode, size, time of change of content and of inode.
 Fingerprint: TypeAlias = tuple[int, int, int, int, int]
@@ -31,13 +33,18 @@ class PolicyFiles:
     """The documents at some paths.
 
     Args:
-        policies: documents of policies and roles, and directories of them.
+        policies: documents of policies and roles, or of attributes of users, and directories of them.
         encryption: documents of rules for encryption, and directories of them.
     """
 
     def __init__(self, policies: Sequence[Path], encryption: Sequence[Path] = ()) -> None:
-        given = {Kind.RANGER: tuple(policies), Kind.ENCRYPTION: tuple(encryption)}
-        self._paths = {kind: paths for kind, paths in given.items() if paths}
+        given: Mapping[tuple[Kind, ...], tuple[Path, ...]] = {
+            OF_POLICIES: tuple(policies),
+            (Kind.ENCRYPTION,): tuple(encryption),
+        }
+        self._paths: dict[tuple[Kind, ...], tuple[Path, ...]] = {
+            kinds: paths for kinds, paths in given.items() if paths
+        }
 
     def edits(self, stored: StoredSet) -> tuple[Edit, ...]:
         """Return the changes after which the database says what the files say.
@@ -48,12 +55,14 @@ class PolicyFiles:
         Raises:
             PolicyInvalid: a file cannot be read, or its name is not that of a document.
         """
-        wanted = {document: path for kind in self._paths for document, path in self._named(kind)}
-        edits = [Edit(each, _read(path), _revision(stored, each), str(path)) for each, path in wanted.items()]
+        wanted = {edit.id: edit for kinds in self._paths for edit in self._edits(kinds, stored)}
+        edits = list(wanted.values())
         edits += [
             Edit(each, None, _revision(stored, each))
             for each in stored.documents
-            if each.kind in self._paths and each.name.startswith(_PREFIX) and each not in wanted
+            if any(each.kind in kinds for kinds in self._paths)
+            and each.name.startswith(_PREFIX)
+            and each not in wanted
         ]
         return tuple(each for each in edits if not stored.says(each))
 
@@ -78,17 +87,19 @@ class PolicyFiles:
             )
         return found
 
-    def _named(self, kind: Kind) -> Iterator[tuple[DocumentId, Path]]:
-        seen: dict[DocumentId, Path] = {}
-        for path in _files(self._paths[kind]):
+    def _edits(self, kinds: tuple[Kind, ...], stored: StoredSet) -> Iterator[Edit]:
+        seen: dict[str, Path] = {}
+        for path in _files(self._paths[kinds]):
+            name, content = _PREFIX + path.name.removesuffix(_ENDING), _read(path)
+            kind = Kind(kind_of(str(path), content)) if len(kinds) > 1 else kinds[0]
             try:
-                document = DocumentId(kind, _PREFIX + path.name.removesuffix(_ENDING))
+                document = DocumentId(kind, name)
             except RequestInvalid as error:
                 raise _invalid(path, f"The file name cannot name a document. {error.message}") from error
-            if document in seen:
-                raise _invalid(path, f"{seen[document]} is a file of the same name.")
-            seen[document] = path
-            yield document, path
+            if name in seen:
+                raise _invalid(path, f"{seen[name]} is a file of the same name.")
+            seen[name] = path
+            yield Edit(document, content, _revision(stored, document), str(path))
 
 
 def read_documents(paths: Sequence[Path]) -> dict[str, bytes]:

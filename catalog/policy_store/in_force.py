@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from catalog.policy_store.documents import EMPTY, Kind, PolicyDocuments, StoredSet
+from catalog.policy_store.kinds import OF_POLICIES
 from policy.encryption_rules import EncryptionRules
 from policy.errors import PolicyInvalid, StateUnavailable
 from policy.ranger import PolicySet
@@ -49,7 +50,7 @@ class InForce:
     """The set that decides, with its documents.
 
     Attributes:
-        policies: policies and roles.
+        policies: policies and roles, with attributes of users.
         encryption: rules for encryption.
         stored: the documents.
     """
@@ -72,9 +73,8 @@ class InForce:
         Raises:
             PolicyInvalid: there is a mistake in them.
         """
-        policies = PolicySet.parse(
-            stored.contents(Kind.RANGER), None if before is None else before.policies, pause
-        )
+        known = None if before is None else before.policies
+        policies = PolicySet.parse(stored.contents(*OF_POLICIES), known, pause, stored.kinds())
         return cls(policies, EncryptionRules.parse(stored.contents(Kind.ENCRYPTION)), stored)
 
 

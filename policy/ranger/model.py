@@ -130,6 +130,16 @@ class Policy:
         return (*self.conditions, *(condition for item in items for condition in item.conditions))
 
     @property
+    def not_understood(self) -> tuple[tuple[str, Condition], ...]:
+        """Its conditions that are always unknown (`Condition.problem` says why), each with where it stands:
+        ``conditions``, or the label of an item.
+        """
+        labelled = [("conditions", each) for each in self.conditions]
+        for item in (*self.items, *self.row_filters):
+            labelled += [(item.label, each) for each in item.conditions]
+        return tuple((label, each) for label, each in labelled if not each.is_understood)
+
+    @property
     def is_timed(self) -> bool:
         """Whether the time decides something in it."""
         return bool(self.schedules) or any(each.is_timed for each in self.every_condition)

@@ -24,6 +24,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from policy.fields import Field, of_json
@@ -43,6 +44,14 @@ from policy.ranger.schedules import schedules_of
 from policy.ranger.servicedef import FUNCTIONS, LEVELS, SERVICE_TYPES, TABLES, Level, hierarchy_of
 from policy.ranger.users import NO_USERS, UserStore, is_user_store, user_store
 from policy.strict_json import PathStep
+
+POLICIES: Final = "ranger"
+"""Documents of policies and roles."""
+
+USERS: Final = "users"
+"""Documents of attributes of users and groups."""
+
+NO_KINDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 MAX_DOCUMENT_SIZE: Final = 64 * 1024 * 1024
 """Largest policy document, in bytes (in characters, where text is given)."""
@@ -127,7 +136,12 @@ class _DocumentRead:
 
     policies: tuple[_PolicyRead, ...]
     roles: tuple[tuple[Role, tuple[PathStep, ...]], ...]
-    users: UserStore = NO_USERS
+    users: UserStore | None = None
+
+    @property
+    def kind(self) -> str:
+        """`POLICIES` or `USERS`."""
+        return POLICIES if self.users is None else USERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +186,10 @@ def no_pause() -> None:
 
 
 def parse_documents(
-    documents: Mapping[str, bytes | str], before: Memory = NO_MEMORY, pause: Callable[[], None] = no_pause
+    documents: Mapping[str, bytes | str],
+    before: Memory = NO_MEMORY,
+    pause: Callable[[], None] = no_pause,
+    kinds: Mapping[str, str] = NO_KINDS,
 ) -> Contents:
     """Read policy documents.
 
@@ -180,6 +197,7 @@ def parse_documents(
         documents: JSON texts by name; the name is used in messages.
         before: what was read before.
         pause: is called often, so that others can use the interpreter meanwhile.
+        kinds: which kind documents must be of, by name; those that it does not have are of any kind.
 
     Raises:
         PolicyInvalid: naming document, line and field of the first thing that is wrong.
@@ -192,6 +210,11 @@ def parse_documents(
     for document, data in documents.items():
         key = (isinstance(data, str), _digest(data))
         read[key] = found = before.documents.get(key) or _document(document, data, before, pause)
+        if found.kind != kinds.get(document, found.kind):
+            raise _top(document, data).invalid(
+                f"the document is of the kind {found.kind}, not {kinds[document]}.",
+                "Use the kind that fits its content.",
+            )
         for each in found.policies:
             pause()
             policies[each.enabled].append(each.policy)
@@ -200,9 +223,8 @@ def parse_documents(
             if role.name in roles:
                 raise _at(document, data, path)["name"].invalid(f"the role {role.name!r} is defined twice.")
             roles[role.name] = role, document, path
-        if (twice := users.given_twice(found.users)) is not None:
-            raise _at(document, data, twice).invalid(f"another document has attributes of {twice[1]!r}, too.")
-        users = users.joined(found.users)
+        if found.users is not None:
+            users = _joined(users, found.users, document, data)
     known = {name: role for name, (role, _, _) in roles.items()}
     cycle = find_cycle(known)
     if cycle is not None:
@@ -212,6 +234,22 @@ def parse_documents(
     by_digest = {each.digest: each for found in read.values() for each in found.policies}
     memory = Memory(read, by_digest)
     return Contents(tuple(policies[True]), tuple(policies[False]), known, users, memory)
+
+
+def kind_of(document: str, data: bytes | str) -> str:
+    """The kind of a document by its form: `POLICIES` or `USERS`.
+
+    Raises:
+        PolicyInvalid: it is not strict JSON.
+    """
+    return USERS if is_user_store(_top(document, data)) else POLICIES
+
+
+def _joined(users: UserStore, more: UserStore, document: str, data: bytes | str) -> UserStore:
+    twice = users.given_twice(more)
+    if twice is not None:
+        raise _at(document, data, twice).invalid(f"another document has attributes of {twice[1]!r}, too.")
+    return users.joined(more)
 
 
 def _digest(data: bytes | str) -> bytes:

@@ -30,7 +30,7 @@ from policy.ranger.evaluate import (
 from policy.ranger.index import PolicyIndex, PossibleNames
 from policy.ranger.matching import ResourcePattern, Target
 from policy.ranger.model import Policy, PolicyType
-from policy.ranger.parse import NO_MEMORY, Contents, no_pause, parse_documents
+from policy.ranger.parse import NO_KINDS, NO_MEMORY, Contents, no_pause, parse_documents
 from policy.ranger.roles import RoleGraph
 from policy.ranger.validity import active
 
@@ -81,6 +81,7 @@ class PolicySet:
         documents: Mapping[str, bytes | str],
         before: PolicySet | None = None,
         pause: Callable[[], None] = no_pause,
+        kinds: Mapping[str, str] = NO_KINDS,
     ) -> PolicySet:
         """Read policy documents: all of them, or none.
 
@@ -88,12 +89,14 @@ class PolicySet:
             documents: JSON texts by name, as `policy.ranger.parse` describes them.
             before: a set that was read before; policies that it has, too, are not read again.
             pause: is called often, so that others can use the interpreter meanwhile.
+            kinds: which kind documents must be of, by name.
 
         Raises:
             PolicyInvalid: naming document, line and field.
         """
         memory = NO_MEMORY if before is None else before._memory
-        return cls(parse_documents(documents, memory, pause), digest_of_documents(documents), pause)
+        contents = parse_documents(documents, memory, pause, kinds)
+        return cls(contents, digest_of_documents(documents), pause)
 
     @classmethod
     def empty(cls) -> PolicySet:
