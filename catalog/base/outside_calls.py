@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 from catalog.base.durations import Durations
 from policy.errors import CommitStateUnknown, Unavailable
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
 
 
 class Part(StrEnum):
@@ -58,6 +62,9 @@ class CallTracer(Protocol):
             ended_ns: when it ended.
         """
 
+    def carried(self, function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+        """Return a function whose calls belong to the current request, in any thread."""
+
 
 _tracer: CallTracer | None = None
 
@@ -66,6 +73,11 @@ def trace_calls(tracer: CallTracer | None) -> None:
     """Tell a tracer about all calls of this process; None to stop."""
     global _tracer
     _tracer = tracer
+
+
+def of_this_request(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Return a function for another thread, whose calls belong to the current request."""
+    return function if _tracer is None else _tracer.carried(function)
 
 
 class outside_call:

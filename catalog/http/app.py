@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response, Security
 from fastapi.responses import JSONResponse, PlainTextResponse
@@ -67,6 +67,9 @@ from catalog.service.archive_state import ARCHIVE_PROBLEM
 from catalog.service.probes import ANSWER_S, Ability
 from catalog.service.services import Services
 from policy.errors import StateUnavailable
+
+if TYPE_CHECKING:
+    from catalog.http.tracing import Tracing
 
 #: The framework would send bodies and exception messages to any service that the environment configures.
 _NO_TELEMETRY: Final[TelemetryConfig] = {
@@ -244,12 +247,13 @@ class Shared:
     states: WorkerStates | None = None
 
 
-def create_app(services: Services, shared: Shared | None = None) -> FastAPI:
+def create_app(services: Services, shared: Shared | None = None, tracing: Tracing | None = None) -> FastAPI:
     """Create the service for an open catalog.
 
     Args:
         services: the open catalog; the caller closes it afterwards.
         shared: what the workers of the service share.
+        tracing: makes spans of requests; None to make none.
     """
     shared = shared or Shared()
     metrics = Metrics()
@@ -282,7 +286,7 @@ def create_app(services: Services, shared: Shared | None = None) -> FastAPI:
         app.router.routes.extend(router.routes)
     errors.install(app)
     app.add_middleware(RouteTable, routes=app.router.routes)
-    app.add_middleware(Boundary, metrics=metrics)
+    app.add_middleware(Boundary, metrics=metrics, tracing=tracing)
     return app
 
 

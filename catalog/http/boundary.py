@@ -15,7 +15,7 @@ import re
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -29,6 +29,9 @@ from catalog.http.errors import ERROR_STATE, error_response, unforeseen_response
 from catalog.http.metrics import Metrics
 from catalog.service.service_log import Limit, Outages, Value, fields, places
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
+
+if TYPE_CHECKING:
+    from catalog.http.tracing import RequestSpan, Tracing
 
 REQUEST_ID: Final = "X-Request-Id"
 #: Key of the request id in the request's state.
@@ -50,11 +53,13 @@ class Boundary:
     Args:
         app: the application behind this middleware.
         metrics: counts requests.
+        tracing: makes spans; None if no traces are sent.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, tracing: Tracing | None = None) -> None:
         self._app = app
         self._metrics = metrics
+        self._tracing = tracing
         self._outages = Outages()
         self._strangers = Limit(_STRANGERS_A_MINUTE)
 
@@ -62,9 +67,11 @@ class Boundary:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = _request_id(Headers(scope=scope))
+        headers = Headers(scope=scope)
+        request_id = _request_id(headers)
         scope.setdefault("state", {})[REQUEST_ID_STATE] = request_id
         answer = _Answer(send, request_id)
+        span = None if self._tracing is None else self._tracing.begin(headers.getlist("traceparent"))
         started = time.perf_counter()
         try:
             await self._pass_on(scope, receive, answer)
@@ -77,7 +84,7 @@ class Boundary:
                 raise
             await unforeseen_response(request_id, scope["path"])(scope, receive, answer.send)
         finally:
-            self._count(scope, answer.status or 500, time.perf_counter() - started, request_id)
+            self._count(scope, answer.status or 500, time.perf_counter() - started, request_id, span)
 
     async def _pass_on(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
@@ -89,19 +96,26 @@ class Boundary:
         else:
             await self._app(scope, receive, answer.send)
 
-    def _count(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+    def _count(
+        self, scope: Scope, status: int, seconds: float, request_id: str, span: RequestSpan | None
+    ) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = getattr(scope.get("route"), "path", _NO_ROUTE)
         self._metrics.answered(method, route, status, seconds)
         error: LakewardenError | None = scope["state"].get(ERROR_STATE)
         self._outages.ended(f"{method} {route}", error, succeeded=status < 400)
         left_out = 0 if "caller" in scope["state"] else self._strangers.admits()
-        if left_out is None:
+        if left_out is None and span is None:
             return
         level = logging.INFO if status < 500 else logging.WARNING
-        about = _about(scope["state"], error) | {"method": method, "route": route, "status": status}
+        about = {"request_id": request_id, **_about(scope["state"], error)}
+        about |= {"method": method, "route": route, "status": status}
         about |= {"outcome": _outcome(status, error), "duration_ms": round(seconds * 1000, 1)}
-        _log.log(level, "request", extra=fields(request_id=request_id, left_out=left_out or None, **about))
+        if span is not None:
+            span.end(method, route, about)
+            about["trace_id"] = span.trace_id
+        if left_out is not None:
+            _log.log(level, "request", extra=fields(left_out=left_out or None, **about))
 
 
 class _Answer:

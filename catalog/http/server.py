@@ -15,6 +15,7 @@ import gc
 import ipaddress
 import logging
 import math
+import os
 import resource
 import signal
 import socket
@@ -36,6 +37,7 @@ from catalog.audit.stream import Exports
 from catalog.http.app import Shared, create_app
 from catalog.http.connections import MAX_LEAVING, Connections, protocol_of
 from catalog.http.tallies import Tally
+from catalog.http.telemetry import Telemetry
 from catalog.http.threads import provide_threads
 from catalog.http.worker_states import Publishing, WorkerStates
 from catalog.http.workers import Supervisor, Worker
@@ -68,18 +70,19 @@ def serve(settings: Settings, services: Services) -> None:
         services: the open catalog; the caller closes it afterwards.
 
     Raises:
-        RequestInvalid: the address cannot be listened on, or the process cannot open enough files.
+        RequestInvalid: the address cannot be listened on, the process cannot open enough files, or
+            telemetry cannot be sent as the settings and the environment say.
         StateUnavailable: the database does not answer.
     """
     reserve_descriptors(settings.http.max_connections)
-    with closing(listen(settings.http)) as listener:
+    with closing(listen(settings.http)) as listener, _telemetry(settings) as telemetry:
         _say(settings, listener)
         with _signals_end_quietly(), _audit_work(services):
             # Objects that exist now stay. Scanning them in every garbage collection would delay plans.
             gc.freeze()
             about = _about(settings, listener)
             _log.info("service started", extra=about)
-            make_server(services).run(sockets=[listener])
+            make_server(services, telemetry=telemetry).run(sockets=[listener])
             _log.info("service stopped", extra=about)
 
 
@@ -131,8 +134,9 @@ def serve_worker(worker: Worker, services: Services) -> None:
     with ExitStack() as stack:
         if worker.number == 0:
             stack.enter_context(_audit_work(services, worker.directory / "exports.json"))
+        telemetry = stack.enter_context(_telemetry(services.settings))
         gc.freeze()
-        server = make_server(services, shared, worker.ready)
+        server = make_server(services, shared, worker.ready, telemetry)
         app: FastAPI = server.config.app  # type: ignore[assignment]
 
         def publish() -> None:
@@ -177,8 +181,11 @@ def served(services: Services) -> Iterator[str]:
     Raises:
         RequestInvalid: no address can be listened on.
     """
-    with closing(listen(HttpSettings(host=_LOOPBACK, port=0))) as listener:
-        server = make_server(services)
+    with (
+        closing(listen(HttpSettings(host=_LOOPBACK, port=0))) as listener,
+        _telemetry(services.settings) as telemetry,
+    ):
+        server = make_server(services, telemetry=telemetry)
         thread = threading.Thread(
             target=server.run, kwargs={"sockets": [listener]}, name="lakewarden", daemon=True
         )
@@ -250,8 +257,15 @@ def reserve_descriptors(connections: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
+def _telemetry(settings: Settings) -> Telemetry:
+    return Telemetry(settings.telemetry, os.environ)
+
+
 def make_server(
-    services: Services, shared: Shared | None = None, on_ready: Callable[[], None] | None = None
+    services: Services,
+    shared: Shared | None = None,
+    on_ready: Callable[[], None] | None = None,
+    telemetry: Telemetry | None = None,
 ) -> uvicorn.Server:
     """Create a server that is ready to run on a listening socket.
 
@@ -259,10 +273,13 @@ def make_server(
         services: the open catalog.
         shared: what the workers of the service share; None if this process serves alone.
         on_ready: called when connections are accepted.
+        telemetry: what is sent of this process; None to send nothing.
     """
     alone = shared is None
     shared = shared or Shared()
-    app = create_app(services, shared)
+    app = create_app(services, shared, None if telemetry is None else telemetry.tracing)
+    if telemetry is not None:
+        telemetry.watch(lambda: app.state.metrics.snapshot(services))
     connections = Connections(services.settings.http, app.state.metrics, opened=shared.connections)
     return _Server(
         uvicorn.Config(

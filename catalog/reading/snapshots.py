@@ -25,6 +25,7 @@ from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy import Engine
 
 from catalog.base.cached import CachedProperty
+from catalog.base.outside_calls import of_this_request
 from catalog.base.recent import Recent
 from catalog.db.engine import read
 from catalog.iceberg.bounds import Mask
@@ -260,6 +261,7 @@ class SnapshotReader:
             yield from map(read, wanted)
             return
         under_way: deque[Future[tuple[bytes, Digest]]] = deque()
+        read = of_this_request(read)
         try:
             for entry in wanted:
                 if len(under_way) == _READ_THREADS:

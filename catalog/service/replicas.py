@@ -45,6 +45,7 @@ _OF_HOST: Final = (
     "kms.options.",
     "log.",
     "s3.",
+    "telemetry.",
 )
 _OF_OTHER_KMS: Final = re.compile(r"other_kms\.[^.]+\.(?:options|secrets)\.")
 #: Settings in the same sections that decide what clients get.

@@ -69,6 +69,7 @@ from catalog.settings.sections import (
     LogSettings,
     PlanningSettings,
     S3Settings,
+    TelemetrySettings,
 )
 from policy.encryption.specification import StandardClients
 from policy.errors import RequestInvalid
@@ -106,6 +107,7 @@ class Settings(BaseSettings):
         http: the service.
         planning: plans of scans for standard clients.
         log: the log of the service.
+        telemetry: traces and metrics for OpenTelemetry.
         identity: the identity providers whose access tokens are accepted.
         kms_endpoint: the KMS endpoint for standard Hadoop and ORC clients.
         cache: the cache of decoded manifests.
@@ -136,6 +138,7 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()
     planning: PlanningSettings = PlanningSettings()
     log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     identity: IdentitySettings = IdentitySettings()
     kms_endpoint: KmsEndpointSettings = KmsEndpointSettings()
     cache: CacheSettings = CacheSettings()

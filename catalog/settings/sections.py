@@ -207,11 +207,27 @@ class LogSettings(Section):
 
     Attributes:
         format: text, or JSON lines.
-        level: the least level that is logged; each request is a line of level info.
+        level: the least level that is logged; each request is a line of level info, and each call to the
+            database, a KMS, storage or an identity provider one of level debug.
     """
 
     format: Literal["text", "json"] = "text"
-    level: Literal["info", "warning", "error"] = "info"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class TelemetrySettings(Section):
+    """Traces and metrics by OpenTelemetry's protocol, over HTTP.
+
+    Attributes:
+        traces: whether spans of requests and of their calls are sent.
+        metrics: whether the metrics of `/metrics` are sent.
+        endpoint: the collector, such as ``http://127.0.0.1:4318``; by default what the standard variables of
+            OpenTelemetry say. Credentials are in OTEL_EXPORTER_OTLP_HEADERS.
+    """
+
+    traces: bool = False
+    metrics: bool = False
+    endpoint: str | None = Field(default=None, pattern=r"^https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._/-]*)?$")
 
 
 class KmsEndpointSettings(Section):

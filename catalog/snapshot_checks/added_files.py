@@ -17,6 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from catalog.base.outside_calls import of_this_request
 from catalog.storage.base import Storage
 from catalog.storage.errors import ObjectMissing
 from catalog.storage.volumes import stored_before
@@ -93,6 +94,7 @@ class AddedFiles:
     ) -> Iterator[None]:
         """Yield results of `look`, with at most one file in progress per thread."""
         under_way: deque[Future[None]] = deque()
+        look = of_this_request(look)
         try:
             for file in files:
                 if len(under_way) == self._threads:

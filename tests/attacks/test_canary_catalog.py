@@ -4,6 +4,7 @@ A catalog is served, worked with, refused, operated from the command line and as
 tells, with logging at DEBUG; KMS back ends are used and made to fail. Then everything is searched for every
 secret that the process made, opened or was given meanwhile. Answers that hand over a secret on purpose are
 left out: plans and begun writes, which carry the key made for them, and the answer that shows a new token.
+What is sent to a collector of OpenTelemetry is searched too.
 
 That the search finds what is there is shown in `tests/spark/test_canary_searcher.py`. What Spark leaves and
 shows is searched in `tests/spark/test_canary.py`.
@@ -15,7 +16,7 @@ import re
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
@@ -47,12 +48,14 @@ from tests.support.lake import (
     write_policies,
 )
 from tests.support.moto_kms import aws, moto_kms
+from tests.support.otlp import collector
 from tests.support.service import ENGINE, Service, running
 from tests.support.tables import ENCRYPTED, Engine, append_files, make, named
 from tests.support.transit_backends import transit
 
 PASSPHRASE = "canary-passphrase-7hQ2vLx9"
 PASSWORD = "canary-password-Zx83kqPw"
+COLLECTOR_KEY = "canary-collector-5vNw8sYt"
 WRONG_TOKEN = "lw_" + "0123456789abcdef" * 2 + "_" + "Q7canaryXz" * 4 + "abc"
 CONTEXT = KeyContext("prod", UUID(int=7))
 TABLE = "db.secret"
@@ -163,6 +166,8 @@ def _overrides(root: Path) -> dict[str, str]:
         "AUDIT__CHECKPOINT_FILE": str(root / "checkpoints.jsonl"),
         "S3__ACCESS_KEY_ID": "dave",
         "S3__SECRET_ACCESS_KEY": PASSWORD,
+        "TELEMETRY__TRACES": "true",
+        "TELEMETRY__METRICS": "true",
     }
 
 
@@ -294,8 +299,11 @@ def haystack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Haystack]:
     root = tmp_path_factory.mktemp("canary")
     (root / "temporary").mkdir()
     seen = Haystack(root)
-    with pytest.MonkeyPatch.context() as patch, recorded_secrets() as secrets:
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch, recorded_secrets() as secrets:
         patch.setattr(tempfile, "tempdir", str(root / "temporary"))
+        patch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"api-key={COLLECTOR_KEY}")
+        receiver = stack.enter_context(collector())
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
         with debug_log(root / "catalog.log"), _service(root / "lake") as service:
             _work(service, seen)
             _ask_everything(service, seen)
@@ -308,11 +316,15 @@ def haystack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Haystack]:
             with service.client(ALICE) as client:
                 seen.add("answer metrics", client.get("/metrics").content)
             tokens = {str(name): TOKEN.fullmatch(service.token(*name)) for name in service._tokens}
+        for path, body in receiver.bodies:
+            seen.add(f"sent {path}", body)
+        assert receiver.headers[0]["api-key"] == COLLECTOR_KEY
     seen.secrets |= {
         f"secret {number}": each for number, each in enumerate(sorted(secrets)) if len(each) >= WINDOW
     }
     seen.secrets |= {name: found[1].encode() for name, found in tokens.items() if found}
     seen.secrets |= {"wrong token": WRONG_TOKEN[-40:].encode(), "passphrase": PASSPHRASE.encode()}
+    seen.secrets |= {"collector key": COLLECTOR_KEY.encode()}
     seen.secrets |= {"password": PASSWORD.encode(), "turned around": PASSPHRASE[::-1].encode()}
     yield seen
 
@@ -332,6 +344,10 @@ def test_what_was_searched_is_all_there(haystack: Haystack) -> None:
     assert "DEBUG botocore" in log and "DEBUG urllib3" in log
     assert (haystack.root / "lake" / "stream.jsonl").stat().st_size > 0
     assert (haystack.root / "lake" / "lakewarden.db").stat().st_size > 0
+    assert "DEBUG lakewarden.calls" in log
+    traces = haystack.text("sent /v1/traces")
+    assert "kms unwrap" in traces and "table.plan" in traces
+    assert "lakewarden_kms_calls_total" in haystack.text("sent /v1/metrics")
     assert "lakewarden_kms_calls_total" in haystack.text("answer /metrics 200")
     assert "/admin/v1/tables/{namespace}/{table}/keys" in haystack.text("answer openapi")
     assert "NotAuthenticated" in haystack.text("401") and "table.plan" in haystack.text(
