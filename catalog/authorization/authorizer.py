@@ -169,6 +169,16 @@ class Authorizer:
         settled._settled = _Settled(self.policies(), self.now(), records)
         return settled
 
+    def unrecorded(self) -> Authorizer:
+        """Return an authorizer by the same policies, and at the same time, that records nothing.
+
+        It answers what would be decided. Nothing is handed out by its decisions: there is no grant without a
+        record.
+        """
+        asked = _Unrecorded(self._policies, self._audit, self._now)
+        asked._settled = self._settled or _Settled(self.policies(), self.now(), None)
+        return asked
+
     def decide(self, requests: Sequence[AccessRequest]) -> Decision:
         """Decide requests, all or none, without a record: for explaining and for filtering lists."""
         return Decision.all_of(self._answers(requests))
@@ -408,6 +418,27 @@ class Authorizer:
             if not show_path:
                 refusal.path = None
             raise
+
+
+class _Unrecorded(Authorizer):
+    """An authorizer for questions; see `Authorizer.unrecorded`."""
+
+    def _grant(
+        self, caller: Caller, action: str, resource: str, columns: list[Reason], others: list[Reason]
+    ) -> None:
+        """Record nothing."""
+
+    def _append(
+        self,
+        caller: Caller,
+        action: str,
+        resource: str,
+        allowed: bool,
+        parts: Sequence[tuple[Reason, ...]],
+        *,
+        begun: bool = False,
+    ) -> None:
+        """Record nothing."""
 
 
 #: Actions whose resource is a table.

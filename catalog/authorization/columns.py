@@ -38,6 +38,7 @@ from catalog.iceberg.selection import inner_fields, maps, with_entries
 from catalog.reading.loading import LoadedTable
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthorized, RequestInvalid
+from policy.nearest import did_you_mean
 from policy.privileges.requests import AccessRequest
 from policy.view import ColumnNames, Reading, View
 
@@ -74,6 +75,7 @@ def resolve(
     row_filter: BooleanExpression,
     *,
     case_sensitive: bool,
+    suggests: bool = False,
 ) -> ScanColumns:
     """Find the columns of a scan.
 
@@ -83,6 +85,7 @@ def resolve(
         columns: names of what is wanted, nested ones dotted; None for all.
         row_filter: the filter.
         case_sensitive: whether names in both are.
+        suggests: whether the error for an unknown name can tell a name of the schema.
 
     Raises:
         RequestInvalid: a name that the schema does not have, or a comparison that its type does not, or
@@ -91,9 +94,13 @@ def resolve(
     names = schema.column_names if columns is None else list(columns)
     hidden = [name for name in names if _is_metadata(schema, name)]
     sources = frozenset().union(*(_sources(table, name) for name in hidden))
-    wanted = [_field_id(table, schema, name, case_sensitive) for name in names if name not in hidden]
+    wanted = [
+        _field_id(table, schema, name, case_sensitive, suggests) for name in names if name not in hidden
+    ]
     # Binding leaves out comparisons that it knows the result of, though NULL can make it another.
-    filtered = [_field_id(table, schema, name, case_sensitive) for name in filtered_columns(row_filter)]
+    filtered = [
+        _field_id(table, schema, name, case_sensitive, suggests) for name in filtered_columns(row_filter)
+    ]
     try:
         require_exact(row_filter, schema, case_sensitive=case_sensitive, table=table.name)
         bind(schema, row_filter, case_sensitive)
@@ -138,7 +145,7 @@ def _sources(table: LoadedTable, name: str) -> frozenset[int]:
     return frozenset(sources)
 
 
-def _field_id(table: LoadedTable, schema: Schema, name: str, case_sensitive: bool) -> int:
+def _field_id(table: LoadedTable, schema: Schema, name: str, case_sensitive: bool, suggests: bool) -> int:
     try:
         return schema.find_field(name, case_sensitive).field_id
     except ValueError:
@@ -146,7 +153,8 @@ def _field_id(table: LoadedTable, schema: Schema, name: str, case_sensitive: boo
             f"Column {name[:_SHOWN_NAME]!a} does not exist.",
             table=table.name,
             rule="column",
-            hint="Use the names in the table's schema; for nested columns, write a dot between them."
+            hint=(did_you_mean(name, schema.column_names) if suggests else "")
+            + "Use the names in the table's schema; for nested columns, write a dot between them."
             + (" Column names are case-sensitive." if case_sensitive else ""),
         ) from None
 

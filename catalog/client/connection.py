@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from pydantic import ValidationError
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.schema import Schema
 
-from catalog.base.identifiers import TableName, table_name
-from catalog.client import filters, writing
-from catalog.client.http import CatalogClient
+from catalog.base.identifiers import TableName, namespace_of, table_name
+from catalog.client import filters, listing, writing
+from catalog.client.access import Access, access_of
+from catalog.client.http import CatalogClient, table_path
 from catalog.client.scan import Scan
 from catalog.storage.base import Storage, StorageRouter
 from catalog.storage.local import LocalStorage
@@ -30,6 +33,7 @@ class Table:
     name: TableName
     _client: CatalogClient = field(repr=False)
     _storage: Storage = field(repr=False)
+    _progress: bool = field(default=True, repr=False)
 
     def scan(
         self,
@@ -40,6 +44,7 @@ class Table:
         ref: str | None = None,
         as_of_ms: int | None = None,
         case_sensitive: bool = True,
+        limit: int | None = None,
     ) -> Scan:
         """What is to be read.
 
@@ -47,7 +52,7 @@ class Table:
             filter: rows that are wanted, as a text such as ``"amount > 100"`` or an expression of
                 pyiceberg's. columns: names of columns, nested ones dotted; by default all. snapshot_id: the
                 snapshot, or ref: the branch or tag, or as_of_ms: the time, in milliseconds since 1970, as of
-                which to read. case_sensitive: whether names are.
+                which to read. case_sensitive: whether names are. limit: how many rows at the most.
 
         Raises:
             RequestInvalid: a text that is no filter, or no column at all.
@@ -69,7 +74,70 @@ class Table:
             ref=ref,
             as_of_ms=as_of_ms,
             case_sensitive=case_sensitive,
+            limit=limit,
+            progress=self._progress,
         )
+
+    def schema(self) -> Schema:
+        """The table's current schema.
+
+        Raises:
+            NotAuthorized: no SELECT, UPDATE or ALTER on the table, and no SELECT on a column.
+        """
+        return listing.loaded(self._client, self.name)[0].schema()
+
+    def access(
+        self, *, snapshot_id: int | None = None, ref: str | None = None, as_of_ms: int | None = None
+    ) -> Access:
+        """Which columns the user can read, masked how, and by which rule not.
+
+        The catalog decides each column as a scan of that column. Nothing is read, and no key is released.
+
+        Args:
+            snapshot_id: the snapshot, or ref: the branch or tag, or as_of_ms: the time, in milliseconds since
+                1970, as of which to read.
+
+        Raises:
+            NotAuthorized: no permission on the table.
+            RequestInvalid: a snapshot, branch or tag that the table does not have.
+        """
+        body: dict[str, Any] = self._state(snapshot_id, ref, as_of_ms)
+        if self._client.is_engine:
+            body["enforces"] = ["read-restrictions"]
+        return access_of(self._client.post(table_path(self.name, "access"), body))
+
+    def inspect(
+        self,
+        metadata_table: str,
+        columns: Sequence[str] | None = None,
+        *,
+        snapshot_id: int | None = None,
+        ref: str | None = None,
+        as_of_ms: int | None = None,
+    ) -> pa.Table:
+        """A metadata table, such as ``files``; what it hides from the user is null.
+
+        Args:
+            metadata_table: its name.
+            columns: names of columns, nested ones dotted; by default all. snapshot_id, ref, as_of_ms: as in
+                `access`.
+
+        Raises:
+            NotAuthorized: the permissions that docs/rest-api.md lists are missing.
+            RequestInvalid: a metadata table or column that does not exist.
+        """
+        body = self._state(snapshot_id, ref, as_of_ms) | {"metadata-table": metadata_table}
+        if columns is not None:
+            body["columns"] = [each.split(".") for each in columns]
+        return listing.inspected(self._client, self.name, body)
+
+    def snapshots(self) -> pa.Table:
+        """The table's snapshots: the metadata table `snapshots`. Errors as in `inspect`."""
+        return self.inspect("snapshots")
+
+    def _state(self, snapshot_id: int | None, ref: str | None, as_of_ms: int | None) -> dict[str, Any]:
+        given = {"snapshot-id": snapshot_id, "ref": ref, "as-of-ms": as_of_ms}
+        return {name: value for name, value in given.items() if value is not None}
 
     def append(self, rows: Any) -> int | None:
         """Append rows, encrypted as the table says, in one commit.
@@ -87,15 +155,16 @@ class Table:
             NotSupportedYet: the table is to be written in a way that is not done here.
             CommitStateUnknown: the connection broke at the commit: look before you try again.
         """
-        return writing.append(self._client, self._storage, self.name, rows)
+        return writing.append(self._client, self._storage, self.name, rows, progress=self._progress)
 
 
 class Connection:
     """A catalog as a user sees it. Its methods may be called from many threads."""
 
-    def __init__(self, client: CatalogClient, storage: Storage) -> None:
+    def __init__(self, client: CatalogClient, storage: Storage, *, progress: bool = True) -> None:
         self._client = client
         self._storage = storage
+        self._progress = progress
 
     def __repr__(self) -> str:
         return f"Connection({self._client!r})"
@@ -107,11 +176,40 @@ class Connection:
             RequestInvalid: it cannot be the name of a table.
         """
         *namespace, last = name.split(".")
-        return Table(table_name(namespace, last), self._client, self._storage)
+        return Table(table_name(namespace, last), self._client, self._storage, self._progress)
+
+    def namespaces(self) -> list[str]:
+        """Dotted names of the namespaces in which the user has any permission.
+
+        Raises:
+            NotAuthenticated, CatalogUnavailable: the catalog does not list them.
+        """
+        return [".".join(each) for each in listing.namespaces(self._client)]
+
+    def tables(self, namespace: str | None = None) -> list[str]:
+        """Dotted names of the tables on which the user has any permission.
+
+        Args:
+            namespace: dotted name of the namespace; by default, all that the user sees are listed, one after
+                the other.
+
+        Raises:
+            NotAuthorized: no permission in the namespace.
+            NotAuthenticated, CatalogUnavailable: the catalog does not list them.
+        """
+        if namespace is not None:
+            return list(map(str, listing.tables(self._client, namespace_of(namespace.split(".")))))
+        every = listing.namespaces(self._client)
+        return [str(name) for each in every for name in listing.tables(self._client, each)]
 
 
 def connect(
-    uri: str, token: str, *, engine_token: str | None = None, s3: Mapping[str, Any] | None = None
+    uri: str,
+    token: str,
+    *,
+    engine_token: str | None = None,
+    s3: Mapping[str, Any] | None = None,
+    progress: bool = True,
 ) -> Connection:
     """Connect to a catalog; nothing is asked yet.
 
@@ -119,10 +217,11 @@ def connect(
         uri: the address of the service, such as ``http://127.0.0.1:8181``.
         token: the user's token.
         engine_token: the token of an engine that acts for the user. Without one this is the user's own
-            process,
-            which needs the right `release` on the keys of encrypted tables.
+            process, which needs the right `release` on the keys of encrypted tables.
         s3: how to reach the object store, if not as the AWS SDK finds by itself: `endpoint`, `region`,
             `access_key_id`, `secret_access_key`, `session_token`.
+        progress: whether scans and appends of more than two seconds show a progress bar, on a terminal or in
+            a notebook.
 
     Raises:
         RequestInvalid: the address is none.
@@ -140,4 +239,5 @@ def connect(
             rule="s3",
             hint="Use endpoint, region, access_key_id, secret_access_key and session_token.",
         ) from None
-    return Connection(client, StorageRouter({"file": LocalStorage(), "s3": S3Storage(options)}))
+    storage = StorageRouter({"file": LocalStorage(), "s3": S3Storage(options)})
+    return Connection(client, storage, progress=progress)

@@ -16,7 +16,7 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -62,23 +62,29 @@ class Opened:
         parquet: PyArrow's reader of it.
         columns: its columns by field id.
         readable: places of the columns that may be read; None for all.
+        passed: is told how many rows are done: of row groups that were left out, or taken.
     """
 
     parquet: pq.ParquetFile
     columns: FileColumns
     readable: frozenset[int] | None
+    passed: Callable[[int], None]
 
     def row_groups(
-        self, wanted: Sequence[NestedField], keep: BooleanExpression | None = None
+        self,
+        wanted: Sequence[NestedField],
+        keep: BooleanExpression | None = None,
+        most: int | None = None,
     ) -> Iterator[tuple[int, pa.Table]]:
         """The wanted columns, row group by row group, each with the number of its first row.
 
         Args:
             wanted: the columns.
             keep: a bound filter over them; row groups in which no row can match it are left out.
+            most: so many rows of a row group are enough; None for all.
         """
         for group in self.matching(wanted, keep):
-            yield group.start, self.read(group, wanted, group.rows)
+            yield group.start, self.read(group, wanted, group.rows if most is None else min(most, group.rows))
 
     def matching(
         self, wanted: Sequence[NestedField], keep: BooleanExpression | None = None
@@ -90,7 +96,10 @@ class Opened:
         numbers: Sequence[int] = range(len(rows))
         if keep is not None:
             numbers = pruning.matching(self.parquet, self.columns, self._may_read, wanted, keep)
-        return (RowGroup(each, starts[each], rows[each]) for each in numbers)
+        self.passed(sum(rows) - sum(rows[each] for each in numbers))
+        for each in numbers:
+            yield RowGroup(each, starts[each], rows[each])
+            self.passed(rows[each])
 
     def read(self, group: RowGroup, wanted: Sequence[NestedField], count: int) -> pa.Table:
         """The first rows of a row group, of the wanted columns.
@@ -131,9 +140,20 @@ class Opened:
 
 @contextmanager
 def opened(
-    plan: Plan, file: PlannedFile, storage: Storage, wanted: Sequence[NestedField]
+    plan: Plan,
+    file: PlannedFile,
+    storage: Storage,
+    wanted: Sequence[NestedField],
+    passed: Callable[[int], None] = lambda rows: None,
 ) -> Iterator[Opened]:
     """A planned file, open until the end of the block.
+
+    Args:
+        plan: the plan.
+        file: one of its files.
+        storage: where it lies.
+        wanted: the columns to read.
+        passed: see `Opened`.
 
     Raises:
         LocationNotAllowed: outside the allowed list, or behind a link.
@@ -151,7 +171,7 @@ def opened(
             parquet, readable = _judged(held, file, keys, seen, sealed)
             _count(parquet.metadata, file)
             columns = FileColumns(parquet.schema_arrow, file.without_like, plan.masked)
-            yield Opened(parquet, columns, readable)
+            yield Opened(parquet, columns, readable, passed)
 
 
 def _require_parquet(plan: Plan, file: PlannedFile) -> None:

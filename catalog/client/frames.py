@@ -35,7 +35,7 @@ def to_pandas(rows: pa.Table, table: str) -> Any:
             the columns are named.
         DataFileDamaged: values that are none of their types.
     """
-    pandas = _installed("pandas")
+    pandas = installed("pandas")
     _validate(rows, table)
     own = {
         pa.int32(): pandas.Int32Dtype(),
@@ -78,7 +78,7 @@ def to_polars(rows: pa.Table, table: str) -> Any:
         NotSupportedYet: Polars is not installed.
         DataFileDamaged: values that are none of their types.
     """
-    polars = _installed("polars")
+    polars = installed("polars")
     _validate(rows, table)
     return polars.from_arrow(rows)
 
@@ -95,12 +95,18 @@ def _validate(rows: pa.Table, table: str) -> None:
         ) from error
 
 
-def _installed(name: str) -> Any:
+def installed(name: str) -> Any:
+    """An optional module.
+
+    Raises:
+        NotSupportedYet: it is not installed.
+    """
     try:
         return importlib.import_module(name)
     except ImportError as error:
+        package = name.partition(".")[0]
         raise NotSupportedYet(
-            f"{name} is not installed.",
+            f"{package} is not installed.",
             rule="extra",
-            hint=f"pip install {name}, or use to_arrow(), which needs no other package.",
+            hint=f"pip install {package}, or use to_arrow(), which needs no other package.",
         ) from error

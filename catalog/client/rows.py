@@ -17,6 +17,7 @@ from catalog.client.errors import DataFileDamaged
 from catalog.client.nested import as_written, null_where_none
 from catalog.iceberg.selection import inner_fields
 from policy.errors import RequestInvalid
+from policy.nearest import did_you_mean, listed
 
 
 def batches_of(given: Any) -> Iterator[pa.RecordBatch]:
@@ -131,6 +132,7 @@ class Fitting:
 
 def _misnamed(names: Sequence[str], unknown: Sequence[str], known: Sequence[str]) -> str:
     if unknown:
-        return f"The table has no column {', '.join(unknown)}. Columns: {', '.join(known)}."
+        nearest = did_you_mean(unknown[0], known)
+        return f"The table has no column {listed(unknown)}. {nearest}Columns: {listed(known)}."
     repeated = dict.fromkeys(each for each in names if names.count(each) > 1)
     return f"The column {', '.join(repeated)} is given more than once."

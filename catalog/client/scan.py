@@ -1,38 +1,25 @@
 """A scan of a table: columns, filter, snapshot, and the methods that read it.
 
 Each run asks the catalog for a plan of its own, as the user: what was taken away meanwhile refuses it.
-Columns and filters are sent as they are; the catalog decides before PyArrow sees anything. Rows are filtered
-again after they were read, since plans and statistics leave out whole files and row groups alone. Under a row
-filter or masks of policies that filter sees what the user does: visible rows, and masked values.
+Columns and filters are sent as they are; the catalog decides before PyArrow sees anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from time import monotonic
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import pyarrow as pa
-from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.visitors import extract_field_ids
-from pyiceberg.schema import Schema, prune_columns
-from pyiceberg.types import NestedField
+from pyiceberg.expressions import And, BooleanExpression
 
 from catalog.base.identifiers import TableName
-from catalog.client import filters, frames
+from catalog.client import datasets, filters, frames, polars_source
 from catalog.client import plan as plans
-from catalog.client.batches import rebatched
 from catalog.client.columns import arrow_schema
-from catalog.client.deletes import DeletedRows
-from catalog.client.errors import TableChanged
-from catalog.client.files import opened
 from catalog.client.http import CatalogClient, table_path
-from catalog.client.late_materialization import Sieve
-from catalog.client.plan import Plan, PlannedFile
-from catalog.client.restricted import Restricted
-from catalog.iceberg.selection import all_ids, with_entries
+from catalog.client.plan import Plan
+from catalog.client.reading import Run, Wanted
 from catalog.storage.base import Storage
 from policy.errors import RequestInvalid
 
@@ -49,6 +36,8 @@ class Scan:
         ref: the branch or tag, or
         as_of_ms: the time, in milliseconds since 1970, as of which to read; by default the current snapshot.
         case_sensitive: whether names are.
+        limit: how many rows at the most; None for all.
+        progress: whether a long run shows a bar.
     """
 
     client: CatalogClient = field(repr=False)
@@ -60,6 +49,17 @@ class Scan:
     ref: str | None = None
     as_of_ms: int | None = None
     case_sensitive: bool = True
+    limit: int | None = None
+    progress: bool = field(default=True, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 0:
+            raise RequestInvalid(
+                f"The limit is {self.limit}, but a scan cannot return fewer than 0 rows.",
+                table=str(self.table),
+                rule="limit",
+                hint="Use a limit of 0 or more, or leave it out.",
+            )
 
     def to_arrow(self) -> pa.Table:
         """All wanted rows.
@@ -70,8 +70,25 @@ class Scan:
             LocationNotAllowed, DecryptionRefused, DataFileDamaged, DataFileMissing: a file that is not read.
             CatalogUnavailable, KmsUnavailable, StorageUnavailable: a part does not answer.
         """
-        run = _Run(self, self._plan())
+        run = self._run()
         return pa.Table.from_batches(run.at_once(), arrow_schema(run.columns))
+
+    def head(self, rows: int = 10) -> pa.Table:
+        """The first rows that the scan finds, in no certain order; errors as in `to_arrow`.
+
+        Files are read in the order of the plan until there are enough rows.
+
+        Args:
+            rows: how many at the most.
+        """
+        return self.limited(rows).to_arrow()
+
+    def count(self) -> int:
+        """The number of the wanted rows; errors as in `to_arrow`.
+
+        Without a filter, a file without deleted rows is not opened: its manifest says how many rows it has.
+        """
+        return self._by(self._plan(), ()).count()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The wanted rows in batches, file after file; errors as in `to_arrow`, also in between."""
@@ -80,7 +97,7 @@ class Scan:
 
     def to_reader(self) -> pa.RecordBatchReader:
         """A reader of the wanted rows in batches; errors as in `to_arrow`, also while it is read."""
-        run = _Run(self, self._plan())
+        run = self._run()
         return pa.RecordBatchReader.from_batches(arrow_schema(run.columns), run.batches())
 
     def to_pandas(self) -> Any:
@@ -91,13 +108,83 @@ class Scan:
         """
         return frames.to_pandas(self.to_arrow(), str(self.table))
 
-    def to_polars(self) -> Any:
+    def to_polars(self, *, lazy: bool = False) -> Any:
         """All wanted rows as a DataFrame of Polars; errors as in `to_arrow`.
+
+        Args:
+            lazy: return a LazyFrame instead. The catalog is asked now for the columns, and at each `collect`
+                for a plan with the columns that the query needs. Conditions of the query skip files and row
+                groups, where Iceberg can compare them.
 
         Raises:
             NotSupportedYet: Polars is not installed.
         """
-        return frames.to_polars(self.to_arrow(), str(self.table))
+        if not lazy:
+            return frames.to_polars(self.to_arrow(), str(self.table))
+        return polars_source.lazy(self, self.schema())
+
+    def to_dataset(self) -> datasets.ScanDataset:
+        """A dataset of PyArrow; each scan of it asks for a plan with the columns that it needs.
+
+        Its filters are applied to rows that were read. To skip files, filter the scan. Errors as in
+        `to_arrow`.
+        """
+        return datasets.ScanDataset(self, self.schema())
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """A relation of DuckDB, which reads as `to_dataset` does whenever it is executed.
+
+        Args:
+            connection: DuckDB's connection; by default its default one.
+
+        Raises:
+            NotSupportedYet: DuckDB is not installed.
+        """
+        dataset = self.to_dataset()
+        return (connection or frames.installed("duckdb")).from_arrow(dataset)
+
+    def schema(self) -> pa.Schema:
+        """The columns of the result, as Arrow has them; errors as in `to_arrow`."""
+        return arrow_schema(self._run().columns)
+
+    def limited(self, rows: int) -> Self:
+        """The same scan with so many rows at the most."""
+        return replace(self, limit=rows if self.limit is None else min(self.limit, rows))
+
+    def narrowed(
+        self, columns: tuple[str, ...] | None = None, condition: BooleanExpression | None = None
+    ) -> Self:
+        """The same scan of some of its top-level columns, and of rows that also match a condition.
+
+        Args:
+            columns: names of columns of the result; None for all of them.
+            condition: another filter; None for none.
+        """
+        kept = self.columns if columns is None else self._within(columns)
+        both = self.filter if condition is None else And(self.filter, condition)
+        return replace(self, columns=kept, filter=both)
+
+    def _within(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """What is read of some columns of the result: of a struct, perhaps a part."""
+        if self.columns is None:
+            return names
+
+        def folded(name: str) -> str:
+            return name if self.case_sensitive else name.lower()
+
+        return tuple(
+            asked
+            for name in names
+            for asked in self.columns
+            if folded(asked) == folded(name) or folded(asked).startswith(f"{folded(name)}.")
+        )
+
+    def _run(self) -> Run:
+        return self._by(self._plan(), self.columns)
+
+    def _by(self, plan: Plan, columns: tuple[str, ...] | None) -> Run:
+        wanted = Wanted(columns, self.filter, self.case_sensitive, self.limit)
+        return Run(self.storage, plan, self._plan, wanted, progress=self.progress)
 
     def _plan(self) -> Plan:
         body: dict[str, Any] = {
@@ -116,136 +203,3 @@ class Scan:
             body["filter"] = pushed
         with self.client.stream(table_path(self.table, "plan"), body) as stream:
             return plans.parse(stream)
-
-
-class _Run:
-    """One reading of a scan."""
-
-    def __init__(self, scan: Scan, plan: Plan) -> None:
-        self._scan = scan
-        self._plan = plan
-        self._until = monotonic() + plan.valid_ms / 1000
-        self.columns = _chosen(plan.schema, scan.columns, scan.case_sensitive)
-        names = None if scan.columns is None else (*scan.columns, *filters.terms(scan.filter))
-        self._read = _chosen(plan.schema, names, scan.case_sensitive)
-        schema = Schema(*self._read)
-        self._bound = filters.bound(scan.filter, schema, case_sensitive=scan.case_sensitive)
-        self._keep = None if self._bound is None else filters.row_filter(self._bound, schema)
-        self._sieve = None
-        self._skipping = self._bound
-        self._restricted = None
-        if plan.restriction:
-            self._restricted = Restricted(plan.restriction, self._read, plan.schema)
-            self._skipping = _told(self._bound, self._restricted.masked)
-        elif self._bound is not None and self._keep is not None:
-            self._sieve = Sieve.of(self._read, self._bound, self._keep)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The wanted rows, file after file; a plan that has grown old is asked for again first."""
-        self._renew()
-        deleted = DeletedRows(self._plan, self._scan.storage)
-        for file in self._plan.files:
-            yield from self._batches_of(file, deleted)
-
-    def at_once(self) -> list[pa.RecordBatch]:
-        """The same, several files at a time."""
-        deleted = DeletedRows(self._plan, self._scan.storage)
-        with ThreadPoolExecutor(pa.cpu_count()) as pool:
-            reading = [pool.submit(self._all_of, each, deleted) for each in self._plan.files]
-            try:
-                return [batch for each in reading for batch in each.result()]
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-
-    def _batches_of(self, file: PlannedFile, deleted: DeletedRows) -> Iterator[pa.RecordBatch]:
-        batches = self._read_of(file, deleted)
-        hides = self._restricted is not None and self._restricted.hides_rows
-        return rebatched(batches) if hides else batches
-
-    def _read_of(self, file: PlannedFile, deleted: DeletedRows) -> Iterator[pa.RecordBatch]:
-        """The wanted rows of a file as its row groups have them."""
-        gone = deleted.of(file)
-        equal = deleted.equality_of(file)
-        shown = self._read if self._restricted is None else self._restricted.read
-        read = shown if equal is None else equal.beside(shown)
-        with opened(self._plan, file, self._scan.storage, read) as source:
-            if self._sieve is not None and equal is None:
-                for rows in self._sieve.rows(source, gone):
-                    yield from _narrowed(rows, self.columns).to_batches()
-                return
-            for start, rows in source.row_groups(read, self._skipping):
-                left = rows if gone is None else rows.filter(gone.kept(start, start + rows.num_rows))
-                if equal is not None:
-                    left = left.filter(equal.kept(left, read))
-                yield from self._wanted(self._shown(left, read)).to_batches()
-
-    def _shown(self, rows: pa.Table, fields: Sequence[NestedField]) -> pa.Table:
-        """The rows and columns that the user's filter may look at."""
-        if self._restricted is not None:
-            return self._restricted.shown(rows, fields)
-        return rows if fields is self._read else _narrowed(rows, self._read)
-
-    def _all_of(self, file: PlannedFile, deleted: DeletedRows) -> list[pa.RecordBatch]:
-        return list(self._batches_of(file, deleted))
-
-    def _renew(self) -> None:
-        """Ask for the plan again if it has grown old."""
-        if monotonic() <= self._until:
-            return
-        renewed = self._scan._plan()
-        before = self._plan
-        if (renewed.schema, renewed.restriction) != (before.schema, before.restriction):
-            raise TableChanged(
-                "The table was changed after the scan was planned.",
-                table=self._plan.table,
-                rule="table-changed",
-                hint="Run the scan again.",
-            )
-        self._plan = renewed
-
-    def _wanted(self, rows: pa.Table) -> pa.Table:
-        kept = rows if self._keep is None else rows.filter(self._keep)
-        return kept if self._read == self.columns else _narrowed(kept, self.columns)
-
-
-def _told(bound: BooleanExpression | None, masked: frozenset[int]) -> BooleanExpression | None:
-    """The filter by which row groups are left out; None if it looks at masked columns."""
-    return bound if bound is not None and masked.isdisjoint(extract_field_ids(bound)) else None
-
-
-def _chosen(schema: Schema, names: Sequence[str] | None, case_sensitive: bool) -> tuple[NestedField, ...]:
-    """Columns of a schema by name, in the order in which they are named first.
-
-    Raises:
-        RequestInvalid: the schema has no such column.
-    """
-    if names is None:
-        return schema.as_struct().fields
-    try:
-        order = [schema.find_field(each, case_sensitive).field_id for each in names]
-    except ValueError as error:
-        raise RequestInvalid(
-            f"The scan names a column that does not exist: {error}.",
-            rule="columns",
-            hint=f"Columns: {', '.join(each.name for each in schema.fields)}.",
-        ) from error
-    picked = prune_columns(schema, set(with_entries(schema, order))).as_struct().fields
-    parents = {below: each.field_id for each in picked for below in all_ids((each,))}
-    first = {
-        field_id: place for place, field_id in reversed(list(enumerate(map(parents.__getitem__, order))))
-    }
-    return tuple(sorted(picked, key=lambda each: first[each.field_id]))
-
-
-def _narrowed(rows: pa.Table, wanted: Sequence[NestedField]) -> pa.Table:
-    """Some columns of rows, nested ones too."""
-    schema = arrow_schema(wanted)
-    columns = [_part(rows.column(each.name), each.type) for each in schema]
-    if not columns:
-        return rows.select([])
-    return pa.table(columns, schema=schema)
-
-
-def _part(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    return column if column.type == kind else column.cast(kind)

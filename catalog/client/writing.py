@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -22,14 +22,16 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 from pyiceberg.io import OutputStream
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata
 
 from catalog.base.identifiers import TableName
+from catalog.client import listing
 from catalog.client.begun import BegunWrite
 from catalog.client.encrypting import KeyedWriter
 from catalog.client.footers import FileKeys
 from catalog.client.http import CatalogClient, table_path
 from catalog.client.partitions import Part, Partitioner
+from catalog.client.progress import Progress
 from catalog.client.row_groups import RowGroups, TableWriter, pieces
 from catalog.client.rows import Fitting, batches_of
 from catalog.client.settings import ParquetSettings
@@ -47,11 +49,14 @@ from policy.errors import CommitStateUnknown, LakewardenError
 _MOST_OPEN: Final = 32
 
 
-def append(client: CatalogClient, storage: Storage, table: TableName, given: Any) -> int | None:
+def append(
+    client: CatalogClient, storage: Storage, table: TableName, given: Any, *, progress: bool = False
+) -> int | None:
     """Append rows to a table.
 
     Args:
         given: what `batches_of` takes.
+        progress: whether a long append shows a bar.
 
     Returns:
         The snapshot that holds them; None if there were none.
@@ -66,8 +71,7 @@ def append(client: CatalogClient, storage: Storage, table: TableName, given: Any
     first = next(batches, None)
     if first is None:
         return None
-    loaded = client.post(table_path(table, "load"))
-    metadata = TableMetadataUtil.parse_obj(loaded["metadata"])
+    metadata, loaded = listing.loaded(client, table)
     fitting = Fitting(metadata.schema().as_struct().fields, str(table))
     settings = ParquetSettings.of(loaded["write-settings"], str(table))
     rows = fitting.fit(first)
@@ -76,7 +80,8 @@ def append(client: CatalogClient, storage: Storage, table: TableName, given: Any
     try:
         write = BegunWrite.of(begun, str(table))
         files = _Files(write, metadata, settings, storage, fitting.schema)
-        added = files.write([rows], (fitting.fit(each) for each in batches))
+        with Progress(f"Writing {table}", _rows_of(given), shown=progress) as bar:
+            added = files.write(_counted([rows], bar), _counted((fitting.fit(each) for each in batches), bar))
         commit = {"operation": "append", "schema-id": metadata.current_schema_id, "added": added}
         committed = client.post((*one, "commit"), commit)
     except CommitStateUnknown:
@@ -87,6 +92,19 @@ def append(client: CatalogClient, storage: Storage, table: TableName, given: Any
         raise
     snapshot: int | None = committed["metadata"].get("current-snapshot-id")
     return snapshot
+
+
+def _rows_of(given: Any) -> int | None:
+    """How many rows are given, where that is known; DataFrames have a length."""
+    if isinstance(given, pa.Table | pa.RecordBatch):
+        return int(given.num_rows)
+    return len(given) if hasattr(given, "__len__") else None
+
+
+def _counted(batches: Iterable[pa.RecordBatch], bar: Progress) -> Iterator[pa.RecordBatch]:
+    for each in batches:
+        yield each
+        bar.advance(each.num_rows)
 
 
 class _Files:

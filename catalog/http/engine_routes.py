@@ -11,6 +11,7 @@ from fastapi import APIRouter, Response, Security
 from fastapi.responses import StreamingResponse
 
 from catalog.authorization.restrictions import masked_sources
+from catalog.http.access_models import AccessAnswer, AccessBody
 from catalog.http.admin_keys import rewrap_keys, rotate_keys
 from catalog.http.admin_tables import forbid_old_epochs
 from catalog.http.alter_models import AlterBody
@@ -141,6 +142,15 @@ def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, services:
     """
     plans = services.position_deletes if body.position_deletes else services.planner
     return plan_answer(plans.plan(caller, table_from_path(namespace, table), body.to_request()))
+
+
+@router.post(f"{_TABLE}/access")
+def access(
+    namespace: str, table: str, body: AccessBody, caller: CallerOf, services: ServicesOf
+) -> AccessAnswer:
+    """Say which columns the user can read, masked how, and by which rule not: any permission on the table."""
+    name = table_from_path(namespace, table)
+    return AccessAnswer.of(services.explainer.explain(caller, name, body.to_request()))
 
 
 @router.post(

@@ -53,6 +53,7 @@ _READING: Final = frozenset(
     {
         "load",
         "plan",
+        "access",
         "load_through_view",
         "plan_through_view",
         "plan_table_scan",

@@ -53,12 +53,10 @@ from catalog.planning.masks import (
 )
 from catalog.planning.opening import opened, require_sight, snapshot_of
 from catalog.planning.prune import Pruner
-from catalog.planning.releases import release
+from catalog.planning.releases import release_for
 from catalog.planning.request import ScanRequest
 from catalog.planning.restricting import (
     closed_columns,
-    decided,
-    enforces,
     pruning,
     without_nulled,
 )
@@ -75,7 +73,7 @@ from policy.restrictions.wire import restrictions_json
 _SHOWN_SOURCES: Final = (
     "The metadata columns _file and _partition show values that the table is partitioned by."
 )
-_DELETED: Final = "Rows of the table are deleted by its values."
+DELETED: Final = "Rows of the table are deleted by its values."
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +180,15 @@ class Planner:
         with authorizer.recorded(caller, ACTION, str(name), show_path=see_paths):
             table = opened(self._context, authorizer, caller, name, on, ACTION)
             snapshot = end_of(table, request) if request.is_incremental else snapshot_of(table, request)
-            schema = _schema(table, snapshot, request)
+            schema = schema_of(table, snapshot, request)
             columns = resolve(
-                table, schema, request.columns, request.filter, case_sensitive=request.case_sensitive
+                table,
+                schema,
+                request.columns,
+                request.filter,
+                case_sensitive=request.case_sensitive,
+                # A reader of a view is not told of columns of the tables in it.
+                suggests=caller.reader is None,
             )
             sight = sight_of(authorizer, caller, table, schema, columns, request)
             restriction, altered = sight.restriction, sight.masked | sight.restriction.masks.keys()
@@ -195,11 +199,11 @@ class Planner:
             refuse_masked(table, schema, altered, columns.sources, _SHOWN_SOURCES)
             statistics = self._statistics(table, schema, columns, plain, restriction, request)
             kept = AlwaysTrue() if request.every_file else pruning(restriction, schema)
-            planned, compared = self._files(table, snapshot, schema, request, kept, shown, statistics)
+            planned, compared = self.files(table, snapshot, schema, request, kept, shown, statistics)
             reading = sight.reading
             comparing = Comparing(table, schema, compared, filtered=reading.altered is not None)
             comparing.authorize(authorizer, caller)
-            refuse_masked(table, schema, sight.masked, compared, _DELETED)
+            refuse_masked(table, schema, sight.masked, compared, DELETED)
             if self._context.authorizer.policies() is not authorizer.policies():
                 # Reading manifests can take long, and keys are released by the policies that are in force
                 # then.
@@ -209,21 +213,9 @@ class Planner:
             equality = comparing.columns_of(planned)
             judged = self._context.keyring.checked_files(table.record, table.governed, planned)
             require_formats(planned, judged.forms, table.name)
-            everything = None
-            # A column key can open masked columns beside those that are read.
-            keyed = any(len(form.metadata.entries) > 1 for form in judged.forms)
-            alters = reading.altered is not None and (judged.forms or caller.engine is None)
-            if alters or (keyed and enforces(authorizer, caller, request)):
-                everything = decided(authorizer, caller, table, schema)
-            released = release(
-                authorizer,
-                caller,
-                table,
-                comparing.added_to(columns, equality),
-                planned,
-                judged.forms,
-                everything,
-                schema,
+            added = comparing.added_to(columns, equality)
+            released = release_for(
+                authorizer, caller, table, schema, added, reading, request, planned, judged.forms
             )
             keys = self._context.keyring.scan_keys(table.record, judged.paths, released)
         header = PlanHeader(
@@ -259,7 +251,7 @@ class Planner:
         distinct = distinct_counts.known(self._context.engine, table.record.id, of)
         return ColumnStatistics(self._context.keyring, table, schema, of, distinct)
 
-    def _files(
+    def files(
         self,
         table: LoadedTable,
         snapshot: Snapshot | None,
@@ -332,7 +324,7 @@ def _unmasked(request: ScanRequest, schema: Schema, masked: frozenset[int]) -> S
     return replace(request, filter=row_filter)
 
 
-def _schema(table: LoadedTable, snapshot: Snapshot | None, request: ScanRequest) -> Schema:
+def schema_of(table: LoadedTable, snapshot: Snapshot | None, request: ScanRequest) -> Schema:
     """Return the schema to read with: the current one for a branch or appends, else that of the snapshot."""
     metadata = table.metadata
     branch = request.ref is not None and metadata.refs[request.ref].snapshot_ref_type == "branch"

@@ -49,6 +49,8 @@ from catalog.authorization.columns import (
 from catalog.envelope.key_metadata import KeyEntry
 from catalog.envelope.key_metadata_columns import Form
 from catalog.envelope.scan_keys import FormKeys
+from catalog.planning.request import ScanRequest
+from catalog.planning.restricting import decided, enforces
 from catalog.planning.rows import POSITION_DELETES
 from catalog.reading.loading import LoadedTable
 from policy.decision import Decision, Reason
@@ -57,7 +59,7 @@ from policy.encryption.governed import COLUMNS
 from policy.errors import DecryptionRefused, NotAuthorized
 from policy.privileges.requests import AccessRequest
 from policy.restrictions.model import UNRESTRICTED, Restriction
-from policy.view import refused_key
+from policy.view import Reading, refused_key
 
 _DATA: Final = 0
 
@@ -78,6 +80,34 @@ class _Opened:
     key_id: str
     field_ids: tuple[int, ...]
     everything: bool
+
+
+def release_for(
+    authorizer: Authorizer,
+    caller: Caller,
+    table: LoadedTable,
+    schema: Schema,
+    columns: ScanColumns,
+    reading: Reading,
+    request: ScanRequest,
+    planned: pa.Table,
+    forms: Sequence[Form],
+) -> list[FormKeys]:
+    """Return the encrypted files of a scan with the keys that the caller gets, whoever enforces restrictions.
+
+    Args:
+        schema: the schema that is read with.
+        reading: what was decided of the columns.
+        request: what was asked for.
+        authorizer, caller, table, columns, planned, forms: as `release`. Errors as there.
+    """
+    everything = None
+    # A column key can open masked columns beside those that are read.
+    keyed = any(len(form.metadata.entries) > 1 for form in forms)
+    alters = reading.altered is not None and (forms or caller.engine is None)
+    if alters or (keyed and enforces(authorizer, caller, request)):
+        everything = decided(authorizer, caller, table, schema)
+    return release(authorizer, caller, table, columns, planned, forms, everything, schema)
 
 
 def release(

@@ -44,6 +44,7 @@ from catalog.maintenance.snapshot_procedures import SnapshotProcedures
 from catalog.maintenance.table_statistics import TableStatistics
 from catalog.metadata_tables.position_deletes import PositionDeletes
 from catalog.metadata_tables.tables import MetadataTables
+from catalog.planning.explain import Explainer
 from catalog.planning.plan import Planner
 from catalog.planning.standard import StandardPlanner
 from catalog.policy_store.changes import PolicyChanges
@@ -114,6 +115,7 @@ class Services(ServiceContext):
     unregistration: Unregistration
     registration: Registration
     planner: Planner
+    explainer: Explainer
     standard_planner: StandardPlanner
     signing: RequestSigning | None
     metadata_tables: MetadataTables
@@ -204,6 +206,7 @@ class Services(ServiceContext):
             lake=LakeReader(context, report),
             certificates=Certificates(context),
             planner=planner,
+            explainer=Explainer(context, planner),
             standard_planner=standard_planner,
             signing=_signing(context, decisions),
             metadata_tables=MetadataTables(context),

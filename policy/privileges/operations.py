@@ -74,6 +74,7 @@ OPERATIONS: Final[Mapping[str, Needs]] = MappingProxyType(
         "table.exists": _any(ANY),
         "table.load": _LOADING,
         "table.plan": _any(ANY),
+        "table.explain": _any(ANY),
         "table.plan.cancel": _any(ANY),
         "table.sign": _any(ANY),
         "table.inspect": _any(ANY),

@@ -36,7 +36,6 @@ from pyiceberg.types import (
 )
 
 import lakewarden
-from catalog.client.scan import _Run
 from policy.errors import RequestInvalid
 from tests.support.service import Service
 from tests.support.tables import ENCRYPTED
@@ -316,7 +315,7 @@ def test_rows_that_position_deletes_took_out_are_gone(alice: lakewarden.Connecti
         file, path=f"file://{path}", location=f"file://{path}", size=path.stat().st_size, records=4
     )
     marked = replace(plan, files=(replace(file, deletes=(deletes,)),))
-    left = pa.Table.from_batches(_Run(scan, marked).at_once())
+    left = pa.Table.from_batches(scan._by(marked, None).at_once())
     assert left["id"].to_pylist() == [1, 2, 4, 5, 6, 7, 8]
 
 

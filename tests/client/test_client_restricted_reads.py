@@ -177,7 +177,7 @@ def test_a_reader_that_waited_too_long_shows_nothing_by_former_restrictions(
         served.lake.set_policies([*standard_policies(), *each])
         readers.append(engine.table(name).scan().to_reader())
     served.lake.set_policies([*standard_policies(), rule("ssn", "ssn", "MASK_NULL")])
-    monkeypatch.setattr("catalog.client.scan.monotonic", lambda: float("inf"))
+    monkeypatch.setattr("catalog.client.reading.monotonic", lambda: float("inf"))
     for each in readers:
         with pytest.raises(TableChanged):
             each.read_all()

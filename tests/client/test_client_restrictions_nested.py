@@ -28,8 +28,8 @@ from pyiceberg.types import (
 from catalog.client.columns import FileColumns, arrow_schema
 from catalog.client.files import Opened
 from catalog.client.nested import as_written
+from catalog.client.reading import chosen
 from catalog.client.restricted import Restricted, require_applicable, types_of
-from catalog.client.scan import _chosen
 from catalog.iceberg.selection import all_ids, maps
 from policy.restrictions.actions import MaskAction, takes
 from policy.restrictions.wire_reading import restriction_of
@@ -159,7 +159,7 @@ def row_groups(fields: Sequence[NestedField], rows: Sequence[Mapping[str, Any]])
     written = pa.Table.from_arrays(columns, schema=schema)
     pq.write_table(written, sink, row_group_size=3, store_schema=False)
     parquet = pq.ParquetFile(io.BytesIO(sink.getvalue()))
-    return Opened(parquet, FileColumns(parquet.schema_arrow), None)
+    return Opened(parquet, FileColumns(parquet.schema_arrow), None, lambda rows: None)
 
 
 def seen(field: NestedField, former: NestedField, value: Any, masks: Mapping[int, str], salt: bytes) -> Any:
@@ -219,7 +219,7 @@ def test_nested_columns_of_older_files_show_what_a_naive_evaluation_shows(random
     restriction = restriction_of(said, types_of(schema))
     require_applicable(schema, restriction)
     every = [schema.find_column_name(each) for each in sorted(schema.field_ids)]
-    columns = _chosen(schema, random.choice([None, random.sample(every, min(2, len(every)))]), True)
+    columns = chosen(schema, random.choice([None, random.sample(every, min(2, len(every)))]), True)
     restricted = Restricted(restriction, columns, schema)
 
     source, read = row_groups(former, rows), restricted.read

@@ -158,7 +158,7 @@ def test_a_reader_that_waited_too_long_asks_again(
     kept, late = scan.to_reader(), scan.to_reader()
     served.lake.set_policies([each for each in standard_policies() if each["name"] != "carol-reads"])
     assert kept.read_all().num_rows == 2
-    monkeypatch.setattr("catalog.client.scan.monotonic", lambda: float("inf"))
+    monkeypatch.setattr("catalog.client.reading.monotonic", lambda: float("inf"))
     with pytest.raises(NotAuthorized):
         late.read_all()
 

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from catalog.cli.policy_lint import facts_of
-from catalog.planning.request import READ_RESTRICTIONS
+from catalog.planning.request import READ_RESTRICTIONS, ScanRequest
 from policy.decision import Decision
 from policy.encryption_rules import EncryptionRules
 from policy.errors import NotAuthorized
@@ -303,6 +303,62 @@ def test_the_four_answers_agree(
     assert of_lint(lake, table, documents, column) == served, "lint"
     assert of_test(table, kind, documents, column) == served, "test"
     assert of_check(lake, table, documents, column) == served, "check"
+
+
+def scanned(lake: Lake, table: Table, columns: tuple[str, ...], engine: str | None) -> str:
+    """What a plan says of the last of some columns."""
+    try:
+        asked = {"user": DAN, "engine": engine, "enforces": ENFORCED}
+        header = plans.plan(lake, table, *columns, **asked).header
+    except NotAuthorized as refusal:
+        return f"refused by {refusal.rule}"
+    field = PERSON.find_field(columns[-1])
+    inside = {field.field_id, *(each.field_id for each in getattr(field.field_type, "fields", ()))}
+    return "read" if inside.isdisjoint({*header.masked, *header.restriction.masks}) else "masked"
+
+
+@given(
+    kind=st.sampled_from(sorted(PROPERTIES)),
+    engine=st.sampled_from(["spark", None]),
+    policies=policies_of_dan(),
+    keys=st.lists(st.sampled_from([MASTER_KEY, "pii", "hr", "place"]), unique=True),
+)
+@example("masks", "spark", [ALL, hiding("salary")], [])
+@example("masks", "spark", [ALL, hiding("salary"), hiding("id"), hiding("ssn")], [])
+@example("column keys", None, [ALL, masking("ssn", "MASK_NULL")], [MASTER_KEY])
+@example("one key", None, [ALL, hiding("ssn")], [MASTER_KEY])
+@example("plaintext", "spark", [ALL, masking("home.town"), ROWS], [])
+@settings(
+    max_examples=settings.default.max_examples // 5,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_an_explanation_says_of_each_column_what_a_scan_of_it_says(
+    lake: Lake,
+    tables: dict[str, Table],
+    kind: str,
+    engine: str | None,
+    policies: list[Json],
+    keys: list[str],
+) -> None:
+    release = policy("release", {"key": keys}, {DAN: ["release"]})
+    put(lake, [*policies, *([release] if keys else [])])
+    caller, table = lake.caller(DAN, engine), tables[kind]
+    names = [each.name for each in PERSON.fields]
+    alone = {name: scanned(lake, table, (name,), engine) for name in names}
+    beside = next((name for name in names if "refused" not in alone[name]), None)
+    request = ScanRequest(enforces=ENFORCED)
+    try:
+        found = lake.services.explainer.explain(caller, name_of(table), request).columns
+    except NotAuthorized:
+        assert all("refused" in each for each in alone.values())
+        return
+    for each in found:
+        name = each.field.name
+        expected = alone[name]
+        if "refused" in expected and beside is not None:
+            expected = scanned(lake, table, (beside, name), engine)
+        told = f"refused by {each.refusal.rule}" if each.refusal else "masked" if each.masks else "read"
+        assert told == expected, name
 
 
 @given(
