@@ -39,7 +39,7 @@ from policy.ranger.conditions.syntax import (
 )
 from policy.ranger.conditions.times import span_of
 
-_MAX_DEPTH: Final = 24
+_MAX_DEPTH: Final = 48
 _WORDS: Final = {"true": True, "false": False, "null": None, "undefined": None}
 _EQUALITY: Final = tuple(sign for sign in SIGNS if "=" in sign and sign[0] not in "<>")
 _ORDER: Final = tuple(sign for sign in SIGNS if sign not in _EQUALITY)
