@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from catalog.audit.checkpoints import Signer
 from catalog.audit.trail import AuditTrail
 from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.logouts import Logouts
 from catalog.authorization.principals import Principals
 from catalog.authorization.standard_clients import StandardClients
 from catalog.authorization.table_access import require_on
@@ -62,6 +63,7 @@ class ServiceContext:
     principals: Principals
     tokens: TokenStore
     bearer_tokens: BearerTokens
+    logouts: Logouts
     clock: DatabaseClock
     audit: AuditTrail
     audit_signer: Signer | None

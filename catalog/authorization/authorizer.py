@@ -24,6 +24,7 @@ from catalog.audit import outcomes
 from catalog.audit.outcomes import Outcome
 from catalog.audit.records import MAX_REASONS, NOBODY
 from catalog.audit.trail import AuditRecord, AuditTrail
+from catalog.authorization.logouts import Logout
 from policy.decision import Decision, Reason
 from policy.errors import (
     CommitStateUnknown,
@@ -36,7 +37,7 @@ from policy.errors import (
     Unavailable,
 )
 from policy.identifiers import TableName
-from policy.principal import Principal
+from policy.principal import MAX_NAME_CHARACTERS, Principal
 from policy.privileges.operations import On, key_requests
 from policy.privileges.requests import AccessRequest
 from policy.privileges.token_scopes import RULE
@@ -278,6 +279,26 @@ class Authorizer:
         at_ms = int(self._now().timestamp() * 1000)
         self._audit.append(
             [AuditRecord(NOBODY, None, "authenticate", address, False, (reason,), request_id, at_ms)]
+        )
+
+    def logged_out(self, address: str, request_id: str, issuer: str, logout: Logout) -> None:
+        """Record that an identity provider ended logins.
+
+        Args:
+            address: the network address of the call.
+            request_id: what ties the records of one request together.
+            issuer: the issuer's name in the settings.
+            logout: what ended.
+
+        Raises:
+            StateUnavailable: it could not be recorded.
+        """
+        what = "A session" if logout.session else "All sessions"
+        whose = f" of {logout.subject[:MAX_NAME_CHARACTERS]!a}" if logout.subject else ""
+        reason = Reason("logout", f"{what}{whose} ended at the provider. It called from {address}.")
+        at_ms = int(self._now().timestamp() * 1000)
+        self._audit.append(
+            [AuditRecord(NOBODY, None, "identity.logout", issuer, True, (reason,), request_id, at_ms)]
         )
 
     def record(self, caller: Caller, action: str, resource: str, decision: Decision) -> None:

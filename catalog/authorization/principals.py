@@ -25,12 +25,14 @@ from sqlalchemy import (
     and_,
     bindparam,
     exists,
+    literal,
     or_,
     select,
     true,
     update,
 )
 
+from catalog.authorization.logouts import NO_LOGIN, Login, has_ended
 from catalog.base.times import from_ms, to_ms
 from catalog.db.engine import read, write
 from catalog.db.inserts import insert_into
@@ -48,6 +50,13 @@ _DISABLED: Final = "disabled: an administrator disabled the user"
 _WRITTEN_AFTER: Final = timedelta(hours=1)
 _FIND: Final = select(lw_principal).where(lw_principal.c.name == bindparam("wanted"))
 _FIND_ALONE: Final = Prepared(_FIND)
+_ONE: Final = select(literal(1).label("one")).subquery()
+#: Whether the login of a token has ended, and its user, if they are known.
+_FIND_BY_LOGIN: Final = Prepared(
+    select(has_ended().label("ended"), *lw_principal.c).select_from(
+        _ONE.outerjoin(lw_principal, lw_principal.c.name == bindparam("wanted"))
+    )
+)
 #: The kinds of tokens of engines.
 ENGINE_KINDS: Final = ("engine", "engine-reusable")
 _ENGINE_TOKEN: Final = select(lw_token.c.id).where(
@@ -121,6 +130,20 @@ class Principals:
         """
         row = _FIND_ALONE.named(self._engine, wanted=name)
         return None if row is None else known(row)
+
+    def find_by_login(self, name: str, login: Login | None) -> KnownPrincipal | None:
+        """Return a principal who comes with a login at an identity provider, as `find`.
+
+        Raises:
+            NotAuthenticated: the login has ended.
+            StateUnavailable: the database does not answer.
+        """
+        values = NO_LOGIN if login is None else login.values()
+        row = _FIND_BY_LOGIN.named(self._engine, wanted=name, **values)
+        assert row is not None
+        if row["ended"]:
+            raise not_in_force("logout: the user has logged out at the identity provider")
+        return None if row["name"] is None else known(row)
 
     def list(self) -> tuple[KnownPrincipal, ...]:
         """Return every principal by name. Errors: `find`."""
@@ -212,7 +235,13 @@ class Principals:
             _update(connection, name, issuer=None, claimed_groups=None, claimed_roles=None, claimed_ms=None)
             return _required(connection, name)
 
-    def claimed(self, claims: Principal, issuer: str, issued_at: datetime | None = None) -> Principal:
+    def claimed(
+        self,
+        claims: Principal,
+        issuer: str,
+        issued_at: datetime | None = None,
+        login: Login | None = None,
+    ) -> Principal:
         """Take the groups and roles of an access token, and return the user with those of an administrator.
 
         Args:
@@ -220,12 +249,13 @@ class Principals:
             issuer: the provider, by its name in the settings.
             issued_at: when the token was issued, if it says so. A token that was issued before the last one
                 does not change what is known of its user.
+            login: the login that the token comes from, for a provider that tells of logouts.
 
         Raises:
-            NotAuthenticated: the user is disabled, or an engine has this name.
+            NotAuthenticated: the login has ended, the user is disabled, or an engine has this name.
             StateUnavailable: the database does not answer.
         """
-        found = self.find(claims.name)
+        found = self.find_by_login(claims.name, login)
         if found is None or self._is_news(found, claims, issuer, issued_at):
             found = self._write(claims, issuer, issued_at or self._now())
         if found.disabled_at is not None:

@@ -367,6 +367,17 @@ lw_token = Table(
     Index("ix_lw_token_principal", "principal"),
 )
 
+#: Logins that ended at their identity provider (`catalog.authorization.logouts`). `key`: SHA-256 of issuer,
+#: kind and name. `at_ms`: when it ended.
+lw_logout = Table(
+    "lw_logout",
+    metadata,
+    Column("key", String(64), primary_key=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    Index("ix_lw_logout_expires", "expires_ms"),
+)
+
 #: Public keys (Ed25519, 32 bytes) that engines registered with a token, and sign their requests with.
 lw_engine_key = Table(
     "lw_engine_key",

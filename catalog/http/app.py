@@ -4,6 +4,7 @@
     /engine/v1   the engine API
     /admin/v1    administration
     /kms/v1      Hadoop's KMS protocol, if enabled in the settings
+    /identity/v1 messages of identity providers about logouts, if an issuer in the settings sends them
     /livez       whether the process answers; needs no token, as the two below
     /readyz      what the catalog can serve now: reading, writing, encrypted tables
     /healthz     whether requests are decided, and what an operator has to look at
@@ -51,6 +52,7 @@ from catalog.http import (
     iceberg_tables,
     iceberg_transactions,
     iceberg_views,
+    identity_routes,
     kms_routes,
 )
 from catalog.http.auth import USER_SCHEME, MetricsOf, ServicesOf
@@ -281,7 +283,11 @@ def create_app(services: Services, shared: Shared | None = None, tracing: Tracin
         *(() if services.signing is None else (iceberg_signing.router,)),
     )
     app.state.endpoints = tuple(sorted(_endpoints(iceberg)))
-    for router in (*_ROUTERS, *iceberg, *(_KMS_ROUTERS if services.settings.kms_endpoint.enabled else ())):
+    optional = (
+        *(_KMS_ROUTERS if services.settings.kms_endpoint.enabled else ()),
+        *((identity_routes.router,) if services.settings.identity.takes_logouts else ()),
+    )
+    for router in (*_ROUTERS, *iceberg, *optional):
         # `include_router` would build every operation once more, at the first request of each service.
         app.router.routes.extend(router.routes)
     errors.install(app)

@@ -147,7 +147,7 @@ class GuardedRoute(APIRoute):
     async def _sent(self, request: Request, bounds: Bounds, room: Room) -> bytes:
         """Return the body as it was sent."""
         _refuse_repeated(request, self.lists)
-        return b"" if _has_no_body(request.headers) else await _bounded_body(request, bounds.size, room)
+        return b"" if _has_no_body(request.headers) else await bounded_body(request, bounds.size, room)
 
     def _waits(self, request: Request) -> bool:
         """Return whether a request can wait in the event loop for an equal one; see `idempotency`."""
@@ -336,7 +336,7 @@ def _has_no_body(headers: Headers) -> bool:
     return "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
 
 
-async def _bounded_body(request: Request, limit: int, room: Room) -> bytes:
+async def bounded_body(request: Request, limit: int, room: Room) -> bytes:
     """Read the whole body; stop reading if it declares or turns out to be too large."""
     declared = request.headers.get("content-length", "0")
     if len(declared) > _MAX_DIGITS or (declared.isascii() and declared.isdigit() and int(declared) > limit):

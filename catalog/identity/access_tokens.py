@@ -1,4 +1,4 @@
-"""Accepts the access tokens of the issuers in the settings: JSON Web Tokens, signed, compact.
+"""Accepts access tokens and logout tokens of the issuers in the settings: JSON Web Tokens, signed, compact.
 
 A token says by whom it is (`iss`). Only that provider's keys, algorithms and rules count for it. Nothing of a
 token is believed before its signature was checked. Signatures by a shared secret, and none, are not accepted:
@@ -13,13 +13,15 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from joserfc.errors import JoseError
 from joserfc.jws import CompactSignature, JWSRegistry, validate_compact
 from joserfc.util import urlsafe_b64decode
 
+from catalog.authorization.logouts import Login, Logout
 from catalog.identity.claims import issued_at, principal_of
+from catalog.identity.logins import login_of, logout_of
 from catalog.identity.provider import Provider
 from catalog.identity.provider_keys import MOST_WAITING, ProviderKeys
 from catalog.identity.refusals import token_refused
@@ -35,6 +37,24 @@ _MOST_ELEMENTS: Final = 10_000
 _FORM: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
 #: The types of access tokens, in lower case (RFC 9068, section 2.1); many providers say JWT.
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
+#: Those of logout tokens (OpenID Connect Back-Channel Logout 1.0, section 2.4).
+_LOGOUT_TYPES: Final = frozenset({"jwt", "logout+jwt", "application/logout+jwt"})
+
+
+class Verified(NamedTuple):
+    """What an access token says.
+
+    Attributes:
+        user: its user.
+        issuer: the issuer's name in the settings.
+        issued_at: when it was issued, if it says so.
+        login: the login that it comes from, if its issuer tells of logouts.
+    """
+
+    user: Principal
+    issuer: str
+    issued_at: datetime | None
+    login: Login | None
 
 
 class AccessTokens:
@@ -55,20 +75,31 @@ class AccessTokens:
         }
         self._now = now
 
-    def verify(self, text: str) -> tuple[Principal, str, datetime | None]:
-        """Return the user of an access token, the issuer's name in the settings, and when it was issued.
+    def verify(self, text: str) -> Verified:
+        """Return what an access token says.
 
         Raises:
             NotAuthenticated: it is not valid, for whatever reason.
             ProviderUnavailable: the issuer's keys are too old, and it does not answer.
         """
+        issuer, claims = self._signed(text, _TYPES)
+        user = issuer.principal(claims, self._now())
+        return Verified(user, issuer.name, issued_at(claims), login_of(claims, issuer.settings))
+
+    def logout(self, text: str) -> tuple[Logout, str]:
+        """Return what a logout token says has ended, and the issuer's name in the settings; as `verify`."""
+        issuer, claims = self._signed(text, _LOGOUT_TYPES)
+        return logout_of(claims, issuer.settings, self._now()), issuer.name
+
+    def _signed(self, text: str, types: frozenset[str]) -> tuple[_Issuer, dict[str, Any]]:
+        """Return the issuer of a token, and its claims, if the signature is good."""
         token = _parsed(text)
         claims = _object(token.payload, "payload")
         issuer = self._issuers.get(str(claims.get("iss")))
         if issuer is None:
             raise token_refused("issuer", "it is by an issuer that is not in the settings")
-        issuer.check_signature(token)
-        return issuer.principal(claims, self._now()), issuer.name, issued_at(claims)
+        issuer.check_signature(token, types)
+        return issuer, claims
 
 
 class _Issuer:
@@ -83,19 +114,19 @@ class _Issuer:
         waiting: threading.Semaphore,
     ) -> None:
         self.name = name
-        self._settings = settings
+        self.settings = settings
         self._registry = JWSRegistry(algorithms=settings.algorithms, strict_check_header=False)
         self._keys = ProviderKeys(name, settings, Provider(settings).keys, seconds, waiting)
         self._foreign_prefixes = [each.prefix for each in issuers.values() if each is not settings]
 
-    def check_signature(self, token: CompactSignature) -> None:
+    def check_signature(self, token: CompactSignature, types: frozenset[str]) -> None:
         header = token.headers()
         algorithm, key_id = header.get("alg"), header.get("kid")
-        if algorithm not in self._settings.algorithms:
+        if algorithm not in self.settings.algorithms:
             raise token_refused("algorithm", "its signature algorithm is not accepted")
         if "crit" in header or "b64" in header:
             raise token_refused("header", "it needs an extension that is not known here")
-        if str(header.get("typ", "JWT")).lower() not in _TYPES:
+        if str(header.get("typ", "JWT")).lower() not in types:
             raise token_refused("purpose", "it is a token of another type")
         if key_id is not None and (not isinstance(key_id, str) or len(key_id) > _LONGEST_KEY_ID):
             raise token_refused("key", "its key id is no short text")
@@ -110,7 +141,7 @@ class _Issuer:
             raise token_refused("signature", "the signature is not by the issuer's key")
 
     def principal(self, claims: Mapping[str, object], now: float) -> Principal:
-        return principal_of(claims, self._settings, self._foreign_prefixes, now)
+        return principal_of(claims, self.settings, self._foreign_prefixes, now)
 
 
 def _parsed(text: str) -> CompactSignature:

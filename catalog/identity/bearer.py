@@ -9,8 +9,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from catalog.authorization.logouts import Logout
 from catalog.authorization.principals import Principals
 from catalog.authorization.tokens import TokenStore
+from catalog.identity.refusals import token_refused
 from catalog.settings.identity import IdentitySettings
 from policy.errors import PropertyInvalid
 from policy.principal import Principal
@@ -53,6 +55,18 @@ class BearerTokens:
             return self._tokens.verify(text, "user")
         self._require_clock()
         return self._principals.claimed(*self._access_tokens.verify(text))
+
+    def logout(self, text: str) -> tuple[Logout, str]:
+        """Return what a logout token of a provider says has ended, and the issuer's name in the settings.
+
+        Raises:
+            NotAuthenticated: it is not valid, for whatever reason.
+            StateUnavailable, ProviderUnavailable: as `user`.
+        """
+        if self._access_tokens is None:
+            raise token_refused("issuer", "no issuer is in the settings")
+        self._require_clock()
+        return self._access_tokens.logout(text)
 
 
 def open_bearer_tokens(

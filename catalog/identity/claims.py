@@ -31,6 +31,10 @@ _UNSEEN: Final = re.compile(
 _ELSEWHERE: Final = ("_claim_names", "hasgroups")
 
 
+#: The claim by which a message says what it is about (RFC 8417).
+EVENTS: Final = "events"
+
+
 def principal_of(
     claims: Mapping[str, object], issuer: IssuerSettings, foreign_prefixes: Sequence[str], now: float
 ) -> Principal:
@@ -45,10 +49,10 @@ def principal_of(
     Raises:
         NotAuthenticated: a claim is missing, of another type, or not as required.
     """
-    _check_audience(claims, issuer.audience)
-    _check_times(claims, issuer.leeway_s, now)
+    check_audience(claims, issuer.audience)
+    check_times(claims, issuer, now)
     _check_required(claims, issuer.required_claims)
-    if "events" in claims:
+    if EVENTS in claims:
         raise token_refused("purpose", "it is a message about an event, not an access token")
     user = _user(claims, issuer)
     groups = _names_in(claims, issuer.groups_claim, issuer)
@@ -73,7 +77,12 @@ def _check_prefixes(names: Sequence[str], prefix: str, foreign_prefixes: Sequenc
         raise token_refused("prefix", "a name begins with the prefix of another issuer")
 
 
-def _check_audience(claims: Mapping[str, object], accepted: Sequence[str]) -> None:
+def check_audience(claims: Mapping[str, object], accepted: Sequence[str]) -> None:
+    """Check `aud`.
+
+    Raises:
+        NotAuthenticated: it is missing, of another type, or has none of the accepted values.
+    """
     given = claims.get("aud")
     audiences = [given] if isinstance(given, str) else given
     if not _are_texts(audiences):
@@ -82,7 +91,13 @@ def _check_audience(claims: Mapping[str, object], accepted: Sequence[str]) -> No
         raise token_refused("audience", "it is for another audience")
 
 
-def _check_times(claims: Mapping[str, object], leeway: float, now: float) -> None:
+def check_times(claims: Mapping[str, object], issuer: IssuerSettings, now: float) -> None:
+    """Check `exp`, `nbf` and `iat`, and the lifetime.
+
+    Raises:
+        NotAuthenticated: one is of another type, or the token is not valid now, or for too long.
+    """
+    leeway = issuer.leeway_s
     expires, begins, issued = (_time(claims, name) for name in ("exp", "nbf", "iat"))
     if expires is None:
         raise token_refused("expired", "the claim exp is missing: it would be valid for ever")
@@ -92,6 +107,10 @@ def _check_times(claims: Mapping[str, object], leeway: float, now: float) -> Non
         raise token_refused("not-yet-valid", "it is not valid yet (nbf)")
     if issued is not None and now < issued - leeway:
         raise token_refused("not-yet-valid", "it was issued in the future (iat): compare the clocks")
+    if issuer.max_lifetime_s is None:
+        return
+    if issued is None or expires - issued > issuer.max_lifetime_s:
+        raise token_refused("lifetime", "it is valid for too long, or does not say since when (iat)")
 
 
 def _time(claims: Mapping[str, object], name: str) -> float | None:

@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 from catalog.audit.checkpoints import Checkpointer, Signer
 from catalog.audit.trail import AuditTrail
 from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.logouts import Logouts
 from catalog.authorization.principals import Principals
 from catalog.authorization.standard_clients import StandardClients
 from catalog.authorization.tokens import TokenStore
@@ -106,6 +107,7 @@ def open_context(
         principals=principals,
         tokens=tokens,
         bearer_tokens=open_bearer_tokens(settings.identity, tokens, principals, now, seconds, clock.require),
+        logouts=Logouts(engine, now),
         clock=clock,
         audit=audit,
         audit_signer=signer,

@@ -64,6 +64,9 @@ class IssuerSettings(Section):
         refresh_s: seconds after which its keys are fetched again.
         keys_max_age_s: seconds for which its keys are used while it does not answer.
         timeout_s: seconds for a request to it.
+        logout_audience: one of these has to be in the `aud` of a logout token: what the provider calls the
+            client that it tells of logouts; by default, it tells of none.
+        max_lifetime_s: seconds after its issue for which a token can be valid at most.
     """
 
     issuer: _Text
@@ -83,6 +86,14 @@ class IssuerSettings(Section):
     refresh_s: float = Field(default=300.0, ge=10, le=86_400)
     keys_max_age_s: float = Field(default=4 * 3600.0, ge=60, le=7 * 86_400)
     timeout_s: Seconds = 3.0
+    logout_audience: _Texts | None = None
+    max_lifetime_s: float | None = Field(default=None, ge=60, le=30 * 86_400)
+
+    @model_validator(mode="after")
+    def _a_logout_ends_tokens_of_bounded_lifetime(self) -> Self:
+        if self.logout_audience is not None and self.max_lifetime_s is None:
+            raise ValueError("logout_audience needs max_lifetime_s: a logout is kept for that long")
+        return self
 
     @model_validator(mode="after")
     def _its_keys_can_be_found(self) -> Self:
@@ -114,6 +125,11 @@ class IdentitySettings(Section):
     issuers: dict[Annotated[str, Field(pattern=_NAME)], IssuerSettings] = Field(default_factory=dict)
     claims_max_age_s: float = Field(default=30 * 86_400.0, ge=3600, le=366 * 86_400)
     oauth2_server_uri: ProviderUrl | None = None
+
+    @property
+    def takes_logouts(self) -> bool:
+        """Whether an issuer tells of logouts."""
+        return any(each.logout_audience is not None for each in self.issuers.values())
 
     @property
     def claims_age(self) -> timedelta:

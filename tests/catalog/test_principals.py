@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from catalog.authorization.logouts import Login
 from catalog.authorization.principals import KnownPrincipal, Principals
 from catalog.authorization.tokens import TokenKind, TokenStore
 from catalog.db.engine import open_database
@@ -103,8 +104,8 @@ def test_a_newer_token_that_another_process_took_meanwhile_counts(
     users.claimed(Principal("ann"), "corp", since - timedelta(hours=1))
 
     class Overtaken(Principals):
-        def find(self, name: str) -> KnownPrincipal | None:
-            found = super().find(name)
+        def find_by_login(self, name: str, login: Login | None) -> KnownPrincipal | None:
+            found = super().find_by_login(name, login)
             users.claimed(new, "corp", since + timedelta(minutes=1))
             return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, Key, OctKey, RSAKey
 
 AUDIENCE = "lake"
+LOGOUT_AUDIENCE = "lake-client"
 _DISCOVERY = "/.well-known/openid-configuration"
 
 
@@ -85,6 +87,20 @@ class IdentityProvider:
     def token(self, user: str = "ann", **claims: object) -> str:
         """A good token."""
         return self.signed(self.claims(user, **claims))
+
+    def logout_token(self, **claims: object) -> str:
+        """A good logout token, which is about no login yet: give it `sid`, `sub` or both."""
+        now = int(time.time())
+        whole: dict[str, object] = {
+            "iss": self.url,
+            "aud": LOGOUT_AUDIENCE,
+            "iat": now,
+            "exp": now + 120,
+            "jti": str(uuid.uuid4()),
+            "events": {"http://schemas.openid.net/event/backchannel-logout": {}},
+            **claims,
+        }
+        return self.signed({name: value for name, value in whole.items() if value is not None})
 
     def signed(
         self, claims: Mapping[str, object], header: Mapping[str, object] | None = None, key: Key | None = None
