@@ -103,7 +103,7 @@ def moved(
     """
     name = name or table
     on_columns = []
-    for policy in dict.fromkeys((*policies.about(*table), *policies.about(*name))):
+    for policy in policies.about(table, name):
         if policy.type is not PolicyType.ROW_FILTER:
             on_columns.append(policy)
         elif _is_about(policy, Resource.table(*table)):

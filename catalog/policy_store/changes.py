@@ -56,7 +56,8 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The effect of a change on the set in force, by the titles of policies, roles and encryption rules.
+    """The effect of a change on the set in force, by the titles of policies, roles, security zones,
+    tags and encryption rules.
 
     Attributes:
         added: those that are new; one that was disabled and no longer is counts as new.
@@ -313,6 +314,10 @@ def _titled(found: InForce) -> Mapping[str, Sequence[object]]:
         titled.setdefault(f"role {role.name!r}", []).append(role)
     if contents.users != NO_USERS:
         titled["attributes of users and groups"] = [contents.users]
+    for zone in contents.zones.values():
+        titled.setdefault(f"security zone {zone.name!r}", []).append(zone)
+    for tag, resources in contents.tags.all().items():
+        titled.setdefault(f"tag {tag.type!r}", []).append((tag, resources))
     for rule in found.encryption.rules:
         titled.setdefault(f"encryption rule {rule.name!r}", []).append(replace(rule, document=""))
     return titled

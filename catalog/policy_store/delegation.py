@@ -2,7 +2,8 @@
 
 - A user who can administer every policy in a document, as one to whom its resources are delegated
   (`policy.ranger.administer`), may read it; and may change it if that also holds of what it is to say.
-- Documents with roles, and rules for encryption, are for administrators of the catalog alone.
+- Documents with roles, security zones or policies on tags, rules for encryption, and tags are for
+  administrators of the catalog alone.
 - Of a document of others, a user learns only that its name is taken, by trying to use it.
 """
 
@@ -78,8 +79,8 @@ class Delegation:
         if sum(len(content) for _, content in contents) > MAX_DELEGATED_SIZE:
             return _denied(f"The delegated documents are larger than {MAX_DELEGATED_SIZE} bytes in total.")
         parsed = [parse_documents({"The document": content}) for _, content in contents]
-        if any(each.roles for each in parsed):
-            return _denied("Only administrators of the catalog can change roles.")
+        if any(each.roles or each.zones for each in parsed):
+            return _denied("Only administrators of the catalog can change roles and security zones.")
         policies_of = [(*each.policies, *each.disabled) for each in parsed]
         if not all(policies_of):
             return _denied("Only administrators of the catalog can change a document without policies.")

@@ -50,7 +50,7 @@ class InForce:
     """The set that decides, with its documents.
 
     Attributes:
-        policies: policies and roles, with attributes of users.
+        policies: policies and roles, with attributes of users and tags of resources.
         encryption: rules for encryption.
         stored: the documents.
     """

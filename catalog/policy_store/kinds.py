@@ -8,14 +8,15 @@ MAX_STORED_SIZE: Final = 16 * 1024 * 1024
 
 
 class Kind(StrEnum):
-    """What a document holds: policies and roles, or attributes of users, in Ranger's JSON; or rules for
-    encryption.
+    """What a document holds: in Ranger's JSON policies and roles, attributes of users, or tags of resources;
+    or rules for encryption.
     """
 
     RANGER = "ranger"
     USERS = "users"
     ENCRYPTION = "encryption"
+    TAGS = "tags"
 
 
 #: The kinds of documents that decide together; in a file, they are told apart by their form.
-OF_POLICIES: Final = (Kind.RANGER, Kind.USERS)
+OF_POLICIES: Final = (Kind.RANGER, Kind.USERS, Kind.TAGS)

@@ -1,5 +1,7 @@
 """Checks new row filters and masks against the tables that they are about, before they are put in force.
 
+New are those that another change of policies, or of tags, puts on a table.
+
 - Tables whose metadata cannot be read now are passed over, and so are those after the first
   `MAX_TABLES` by name: a query that a policy does not fit is refused in any case.
 - Commands on the host, and the files of an embedded catalog, are checked by themselves alone.
@@ -18,6 +20,7 @@ from catalog.reading.loading import LoadedTable
 from policy.errors import LakewardenError, PolicyInvalid
 from policy.misfits import misfits
 from policy.ranger import PolicySet
+from policy.ranger.model import Policy
 
 MAX_TABLES: Final = 1_000
 """The number of tables that a change of policies is checked against."""
@@ -45,12 +48,10 @@ class TableChecks:
         Raises:
             PolicyInvalid: one does not.
         """
-        known = before.restrictions()
-        new = [each for each in after.restrictions() if each not in known]
-        if not new:
+        if not after.has_restrictions:
             return
-        about = (each for each in self._names() if _is_about(after, each, new))
-        for name in islice(about, MAX_TABLES):
+        found = ((name, _new(before, after, name)) for name in self._names())
+        for name, new in islice((each for each in found if each[1]), MAX_TABLES):
             try:
                 table = self._load(name)
             except LakewardenError as problem:
@@ -64,5 +65,7 @@ class TableChecks:
                 )
 
 
-def _is_about(policies: PolicySet, name: TableName, new: Iterable[object]) -> bool:
-    return any(each in new for each in policies.restricting(name.database, name.name))
+def _new(before: PolicySet, after: PolicySet, name: TableName) -> list[Policy]:
+    """The policies that filter or mask a table, or do so by tags, and did not before."""
+    known = before.restricting(name.database, name.name)
+    return [each for each in after.restricting(name.database, name.name) if each not in known]

@@ -16,7 +16,7 @@ from catalog.base.identifiers import Namespace, TableName
 from catalog.db.schema import iceberg_tables, lw_binding, lw_table, lw_view
 from catalog.state.sql_pointers import is_table
 from policy.letter_case import fold
-from policy.ranger.index import PossibleNames
+from policy.ranger.resource_tree import PossibleNames
 
 #: With more whole names, or beginnings of names, than these, a list reads all names.
 _MAX_WHOLE: Final = 1_000

@@ -27,7 +27,7 @@ from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.parse import Contents
 from policy.ranger.policy_set import PolicySet
 from policy.ranger.roles import Role, RoleGraph
-from policy.ranger.users import UserStore
+from policy.ranger.tags import TagPolicies
 from policy.restrictions.model import UNRESTRICTED, Restriction
 from policy.restrictions.text import predicate_text
 from policy.standard_clients import enforced
@@ -46,16 +46,18 @@ class Book:
     """All that some documents say, ready for looking up.
 
     Attributes:
-        contents: policies and roles.
+        contents: policies and roles, with attributes of users, tags and security zones.
     """
 
     def __init__(self, contents: Contents) -> None:
         self.contents = contents
         self._graph = RoleGraph.of(contents.roles.values())
         everything = (*contents.policies, *contents.disabled)
+        own = [policy for policy in everything if not policy.is_on_tags]
         self._indexes = {
-            kind: PolicyIndex(policy for policy in everything if policy.type is kind) for kind in PolicyType
+            kind: PolicyIndex(policy for policy in own if policy.type is kind) for kind in PolicyType
         }
+        self._tagged = TagPolicies((policy for policy in everything if policy.is_on_tags), contents.tags)
         self._disabled = frozenset(map(id, contents.disabled))
 
     def consider(
@@ -77,27 +79,31 @@ class Book:
         """
         asked = (request.resource, *_looked_at(request, table, engine))
         related = self._related(request, dict.fromkeys(asked))
-        enabled = tuple(policy for policy in related if id(policy) not in self._disabled)
-        disabled = tuple(policy for policy in related if id(policy) in self._disabled)
+        enabled = tuple(policy for policy in related if not self._is_disabled(policy))
+        disabled = tuple(policy for policy in related if self._is_disabled(policy))
         roles = self._roles_of(request.principal)
-        users = self.contents.users
-        return Considered(request, now, enabled, disabled, roles, users, table, through, engine)
+        return Considered(request, now, enabled, disabled, roles, self.contents, table, through, engine)
+
+    def _is_disabled(self, policy: Policy) -> bool:
+        return id(policy.origin or policy) in self._disabled
 
     def _related(self, request: AccessRequest, resources: Iterable[Resource]) -> list[Policy]:
         """The policies of every type that can have a say in a request, highest priority first."""
         found: list[Policy] = []
         for kind, index in self._indexes.items():
-            targets = (Target.of(each) for each in dict.fromkeys(_policy_target(r, kind) for r in resources))
+            targets = [Target.of(each) for each in dict.fromkeys(_policy_target(r, kind) for r in resources)]
+            table = [Target.of(_table(request))] if reads(request) else []
+            on_tags = self._tagged.about(kind, (*targets, *table))
             related = {
                 id(policy)
                 for target in targets
-                for policy in index.candidates(target)
+                for policy in (*index.candidates(target), *on_tags)
                 if relation(policy, target, request.principal.name, request.owner) is not Match.NONE
             }
-            if reads(request):
-                target = Target.of(_table(request))
-                related |= {id(each) for each in index.candidates(target) if _is_about(each, target, request)}
-            found += (policy for policy in index.policies if id(policy) in related)
+            for target in table:
+                about = (*index.candidates(target), *on_tags)
+                related |= {id(each) for each in about if _is_about(each, target, request)}
+            found += (policy for policy in (*on_tags, *index.policies) if id(policy) in related)
         return found
 
     def _roles_of(self, principal: Principal) -> tuple[Role, ...]:
@@ -116,7 +122,7 @@ class Considered:
         policies: enabled policies of every type that are about the resource, or about what is below or above.
         disabled: disabled ones.
         roles: the roles that the principal holds.
-        users: attributes of users and groups.
+        contents: what else the documents say: attributes of users, tags and security zones.
         table: what is known of the table that is asked for.
         through: how the table would be read.
         engine: the engine's name, if it is read through one; None if that is not known.
@@ -127,7 +133,7 @@ class Considered:
     policies: tuple[Policy, ...]
     disabled: tuple[Policy, ...]
     roles: tuple[Role, ...]
-    users: UserStore
+    contents: Contents
     table: KnownTable = UNKNOWN_TABLE
     through: Through = Through.ENGINE
     engine: str | None = None
@@ -230,7 +236,7 @@ class Considered:
     @cached_property
     def _policies(self) -> PolicySet:
         roles = {role.name: role for role in self.roles}
-        return PolicySet(Contents(self.policies, (), roles, self.users), "")
+        return PolicySet(replace(self.contents, policies=self.policies, disabled=(), roles=roles), "")
 
 
 def reads(request: AccessRequest) -> bool:

@@ -9,6 +9,10 @@ Rules:
   first, and one denial beats every grant. A denial of the access itself, to them, anywhere on what the policy
   in question can be about, is a denial; whom a policy denies something may not change who else gets it. In
   the same way, whose values are masked may not change masks on them, nor row filters whose rows are filtered.
+- A policy in a security zone is administered by the policies of that zone, one without a zone by those
+  without one. A denial of a policy in any zone counts.
+- A policy on tags is for administrators of the catalog: it can lift what others' policies say of resources.
+  A denial, a mask or a row filter of one counts on the resources that have its tags; it delegates nothing.
 - A user cannot write a policy of higher priority than the one that delegates to them: it would speak first.
 - What cannot be evaluated delegates nothing.
 
@@ -43,6 +47,9 @@ def may_administer(in_force: Sequence[Policy], subject: Subject, changed: Policy
         subject: who wants to change it.
         changed: the policy, as it is or as it is to be.
     """
+    if changed.is_on_tags:
+        detail = f"Only administrators of the catalog can change policies on tags, such as {changed.title}."
+        return Decision.deny(Reason("policy-no-delegation", detail))
     return Decision.all_of(
         _decide(in_force, subject, access, resource, changed)
         for resource in changed.resources
@@ -78,7 +85,7 @@ def _decide(
                 if any(overlaps(ours, resource, subject.name) for ours in policy.resources):
                     detail = f"{policy.title} denies {subject.name!r} the right to administer {question}."
                     return Decision.deny(Reason("policy-deny", detail, policy.name, verdict.item))
-            elif grant is None and policy.priority >= changed.priority:
+            elif grant is None and _can_delegate(policy, changed):
                 grant = _delegation(policy, subject, access, resource, question)
         if grant is not None:
             return Decision.allow(grant)
@@ -91,6 +98,10 @@ def _verdict(policy: Policy, subject: Subject, access: str, changed: Policy) -> 
     if policy.type is PolicyType.ACCESS:
         return check(policy, subject, access)
     return restriction(policy, subject) if policy.type is changed.type else None
+
+
+def _can_delegate(policy: Policy, changed: Policy) -> bool:
+    return policy.priority >= changed.priority and policy.zone == changed.zone and policy.tag is None
 
 
 def _delegation(

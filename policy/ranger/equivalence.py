@@ -1,7 +1,7 @@
 """Columns and principals whom the policies about a table cannot tell apart: one answer holds for all of them.
 
 Rules:
-- Columns are alike if each policy relates to them in the same way.
+- Columns are alike if they are in the same security zone, and each policy relates to them in the same way.
 - Principals are alike if each item names all of them or none; the roles that they hold count.
 - Where a policy's resources have a macro, or it has a condition anywhere, everybody and everything is told
   apart, by name.
@@ -22,6 +22,7 @@ from policy.ranger.answers import relation
 from policy.ranger.evaluate import is_named
 from policy.ranger.matching import Match, Target
 from policy.ranger.policy_set import PolicySet
+from policy.ranger.zones import ZoneName
 
 T = TypeVar("T")
 
@@ -104,9 +105,11 @@ class Equivalence:
             return name
         return tuple(map(self._relations, accumulate(name.split("."), "{}.{}".format)))
 
-    def _relations(self, name: str) -> tuple[Match, ...]:
-        target = Target.of(Resource.column(*self._table, name))
-        return tuple(relation(policy, target, "", None) for policy in self._about)
+    def _relations(self, name: str) -> tuple[ZoneName, *tuple[Match, ...]]:
+        column = Resource.column(*self._table, name)
+        target = Target.of(column)
+        matches = (relation(policy, target, "", None) for policy in self._about)
+        return (self._policies.zone_of(column), *matches)
 
 
 def _grouped(each: Iterable[T], kind_of: Callable[[T], Hashable]) -> list[list[T]]:

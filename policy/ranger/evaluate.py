@@ -1,7 +1,8 @@
 """What the policies that are about a resource say to a request.
 
 Rules, in this order:
-1. Policies of higher priority speak first; those of lower priority only if the higher say nothing.
+1. Policies of higher priority speak first; those of lower priority only if the higher say nothing. Of masks
+   of equal priority, those on tags speak before those on resources.
 2. At equal priority one denial beats every grant.
 3. Within a policy, its deny items less its deny exceptions come before its allow items less its allow
    exceptions; what then is left over is denied if the policy says ``isDenyAllElse``.
@@ -74,6 +75,11 @@ class Applicable:
     match: Match
     doubt: str | None = None
     circumstances: Circumstances | None = None
+
+    @property
+    def by_tag(self) -> str:
+        """The tag by which the policy is about the resource, for reasons."""
+        return "" if self.policy.tag is None else f", on the tag {self.policy.tag.type!r},"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,16 +214,21 @@ def decide_access(
 def mask_in_force(applicable: Iterable[Applicable], subject: Subject) -> MaskRule | None:
     """The mask on a column; None if there is none or it is lifted.
 
-    At equal priority ``MASK_NULL`` and ``replace-with-null`` come first and ``MASK_NONE`` last, and else the
-    policies' names decide. A mask that is only possibly in force is ``MASK_NULL``, the strictest.
+    At equal priority, masks on tags come before masks on resources. Of these, ``MASK_NULL`` and
+    ``replace-with-null`` come first and ``MASK_NONE`` last, and else the policies' names decide. A mask that
+    is only possibly in force is ``MASK_NULL``, the strictest.
     """
-    for _, equals in groupby(applicable, key=lambda entry: entry.policy.priority):
+    for _, equals in groupby(sorted(applicable, key=_mask_order), key=_mask_order):
         heard = _heard(equals, "select")
         rules = [rule for entry in heard if (rule := _mask_of(entry, subject)) is not None]
         if rules:
             first = min(rules, key=lambda rule: (_MASK_ORDER.get(rule.type, 1), rule.policy))
             return None if first.type == MASK_NONE else first
     return None
+
+
+def _mask_order(entry: Applicable) -> tuple[int, bool]:
+    return -entry.policy.priority, entry.policy.tag is None
 
 
 def row_filters_in_force(applicable: Iterable[Applicable], subject: Subject) -> tuple[FilterRule, ...]:
@@ -326,14 +337,14 @@ def _filters_nothing(item: Item) -> bool:
 
 
 def _grant(entry: Applicable, verdict: Verdict, question: str) -> Reason:
-    detail = f"{entry.policy.title} grants {question} by {verdict.item}."
+    detail = f"{entry.policy.title}{entry.by_tag} grants {question} by {verdict.item}."
     return Reason("policy-allow", detail, entry.policy.name, verdict.item)
 
 
 def _denial(entry: Applicable, verdict: Verdict, question: str) -> Reason:
     doubts = [doubt for doubt in (entry.doubt, verdict.doubt) if doubt is not None]
     because = f"; {', and '.join(doubts)}, so the denial holds" if doubts else ""
-    detail = f"{entry.policy.title} denies {question} by {verdict.item}{because}."
+    detail = f"{entry.policy.title}{entry.by_tag} denies {question} by {verdict.item}{because}."
     return Reason("policy-deny", detail, entry.policy.name, verdict.item)
 
 

@@ -6,12 +6,15 @@ Everything here is immutable and already checked; no rule of evaluation lives in
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
+from policy.ranger.circumstances import Tag
 from policy.ranger.conditions.condition import Condition
 from policy.ranger.matching import ResourcePattern
-from policy.ranger.validity import Schedule
+from policy.ranger.servicedef import TAGS
+from policy.ranger.validity import Schedule, active
 from policy.restrictions.conditions import RowFilter
 
 NORMAL: Final = 0
@@ -80,6 +83,26 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class AssignedTag:
+    """A tag as it is assigned to resources.
+
+    Attributes:
+        type: its name in policies: ``PII``.
+        attributes: names and values, in order.
+        validity: when it is assigned; always if empty.
+    """
+
+    type: str
+    attributes: tuple[tuple[str, str], ...] = ()
+    validity: tuple[Schedule, ...] = ()
+
+    @property
+    def seen(self) -> Tag:
+        """The tag as conditions see it."""
+        return Tag(self.type, dict(self.attributes))
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """One enabled policy.
 
@@ -95,6 +118,9 @@ class Policy:
         schedules: when it is valid; always if empty.
         limit: why it may deny but never grant; None for a policy that can be evaluated fully.
         conditions: its conditions; after their evaluation, those that are unknown.
+        zone: the security zone that it belongs to; None for none.
+        tag: the tag by which it is about its resources; None for a policy that names them itself.
+        origin: the policy on tags that it was made of, if it has a tag.
     """
 
     name: str
@@ -112,6 +138,9 @@ class Policy:
     schedules: tuple[Schedule, ...]
     limit: str | None
     conditions: tuple[Condition, ...] = ()
+    zone: str | None = None
+    tag: AssignedTag | None = None
+    origin: Policy | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_certain(self) -> bool:
@@ -142,7 +171,17 @@ class Policy:
     @property
     def is_timed(self) -> bool:
         """Whether the time decides something in it."""
-        return bool(self.schedules) or any(each.is_timed for each in self.every_condition)
+        validity = () if self.tag is None else self.tag.validity
+        return bool(self.schedules or validity) or any(each.is_timed for each in self.every_condition)
+
+    @property
+    def is_on_tags(self) -> bool:
+        """Whether it names tags in the place of resources."""
+        return self.resources[0].hierarchy == TAGS
+
+    def in_force(self, now: datetime) -> bool:
+        """Whether it is in force at a time (with time zone), and its tag assigned."""
+        return active(self.schedules, now) and (self.tag is None or active(self.tag.validity, now))
 
     @property
     def items(self) -> tuple[Item, ...]:

@@ -2,16 +2,19 @@
 
 Rules:
 - Accepted: what Ranger's export writes (``{"policies": [...], ...}``), what its plugins download (service
-  policies without tags, zones and deltas), one policy, a list of policies; with ``"roles": [...]`` beside, or
-  alone.
+  policies without deltas), one policy, a list of policies; with ``roles``, ``tagPolicies`` and
+  ``securityZones`` beside, or alone.
 - What would have no effect, and so grant more than it seems to, is refused: unknown names, unknown access
   types, items for nobody, items of another policy type, one page of a longer list, policies of another
   service type.
 - What could be meant in two ways is refused: two policies of one name or id, two roles of one name, roles
   that contain each other.
-- What can be read but not evaluated (some conditions, security zones) is kept and marked; the evaluation lets
-  it deny, never grant.
-- A document of attributes of users and groups (`policy.ranger.users`) is told from the others by its form.
+- What can be read but not evaluated (some conditions, security zones that no document defines) is kept and
+  marked; the evaluation lets it deny, never grant.
+- A security zone that several documents define, as those of several services do, has the resources of all.
+- Of policies on tags, what they say of other services' access types is left out.
+- A document of attributes of users and groups (`policy.ranger.users`), or of tags of resources
+  (`policy.ranger.tag_documents`), is told from the others by its form.
 - A disabled policy is read as strictly as the others and has no effect.
 
 Source: Ranger's RangerPolicy, RangerRole, RangerPolicyList and ServicePolicies.
@@ -28,6 +31,7 @@ from types import MappingProxyType
 from typing import Final
 
 from policy.fields import Field, of_json
+from policy.ranger.containers import Listed, check_service_type, parts_of
 from policy.ranger.items import (
     ITEM_LISTS,
     access_items,
@@ -36,13 +40,16 @@ from policy.ranger.items import (
     require_unused,
     row_filter_items,
 )
-from policy.ranger.matching import LevelPattern, ResourcePattern
+from policy.ranger.matching import ResourcePattern
 from policy.ranger.model import NORMAL, OVERRIDE, Policy, PolicyType
-from policy.ranger.patterns import Pattern
+from policy.ranger.resources import resource_sets
 from policy.ranger.roles import Role, find_cycle
 from policy.ranger.schedules import schedules_of
-from policy.ranger.servicedef import FUNCTIONS, LEVELS, SERVICE_TYPES, TABLES, Level, hierarchy_of
+from policy.ranger.servicedef import OWN_TYPES, TAG_TYPE, TAGS, limit_of
+from policy.ranger.tag_documents import is_tags, tagged_resources
+from policy.ranger.tags import NO_TAGS, AssignedTags, TaggedResource
 from policy.ranger.users import NO_USERS, UserStore, is_user_store, user_store
+from policy.ranger.zones import Zone
 from policy.strict_json import PathStep
 
 POLICIES: Final = "ranger"
@@ -50,6 +57,9 @@ POLICIES: Final = "ranger"
 
 USERS: Final = "users"
 """Documents of attributes of users and groups."""
+
+TAGS_OF_RESOURCES: Final = "tags"
+"""Documents of tags of resources."""
 
 NO_KINDS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -84,31 +94,6 @@ _POLICY: Final = _BASE | {
     "isDenyAllElse",
 }
 _ROLE: Final = _BASE | {"name", "description", "options", "users", "groups", "roles", "createdByUser"}
-_CONTAINER: Final = frozenset(
-    {
-        "policies",
-        "roles",
-        "metaDataInfo",
-        "startIndex",
-        "pageSize",
-        "totalCount",
-        "resultSize",
-        "sortType",
-        "sortBy",
-        "queryTimeMS",
-        "serviceName",
-        "serviceId",
-        "policyVersion",
-        "policyUpdateTime",
-        "serviceDef",
-        "auditMode",
-        "tagPolicies",
-        "securityZones",
-        "policyDeltas",
-        "serviceConfig",
-    }
-)
-_RESOURCE_LEVELS: Final = {PolicyType.MASK: TABLES, PolicyType.ROW_FILTER: TABLES[:2]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +117,19 @@ class _PolicyRead:
 
 @dataclass(frozen=True, slots=True)
 class _DocumentRead:
-    """A document that was read: its policies, its roles with where they stand, or its users."""
+    """A document that was read: its policies, roles and zones with where they stand; users; or tags."""
 
-    policies: tuple[_PolicyRead, ...]
-    roles: tuple[tuple[Role, tuple[PathStep, ...]], ...]
+    policies: tuple[_PolicyRead, ...] = ()
+    roles: tuple[tuple[Role, tuple[PathStep, ...]], ...] = ()
+    zones: tuple[tuple[Zone, tuple[PathStep, ...]], ...] = ()
     users: UserStore | None = None
+    tagged: tuple[TaggedResource, ...] | None = None
 
     @property
     def kind(self) -> str:
-        """`POLICIES` or `USERS`."""
+        """`POLICIES`, `USERS` or `TAGS_OF_RESOURCES`."""
+        if self.tagged is not None:
+            return TAGS_OF_RESOURCES
         return POLICIES if self.users is None else USERS
 
 
@@ -153,10 +142,12 @@ class Memory:
     Attributes:
         documents: by the SHA-256 of their content, and whether that was text.
         policies: by the SHA-256 of their JSON.
+        tags: those of all documents.
     """
 
     documents: Mapping[tuple[bool, bytes], _DocumentRead]
     policies: Mapping[bytes, _PolicyRead]
+    tags: AssignedTags = NO_TAGS
 
 
 NO_MEMORY: Final = Memory({}, {})
@@ -171,6 +162,8 @@ class Contents:
         disabled: those that are read as strictly and have no effect.
         roles: the roles by name.
         users: attributes of users and groups.
+        zones: the security zones by name.
+        tags: the tags of resources.
         memory: what need not be read again.
     """
 
@@ -178,6 +171,8 @@ class Contents:
     disabled: tuple[Policy, ...]
     roles: Mapping[str, Role]
     users: UserStore = NO_USERS
+    zones: Mapping[str, Zone] = dataclasses.field(default_factory=dict)
+    tags: AssignedTags = NO_TAGS
     memory: Memory = dataclasses.field(default=NO_MEMORY, repr=False, compare=False)
 
 
@@ -206,6 +201,7 @@ def parse_documents(
     names: set[object] = set()
     roles: dict[str, tuple[Role, str, tuple[PathStep, ...]]] = {}
     users = NO_USERS
+    zones: dict[str, Zone] = {}
     read: dict[tuple[bool, bytes], _DocumentRead] = {}
     for document, data in documents.items():
         key = (isinstance(data, str), _digest(data))
@@ -225,6 +221,8 @@ def parse_documents(
             roles[role.name] = role, document, path
         if found.users is not None:
             users = _joined(users, found.users, document, data)
+        for zone, path in found.zones:
+            zones[zone.name] = _with_more(zones.get(zone.name), zone, document, data, path)
     known = {name: role for name, (role, _, _) in roles.items()}
     cycle = find_cycle(known)
     if cycle is not None:
@@ -232,17 +230,21 @@ def parse_documents(
         members = _at(document, documents[document], path)["roles"]
         raise members.invalid(f"the roles {' → '.join(cycle)} contain each other.")
     by_digest = {each.digest: each for found in read.values() for each in found.policies}
-    memory = Memory(read, by_digest)
-    return Contents(tuple(policies[True]), tuple(policies[False]), known, users, memory)
+    enabled, disabled = (tuple(_closed(each, zones) for each in policies[on]) for on in (True, False))
+    tags = _assigned([each.tagged for each in read.values() if each.tagged is not None], before.tags, pause)
+    return Contents(enabled, disabled, known, users, zones, tags, Memory(read, by_digest, tags))
 
 
 def kind_of(document: str, data: bytes | str) -> str:
-    """The kind of a document by its form: `POLICIES` or `USERS`.
+    """The kind of a document by its form: `POLICIES`, `USERS` or `TAGS_OF_RESOURCES`.
 
     Raises:
         PolicyInvalid: it is not strict JSON.
     """
-    return USERS if is_user_store(_top(document, data)) else POLICIES
+    top = _top(document, data)
+    if is_tags(top):
+        return TAGS_OF_RESOURCES
+    return USERS if is_user_store(top) else POLICIES
 
 
 def _joined(users: UserStore, more: UserStore, document: str, data: bytes | str) -> UserStore:
@@ -250,6 +252,33 @@ def _joined(users: UserStore, more: UserStore, document: str, data: bytes | str)
     if twice is not None:
         raise _at(document, data, twice).invalid(f"another document has attributes of {twice[1]!r}, too.")
     return users.joined(more)
+
+
+def _assigned(
+    found: list[tuple[TaggedResource, ...]], before: AssignedTags, pause: Callable[[], None]
+) -> AssignedTags:
+    """The tags of all documents; those from before, if no document of tags has changed."""
+    known = tuple(each for tagged in found for each in tagged)
+    return before if known == before.resources else AssignedTags(known, pause)
+
+
+def _with_more(
+    known: Zone | None, more: Zone, document: str, data: bytes | str, path: tuple[PathStep, ...]
+) -> Zone:
+    """A zone with what another definition adds to it."""
+    if known is None:
+        return more
+    if known.has_tag_service != more.has_tag_service:
+        field = _at(document, data, path)["containsAssociatedTagService"]
+        raise field.invalid(f"another document says otherwise of the zone {more.name!r}.")
+    return replace(known, resources=(*known.resources, *more.resources))
+
+
+def _closed(policy: Policy, zones: Mapping[str, Zone]) -> Policy:
+    """The policy; one that can deny but not grant, if no document defines its zone."""
+    if policy.zone is None or policy.zone in zones:
+        return policy
+    return replace(policy, limit=f"no document defines its security zone {policy.zone!r}")
 
 
 def _digest(data: bytes | str) -> bytes:
@@ -260,25 +289,30 @@ def _digest(data: bytes | str) -> bytes:
 def _document(document: str, data: bytes | str, before: Memory, pause: Callable[[], None]) -> _DocumentRead:
     top = _top(document, data, pause)
     if is_user_store(top):
-        return _DocumentRead((), (), user_store(top))
-    listed, roles = _parts(top, pause)
-    policies = []
+        return _DocumentRead(users=user_store(top))
+    if is_tags(top):
+        return _DocumentRead(tagged=tuple(tagged_resources(top, pause)))
+    parts = parts_of(top, pause)
+    listed, policies = parts.policies, []
     # What was read is freed one by one: all at once, it would take longer than a slice.
     listed.reverse()
     while listed:
         pause()
         policies.append(_policy_read(listed.pop(), before))
-    return _DocumentRead(tuple(policies), tuple((_role(field), field.path) for field in roles))
+    roles = tuple((_role(field), field.path) for field in parts.roles)
+    zones = tuple((zone, field.path) for zone, field in parts.zones)
+    return _DocumentRead(tuple(policies), roles, zones)
 
 
-def _policy_read(field: Field, before: Memory) -> _PolicyRead:
-    """Read a policy, unless the same was read before."""
-    digest = _digest(json.dumps(field.value))
+def _policy_read(listed: Listed, before: Memory) -> _PolicyRead:
+    """Read a policy, unless the same was read before in a list of the same kind."""
+    field = listed.field
+    digest = _digest(json.dumps([field.value, listed.zone, listed.on_tags]))
     known = before.policies.get(digest)
     if known is not None:
         return replace(known, path=field.path)
-    policy, enabled = _policy(field)
-    place = (field["service"].value, field["zoneName"].value or None)
+    policy, enabled = _policy(listed)
+    place = (field["service"].value or policy.is_on_tags, policy.zone)
     return _PolicyRead(digest, policy, enabled, place, field.path)
 
 
@@ -312,66 +346,15 @@ def _require_new(names: set[object], document: str, data: bytes | str, read: _Po
         names.add(key)
 
 
-def _parts(top: Field, pause: Callable[[], None]) -> tuple[list[Field], list[Field]]:
-    """The policies and the roles in a document, whatever its form."""
-    if isinstance(top.value, list):
-        return _elements(top, pause), []
-    names = top.names()
-    if "resources" in names:
-        return [top], []
-    if not {"policies", "roles"} & set(names):
-        raise top.invalid("the document is neither a policy nor a list of policies or roles.")
-    container = top.members(_CONTAINER)
-    policies, roles = (_elements(container[name], pause) for name in ("policies", "roles"))
-    _check_whole(container, max(len(policies), len(roles)))
-    return policies, roles
-
-
-def _elements(field: Field, pause: Callable[[], None]) -> list[Field]:
-    found = []
-    for each in field.elements():
-        pause()
-        found.append(each)
-    return found
-
-
-def _check_whole(container: Field, listed: int) -> None:
-    """Refuse a container that leaves out, or keeps elsewhere, policies that may deny."""
-    total = container["totalCount"].integer() or 0
-    if total > listed:
-        raise container["totalCount"].invalid(
-            f"the document has {listed} of {total} entries.",
-            "Export all entries into one document.",
-        )
-    for name in ("metaDataInfo", "serviceDef", "serviceConfig"):
-        if container[name].given:
-            container[name].names()
-    for name in ("policyDeltas", "securityZones"):
-        if container[name].value:
-            raise container[name].invalid(f"{name} are not supported.")
-    tagged = container["tagPolicies"]
-    if tagged.given and tagged.names() and tagged["policies"].value:
-        raise tagged["policies"].invalid("policies on tags are not supported.")
-    _check_service_type(container["serviceDef"]["name"])
-
-
-def _check_service_type(field: Field) -> None:
-    found = field.optional_string()
-    if found is not None and found not in SERVICE_TYPES:
-        raise field.invalid(
-            f"the service type {found!r} is not supported.",
-            f"Export policies of these types only: {', '.join(sorted(SERVICE_TYPES))}.",
-        )
-
-
-def _policy(field: Field) -> tuple[Policy, bool]:
-    """The policy in `field`, and whether it is enabled."""
-    members = field.members(_POLICY)
+def _policy(listed: Listed) -> tuple[Policy, bool]:
+    """The policy in a list, and whether it is enabled."""
+    members = listed.field.members(_POLICY)
     name = members["name"].string()
     kind = PolicyType(_choice(members["policyType"], tuple(PolicyType), PolicyType.ACCESS))
     _check_remarks(members)
-    resources = _resource_sets(members, kind)
+    resources = resource_sets(members, kind)
     hierarchy = resources[0].hierarchy
+    _check_kind(members, listed, hierarchy == TAGS)
     require_unused(members, kind)
     _require_effect(members)
     access = {list_name: access_items(members[list_name], hierarchy) for list_name in _ACCESS_LISTS}
@@ -386,15 +369,31 @@ def _policy(field: Field) -> tuple[Policy, bool]:
         deny=access["denyPolicyItems"],
         allow_exceptions=access["allowExceptions"],
         deny_exceptions=access["denyExceptions"],
-        masks=mask_items(members["dataMaskPolicyItems"]),
-        row_filters=row_filter_items(members["rowFilterPolicyItems"]),
+        masks=mask_items(members["dataMaskPolicyItems"], hierarchy),
+        row_filters=row_filter_items(members["rowFilterPolicyItems"], hierarchy),
         schedules=schedules_of(members),
         limit=_limit(members, resources),
         conditions=conditions_of(members["conditions"]),
+        zone=_zone_of(members["zoneName"], listed),
     )
     return policy, members["isEnabled"].boolean(True)
 
 
+def _check_kind(members: Field, listed: Listed, on_tags: bool) -> None:
+    """Refuse a policy on tags among policies on resources, and the other way round."""
+    check_service_type(members["serviceType"], _TAG_TYPES if on_tags else OWN_TYPES)
+    if listed.on_tags and not on_tags:
+        raise members["resources"].invalid("a policy in tagPolicies must be about tags.")
+
+
+def _zone_of(field: Field, listed: Listed) -> str | None:
+    name = field.optional_string()
+    if listed.zone is None or name in (None, listed.zone):
+        return listed.zone or name
+    raise field.invalid(f"the policy is listed under another zone, {listed.zone!r}.")
+
+
+_TAG_TYPES: Final = frozenset({TAG_TYPE})
 _ACCESS_LISTS: Final = ("policyItems", "denyPolicyItems", "allowExceptions", "denyExceptions")
 
 
@@ -413,7 +412,6 @@ def _check_remarks(members: Field) -> None:
         label.remark()
     members["version"].integer()
     members["isAuditEnabled"].boolean(True)
-    _check_service_type(members["serviceType"])
 
 
 def _choice(field: Field, choices: tuple[int, ...], default: int) -> int:
@@ -427,63 +425,7 @@ def _choice(field: Field, choices: tuple[int, ...], default: int) -> int:
 
 def _limit(members: Field, resources: tuple[ResourcePattern, ...]) -> str | None:
     """Why the policy may deny but not grant."""
-    zone = members["zoneName"].optional_string()
-    if zone is not None:
-        return f"it belongs to the security zone {zone!r}, and zones are not evaluated"
-    if any(resource.hierarchy == FUNCTIONS for resource in resources):
-        return "it is about functions, which the catalog does not serve"
-    return None
-
-
-def _resource_sets(members: Field, kind: PolicyType) -> tuple[ResourcePattern, ...]:
-    first = _resources(members["resources"])
-    sets = (first, *(_resources(more) for more in members["additionalResources"].elements()))
-    if any(found.hierarchy != first.hierarchy for found in sets):
-        raise members["additionalResources"].invalid(
-            "additionalResources must use the same hierarchy as resources."
-        )
-    wanted = _RESOURCE_LEVELS.get(kind)
-    for found in sets:
-        if wanted is not None and found.hierarchy[: len(found.patterns)] != wanted:
-            names = ", ".join(level.name for level in wanted)
-            raise members["resources"].invalid(
-                f"a policy of type {int(kind)} must name exactly these levels: {names}."
-            )
-    return sets
-
-
-def _resources(field: Field) -> ResourcePattern:
-    names = field.names()
-    for name in names:
-        if name not in LEVELS:
-            raise field[name].invalid(
-                f"the resource {name[:80]!r} is unknown.", f"Use one of: {', '.join(sorted(LEVELS))}."
-            )
-    hierarchy = hierarchy_of(frozenset(names))
-    if hierarchy is None:
-        raise field.invalid("the resources are not the top levels of one hierarchy.")
-    patterns = tuple(_level_pattern(field[level.name], level) for level in hierarchy[: len(names)])
-    return ResourcePattern(hierarchy, patterns)
-
-
-def _level_pattern(field: Field, level: Level) -> LevelPattern:
-    members = field.members(frozenset({"values", "isExcludes", "isRecursive"}))
-    excludes = members["isExcludes"].boolean(False)
-    recursive = members["isRecursive"].boolean(False)
-    if excludes and not level.excludes:
-        raise members["isExcludes"].invalid(f"isExcludes is not supported for a {level.name}.")
-    if recursive and not level.location:
-        raise members["isRecursive"].invalid(f"isRecursive is not supported for a {level.name}.")
-    patterns = [_pattern(value, level, recursive) for value in members["values"].elements()]
-    if not patterns:
-        raise members["values"].invalid("a resource must have at least one value.", "Use * to match all.")
-    return LevelPattern.of(patterns, excludes)
-
-
-def _pattern(field: Field, level: Level, recursive: bool) -> Pattern:
-    value = field.string()
-    with field.located():
-        return Pattern.of(value, level, recursive)
+    return limit_of(resources[0].hierarchy)
 
 
 def _role(field: Field) -> Role:

@@ -19,7 +19,7 @@ from policy.principal import Principal
 from policy.privileges.requests import ALL, AccessRequest, Resource
 from policy.privileges.token_scopes import refused_by_scope, scope_refusal
 from policy.ranger.administer import may_administer
-from policy.ranger.answers import KEPT_USERS, Answers
+from policy.ranger.answers import KEPT_USERS, Answers, Policies
 from policy.ranger.circumstances import Circumstances, Subject
 from policy.ranger.conditions.condition import Condition
 from policy.ranger.evaluate import (
@@ -27,12 +27,14 @@ from policy.ranger.evaluate import (
     MaskRule,
     settled,
 )
-from policy.ranger.index import PolicyIndex, PossibleNames
+from policy.ranger.index import PolicyIndex
 from policy.ranger.matching import ResourcePattern, Target
 from policy.ranger.model import Policy, PolicyType
 from policy.ranger.parse import NO_KINDS, NO_MEMORY, Contents, no_pause, parse_documents
+from policy.ranger.resource_tree import PossibleNames
 from policy.ranger.roles import RoleGraph
-from policy.ranger.validity import active
+from policy.ranger.tags import TagPolicies
+from policy.ranger.zones import ZoneName, Zones
 
 #: Questions, the latest ones, whose answers are kept.
 _KEPT_ANSWERS: Final = 16_384
@@ -49,9 +51,9 @@ class PolicySet:
     __slots__ = (
         "_answers",
         "_decide",
-        "_indexes",
         "_masked",
         "_memory",
+        "_policies",
         "_possible",
         "_row_filters",
         "_scheduled",
@@ -62,14 +64,16 @@ class PolicySet:
     def __init__(self, contents: Contents, version: str, pause: Callable[[], None] = no_pause) -> None:
         self.version = version
         self._memory = contents.memory
-        self._indexes = {
-            kind: PolicyIndex((policy for policy in contents.policies if policy.type is kind), pause)
-            for kind in PolicyType
+        own = [policy for policy in contents.policies if not policy.is_on_tags]
+        indexes = {
+            kind: PolicyIndex((policy for policy in own if policy.type is kind), pause) for kind in PolicyType
         }
-        self._scheduled = any(index.scheduled for index in self._indexes.values())
+        on_tags = TagPolicies((policy for policy in contents.policies if policy.is_on_tags), contents.tags)
+        self._policies = Policies(indexes, on_tags, Zones(contents.zones))
+        self._scheduled = self._policies.are_timed
         self._users = contents.users
         roles = RoleGraph.of(contents.roles.values())
-        self._answers = answers = Answers(self._indexes, roles, contents.users)
+        self._answers = answers = Answers(self._policies, roles, contents.users)
         self._possible = lru_cache(KEPT_USERS)(answers.possible_names)
         self._decide = lru_cache(_KEPT_ANSWERS)(answers.decided_always)
         self._masked = lru_cache(_KEPT_ANSWERS)(answers.masked_always)
@@ -105,7 +109,7 @@ class PolicySet:
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether the time decides anything: by a schedule, or a condition."""
+        """Whether the time decides anything: by a schedule, a condition, or the validity of a tag."""
         return self._scheduled
 
     def decide(self, request: AccessRequest, now: datetime) -> Decision:
@@ -174,23 +178,30 @@ class PolicySet:
 
     def about_table(self, database: str, table: str) -> tuple[Policy, ...]:
         """The access and masking policies that may be about a table or its columns; some may not be."""
-        target = Target.of(Resource.table(database, table))
-        kinds = (PolicyType.ACCESS, PolicyType.MASK)
-        return tuple(policy for kind in kinds for policy in self._indexes[kind].candidates(target))
+        return self._about((PolicyType.ACCESS, PolicyType.MASK), (database, table))
 
-    def about(self, database: str, table: str) -> tuple[Policy, ...]:
-        """The policies of every type that may be about a table or its columns; some may not be."""
-        target = Target.of(Resource.table(database, table))
-        return tuple(policy for index in self._indexes.values() for policy in index.candidates(target))
+    def about(self, *tables: tuple[str, str]) -> tuple[Policy, ...]:
+        """The policies of every type that may be about some tables or their columns; some may not be."""
+        return self._about(tuple(PolicyType), *tables)
 
     def restricting(self, database: str, table: str) -> tuple[Policy, ...]:
         """The row filter and masking policies that may be about a table or its columns; some may not be."""
-        target = Target.of(Resource.table(database, table))
-        return tuple(policy for kind in _RESTRICTING for policy in self._indexes[kind].candidates(target))
+        return self._about(_RESTRICTING, (database, table))
 
-    def restrictions(self) -> tuple[Policy, ...]:
-        """All row filter and masking policies."""
-        return tuple(policy for kind in _RESTRICTING for policy in self._indexes[kind].policies)
+    def _about(self, kinds: Iterable[PolicyType], *tables: tuple[str, str]) -> tuple[Policy, ...]:
+        """Those on tags as policies on what has the tag, in these tables or around them."""
+        targets = [Target.of(Resource.table(*table)) for table in tables]
+        return tuple(policy for kind in kinds for policy in self._policies.candidates(kind, targets))
+
+    def zone_of(self, resource: Resource) -> ZoneName:
+        """The security zone whose policies decide about a resource; None for those without a zone."""
+        return self._policies.zone_of(Target.of(resource))
+
+    @property
+    def has_restrictions(self) -> bool:
+        """Whether there are row filter or masking policies."""
+        tagged = any(policy.type in _RESTRICTING for policy in self._policies.tagged.policies)
+        return tagged or any(self._policies.indexes[kind].policies for kind in _RESTRICTING)
 
     def grant_to_anyone(self, resource: Resource, access: str) -> Reason | None:
         """Why a user can have a privilege at some time; None if no policy grants it to anyone.
@@ -199,7 +210,7 @@ class PolicySet:
         for) is not looked at: the answer is for what must be safe for every user, at every time.
         """
         target = Target.of(resource)
-        for policy in self._indexes[PolicyType.ACCESS].candidates(target):
+        for policy in self._policies.candidates(PolicyType.ACCESS, [target]):
             if policy.limit is not None or not _can_hold(policy.conditions):
                 continue
             if not any(_may_match(each, target) for each in policy.resources):
@@ -229,10 +240,11 @@ class PolicySet:
         _require_zone(now)
         if principal.scope is not None:
             return scope_refusal(principal.scope, "the administration of policies")
-        policies = (policy for index in self._indexes.values() for policy in index.policies)
+        named = (policy for index in self._policies.indexes.values() for policy in index.policies)
+        policies = (*named, *self._policies.tagged.everywhere())
         subject = self.subject(principal, None)
         c = Circumstances(subject, self._users, now, None)
-        settled_now = (settled(policy, c) for policy in policies if active(policy.schedules, now))
+        settled_now = (settled(policy, c) for policy in policies if policy.in_force(now))
         in_force = [policy for policy in settled_now if policy is not None]
         in_force.sort(key=lambda policy: policy.priority, reverse=True)
         return Decision.all_of(may_administer(in_force, subject, policy) for policy in changed)

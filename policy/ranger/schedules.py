@@ -42,7 +42,7 @@ _FIELDS: Final = {
 
 def schedules_of(policy: Field) -> tuple[Schedule, ...]:
     """When a policy is valid; always if empty."""
-    found = tuple(_schedule(field) for field in policy["validitySchedules"].elements())
+    found = tuple(schedule_of(field) for field in policy["validitySchedules"].elements())
     options = policy["options"]
     names = options.names() if options.given else ()
     if not found and _OLD_VALIDITY in names:
@@ -52,7 +52,12 @@ def schedules_of(policy: Field) -> tuple[Schedule, ...]:
     return found
 
 
-def _schedule(field: Field) -> Schedule:
+def schedule_of(field: Field) -> Schedule:
+    """One span of time.
+
+    Raises:
+        PolicyInvalid: naming the field that is wrong.
+    """
     members = field.members(frozenset({"startTime", "endTime", "timeZone", "recurrences"}))
     zone = _zone(members["timeZone"])
     start, end = (_time(members[name], zone) for name in ("startTime", "endTime"))

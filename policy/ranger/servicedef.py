@@ -49,6 +49,8 @@ _COLUMN: Final = Level("column", excludes=True)
 
 TABLES: Final = (_DATABASE, _TABLE, _COLUMN)
 FUNCTIONS: Final = (_DATABASE, Level("udf", excludes=True))
+TAGS: Final = (Level("tag", case_sensitive=True),)
+"""What policies on tags are about; no request asks for it."""
 
 HIERARCHIES: Final[tuple[tuple[Level, ...], ...]] = (
     TABLES,
@@ -60,13 +62,47 @@ HIERARCHIES: Final[tuple[tuple[Level, ...], ...]] = (
     (Level("service"),),
     (Level("hiveservice", case_sensitive=True),),
     (Level("global", case_sensitive=True),),
+    TAGS,
 )
 
 LEVELS: Final[Mapping[str, Level]] = {level.name: level for chain in HIERARCHIES for level in chain}
 """Every level by its name."""
 
-SERVICE_TYPES: Final = frozenset({"lakewarden", "hive"})
-"""Types of services whose policies are understood; an absent type counts as ours."""
+OWN_TYPES: Final = frozenset({"lakewarden", "hive"})
+"""Types of services whose policies on resources are understood; an absent type counts as ours."""
+
+TAG_TYPE: Final = "tag"
+"""The type of services whose policies are on tags."""
+
+OTHER_TYPES: Final = frozenset(
+    {
+        "abfs",
+        "atlas",
+        "elasticsearch",
+        "gds",
+        "hbase",
+        "hdfs",
+        "kafka",
+        "kms",
+        "knox",
+        "kudu",
+        "kylin",
+        "nestedstructure",
+        "nifi",
+        "nifi-registry",
+        "ozone",
+        "polaris",
+        "presto",
+        "schema-registry",
+        "solr",
+        "sqoop",
+        "storm",
+        "trino",
+        "wasb",
+        "yarn",
+    }
+)
+"""Types of Ranger's other services: what a policy on tags says of their access types is not about us."""
 
 MASK_NONE: Final = "MASK_NONE"
 MASK_NULL: Final = "MASK_NULL"
@@ -117,8 +153,15 @@ def hierarchy_of(names: frozenset[str]) -> tuple[Level, ...] | None:
     return None
 
 
+def limit_of(hierarchy: tuple[Level, ...]) -> str | None:
+    """Why a policy on this hierarchy may deny but not grant; None if it may grant."""
+    return "it is about functions, which the catalog does not serve" if hierarchy == FUNCTIONS else None
+
+
 def access_types_of(hierarchy: tuple[Level, ...]) -> frozenset[str]:
     """The access types that a policy on this hierarchy may name, in lower case."""
+    if hierarchy == TAGS:
+        return frozenset().union(*(access_types_of(each) for each in HIERARCHIES if each != TAGS))
     names = tuple(level.name for level in hierarchy)
     own = ACCESS_TYPES.get(names, frozenset())
     return own | (_HIVE_ACCESS if names[0] in _HIVE_ROOTS else {ALL})

@@ -83,7 +83,7 @@ class PartsOfPolicies:
 
     def part(self, policy: Policy, label: str) -> Part:
         """The part that an item of a policy is."""
-        document, position = self._places[id(policy)]
+        document, position = self._places[id(policy.origin or policy)]
         return Part(document, position, policy.name, label)
 
     def __iter__(self) -> Iterator[Part]:

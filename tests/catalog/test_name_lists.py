@@ -22,7 +22,7 @@ from policy.letter_case import fold
 from policy.principal import Principal
 from policy.privileges.requests import ANY, AccessRequest, Resource
 from policy.ranger import PolicySet
-from policy.ranger.index import PossibleNames
+from policy.ranger.resource_tree import PossibleNames
 from tests.policy.test_ranger_differential import ROLES, access_policies, askers
 
 Read = Callable[[Connection, str, Names], list[tuple[TableName, str]]]

@@ -7,7 +7,7 @@ docs/policies.md where they differ. It shares no code with the evaluator that it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Json = dict[str, Any]
@@ -27,6 +27,22 @@ class Asker:
     groups: frozenset[str]
     roles: frozenset[str]
     owner: str | None
+
+
+@dataclass(frozen=True)
+class World:
+    """What policies are about beside resources.
+
+    Attributes:
+        zones: the security zones by name, as a download has them.
+        tagged: resources with the names of their tags.
+    """
+
+    zones: Json = field(default_factory=dict)
+    tagged: list[Json] = field(default_factory=list)
+
+
+EMPTY = World()
 
 
 def symbols(value: str, asker: Asker) -> list[str] | None:
@@ -150,7 +166,11 @@ def closest(policy: Json, asked: dict[str, str], asker: Asker) -> str:
 
 
 def concerns(item: Json, asker: Asker, access: str) -> bool:
-    given = [entry["type"].lower() for entry in item["accesses"] if entry.get("isAllowed", True)]
+    given = [
+        entry["type"].lower().removeprefix("hive:")
+        for entry in item["accesses"]
+        if entry.get("isAllowed", True)
+    ]
     if access not in given and "all" not in given:
         return False
     users, groups, roles = (item.get(who, []) for who in ("users", "groups", "roles"))
@@ -180,7 +200,7 @@ def verdict(policy: Json, asker: Asker, access: str) -> str | None:
     return None if not allowed else "allow" if sure else "maybe"
 
 
-def doubtful(policy: Json, asker: Asker) -> bool:
+def doubtful(policy: Json, asker: Asker, world: World) -> bool:
     sets = [policy["resources"], *policy.get("additionalResources", [])]
     unclear = any(
         ignores_case(level) and taken_for_another(value, asker)
@@ -188,37 +208,103 @@ def doubtful(policy: Json, asker: Asker) -> bool:
         for level, said in resources.items()
         for value in said["values"]
     )
-    return bool(policy.get("conditions") or policy.get("zoneName") or unclear)
+    return bool(policy.get("conditions") or is_of_unknown_zone(policy, world) or unclear)
 
 
-def ranked(policies: list[Json], kind: int, priority: int) -> list[Json]:
+def is_of_unknown_zone(policy: Json, world: World) -> bool:
+    return bool(policy.get("zoneName")) and policy["zoneName"] not in world.zones
+
+
+def zones_of(asked: dict[str, str], asker: Asker, world: World) -> list[str]:
+    """Ranger's zones for a resource and its children; the empty name is for what is in none."""
+    found = set()
+    for name, zone in world.zones.items():
+        for resource in zone["resources"]:
+            said = {level: {"values": values, "isRecursive": True} for level, values in resource.items()}
+            place = relation(said, asked, asker)
+            if place != "none":
+                found.add(name)
+            if place == "below":
+                found.add("")
+    return sorted(found) or [""]
+
+
+def one_zone(asked: dict[str, str], asker: Asker, world: World) -> str:
+    zones = zones_of(asked, asker, world)
+    return zones[0] if len(zones) == 1 else ""
+
+
+@dataclass(frozen=True)
+class Placed:
+    policy: Json
+    place: str
+    by_tag: bool
+
+
+def placed(
+    policies: list[Json], asked: dict[str, str], asker: Asker, world: World, zone: str
+) -> list[Placed]:
+    """What each policy of a zone has to do with a resource; one on tags once for each tag of a resource."""
+    found: list[Placed] = []
+    for policy in policies:
+        own = policy.get("zoneName") or ""
+        by_tag = "tag" in policy["resources"]
+        associated = bool(zone) and world.zones[zone].get("containsAssociatedTagService")
+        wanted = zone if associated or not by_tag else ""
+        if not policy.get("isEnabled", True) or (own != wanted and not is_of_unknown_zone(policy, world)):
+            continue
+        if not by_tag:
+            found.append(Placed(policy, closest(policy, asked, asker), False))
+            continue
+        sets = [policy["resources"], *policy.get("additionalResources", [])]
+        names = {name for resources in sets for name in resources["tag"]["values"]}
+        for tagged in world.tagged:
+            if names & set(tagged["tags"]):
+                place = relation(tagged["resource"], asked, asker)
+                found.append(Placed(policy, "self" if place == "above" else place, True))
+    return found
+
+
+def ranked(found: list[Placed], kind: int, priority: int) -> list[Placed]:
     return [
-        policy
-        for policy in policies
-        if policy.get("isEnabled", True)
-        and policy.get("policyType", 0) == kind
-        and policy.get("policyPriority", 0) == priority
+        each
+        for each in found
+        if each.policy.get("policyType", 0) == kind and each.policy.get("policyPriority", 0) == priority
     ]
 
 
-def allows(policies: list[Json], asker: Asker, asked: dict[str, str], access: str) -> bool:
-    every = ACCESS_TYPES[next(iter(asked))]
-    if access == "all":
-        return all(allows_one(policies, asker, asked, each, "self") for each in every)
+def allows(
+    policies: list[Json], asker: Asker, asked: dict[str, str], access: str, world: World = EMPTY
+) -> bool:
+    zones = zones_of(asked, asker, world)
     if access == "_any":
-        return any(allows_one(policies, asker, asked, each, "anywhere") for each in every)
+        return any(allows_in(policies, asker, asked, access, world, zone) for zone in zones)
+    if is_location(list(asked)[-1]):
+        return all(allows_in(policies, asker, asked, access, world, zone) for zone in zones)
+    return allows_in(policies, asker, asked, access, world, one_zone(asked, asker, world))
+
+
+def allows_in(
+    policies: list[Json], asker: Asker, asked: dict[str, str], access: str, world: World, zone: str
+) -> bool:
+    every = ACCESS_TYPES[next(iter(asked))]
+    found = placed(policies, asked, asker, world, zone)
+    if access == "all":
+        return all(allows_one(found, asker, each, "self", world) for each in every)
+    if access == "_any":
+        return any(allows_one(found, asker, each, "anywhere", world) for each in every)
     scope = "tree" if is_location(list(asked)[-1]) else "self"
-    return allows_one(policies, asker, asked, access, scope)
+    return allows_one(found, asker, access, scope, world)
 
 
-def allows_one(policies: list[Json], asker: Asker, asked: dict[str, str], access: str, scope: str) -> bool:
+def allows_one(found: list[Placed], asker: Asker, access: str, scope: str, world: World) -> bool:
     for priority in (1, 0):
         allowed = False
-        for policy in ranked(policies, 0, priority):
-            place, said = closest(policy, asked, asker), verdict(policy, asker, access)
+        for each in ranked(found, 0, priority):
+            place, said = each.place, verdict(each.policy, asker, access)
             if said == "deny" and (place in ("self", "whole") or (place == "below" and scope == "tree")):
                 return False
-            if said == "allow" and not doubtful(policy, asker):
+            if said == "allow" and not doubtful(each.policy, asker, world):
                 granting = {"tree": ["whole"], "anywhere": ["self", "whole", "below"]}
                 allowed = allowed or place in granting.get(scope, ["self", "whole"])
         if allowed:
@@ -226,59 +312,64 @@ def allows_one(policies: list[Json], asker: Asker, asked: dict[str, str], access
     return False
 
 
-def mask_of(policies: list[Json], asker: Asker, asked: dict[str, str]) -> str | None:
+def mask_of(policies: list[Json], asker: Asker, asked: dict[str, str], world: World = EMPTY) -> str | None:
     """The type of the mask in force."""
+    around = placed(policies, asked, asker, world, one_zone(asked, asker, world))
     for priority in (1, 0):
-        found: list[tuple[int, str, str]] = []
-        for policy in ranked(policies, 1, priority):
-            if closest(policy, asked, asker) != "self":
-                continue
-            kind = mask_said(policy, asker)
-            if kind is not None:
-                order = {"MASK_NULL": 0, "replace-with-null": 0, "MASK_NONE": 2}
-                found.append((order.get(kind, 1), policy["name"], kind))
-        if found:
-            kind = min(found)[2]
-            return None if kind == "MASK_NONE" else kind
+        for by_tag in (True, False):
+            found: list[tuple[int, str, str]] = []
+            for each in ranked(around, 1, priority):
+                if each.place != "self" or each.by_tag is not by_tag:
+                    continue
+                kind = mask_said(each.policy, asker, world)
+                if kind is not None:
+                    order = {"MASK_NULL": 0, "replace-with-null": 0, "MASK_NONE": 2}
+                    found.append((order.get(kind, 1), each.policy["name"], kind))
+            if found:
+                kind = min(found)[2]
+                return None if kind == "MASK_NONE" else kind
     return None
 
 
-def mask_said(policy: Json, asker: Asker) -> str | None:
+def mask_said(policy: Json, asker: Asker, world: World) -> str | None:
     """The first item for the asker; one that unmasks counts only where it certainly holds."""
     for item in policy["dataMaskPolicyItems"]:
         if not concerns(item, asker, "select"):
             continue
-        kind: str = item["dataMaskInfo"]["dataMaskType"]
+        kind: str = item["dataMaskInfo"]["dataMaskType"].removeprefix("hive:")
         unsure = bool(item.get("conditions") or item["dataMaskInfo"].get("conditionExpr"))
         if kind != "MASK_NONE":
-            return "MASK_NULL" if unsure or doubtful(policy, asker) else kind
+            return "MASK_NULL" if unsure or doubtful(policy, asker, world) else kind
         if not unsure:
-            return None if doubtful(policy, asker) else kind
+            return None if doubtful(policy, asker, world) else kind
     return None
 
 
-def filters_of(policies: list[Json], asker: Asker, asked: dict[str, str]) -> list[tuple[str, str | None]]:
+def filters_of(
+    policies: list[Json], asker: Asker, asked: dict[str, str], world: World = EMPTY
+) -> list[tuple[str, str | None]]:
     """The row filters in force, by policy; None for one that may be in force, which shows no row."""
+    around = placed(policies, asked, asker, world, one_zone(asked, asker, world))
     for priority in (1, 0):
         found: list[tuple[str, str | None]] = []
         decided = False
-        for policy in ranked(policies, 2, priority):
-            if closest(policy, asked, asker) == "self":
-                said = filter_said(policy, asker)
+        for each in ranked(around, 2, priority):
+            if each.place == "self":
+                said = filter_said(each.policy, asker, world)
                 decided = decided or said is not None
-                found += [(policy["name"], each) for each in said or []]
+                found += [(each.policy["name"], one) for one in said or []]
         if decided:
             return found
     return []
 
 
-def filter_said(policy: Json, asker: Asker) -> list[str | None] | None:
+def filter_said(policy: Json, asker: Asker, world: World) -> list[str | None] | None:
     """The first item for the asker, empty if it filters nothing; one that does must certainly hold."""
     for item in policy["rowFilterPolicyItems"]:
         if not concerns(item, asker, "select"):
             continue
         text = item["rowFilterInfo"].get("filterExpr")
-        unsure = bool(item.get("conditions")) or doubtful(policy, asker)
+        unsure = bool(item.get("conditions")) or doubtful(policy, asker, world)
         if text:
             return [None if unsure else text]
         if not item.get("conditions"):

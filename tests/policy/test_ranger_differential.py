@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from policy.principal import Principal
 from policy.privileges.requests import ACCESS_TYPES, AccessRequest, Resource
 from policy.ranger import PolicySet
-from tests.policy.naive_ranger import Asker, allows, filters_of, mask_of
+from tests.policy.naive_ranger import EMPTY, Asker, World, allows, filters_of, mask_of
+from tests.support.tags import service_tags
 
 Json = dict[str, Any]
 
@@ -64,7 +65,10 @@ ACCESSES = {
     "storage": ["rwstorage", "all"],
     "key": ["use", "release", "all"],
 }
+TAG_TYPES = st.sampled_from(["PII", "pii", "KEY"])
+ON_TAGS = st.fixed_dictionaries({"tag": level(TAG_TYPES)})
 CONDITIONS = st.sampled_from([[], [], [], [{"type": "ip-range", "values": ["10.*"]}]])
+ZONE_NAMES = st.sampled_from(["", "", "", "z", "y", "unknown"])
 WHO = st.fixed_dictionaries(
     {
         "users": st.lists(st.sampled_from(["ann", "bob", "{USER}", "{OWNER}", "a*"]), max_size=2),
@@ -85,15 +89,19 @@ def items(draw: st.DrawFn, accesses: list[str]) -> list[Json]:
 
 @st.composite
 def access_policies(draw: st.DrawFn, kind: str) -> Json:
+    """Some are on tags."""
+    on_tags = draw(st.sampled_from([False, False, True]))
+    accesses = [f"hive:{each}" for each in ACCESSES[kind]] if on_tags else ACCESSES[kind]
+    resources = ON_TAGS if on_tags else RESOURCES[kind]
     lists = ("policyItems", "denyPolicyItems", "allowExceptions", "denyExceptions")
-    policy: Json = {name: draw(items(ACCESSES[kind])) for name in lists}
-    policy["resources"] = draw(RESOURCES[kind])
-    policy["additionalResources"] = draw(st.lists(RESOURCES[kind], max_size=1))
+    policy: Json = {name: draw(items(accesses)) for name in lists}
+    policy["resources"] = draw(resources)
+    policy["additionalResources"] = draw(st.lists(resources, max_size=1))
     policy["policyPriority"] = draw(st.integers(0, 1))
     policy["isDenyAllElse"] = draw(st.sampled_from([False, False, False, True]))
     policy["isEnabled"] = draw(st.sampled_from([True, True, True, False]))
     policy["conditions"] = draw(CONDITIONS)
-    policy["zoneName"] = draw(st.sampled_from(["", "", "", "z"]))
+    policy["zoneName"] = draw(ZONE_NAMES)
     return policy
 
 
@@ -107,10 +115,10 @@ def mask_policies(draw: st.DrawFn) -> Json:
         found.append({**item, "dataMaskInfo": info})
     return {
         "policyType": 1,
-        "resources": draw(named("database", "table", "column")),
+        "resources": draw(st.one_of(ON_TAGS, named("database", "table", "column"))),
         "policyPriority": draw(st.integers(0, 1)),
         "isEnabled": draw(st.sampled_from([True, True, True, False])),
-        "zoneName": draw(st.sampled_from(["", "", "z"])),
+        "zoneName": draw(ZONE_NAMES),
         "dataMaskPolicyItems": found,
     }
 
@@ -120,10 +128,10 @@ def filter_policies(draw: st.DrawFn) -> Json:
     texts = st.sampled_from([{}, {"filterExpr": ""}, {"filterExpr": "a = 1"}, {"filterExpr": "b = 2"}])
     return {
         "policyType": 2,
-        "resources": draw(named("database", "table")),
+        "resources": draw(st.one_of(ON_TAGS, named("database", "table"))),
         "policyPriority": draw(st.integers(0, 1)),
         "isEnabled": draw(st.sampled_from([True, True, True, False])),
-        "zoneName": draw(st.sampled_from(["", "", "z"])),
+        "zoneName": draw(ZONE_NAMES),
         "rowFilterPolicyItems": [{**each, "rowFilterInfo": draw(texts)} for each in draw(items(["select"]))],
     }
 
@@ -151,33 +159,70 @@ def askers(draw: st.DrawFn) -> Asker:
     return Asker(name, groups, frozenset(roles), draw(st.sampled_from([None, "ann", "bob", "Ann"])))
 
 
-def parsed(policies: list[Json]) -> PolicySet:
-    return PolicySet.parse({"p.json": json.dumps({"policies": policies, "roles": ROLES})})
+PLAIN = st.sampled_from(["a", "b", "ab", "A", "*", "a*", "?", "ann"])
+
+
+def plain(*names: str) -> st.SearchStrategy[Json]:
+    """Resources without macros, for zones and tags."""
+    return st.fixed_dictionaries({name: st.lists(PLAIN, min_size=1, max_size=2) for name in names})
+
+
+def places(kind: str) -> st.SearchStrategy[Json]:
+    if kind == "tables":
+        levels = ("database", "table", "column")
+        return st.one_of(plain(*levels[:1]), plain(*levels[:2]), plain(*levels))
+    paths = st.lists(PLACES, min_size=1, max_size=1)
+    location = {"url": {"url": paths}, "storage": {"storage-type": st.just(["*"]), "storage-url": paths}}
+    return st.fixed_dictionaries(location[kind]) if kind in location else plain("key")
+
+
+@st.composite
+def worlds(draw: st.DrawFn, kind: str) -> World:
+    zone = st.fixed_dictionaries(
+        {"resources": st.lists(places(kind), max_size=2), "containsAssociatedTagService": st.booleans()}
+    )
+    zones = draw(st.dictionaries(st.sampled_from(["z", "y"]), zone, max_size=2))
+    tagged = []
+    for place in draw(st.lists(places(kind), max_size=3)):
+        resource: Json = {name: {"values": values} for name, values in place.items()}
+        if kind in ("url", "storage"):
+            resource["url" if kind == "url" else "storage-url"]["isRecursive"] = draw(st.booleans())
+        tags = draw(st.lists(TAG_TYPES, min_size=1, max_size=2, unique=True))
+        tagged.append({"resource": resource, "tags": tags})
+    return World(zones, tagged)
+
+
+def parsed(policies: list[Json], world: World = EMPTY) -> PolicySet:
+    document = {"policies": policies, "roles": ROLES, "securityZones": world.zones}
+    tags = service_tags(world.tagged)
+    return PolicySet.parse({"p.json": json.dumps(document), "t.json": json.dumps(tags)})
 
 
 @EXAMPLES
 @given(st.data(), st.sampled_from(["tables", "tables", "url", "storage", "key"]))
 def test_decisions_are_those_of_a_plain_reading_of_ranger(data: st.DataObject, kind: str) -> None:
     policies = data.draw(st.lists(access_policies(kind), min_size=1, max_size=4), label="policies")
+    world = data.draw(worlds(kind), label="world")
     for number, policy in enumerate(policies):
         policy["name"] = f"p{number}"
-    found = parsed(policies)
+    found = parsed(policies, world)
     for _ in range(8):
         asker = data.draw(askers(), label="asker")
         resource, access = data.draw(requests(kind), label="request")
         asked = dict(zip(resource.levels, resource.values, strict=True))
         principal = Principal(asker.name, asker.groups)
         decision = found.decide(AccessRequest(principal, resource, access, asker.owner), NOW)
-        assert decision.allowed is allows(policies, asker, asked, access), decision.explanation
+        assert decision.allowed is allows(policies, asker, asked, access, world), decision.explanation
 
 
 @EXAMPLES
 @given(st.data())
 def test_masks_are_those_of_a_plain_reading_of_ranger(data: st.DataObject) -> None:
     policies = data.draw(st.lists(mask_policies(), min_size=1, max_size=4), label="policies")
+    world = data.draw(worlds("tables"), label="world")
     for number, policy in enumerate(policies):
         policy["name"] = f"p{number}"
-    found = parsed(policies)
+    found = parsed(policies, world)
     for _ in range(6):
         asker = data.draw(askers(), label="asker")
         names = [data.draw(LITERALS) for _ in range(3)]
@@ -185,20 +230,22 @@ def test_masks_are_those_of_a_plain_reading_of_ranger(data: st.DataObject) -> No
         rule = found.mask_for(
             Principal(asker.name, asker.groups), names[0], names[1], names[2], NOW, owner=asker.owner
         )
-        assert (None if rule is None else rule.type) == mask_of(policies, asker, asked)
+        assert (None if rule is None else rule.type) == mask_of(policies, asker, asked, world)
 
 
 @EXAMPLES
 @given(st.data())
 def test_row_filters_are_those_of_a_plain_reading_of_ranger(data: st.DataObject) -> None:
     policies = data.draw(st.lists(filter_policies(), min_size=1, max_size=4), label="policies")
+    world = data.draw(worlds("tables"), label="world")
     for number, policy in enumerate(policies):
         policy["name"] = f"p{number}"
-    found = parsed(policies)
+    found = parsed(policies, world)
     for _ in range(6):
         asker = data.draw(askers(), label="asker")
         names = [data.draw(LITERALS) for _ in range(2)]
         asked = dict(zip(("database", "table"), names, strict=True))
         rules = found.row_filters_for(Principal(asker.name, asker.groups), *names, NOW, owner=asker.owner)
         told = [(rule.policy, None if rule.filter is None else rule.filter.text) for rule in rules]
-        assert told == filters_of(policies, asker, asked)
+        # A policy on two tags of a table, or on one tag twice, filters once for each.
+        assert sorted(set(told), key=str) == sorted(set(filters_of(policies, asker, asked, world)), key=str)

@@ -32,7 +32,7 @@ def grants(policies: PolicySet, table: str = "t", user: str = "ann") -> bool:
     return policies.decide(request, NOW).allowed
 
 
-@each_row("case", REFUSED["refused"], count=175, ids=lambda case: str(case["name"]))
+@each_row("case", REFUSED["refused"], count=192, ids=lambda case: str(case["name"]))
 def test_refused_with_document_line_and_field(case: dict[str, Any]) -> None:
     text = case["text"] if "text" in case else json.dumps(case["document"], indent=1)
     with pytest.raises(PolicyInvalid) as refusal:

@@ -78,8 +78,8 @@ def test_reasons_are_sentences_that_name_policy_id_and_item() -> None:
         {**COLUMNS, "zoneName": "z", "policyItems": [], "denyPolicyItems": [item("select")]},
     )
     assert denying.decide(select("t", "c1"), NOW).explanation == (
-        "Policy 'cols' denies select on column a.t.c1 to 'ann' by denyPolicyItems[0]; it belongs to the "
-        "security zone 'z', and zones are not evaluated, so the denial holds."
+        "Policy 'cols' denies select on column a.t.c1 to 'ann' by denyPolicyItems[0]; no document defines "
+        "its security zone 'z', so the denial holds."
     )
 
 
@@ -92,8 +92,7 @@ def test_reasons_are_sentences_that_name_policy_id_and_item() -> None:
         (
             {"zoneName": "z"},
             CONDITIONS,
-            "; it belongs to the security zone 'z', and zones are not evaluated, "
-            f"and the item's {UNKNOWN}, so the denial holds",
+            f"; no document defines its security zone 'z', and the item's {UNKNOWN}, so the denial holds",
         ),
     ],
 )
