@@ -6,7 +6,6 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from catalog.authorization.principals import principals_of
 from catalog.authorization.tokens import TokenStore
 from catalog.db.engine import open_database
 from catalog.db.migrate import upgrade
-from catalog.identity import provider_keys
 from catalog.identity.access_tokens import AccessTokens
 from catalog.identity.bearer import BearerTokens
 from catalog.identity.key_sets import KeySet
@@ -43,7 +41,7 @@ def measure(runs: int) -> list[Figure]:
             tokens = TokenStore(engine)
             own = tokens.issue(Principal("ann"), "user", None).text
             accepted = _accepted(KeySet.parse(json.dumps(published).encode()))
-            users = principals_of(engine, IdentitySettings().claims_age)
+            users = principals_of(engine, IdentitySettings(issuers={"corp": _ISSUER}))
             bearer = BearerTokens(tokens, users, accepted, lambda: None)
             figures = [_measured("a token of the catalog", runs, lambda: bearer.user(own))]
             for algorithm, key in keys.items():
@@ -60,10 +58,7 @@ def measure(runs: int) -> list[Figure]:
 
 def _accepted(keys: KeySet) -> AccessTokens:
     """Return the issuer, of which the keys were fetched."""
-    accepted = AccessTokens({"corp": _ISSUER}, lambda: datetime.now(UTC).timestamp(), time.monotonic)
-    (issuer,) = accepted._issuers.values()
-    issuer._keys = provider_keys.ProviderKeys("corp", _ISSUER, lambda: keys, time.monotonic)
-    return accepted
+    return AccessTokens({"corp": _ISSUER}, time.time, time.monotonic, lambda _: lambda: keys)
 
 
 def _claims() -> dict[str, object]:

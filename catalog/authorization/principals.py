@@ -3,8 +3,9 @@
 - A principal has the groups and roles that an administrator assigned, and those of the access token that its
   identity provider issued last. An older token of the same user changes nothing: a group that they have left
   does not come back with it.
-- Claims count until they are older than `claims_age`. Nothing is decided for a user whom the provider has not
-  named for so long: with unknown groups, a policy that denies one of them would be missed.
+- Claims count until they are older than `identity.claims_max_age_s`, and while their provider is in the
+  settings. Nothing is decided for a user whose claims do not count: with unknown groups, a policy that denies
+  one of them would be missed.
 - A disabled principal is refused, whatever token it has.
 - An identity provider names no engine: its user would have the groups of the engine, and the engine those of
   its user. Engines are the principals with a token of an engine that is not revoked.
@@ -42,8 +43,8 @@ from catalog.settings.identity import IdentitySettings
 from policy.errors import NotAuthenticated, RequestInvalid
 from policy.principal import Principal
 
-#: How long claims count by default.
-CLAIMS_AGE: Final = IdentitySettings().claims_age
+#: Where no identity provider is in the settings.
+NO_PROVIDERS: Final = IdentitySettings()
 _DISABLED: Final = "disabled: an administrator disabled the user"
 #: How old the time of the last claims can be in the database before they are written again: for tokens that
 #: do not say when they were issued.
@@ -99,11 +100,13 @@ class KnownPrincipal:
         """The principal, with every group and role."""
         return Principal(self.name, self.groups | self.claimed_groups, self.roles | self.claimed_roles)
 
-    def why_unknown(self, now: datetime, claims_age: timedelta) -> str | None:
+    def why_unknown(self, now: datetime, identity: IdentitySettings) -> str | None:
         """Return why nothing is decided for the principal; None if it is known."""
         if self.disabled_at is not None:
             return _DISABLED
-        if self.claimed_at is not None and now - self.claimed_at > claims_age:
+        if self.issuer is not None and self.issuer not in identity.issuers:
+            return f"claims-issuer: the identity provider {self.issuer} is not in the settings any more"
+        if self.claimed_at is not None and now - self.claimed_at > identity.claims_age:
             return "claims-age: the identity provider has not named the user for too long"
         return None
 
@@ -114,13 +117,13 @@ class Principals:
     Args:
         engine: the database, upgraded.
         now: the time, with a zone.
-        claims_age: how long the claims of a provider count after its last token.
+        identity: which claims of identity providers count.
     """
 
-    def __init__(self, engine: Engine, now: Callable[[], datetime], claims_age: timedelta) -> None:
+    def __init__(self, engine: Engine, now: Callable[[], datetime], identity: IdentitySettings) -> None:
         self._engine = engine
         self._now = now
-        self._claims_age = claims_age
+        self._identity = identity
 
     def find(self, name: str) -> KnownPrincipal | None:
         """Return a principal, disabled ones too; None if there is none of this name.
@@ -153,13 +156,13 @@ class Principals:
 
     def why_unknown(self, found: KnownPrincipal) -> str | None:
         """Return why nothing is decided for a principal now; None if it is known."""
-        return found.why_unknown(self._now(), self._claims_age)
+        return found.why_unknown(self._now(), self._identity)
 
     def named(self, name: str) -> Principal:
         """Return a user who came without a token; one who is not known has no groups and roles.
 
         Raises:
-            NotAuthenticated: they are disabled, or their identity provider has not named them for too long.
+            NotAuthenticated: they are disabled, or what their identity provider said does not count any more.
             StateUnavailable: the database does not answer.
         """
         found = self.find(name)
@@ -195,7 +198,7 @@ class Principals:
         with read(self._engine) as connection:
             rows = connection.execute(query).mappings().all()
         found = map(known, rows)
-        return (each.principal for each in found if each.why_unknown(now, self._claims_age) is None)
+        return (each.principal for each in found if each.why_unknown(now, self._identity) is None)
 
     def assign(self, name: str, groups: frozenset[str], roles: frozenset[str]) -> KnownPrincipal:
         """Assign groups and roles in place of those that were assigned; a new principal is created.
@@ -297,9 +300,9 @@ class Principals:
             return _required(connection, claims.name)
 
 
-def principals_of(engine: Engine, claims_age: timedelta) -> Principals:
+def principals_of(engine: Engine, identity: IdentitySettings) -> Principals:
     """Return the principals in a database, by the time of this host."""
-    return Principals(engine, lambda: datetime.now(UTC), claims_age)
+    return Principals(engine, lambda: datetime.now(UTC), identity)
 
 
 def not_in_force(why: str) -> NotAuthenticated:

@@ -28,8 +28,8 @@ from typing import Any, Final, Literal, TypeAlias
 from sqlalchemy import Connection, Engine, bindparam, insert, or_, select, update
 
 from catalog.authorization.principals import (
-    CLAIMS_AGE,
     ENGINE_KINDS,
+    NO_PROVIDERS,
     hold,
     introduce,
     is_valid,
@@ -41,6 +41,7 @@ from catalog.base.times import from_ms, to_ms
 from catalog.db.engine import read, write
 from catalog.db.prepared import Prepared
 from catalog.db.schema import lw_principal, lw_token
+from catalog.settings.identity import IdentitySettings
 from policy.errors import CommitStateUnknown, RequestInvalid, StateUnavailable
 from policy.principal import Principal
 from policy.token_scope import TokenScope
@@ -108,7 +109,7 @@ class TokenStore:
         engine: the catalog's database, upgraded.
         clock: the time, with a zone.
         require_clock: raises if the time cannot be trusted.
-        claims_age: how long the claims of an identity provider count for a user's tokens of the catalog.
+        identity: which claims of identity providers count for a user's tokens of the catalog.
     """
 
     def __init__(
@@ -116,10 +117,10 @@ class TokenStore:
         engine: Engine,
         clock: Callable[[], datetime] = _utc_now,
         require_clock: Callable[[], None] = lambda: None,
-        claims_age: timedelta = CLAIMS_AGE,
+        identity: IdentitySettings = NO_PROVIDERS,
     ) -> None:
         self._engine = engine
-        self._claims_age = claims_age
+        self._identity = identity
         self._clock = clock
         self._require_clock = require_clock
 
@@ -182,11 +183,11 @@ class TokenStore:
         """Return the principal of a row of `WITH_PRINCIPAL`, with the scope of the token.
 
         Raises:
-            NotAuthenticated: they are disabled, their identity provider has not named them for too long, or
+            NotAuthenticated: they are disabled, what their identity provider said does not count any more, or
                 the scope cannot be read.
         """
         found = known(row)
-        if (why := found.why_unknown(self._clock(), self._claims_age)) is not None:
+        if (why := found.why_unknown(self._clock(), self._identity)) is not None:
             raise not_in_force(why)
         if row["scope"] is None:
             return found.principal

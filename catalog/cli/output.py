@@ -110,7 +110,7 @@ def _cell(name: str, value: Any) -> object:
         return "yes" if value else None
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    if value is not None and name.endswith("-at"):
+    if value is not None and name.endswith(("-at", "-since")):
         return moment(datetime.fromisoformat(value))
     if value is not None and name.endswith("-ms"):
         return moment(datetime.fromtimestamp(value / 1000, UTC))

@@ -71,7 +71,7 @@ class Store:
         from catalog.policy_store.changes import PolicyChanges, about, reasons_of
 
         name = self.settings.catalog.name
-        principals = principals_of(self.engine, self.settings.identity.claims_age)
+        principals = principals_of(self.engine, self.settings.identity)
         changes = PolicyChanges(self.documents, None, principals, name, lambda: datetime.now(UTC))
         if dry_run:
             return changes.prepare(edits, self.caller, by_policy=False)

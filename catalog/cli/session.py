@@ -224,7 +224,7 @@ def user_named(
 
     settings = settings_of(ctx)
     with open_state(settings) as state:
-        principals = principals_of(state, settings.identity.claims_age)
+        principals = principals_of(state, settings.identity)
         found = principals.find(name)
     if found is None:
         return given

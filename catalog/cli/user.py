@@ -91,7 +91,7 @@ def _list(ctx: typer.Context) -> dict[str, Any]:
 
     settings = settings_of(ctx)
     with open_state(settings) as state:
-        users = principals_of(state, settings.identity.claims_age)
+        users = principals_of(state, settings.identity)
         return UserList.of(users.list()).model_dump(mode="json")
 
 
@@ -111,4 +111,4 @@ def _change(
     settings = settings_of(ctx)
     with open_state(settings) as state, operating(state, calling(as_user)) as begin:
         begin(f"user.{action}", body["user"])
-        change(principals_of(state, settings.identity.claims_age))
+        change(principals_of(state, settings.identity))

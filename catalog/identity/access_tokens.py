@@ -21,8 +21,9 @@ from joserfc.util import urlsafe_b64decode
 
 from catalog.authorization.logouts import Login, Logout
 from catalog.identity.claims import issued_at, principal_of
+from catalog.identity.key_sets import KeySet
 from catalog.identity.logins import login_of, logout_of
-from catalog.identity.provider import Provider
+from catalog.identity.provider import fetching_from
 from catalog.identity.provider_keys import MOST_WAITING, ProviderKeys
 from catalog.identity.refusals import token_refused
 from catalog.settings.identity import IssuerSettings
@@ -64,14 +65,25 @@ class AccessTokens:
         issuers: by name.
         now: the time in seconds since 1970.
         seconds: a monotonic clock.
+        fetching: returns what fetches the keys of an issuer.
+
+    Raises:
+        PropertyInvalid: a file of authorities cannot be used.
     """
 
     def __init__(
-        self, issuers: Mapping[str, IssuerSettings], now: Callable[[], float], seconds: Callable[[], float]
+        self,
+        issuers: Mapping[str, IssuerSettings],
+        now: Callable[[], float],
+        seconds: Callable[[], float],
+        fetching: Callable[[IssuerSettings], Callable[[], KeySet]] = fetching_from,
     ) -> None:
         waiting = threading.Semaphore(MOST_WAITING)
         self._issuers = {
-            each.issuer: _Issuer(name, each, issuers, seconds, waiting) for name, each in issuers.items()
+            each.issuer: _Issuer(
+                name, each, issuers, ProviderKeys(name, each, fetching(each), seconds, waiting)
+            )
+            for name, each in issuers.items()
         }
         self._now = now
 
@@ -110,13 +122,12 @@ class _Issuer:
         name: str,
         settings: IssuerSettings,
         issuers: Mapping[str, IssuerSettings],
-        seconds: Callable[[], float],
-        waiting: threading.Semaphore,
+        keys: ProviderKeys,
     ) -> None:
         self.name = name
         self.settings = settings
         self._registry = JWSRegistry(algorithms=settings.algorithms, strict_check_header=False)
-        self._keys = ProviderKeys(name, settings, Provider(settings).keys, seconds, waiting)
+        self._keys = keys
         self._foreign_prefixes = [each.prefix for each in issuers.values() if each is not settings]
 
     def check_signature(self, token: CompactSignature, types: frozenset[str]) -> None:

@@ -80,7 +80,8 @@ def open_bearer_tokens(
     """Open what `settings` describe; no provider is asked before the first token.
 
     Raises:
-        PropertyInvalid: there are providers, and a Python package is missing.
+        PropertyInvalid: there are providers, and a Python package is missing or a file of authorities cannot
+            be used.
     """
     if not settings.issuers:
         return BearerTokens(tokens, principals, None, require_clock)

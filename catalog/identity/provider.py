@@ -10,17 +10,19 @@ Source: OpenID Connect Discovery 1.0, sections 4 and 4.3.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 import urllib3
 from urllib3.exceptions import HTTPError
 
+from catalog.base.ca_files import why_unusable
 from catalog.base.http_answers import POOLS, AnswerOutOfBounds, read_answer
 from catalog.base.outside_calls import NoAnswer
 from catalog.identity.key_sets import KeySet, KeySetInvalid
 from catalog.settings.identity import IssuerSettings, provider_url
 from policy import strict_json
-from policy.errors import InvalidInput
+from policy.errors import InvalidInput, PropertyInvalid
 
 _SHORTEST_S: Final = 0.001
 _DISCOVERY: Final = "/.well-known/openid-configuration"
@@ -30,14 +32,26 @@ class ProviderFailed(NoAnswer):
     """The provider's keys could not be fetched; the message says why, for the log."""
 
 
+def fetching_from(issuer: IssuerSettings) -> Callable[[], KeySet]:
+    """Return what fetches the keys of an issuer. Errors: `Provider`, and `Provider.keys`."""
+    return Provider(issuer).keys
+
+
 class Provider:
     """An identity provider; safe for many threads.
 
     Args:
         issuer: where it is, and how it is asked.
+
+    Raises:
+        PropertyInvalid: the file of authorities cannot be used.
     """
 
     def __init__(self, issuer: IssuerSettings) -> None:
+        if (why := why_unusable(issuer.ca_file)) is not None:
+            raise PropertyInvalid(
+                why, rule="settings", hint=f"Correct ca_file of the issuer {issuer.issuer} in the settings."
+            )
         self._issuer = issuer
         self._pool = urllib3.PoolManager(
             num_pools=2,

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
+from catalog.base.ca_files import why_unusable
 from policy.errors import LakewardenError, PropertyInvalid
 
 T = TypeVar("T")
@@ -59,13 +60,13 @@ def by_master_key(
 
 
 def require_ca_file(path: Path | None) -> None:
-    """Check that the file with certificate authorities exists, if one is set.
+    """Check that the file with certificate authorities can be used, if one is set.
 
     Raises:
-        PropertyInvalid: it is not.
+        PropertyInvalid: it cannot.
     """
-    if path is not None and not path.is_file():
-        raise misconfigured(f"The ca_file {path} does not exist.")
+    if (why := why_unusable(path)) is not None:
+        raise misconfigured(why)
 
 
 def misconfigured(

@@ -75,9 +75,8 @@ def open_context(
     unsealed = settings.unsealed_metadata or unsealed_default(engine)
     signer = None if settings.audit.key_file is None else Signer(settings.audit.key_file)
     audit = _audit(settings, engine, signer, now_ms)
-    claims_age = settings.identity.claims_age
-    principals = Principals(engine, now, claims_age)
-    tokens = TokenStore(engine, now, clock.require, claims_age)
+    principals = Principals(engine, now, settings.identity)
+    tokens = TokenStore(engine, now, clock.require, settings.identity)
     _apply_files(settings, documents, Authorizer(PolicySet.empty, audit, now), principals, now)
     policies = PolicyStore(documents, poll_s=settings.policies_poll_s, clock=seconds)
     pointers, storage = SqlPointerStore(engine, name), open_storage(settings)

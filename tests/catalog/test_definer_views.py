@@ -20,7 +20,7 @@ from policy.errors import NotAuthorized, PropertyInvalid, RequestInvalid
 from policy.principal import Principal
 from policy.sql_lint.view_text import tables_of
 from tests.support.delete_commits import EQUALITY, DeleteCommit
-from tests.support.lake import ALICE, BOB, CAROL, Lake, policies_without_code, policy, tables
+from tests.support.lake import ALICE, BOB, CAROL, Lake, open_lake, policies_without_code, policy, tables
 from tests.support.tables import SCHEMA, Engine, name_of, records
 
 ENGINE = "spark"
@@ -83,6 +83,15 @@ class Door:
         with pytest.raises(NotAuthorized) as refusal:
             self.plan(caller, **other)
         return str(refusal.value.rule)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A catalog with an identity provider, which is not asked for anything."""
+    corp = {"ISSUER": "https://login.example", "AUDIENCE": "lake"}
+    settings = {f"IDENTITY__ISSUERS__CORP__{name}": value for name, value in corp.items()}
+    with open_lake(tmp_path_factory.mktemp("lake"), **settings) as opened:
+        yield opened
 
 
 @pytest.fixture

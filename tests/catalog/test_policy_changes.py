@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine
 
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.principals import CLAIMS_AGE, principals_of
+from catalog.authorization.principals import NO_PROVIDERS, principals_of
 from catalog.base.errors import CommitConflict
 from catalog.policy_store.changes import PolicyChanges, Prepared
 from catalog.policy_store.documents import DocumentId, Edit, Kind, PolicyDocuments
@@ -235,7 +235,7 @@ def test_documents_that_make_no_set_any_more_can_be_mended(engine: Engine, catal
     """A newer release wrote them; no process starts, and the command line mends them."""
     documents = PolicyDocuments(engine, catalog_name)
     changes = PolicyChanges(
-        documents, None, principals_of(engine, CLAIMS_AGE), catalog_name, lambda: datetime.now(UTC)
+        documents, None, principals_of(engine, NO_PROVIDERS), catalog_name, lambda: datetime.now(UTC)
     )
     write_unchecked(documents, MAIN.name, _granting(BOB))
     write_unchecked(documents, OTHER.name, _granting("dave"))

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine
 
 from catalog.authorization.authorizer import Caller
-from catalog.authorization.principals import CLAIMS_AGE, principals_of
+from catalog.authorization.principals import NO_PROVIDERS, principals_of
 from catalog.policy_store.changes import PolicyChanges
 from catalog.policy_store.documents import DocumentId, Edit, Kind, PolicyDocuments
 from catalog.policy_store.files import PolicyFiles
@@ -54,7 +54,7 @@ def apply(
 ) -> Callable[[PolicyFiles], list[str]]:
     """Applies files; answers the documents that changed."""
     changes = PolicyChanges(
-        documents, None, principals_of(engine, CLAIMS_AGE), catalog_name, lambda: datetime.now(UTC)
+        documents, None, principals_of(engine, NO_PROVIDERS), catalog_name, lambda: datetime.now(UTC)
     )
 
     def applied(files: PolicyFiles) -> list[str]:
@@ -106,7 +106,7 @@ def test_what_is_gone_is_removed_and_what_is_of_others_stays(
     assert changed == ()
     own = Edit(DocumentId(Kind.RANGER, "own"), content, None)
     changes = PolicyChanges(
-        documents, None, principals_of(engine, CLAIMS_AGE), catalog_name, lambda: datetime.now(UTC)
+        documents, None, principals_of(engine, NO_PROVIDERS), catalog_name, lambda: datetime.now(UTC)
     )
     changes.make([own], OPERATOR, lambda _: None)
     (tmp_path / "a.json").unlink()

@@ -13,6 +13,7 @@ from catalog.authorization.logouts import Login
 from catalog.authorization.principals import KnownPrincipal, Principals
 from catalog.authorization.tokens import TokenKind, TokenStore
 from catalog.db.engine import open_database
+from catalog.settings.identity import IdentitySettings, IssuerSettings
 from policy.errors import NotAuthenticated, RequestInvalid
 from policy.principal import Principal
 from policy.token_scope import TokenScope
@@ -20,6 +21,11 @@ from tests.support.clock import WallClock
 from tests.support.databases import upgrade
 
 CLAIMS_AGE = timedelta(days=7)
+_ISSUERS = {
+    name: IssuerSettings(issuer=f"https://{name}.example", audience=("lake",), prefix=f"{name}/")
+    for name in ("corp", "other", "kubernetes")
+}
+IDENTITY = IdentitySettings(claims_max_age_s=CLAIMS_AGE.total_seconds(), issuers=_ISSUERS)
 
 
 @pytest.fixture
@@ -37,12 +43,12 @@ def clock() -> WallClock:
 
 @pytest.fixture
 def users(engine: Engine, clock: WallClock) -> Principals:
-    return Principals(engine, clock, CLAIMS_AGE)
+    return Principals(engine, clock, IDENTITY)
 
 
 @pytest.fixture
 def tokens(engine: Engine, clock: WallClock) -> TokenStore:
-    return TokenStore(engine, clock, claims_age=CLAIMS_AGE)
+    return TokenStore(engine, clock, identity=IDENTITY)
 
 
 def test_a_token_has_the_groups_that_its_user_has_when_it_is_used(
@@ -109,7 +115,7 @@ def test_a_newer_token_that_another_process_took_meanwhile_counts(
             users.claimed(new, "corp", since + timedelta(minutes=1))
             return found
 
-    assert Overtaken(engine, clock, CLAIMS_AGE).claimed(old, "corp", since) == new
+    assert Overtaken(engine, clock, IDENTITY).claimed(old, "corp", since) == new
 
 
 def test_claims_are_as_old_as_their_token(users: Principals, tokens: TokenStore, clock: WallClock) -> None:
@@ -251,3 +257,28 @@ def test_a_token_with_a_scope_makes_nobody_a_current_user(users: Principals, tok
     assert not users.everybody()
     tokens.issue(Principal("ann"), "user", None)
     assert users.current("ann") == Principal("ann")
+
+
+def test_claims_of_an_issuer_that_left_the_settings_count_no_longer(
+    engine: Engine, users: Principals, tokens: TokenStore, clock: WallClock
+) -> None:
+    """Nothing is decided: a policy can deny a group that the issuer named."""
+    own = tokens.issue(Principal("ann"), "user", None)
+    users.claimed(Principal("ann", frozenset({"staff"})), "corp")
+    assert tokens.verify(own.text, "user") == users.current("ann") == Principal("ann", {"staff"})
+    left = IDENTITY.model_copy(
+        update={"issuers": {name: each for name, each in IDENTITY.issuers.items() if name != "corp"}}
+    )
+    users, tokens = Principals(engine, clock, left), TokenStore(engine, clock, identity=left)
+    with pytest.raises(NotAuthenticated) as caught:
+        tokens.verify(own.text, "user")
+    assert caught.value.why is not None and caught.value.why.startswith("claims-issuer: ")
+    assert users.current("ann") is None
+    with pytest.raises(NotAuthenticated):
+        users.named("ann")
+    users.forget_claims("ann")
+    assert tokens.verify(own.text, "user") == Principal("ann")
+    # Another issuer's token counts in place of them.
+    users.claimed(Principal("bob", frozenset({"staff"})), "corp")
+    users.claimed(Principal("bob"), "other")
+    assert users.current("bob") == Principal("bob")

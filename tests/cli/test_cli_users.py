@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -76,7 +77,8 @@ def test_groups_are_assigned_and_what_is_checked_goes_by_them(place: Place) -> N
     place.host.run(*asked, "--group", "guests", code=3)
     (listed,) = (each for each in place.host.json("user", "list")["users"] if each["name"] == name)
     assert (listed["groups"], listed["roles"], listed["disabled-at"]) == (["staff"], ["reader"], None)
-    assert name in place.run("user", "list").stdout
+    shown = next(line for line in place.run("user", "list").stdout.splitlines() if name in line)
+    assert re.search(r" \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", shown)
 
 
 def test_a_user_is_disabled_and_enabled(place: Place) -> None:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from sqlalchemy import Engine, func, select
 
 from catalog.authorization.logouts import Login, Logout, Logouts
-from catalog.authorization.principals import Principals
+from catalog.authorization.principals import NO_PROVIDERS, Principals
 from catalog.db.engine import open_database, read
 from catalog.db.schema import lw_logout
 from catalog.identity.access_tokens import AccessTokens
@@ -228,7 +228,7 @@ def processes(request: pytest.FixtureRequest, tmp_path: Path, clock: WallClock) 
         url = request.getfixturevalue("postgres").create_database()
     one, other = (open_database(url) for _ in range(2))
     upgrade(one)
-    yield _Processes(Logouts(one, clock), Principals(other, clock, LIFETIME), one)
+    yield _Processes(Logouts(one, clock), Principals(other, clock, NO_PROVIDERS), one)
     one.dispose()
     other.dispose()
 

@@ -16,7 +16,7 @@ from catalog.identity.provider import Provider, ProviderFailed
 from catalog.identity.provider_keys import MOST_WAITING
 from catalog.identity.refusals import ProviderUnavailable
 from catalog.settings.identity import IssuerSettings
-from policy.errors import NotAuthenticated
+from policy.errors import NotAuthenticated, PropertyInvalid
 from policy.principal import Principal
 from tests.support.clock import Clock
 from tests.support.identity_provider import AUDIENCE, IdentityProvider, identity_provider, public, rsa_key
@@ -331,3 +331,15 @@ def test_a_file_that_has_no_token_is_not_quoted(
 def test_settings_that_open_a_door_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="validation error"):
         IssuerSettings.model_validate({"audience": AUDIENCE, **settings})
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no certificate", b"-----BEGIN CERTIFICATE-----\nAA\n"])
+def test_a_file_of_authorities_that_cannot_be_used_is_refused_at_the_start(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_bytes(content)
+    issuer = IssuerSettings(issuer="https://login.example", audience=AUDIENCE, ca_file=file)
+    with pytest.raises(PropertyInvalid, match="ca_file"):
+        AccessTokens({"corp": issuer}, time.time, time.monotonic)
