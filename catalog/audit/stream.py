@@ -1,7 +1,6 @@
 """Writes the audit log as lines of JSON, for other systems and as evidence.
 
-- A line has the fields of a record by the names that are hashed, or those of a checkpoint. Lines are ASCII,
-  so that a name cannot break a line or control a terminal.
+- A line is a record in one of the forms of `catalog.audit.formats`, or has the fields of a checkpoint.
 - A separate thread appends to files after the database has the records. If a file fails (a full disk, a
   missing directory, a pipe without a reader), the database has the records, no grant waits, and the missing
   lines are written later from the database.
@@ -20,7 +19,6 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,8 +26,9 @@ from sqlalchemy import Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from catalog.audit.checkpoints import last_checkpoint
+from catalog.audit.formats import LineFormat, document, formatter
 from catalog.audit.reading import ends, rows_after
-from catalog.audit.records import HASHED_FIELDS, canonical
+from catalog.audit.records import canonical
 from catalog.db.engine import read
 from catalog.db.schema import lw_audit_checkpoint
 from policy.errors import LakewardenError
@@ -42,31 +41,9 @@ _CLOSING_S: Final = 10.0
 _PAGE: Final = 100
 
 
-def record_line(row: Mapping[str, object]) -> str:
-    """Return a record as one line of JSON, without its end."""
-    fields = {name: row[name] for name in (*HASHED_FIELDS, "decisions", "begun", "hash")}
-    return canonical({**fields, "reasons": _document(row["reasons"]), "at": _moment(row["at_ms"])})
-
-
 def checkpoint_line(row: Mapping[str, object]) -> str:
     """Return a checkpoint as one line of JSON, without its end."""
-    return canonical({**row, "content": _document(row["content"])})
-
-
-def _document(text: object) -> object:
-    """Parse a JSON text; an edited one is returned as text."""
-    try:
-        return json.loads(str(text))
-    except (ValueError, RecursionError):
-        return text
-
-
-def _moment(at_ms: object) -> str | None:
-    """Return a time as text; None if it is out of range."""
-    try:
-        return datetime.fromtimestamp(int(str(at_ms)) / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return None
+    return canonical({**row, "content": document(row["content"])})
 
 
 def last_checkpoint_row(engine: Engine) -> dict[str, object]:
@@ -87,13 +64,17 @@ class NewRecords:
     Args:
         engine: the catalog's database.
         numbers: number of the last known record, by chain; by default the last existing one.
+        form: the form of lines.
 
     Raises:
         StateUnavailable: the database does not answer.
     """
 
-    def __init__(self, engine: Engine, numbers: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, engine: Engine, numbers: Mapping[str, int] | None = None, form: LineFormat = LineFormat.JSON
+    ) -> None:
         self._engine = engine
+        self._line = formatter(form)
         self._numbers = dict(ends(engine) if numbers is None else numbers)
 
     @property
@@ -108,7 +89,7 @@ class NewRecords:
             StateUnavailable: the database does not answer.
         """
         self._next = rows_after(self._engine, self._numbers)
-        return [record_line(row) for row in self._next]
+        return [self._line(row) for row in self._next]
 
     def taken(self) -> None:
         """Confirm that the last answer of `lines` has arrived."""
@@ -212,19 +193,25 @@ class Exports:
         records: the file for records, or None.
         checkpoints: the file for checkpoints, or None.
         positions: where it is kept how far the files are, to continue from there; None to keep nothing.
+        form: the form of records.
 
     Raises:
         StateUnavailable: the database does not answer.
     """
 
     def __init__(
-        self, engine: Engine, records: Path | None, checkpoints: Path | None, positions: Path | None = None
+        self,
+        engine: Engine,
+        records: Path | None,
+        checkpoints: Path | None,
+        positions: Path | None = None,
+        form: LineFormat = LineFormat.JSON,
     ) -> None:
         self._files: list[tuple[LineFile, NewRecords | NewCheckpoints]] = []
         self._positions = positions
         known = _kept(positions)
         if records is not None:
-            self._files.append((LineFile(records), NewRecords(engine, known.get("records"))))
+            self._files.append((LineFile(records), NewRecords(engine, known.get("records"), form)))
         if checkpoints is not None:
             self._files.append((LineFile(checkpoints), NewCheckpoints(engine, known.get("checkpoints"))))
         self._keep()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from catalog.audit.formats import LineFormat, formatter
 from catalog.base.identifiers import TableName
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, moment_of, table_of
@@ -136,20 +137,24 @@ def export(
         typer.Option(parser=moment_of, metavar="TIME", help=f"Start of the time range. {_WHEN}"),
     ] = None,
     follow: Annotated[bool, typer.Option(help="Keep printing new records until interrupted.")] = False,
+    form: Annotated[
+        LineFormat, typer.Option("--format", help="The form of lines. `audit verify` compares `json` alone.")
+    ] = LineFormat.JSON,
 ) -> None:
     """Export audit records as lines of JSON, oldest first; those of the archive segment by segment."""
     from catalog.audit.reading import ends
-    from catalog.audit.stream import NewRecords, record_line
+    from catalog.audit.stream import NewRecords
 
+    line = formatter(form)
     with _history(settings_of(ctx)) as history, _until_interrupted():
         numbers = ends(history.engine)
         for row in history.rows_up_to(numbers, 0 if since is None else _ms(since)):
-            sys.stdout.write(f"{record_line(row)}\n")
+            sys.stdout.write(f"{line(row)}\n")
         sys.stdout.flush()
-        coming = NewRecords(history.engine, numbers)
+        coming = NewRecords(history.engine, numbers, form)
         while follow:
             while lines := coming.lines():
-                sys.stdout.write("".join(f"{line}\n" for line in lines))
+                sys.stdout.write("".join(f"{each}\n" for each in lines))
                 coming.taken()
             sys.stdout.flush()
             time.sleep(_FOLLOW_S)

@@ -33,7 +33,9 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
+from catalog.audit.formats import LineFormat
 from catalog.audit.stream import Exports
+from catalog.base.log_fields import fields
 from catalog.http.app import Shared, create_app
 from catalog.http.connections import MAX_LEAVING, Connections, protocol_of
 from catalog.http.tallies import Tally
@@ -43,7 +45,6 @@ from catalog.http.worker_states import Publishing, WorkerStates
 from catalog.http.workers import Supervisor, Worker
 from catalog.service.audit_archive import ArchiveSchedule
 from catalog.service.replicas import LOOK_S, Replicas
-from catalog.service.service_log import fields
 from catalog.service.services import Services
 from catalog.settings.catalog import Settings
 from catalog.settings.sections import HttpSettings
@@ -153,7 +154,9 @@ def serve_worker(worker: Worker, services: Services) -> None:
 def _audit_work(services: Services, positions: Path | None = None) -> Iterator[None]:
     """Write the export files of the audit log, and archive it, in one process of the service."""
     audit = services.settings.audit
-    files = Exports(services.engine, audit.stream_file, audit.checkpoint_file, positions)
+    files = Exports(
+        services.engine, audit.stream_file, audit.checkpoint_file, positions, LineFormat(audit.stream_format)
+    )
     with closing(files), closing(ArchiveSchedule(services)):
         yield
         # Closing the audit log writes counted records, which have to reach the export files.

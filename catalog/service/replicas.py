@@ -36,6 +36,7 @@ _OF_HOST: Final = (
     "audit.checkpoint_file",
     "audit.key_file",
     "audit.stream_file",
+    "audit.stream_format",
     "cache.",
     "data_dir",
     "database.",

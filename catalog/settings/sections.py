@@ -54,6 +54,7 @@ class AuditSettings(Section):
         checkpoint_s: seconds from one checkpoint to the next.
         checkpoint_file: where checkpoints are appended as lines of JSON.
         stream_file: where records are appended as lines of JSON.
+        stream_format: the form of these lines: that of the audit log, CloudEvents, or OCSF.
         refusal_bytes: what refusals may take of the database; what comes later is only counted.
         keep_days: records younger than that are never pruned.
         archive: where old records are moved to, a directory of its own; None to keep them in the database.
@@ -65,11 +66,18 @@ class AuditSettings(Section):
     checkpoint_s: PositiveFloat = 60.0
     checkpoint_file: AbsolutePath | None = None
     stream_file: AbsolutePath | None = None
+    stream_format: Literal["json", "cloudevents", "ocsf"] = "json"
     refusal_bytes: PositiveInt = 1024 * _MIB
     keep_days: int = Field(default=30, ge=0, le=36_500)
     archive: LocationText | None = None
     archive_after_days: int = Field(default=7, ge=1, le=36_500)
     archive_every_s: float = Field(default=3600.0, ge=60, le=30 * 86_400)
+
+    @model_validator(mode="after")
+    def _a_format_has_a_file(self) -> Self:
+        if self.stream_file is None and "stream_format" in self.model_fields_set:
+            raise ValueError("stream_format needs stream_file, the file of the records")
+        return self
 
     @model_validator(mode="after")
     def _an_archive_has_a_place(self) -> Self:

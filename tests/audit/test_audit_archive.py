@@ -17,8 +17,9 @@ from catalog.audit import archiving
 from catalog.audit.archive import Archive
 from catalog.audit.archiving import Archiver, Moved
 from catalog.audit.checkpoints import Checkpointer, Signer
+from catalog.audit.formats import record_line
 from catalog.audit.prune import removed_before
-from catalog.audit.stream import checkpoint_line, record_line
+from catalog.audit.stream import checkpoint_line
 from catalog.audit.trail import AuditRecord, AuditTrail, read
 from catalog.audit.verify import examine
 from catalog.base.errors import CommitConflict

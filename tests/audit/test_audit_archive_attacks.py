@@ -14,11 +14,11 @@ from catalog.audit import archiving
 from catalog.audit.archive import Archive
 from catalog.audit.archiving import Archiver, Moved
 from catalog.audit.checkpoints import Signer
+from catalog.audit.formats import record_line
 from catalog.audit.prune import removed_before
 from catalog.audit.reading import all_rows
 from catalog.audit.records import chained
 from catalog.audit.segments import Note, make_segment
-from catalog.audit.stream import record_line
 from catalog.audit.verify import examine
 from catalog.base.errors import CommitConflict
 from catalog.db.engine import open_database, write

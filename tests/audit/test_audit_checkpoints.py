@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy import Engine, delete, insert, select, update
 
 from catalog.audit.checkpoints import Checkpointer, Signer, checkpoint_hash
+from catalog.audit.formats import record_line
 from catalog.audit.records import chained
-from catalog.audit.stream import checkpoint_line, last_checkpoint_row, record_line
+from catalog.audit.stream import checkpoint_line, last_checkpoint_row
 from catalog.audit.trail import AuditRecord, AuditTrail
 from catalog.audit.trail import read as read_trail
 from catalog.audit.verdict import AuditProblem

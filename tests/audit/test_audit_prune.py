@@ -11,9 +11,10 @@ from sqlalchemy import Engine, delete, func, select, text, update
 
 from catalog.audit import prune as audit_prune
 from catalog.audit.checkpoints import Checkpointer, Signer
+from catalog.audit.formats import record_line
 from catalog.audit.prune import prune
 from catalog.audit.store import space
-from catalog.audit.stream import checkpoint_line, last_checkpoint_row, record_line
+from catalog.audit.stream import checkpoint_line, last_checkpoint_row
 from catalog.audit.trail import AuditRecord, AuditTrail, read
 from catalog.audit.verify import examine
 from catalog.db.engine import read as read_transaction

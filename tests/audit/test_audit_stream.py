@@ -11,9 +11,10 @@ import pytest
 from sqlalchemy import Engine, insert, select, update
 
 from catalog.audit.checkpoints import Checkpointer
+from catalog.audit.formats import record_line
 from catalog.audit.reading import ends, rows_up_to
 from catalog.audit.records import record_hash
-from catalog.audit.stream import Exports, LineFile, NewRecords, record_line
+from catalog.audit.stream import Exports, LineFile, NewRecords
 from catalog.audit.trail import AuditRecord, AuditTrail
 from catalog.audit.trail import read as read_trail
 from catalog.audit.verify import examine
