@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Final, ParamSpec, Protocol, TypeVar
 
 from catalog.base.durations import Durations
+from catalog.base.log_fields import fields
 from policy.errors import CommitStateUnknown, Unavailable
 
 _Given = ParamSpec("_Given")
@@ -107,4 +108,5 @@ class outside_call:
             now = time.time_ns()
             _tracer.ended(self._part, self._operation, outcome, now - int(seconds * 1e9), now)
         if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("call %s %s %s %.1f ms", self._part, self._operation, outcome, seconds * 1000)
+            about = fields(operation=self._operation, outcome=outcome, duration_ms=round(seconds * 1000, 1))
+            _log.debug("call of the %s", self._part, extra=about)

@@ -6,7 +6,8 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -21,12 +22,37 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("lakewarden.service")
 
 
-def serve(ctx: typer.Context) -> None:
+class LogFormat(StrEnum):
+    """The values of `log.format`."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """The values of `log.level`."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def serve(
+    ctx: typer.Context,
+    log_format: Annotated[
+        LogFormat | None, typer.Option(help="Format of the log, instead of `log.format`.")
+    ] = None,
+    log_level: Annotated[
+        LogLevel | None, typer.Option(help="Minimum level that is logged, instead of `log.level`.")
+    ] = None,
+) -> None:
     """Serve the catalog over HTTP until interrupted."""
     from catalog.service.service_log import configure
 
     settings = settings_of(ctx)
-    configure(settings.log)
+    given = {"format": log_format, "level": log_level}
+    configure(settings.log.model_copy(update={name: str(each) for name, each in given.items() if each}))
     if settings.http.workers > 1:
         _serve_in_workers(settings)
         return

@@ -24,10 +24,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from catalog.audit.outcomes import Outcome
 from catalog.authorization.authorizer import Caller
+from catalog.base.log_fields import Value, fields
 from catalog.http.closing import OUTCOME_STATE
 from catalog.http.errors import ERROR_STATE, error_response, unforeseen_response
 from catalog.http.metrics import Metrics
-from catalog.service.service_log import Limit, Outages, Value, fields, places
+from catalog.service.service_log import Limit, Outages, places
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
 
 if TYPE_CHECKING:

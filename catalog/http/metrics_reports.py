@@ -16,9 +16,9 @@ from pydantic import Field
 
 from catalog.authorization.authorizer import Caller
 from catalog.base.identifiers import TableName
+from catalog.base.log_fields import Value, fields
 from catalog.http.base_models import IcebergBody
 from catalog.http.metrics import Metrics
-from catalog.service.service_log import Value, fields
 
 _LONG: Final = 2**63 - 1
 _INT: Final = 2**31 - 1

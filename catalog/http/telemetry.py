@@ -21,8 +21,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
+from catalog.base.log_fields import fields
 from catalog.base.outside_calls import trace_calls
-from catalog.service.service_log import fields
 from catalog.settings.sections import TelemetrySettings
 from policy.errors import RequestInvalid
 

@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import Final
 
 from catalog.authorization.nonces import SharedNonces
+from catalog.base.log_fields import fields
 from catalog.http.tallies import SharedRows
-from catalog.service.service_log import fields, places
+from catalog.service.service_log import places
 
 #: Libraries start threads when they are imported, unless these say otherwise. A lock that such a thread holds
 #: during a fork would stay locked in the worker forever.

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from catalog.service.service_log import fields, places
+from catalog.base.log_fields import fields
+from catalog.service.service_log import places
 
 #: The longest wait for a check, in seconds.
 ANSWER_S: Final = 4.0

@@ -20,13 +20,13 @@ from datetime import UTC, datetime
 from typing import Final, TextIO
 
 from catalog.audit.records import clean
+from catalog.base.log_fields import FIELDS, Value, fields
+from catalog.identity.refusals import ProviderUnavailable
 from catalog.settings.sections import LogSettings
 from policy.errors import KmsUnavailable, LakewardenError, StateUnavailable, StorageUnavailable
 
 #: The message that replaces those of libraries.
 _FOREIGN: Final = "a library logged this; its message is left out"
-#: The attribute of a record with its fields.
-_FIELDS: Final = "lakewarden_fields"
 _OURS: Final = ("lakewarden", "catalog")
 _LENGTH: Final = 4_000
 _FRAMES: Final = 30
@@ -35,18 +35,12 @@ _PARTS: Final[Mapping[type[LakewardenError], str]] = {
     StateUnavailable: "database",
     KmsUnavailable: "KMS",
     StorageUnavailable: "storage",
+    ProviderUnavailable: "identity provider",
 }
 #: Rules of `StateUnavailable` that are about a single request, and not about an outage.
 _NO_OUTAGE: Final = frozenset({"idempotency-key", "idempotency-keys"})
 
 _log: Final = logging.getLogger("lakewarden.service")
-
-Value = str | int | float | None
-
-
-def fields(**values: Value) -> dict[str, dict[str, Value]]:
-    """Return the fields of a record, for `extra` of a logging call; fields that are None are left out."""
-    return {_FIELDS: {name: value for name, value in values.items() if value is not None}}
 
 
 def places(error: BaseException) -> str:
@@ -199,7 +193,7 @@ def _document(record: logging.LogRecord) -> dict[str, Value]:
     }
     if not is_ours:
         document["source"] = f"{record.pathname}:{record.lineno} {record.funcName}"
-    given: Mapping[str, Value] = getattr(record, _FIELDS, {})
+    given: Mapping[str, Value] = getattr(record, FIELDS, {})
     document |= {
         name: clean(value, _LENGTH) if isinstance(value, str) else value for name, value in given.items()
     }

@@ -49,11 +49,11 @@ def _first_line(server: subprocess.Popen[str]) -> str:
 
 
 @contextmanager
-def _serving(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def _serving(directory: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A running service and its address."""
     with (directory / "stderr").open("w") as errors:
         server = subprocess.Popen(
-            [LAKEWARDEN, "serve"],
+            [LAKEWARDEN, "serve", *options],
             cwd=directory,
             env=_environment(),
             stdout=subprocess.PIPE,
@@ -94,10 +94,11 @@ def test_a_fresh_catalog_is_served_to_its_administrator_alone(tmp_path: Path) ->
 
 @pytest.mark.nightly
 def test_standard_error_holds_lines_of_json_alone(tmp_path: Path) -> None:
+    """The option comes before the settings."""
     Host(tmp_path).init()
     with (tmp_path / "lakewarden.toml").open("a") as settings:
-        settings.write('\n[log]\nformat = "json"\n')
-    with _serving(tmp_path) as (server, url):
+        settings.write('\n[log]\nformat = "text"\n')
+    with _serving(tmp_path, "--log-format", "json") as (server, url):
         assert httpx.get(f"{url}/healthz").status_code == 200
         server.send_signal(signal.SIGTERM)
         assert server.wait(_PATIENCE) == 0

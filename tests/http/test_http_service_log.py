@@ -21,9 +21,11 @@ import httpx
 import pytest
 
 from catalog.base import crash_points
+from catalog.base.log_fields import fields
 from catalog.http import boundary
+from catalog.identity.refusals import ProviderUnavailable
 from catalog.service import service_log
-from catalog.service.service_log import Limit, Outages, configure, fields
+from catalog.service.service_log import Limit, Outages, configure
 from catalog.settings.sections import LogSettings
 from policy.errors import KmsUnavailable, StateUnavailable, StorageUnavailable
 from tests.support.hooks import once_at
@@ -235,9 +237,25 @@ def test_levels_below_the_least_are_left_out() -> None:
     assert "less" not in stream.getvalue() and "more" in stream.getvalue()
 
 
+def test_calls_are_logged_at_debug_by_operation_and_time(served: Service, namespace: str) -> None:
+    stream = io.StringIO()
+    with logging_to(stream, format="json", level="debug"), served.client() as alice:
+        assert alice.get(f"{served.prefix}/namespaces/{namespace}").status_code == 200
+    found = [json.loads(each) for each in stream.getvalue().splitlines()]
+    calls = [each for each in found if each["logger"] == "lakewarden.calls"]
+    assert {each["message"] for each in calls} == {"call of the database"}
+    assert all(each["outcome"] == "answered" and each["duration_ms"] >= 0 for each in calls)
+    assert not any(each["logger"].startswith("sqlalchemy") for each in found)
+
+
 @pytest.mark.parametrize(
     ("kind", "part"),
-    [(StateUnavailable, "database"), (KmsUnavailable, "KMS"), (StorageUnavailable, "storage")],
+    [
+        (StateUnavailable, "database"),
+        (KmsUnavailable, "KMS"),
+        (StorageUnavailable, "storage"),
+        (ProviderUnavailable, "identity provider"),
+    ],
 )
 def test_an_outage_is_told_when_it_begins_lasts_and_ends(kind: Any, part: str, lines: Lines) -> None:
     now = [0.0]
