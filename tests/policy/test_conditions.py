@@ -209,6 +209,11 @@ NOT_KNOWN = replace(HERE, subject=replace(ANN, name="eve", owner=None, groups=fr
     ("text", "why"),
     [
         ("USER.dept != 'HR'", "attributes of the user 'eve'"),
+        ("!['HR'].includes(USER.dept)", "attributes of the user 'eve'"),
+        ("USER.dept.includes('HR') || true", "attributes of the user 'eve'"),
+        ("['HR'].intersects(USER.dept) || true", "attributes of the user 'eve'"),
+        ("USER.dept[TAG._type] || true", "attributes of the user 'eve'"),
+        ("TAGS.PII.score == null || true", "tags of the resource"),
         ("HAS_USER_ATTR('dept')", "attributes of the user 'eve'"),
         ("GET_USER_ATTR('dept') == ''", "attributes of the user 'eve'"),
         ("UG.g9.dept != 'HR'", "attributes of the group 'g9'"),

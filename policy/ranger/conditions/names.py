@@ -50,7 +50,7 @@ def _of_all_groups(c: Circumstances) -> Value:
     groups = [_group(c, name) for name in sorted(c.subject.groups, key=utf16)]
     missing = next((each.missing for each in groups if each.missing is not None), None)
     if missing is not None:
-        return Record({}, missing)
+        return Record({"sVal": Record({}, missing), "mVal": Record({}, missing)})
     every: dict[str, list[Value]] = {}
     for each in groups:
         for attribute, value in each.entries.items():
@@ -70,7 +70,7 @@ def _tag(tag: Tag) -> Record:
 
 def _tags(c: Circumstances) -> Value:
     if c.tags is None:
-        return _TAGS_UNKNOWN
+        return Record({}, _TAGS_UNKNOWN)
     found: dict[str, Value] = {}
     for each in c.tags:
         # To Ranger, an arbitrary one of them counts.
@@ -85,7 +85,7 @@ def _tag_names(c: Circumstances) -> Value:
 
 def _resource(c: Circumstances) -> Value:
     if c.resource is None:
-        return Unknown("the question is not about one resource")
+        return Record({}, Unknown("the question is not about one resource"))
     named = zip(c.resource.levels, c.resource.values, strict=True)
     entries = {level: _named(level, value) for level, value in named}
     owner = Unknown("the owner is not known") if c.subject.owner is None else c.subject.owner

@@ -4,8 +4,8 @@ Rules:
 - What JavaScript does is done where it leaves no doubt about what an author means: texts are compared with
   texts, numbers with numbers, and a text in plain decimal notation with a number by its value.
 - What it would convert otherwise is unknown, and so is what tells ``null`` and ``undefined`` apart.
-- What is an error to JavaScript (an attribute of nothing, a function that a value does not have) makes all of
-  the condition unknown, as `Undecided`. To Ranger it is false, which would lift a denial.
+- What is or could be an error to JavaScript (an attribute of nothing, a function that a value does not have)
+  makes all of the condition unknown, as `Undecided`. To Ranger it is false, which would lift a denial.
 
 Source: ECMA-262, IsLooselyEqual, IsStrictlyEqual and IsLessThan.
 """
@@ -126,8 +126,10 @@ def utf16(text: str) -> bytes:
 
 def member(value: Value, name: Value) -> Value:
     """``value.name``, ``value['name']``."""
-    if isinstance(value, Unknown) or isinstance(name, Unknown):
-        return value if isinstance(value, Unknown) else name
+    for each in (value, name):
+        if isinstance(each, Unknown):
+            # It could be nothing, which has no attributes.
+            raise Undecided(each.reason)
     if not isinstance(name, str) or name in _INHERITED or name.startswith("__"):
         raise Undecided("it looks up something other than an attribute by its name")
     if isinstance(value, Record):
@@ -139,9 +141,8 @@ def member(value: Value, name: Value) -> Value:
 
 def call(value: Value, name: str, arguments: tuple[Value, ...]) -> Value:
     """``value.name(arguments)``."""
-    for each in (value, *arguments):
-        if isinstance(each, Unknown):
-            return each
+    if isinstance(value, Unknown):
+        raise Undecided(value.reason)
     if isinstance(value, tuple) and len(arguments) == 1:
         return _of_list(value, name, arguments[0])
     if isinstance(value, str):
@@ -154,6 +155,8 @@ def _of_list(value: tuple[Value, ...], name: str, sought: Value) -> Value:
         return any_of(same(each, sought) for each in value)
     if name == "indexOf":
         return _position(value, sought)
+    if isinstance(sought, Unknown):
+        raise Undecided(sought.reason)
     if name == "intersects" and (sought is None or isinstance(sought, tuple)):
         return any_of(same(each, other) for each in value for other in sought or ())
     raise _no_function(value, name)
@@ -161,6 +164,8 @@ def _of_list(value: tuple[Value, ...], name: str, sought: Value) -> Value:
 
 def _of_text(value: str, name: str, arguments: tuple[Value, ...]) -> Value:
     sought = arguments[0] if len(arguments) == 1 else None
+    if isinstance(sought, Unknown):
+        return sought
     if name == "indexOf" and isinstance(sought, str):
         place = value.find(sought)
         return float(place if place < 0 else len(utf16(value[:place])) // 2)
