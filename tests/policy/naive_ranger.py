@@ -27,6 +27,31 @@ class Asker:
     groups: frozenset[str]
     roles: frozenset[str]
     owner: str | None
+    attributes: dict[str, str] | None = None
+
+
+def truth(conditions: list[Json], asker: Asker, access: str) -> bool | None:
+    """Whether all conditions hold; None if it cannot be known."""
+    found = [one_truth(each["values"][0], asker, access) for each in conditions]
+    return False if False in found else None if None in found else True
+
+
+def one_truth(text: str, asker: Asker, access: str) -> bool | None:
+    """The few expressions that are generated, and an address, which is not known."""
+    known = {
+        "IS_IN_GROUP('g1')": "g1" in asker.groups,
+        "!IS_IN_ROLE('r1')": "r1" not in asker.roles,
+        "RES._ownerUser == USER._name": None if asker.owner is None else asker.owner == asker.name,
+        "REQ.accessType == 'select'": access == "select",
+        "IS_ACCESS_TIME_AFTER('2031/01/01')": False,
+    }
+    if text in known or asker.attributes is None:
+        return known.get(text)
+    dept = asker.attributes.get("dept")
+    return {
+        "USER.dept == 'hr'": dept == "hr",
+        "USER.dept != 'hr' && USER.dept": bool(dept) and dept != "hr" and None,
+    }.get(text)
 
 
 @dataclass(frozen=True)
@@ -165,7 +190,14 @@ def closest(policy: Json, asked: dict[str, str], asker: Asker) -> str:
     return next(place for place in ("whole", "self", "below", "none", "above") if place in found)
 
 
+def holds(said: Json, asker: Asker, access: str) -> bool | None:
+    """Whether the conditions of a policy or an item hold."""
+    return truth(said.get("conditions") or [], asker, access)
+
+
 def concerns(item: Json, asker: Asker, access: str) -> bool:
+    if holds(item, asker, access) is False:
+        return False
     given = [
         entry["type"].lower().removeprefix("hive:")
         for entry in item["accesses"]
@@ -190,17 +222,17 @@ def verdict(policy: Json, asker: Asker, access: str) -> str | None:
     def hits(name: str) -> list[Json]:
         return [item for item in policy.get(name, []) if concerns(item, asker, access)]
 
-    certain = [item for item in hits("denyExceptions") if not item.get("conditions")]
+    certain = [item for item in hits("denyExceptions") if holds(item, asker, access)]
     if hits("denyPolicyItems") and not certain:
         return "deny"
     allowed = [] if hits("allowExceptions") else hits("policyItems")
-    sure = any(not item.get("conditions") for item in allowed)
+    sure = any(holds(item, asker, access) for item in allowed)
     if policy.get("isDenyAllElse") and not sure:
         return "deny"
     return None if not allowed else "allow" if sure else "maybe"
 
 
-def doubtful(policy: Json, asker: Asker, world: World) -> bool:
+def doubtful(policy: Json, asker: Asker, world: World, access: str = "select") -> bool:
     sets = [policy["resources"], *policy.get("additionalResources", [])]
     unclear = any(
         ignores_case(level) and taken_for_another(value, asker)
@@ -208,7 +240,7 @@ def doubtful(policy: Json, asker: Asker, world: World) -> bool:
         for level, said in resources.items()
         for value in said["values"]
     )
-    return bool(policy.get("conditions") or is_of_unknown_zone(policy, world) or unclear)
+    return bool(holds(policy, asker, access) is None or is_of_unknown_zone(policy, world) or unclear)
 
 
 def is_of_unknown_zone(policy: Json, world: World) -> bool:
@@ -301,10 +333,12 @@ def allows_one(found: list[Placed], asker: Asker, access: str, scope: str, world
     for priority in (1, 0):
         allowed = False
         for each in ranked(found, 0, priority):
+            if holds(each.policy, asker, access) is False:
+                continue
             place, said = each.place, verdict(each.policy, asker, access)
             if said == "deny" and (place in ("self", "whole") or (place == "below" and scope == "tree")):
                 return False
-            if said == "allow" and not doubtful(each.policy, asker, world):
+            if said == "allow" and not doubtful(each.policy, asker, world, access):
                 granting = {"tree": ["whole"], "anywhere": ["self", "whole", "below"]}
                 allowed = allowed or place in granting.get(scope, ["self", "whole"])
         if allowed:
@@ -319,7 +353,11 @@ def mask_of(policies: list[Json], asker: Asker, asked: dict[str, str], world: Wo
         for by_tag in (True, False):
             found: list[tuple[int, str, str]] = []
             for each in ranked(around, 1, priority):
-                if each.place != "self" or each.by_tag is not by_tag:
+                if (
+                    each.place != "self"
+                    or each.by_tag is not by_tag
+                    or holds(each.policy, asker, "select") is False
+                ):
                     continue
                 kind = mask_said(each.policy, asker, world)
                 if kind is not None:
@@ -337,7 +375,7 @@ def mask_said(policy: Json, asker: Asker, world: World) -> str | None:
         if not concerns(item, asker, "select"):
             continue
         kind: str = item["dataMaskInfo"]["dataMaskType"].removeprefix("hive:")
-        unsure = bool(item.get("conditions") or item["dataMaskInfo"].get("conditionExpr"))
+        unsure = bool(not holds(item, asker, "select") or item["dataMaskInfo"].get("conditionExpr"))
         if kind != "MASK_NONE":
             return "MASK_NULL" if unsure or doubtful(policy, asker, world) else kind
         if not unsure:
@@ -354,7 +392,7 @@ def filters_of(
         found: list[tuple[str, str | None]] = []
         decided = False
         for each in ranked(around, 2, priority):
-            if each.place == "self":
+            if each.place == "self" and holds(each.policy, asker, "select") is not False:
                 said = filter_said(each.policy, asker, world)
                 decided = decided or said is not None
                 found += [(each.policy["name"], one) for one in said or []]
@@ -369,9 +407,10 @@ def filter_said(policy: Json, asker: Asker, world: World) -> list[str | None] | 
         if not concerns(item, asker, "select"):
             continue
         text = item["rowFilterInfo"].get("filterExpr")
-        unsure = bool(item.get("conditions")) or doubtful(policy, asker, world)
+        sure = holds(item, asker, "select")
+        unsure = not sure or doubtful(policy, asker, world)
         if text:
             return [None if unsure else text]
-        if not item.get("conditions"):
+        if sure:
             return None if unsure else []
     return None

@@ -67,8 +67,22 @@ ACCESSES = {
 }
 TAG_TYPES = st.sampled_from(["PII", "pii", "KEY"])
 ON_TAGS = st.fixed_dictionaries({"tag": level(TAG_TYPES)})
-CONDITIONS = st.sampled_from([[], [], [], [{"type": "ip-range", "values": ["10.*"]}]])
 ZONE_NAMES = st.sampled_from(["", "", "", "z", "y", "unknown"])
+EXPRESSIONS = [
+    "IS_IN_GROUP('g1')",
+    "!IS_IN_ROLE('r1')",
+    "USER.dept == 'hr'",
+    "USER.dept != 'hr' && USER.dept",
+    "RES._ownerUser == USER._name",
+    "REQ.accessType == 'select'",
+    "IS_ACCESS_TIME_AFTER('2031/01/01')",
+]
+CONDITION = st.one_of(
+    st.just({"type": "ip-range", "values": ["10.*"]}),
+    st.sampled_from(EXPRESSIONS).map(lambda text: {"type": "expression", "values": [text]}),
+)
+CONDITIONS = st.one_of(st.just([]), st.just([]), st.lists(CONDITION, min_size=1, max_size=2))
+ATTRIBUTES = {"ann": {"dept": "hr"}, "bob": {"dept": "it"}, "a*": {}}
 WHO = st.fixed_dictionaries(
     {
         "users": st.lists(st.sampled_from(["ann", "bob", "{USER}", "{OWNER}", "a*"]), max_size=2),
@@ -118,6 +132,7 @@ def mask_policies(draw: st.DrawFn) -> Json:
         "resources": draw(st.one_of(ON_TAGS, named("database", "table", "column"))),
         "policyPriority": draw(st.integers(0, 1)),
         "isEnabled": draw(st.sampled_from([True, True, True, False])),
+        "conditions": draw(CONDITIONS),
         "zoneName": draw(ZONE_NAMES),
         "dataMaskPolicyItems": found,
     }
@@ -131,6 +146,7 @@ def filter_policies(draw: st.DrawFn) -> Json:
         "resources": draw(st.one_of(ON_TAGS, named("database", "table"))),
         "policyPriority": draw(st.integers(0, 1)),
         "isEnabled": draw(st.sampled_from([True, True, True, False])),
+        "conditions": draw(CONDITIONS),
         "zoneName": draw(ZONE_NAMES),
         "rowFilterPolicyItems": [{**each, "rowFilterInfo": draw(texts)} for each in draw(items(["select"]))],
     }
@@ -156,7 +172,8 @@ def askers(draw: st.DrawFn) -> Asker:
     name = draw(st.sampled_from(["ann", "bob", "a*", "Ann"]))
     groups = frozenset(draw(st.lists(st.sampled_from(["g1", "g2"]), max_size=1)))
     roles = set(HELD[name]) | ({"r2", "r1"} if "g1" in groups else set())
-    return Asker(name, groups, frozenset(roles), draw(st.sampled_from([None, "ann", "bob", "Ann"])))
+    owner = draw(st.sampled_from([None, "ann", "bob", "Ann"]))
+    return Asker(name, groups, frozenset(roles), owner, ATTRIBUTES.get(name))
 
 
 PLAIN = st.sampled_from(["a", "b", "ab", "A", "*", "a*", "?", "ann"])
@@ -194,8 +211,8 @@ def worlds(draw: st.DrawFn, kind: str) -> World:
 
 def parsed(policies: list[Json], world: World = EMPTY) -> PolicySet:
     document = {"policies": policies, "roles": ROLES, "securityZones": world.zones}
-    tags = service_tags(world.tagged)
-    return PolicySet.parse({"p.json": json.dumps(document), "t.json": json.dumps(tags)})
+    documents = {"p": document, "t": service_tags(world.tagged), "u": {"userAttrMapping": ATTRIBUTES}}
+    return PolicySet.parse({name: json.dumps(each) for name, each in documents.items()})
 
 
 @EXAMPLES
