@@ -69,7 +69,7 @@ MAX_DOCUMENT_SIZE: Final = 64 * 1024 * 1024
 _BASE: Final = frozenset(
     {"id", "guid", "isEnabled", "createdBy", "updatedBy", "createTime", "updateTime", "version"}
 )
-_POLICY: Final = _BASE | {
+POLICY_FIELDS: Final = _BASE | {
     "service",
     "name",
     "policyType",
@@ -93,6 +93,7 @@ _POLICY: Final = _BASE | {
     "zoneName",
     "isDenyAllElse",
 }
+"""The fields of a policy."""
 _ROLE: Final = _BASE | {"name", "description", "options", "users", "groups", "roles", "createdByUser"}
 
 
@@ -348,7 +349,7 @@ def _require_new(names: set[object], document: str, data: bytes | str, read: _Po
 
 def _policy(listed: Listed) -> tuple[Policy, bool]:
     """The policy in a list, and whether it is enabled."""
-    members = listed.field.members(_POLICY)
+    members = listed.field.members(POLICY_FIELDS)
     name = members["name"].string()
     kind = PolicyType(_choice(members["policyType"], tuple(PolicyType), PolicyType.ACCESS))
     _check_remarks(members)

@@ -24,8 +24,16 @@ from policy.ranger.conditions.syntax import run
 from policy.ranger.conditions.truth import Truth, Unknown
 from policy.ranger.conditions.values import Undecided
 
-_EXPRESSIONS: Final = frozenset({"expression", "_expression"})
+IMPLICIT: Final = "_expression"
+"""The condition that every service definition of Ranger has without saying so."""
+
+EXPRESSIONS: Final = frozenset({"expression", IMPLICIT})
+"""The types of conditions that are expressions."""
+
 _EXPIRY: Final = frozenset({"accessed-after-expiry", "enforce-expiry"})
+EVALUATED: Final = EXPRESSIONS | _EXPIRY
+"""The types of conditions that are evaluated."""
+
 _EXPIRED: Final = {
     **dict.fromkeys(("yes", "true"), "ctx.isAccessedAfter('expiry_date')"),
     **dict.fromkeys(("no", "false"), "!ctx.isAccessedAfter('expiry_date')"),
@@ -102,11 +110,11 @@ def unsettled(conditions: tuple[Condition, ...], c: Circumstances) -> tuple[Cond
 def _text(condition: Condition) -> str:
     """The expression that a condition stands for."""
     kind, values = condition.type, condition.values
-    if kind not in _EXPRESSIONS | _EXPIRY:
+    if kind not in EVALUATED:
         raise NotUnderstood("conditions of this type are not evaluated")
     if len(values) != 1 or not values[0].strip():
         raise NotUnderstood("it must have exactly one value")
-    if kind in _EXPRESSIONS:
+    if kind in EXPRESSIONS:
         return values[0]
     found = _EXPIRED.get(values[0].strip().lower())
     if found is None:

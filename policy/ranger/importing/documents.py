@@ -1,12 +1,33 @@
-"""Makes strict documents of what Ranger exports, and of what its plugins download."""
+"""Makes strict documents of what Ranger exports, and of what its plugins download.
+
+Rules:
+- All documents together are those of one service: policies, roles, tags and users belong together, because
+  what a policy means depends on the roles that it names. Policies of services of other types are left out.
+- Each part is taken over by itself (`policies`, `roles`). A part that can neither be taken over nor be left
+  out blocks all.
+- Of policies with one name in a service and zone, each but the first is renamed after its place. Of policies
+  with one id, each but the first loses it.
+- The result is read as a whole by the reader of the documents in force.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
-from policy.errors import PolicyInvalid
+from policy.ranger.importing.policies import Facts, Taken, take
 from policy.ranger.importing.report import Imported, Line, Outcome
-from policy.ranger.parse import parse_documents
+from policy.ranger.importing.roles import take_roles
+from policy.ranger.importing.sources import Part, Sorted, sort
+from policy.ranger.importing.strict import OWN, TAGGED, Home, problem_of
+from policy.ranger.servicedef import SERVICE_TYPES
+
+Json = dict[str, Any]
+
+_TAG_SERVICE: Final = "tag"
+_NO_TYPE: Final = (None, "")
 
 
 def import_ranger(sources: Mapping[str, bytes]) -> Imported:
@@ -18,11 +39,120 @@ def import_ranger(sources: Mapping[str, bytes]) -> Imported:
     Returns:
         The documents with a report. Nothing is raised for what the documents contain.
     """
-    if len(sources) != 1:
-        return Imported({}, (Line("", "", "document", "", Outcome.BLOCKED, ("not one document",)),))
-    ((name, data),) = sources.items()
-    try:
-        parse_documents(sources)
-    except PolicyInvalid as error:
-        return Imported({}, (Line(name, "", "document", "", Outcome.BLOCKED, (error.message,)),))
-    return Imported({"ranger": data}, (Line(name, "", "document", "", Outcome.TAKEN),))
+    parts = sort(sources)
+    roles = take_roles(parts.roles)
+    taking = _Taking()
+    document: Json = {"roles": list(roles.roles)}
+    own, tagged = (
+        Facts(found.uncertain_accesses, found.wider, found.narrower, found.odd_conditions, roles.uncertain)
+        for found in (parts.definition, parts.tag_definition)
+    )
+    about_tags = [part for part in parts.policies if _is_about_tags(part.value)]
+    document["policies"] = taking.take([part for part in parts.policies if part not in about_tags], OWN, own)
+    if tag_policies := taking.take([*about_tags, *parts.tag_policies], TAGGED, tagged):
+        document["tagPolicies"] = {"policies": tag_policies}
+    if zones := {part.name: taking.take_zone(part, own) for part in parts.zones}:
+        document["securityZones"] = zones
+    documents = {"ranger": json.dumps(document).encode()}
+    lines = [*parts.blocked, *taking.lines(), *roles.lines]
+    for kind, line, data in _others(parts, sources):
+        lines.append(line)
+        documents[kind] = data
+    if not any(line.outcome is Outcome.BLOCKED for line in lines):
+        if (problem := problem_of(document)) is None:
+            return Imported(documents, tuple(lines))
+        lines.append(Line("", "", "document", "", Outcome.BLOCKED, (problem,)))
+    return Imported({}, tuple(lines))
+
+
+@dataclass(slots=True)
+class _Taking:
+    """Takes over policies, and keeps what became of them."""
+
+    names: set[object] = field(default_factory=set)
+    services: dict[str, Part] = field(default_factory=dict)
+    found: list[Line] = field(default_factory=list)
+
+    def take(self, parts: Sequence[Part], home: Home, facts: Facts) -> list[Json]:
+        """The policies of a list that are taken over."""
+        return [policy for part in parts if (policy := self._take(part, home, facts)) is not None]
+
+    def take_zone(self, part: Part, facts: Facts) -> Json | None:
+        """A security zone, with those of its policies that are taken over."""
+        zone = part.value if isinstance(part.value, dict) else {}
+        bare = {name: value for name, value in zone.items() if name != "policies"}
+        problem = problem_of({"policies": [], "securityZones": {part.name: bare}})
+        listed = zone.get("policies") or []
+        if problem is None and not isinstance(listed, list):
+            problem = "policies: expected a list."
+        if problem is not None:
+            self.found.append(part.line("zone", Outcome.BLOCKED, problem))
+            return None
+        self.found.append(part.line("zone", Outcome.TAKEN))
+        inner = [Part(part.document, f"{part.place}.policies[{at}]", each) for at, each in enumerate(listed)]
+        return bare | {"policies": self.take(inner, OWN, facts)}
+
+    def lines(self) -> Iterator[Line]:
+        """What became of each policy, and of their services."""
+        yield from self.found
+        if len(self.services) > 1:
+            *_, last = self.services.values()
+            why = f"service: there are policies of several services: {', '.join(sorted(self.services))}."
+            yield last.line("document", Outcome.BLOCKED, why)
+
+    def _take(self, part: Part, home: Home, facts: Facts) -> Json | None:
+        if (other := _other_type(part.value, home)) is not None:
+            why = f"it belongs to a service of the type {other!r}."
+            self.found.append(part.line(home.what, Outcome.REFUSED, why))
+            return None
+        taken = take(part.value, part.place, home, facts)
+        if taken.policy is not None:
+            taken = self._told_apart(taken.policy, taken, part, home)
+            service = part.value.get("service")  # type: ignore[attr-defined]
+            if home is OWN and service not in _NO_TYPE:
+                self.services.setdefault(str(service), part)
+        self.found.append(part.line(home.what, taken.outcome, *taken.reasons))
+        return taken.policy
+
+    def _told_apart(self, policy: Json, taken: Taken, part: Part, home: Home) -> Taken:
+        """A policy with a name and an id that no policy before it has."""
+        place = (home.what, policy.get("service"), policy.get("zoneName"))
+        reasons = []
+        if not self._is_new((*place, "name", policy["name"])):
+            policy = policy | {"name": f"{policy['name']} ({part.place})"}
+            reasons.append(f"name: another policy has it. Here it is {policy['name']!r}.")
+        if policy.get("id") is not None and not self._is_new((home.what, "id", policy["id"])):
+            policy = {name: value for name, value in policy.items() if name != "id"}
+            reasons.append("id: another policy has it. It is left out.")
+        if not reasons:
+            return taken
+        return replace(taken, policy=policy, outcome=Outcome.DIFFERENT, reasons=(*taken.reasons, *reasons))
+
+    def _is_new(self, key: object) -> bool:
+        if key in self.names:
+            return False
+        self.names.add(key)
+        return True
+
+
+def _other_type(policy: object, home: Home) -> str | None:
+    """The type of another service that a policy belongs to; None if it is one of ours or not given."""
+    found = policy.get("serviceType") if isinstance(policy, dict) else None
+    ours = {_TAG_SERVICE} if home is TAGGED else SERVICE_TYPES
+    return found if isinstance(found, str) and found not in (*ours, *_NO_TYPE) else None
+
+
+def _is_about_tags(policy: object) -> bool:
+    resources = policy.get("resources") if isinstance(policy, dict) else None
+    return isinstance(resources, dict) and _TAG_SERVICE in resources
+
+
+def _others(parts: Sorted, sources: Mapping[str, bytes]) -> Iterator[tuple[str, Line, bytes]]:
+    """The documents of tags and users: their kind, what became of them, and their content."""
+    for part in parts.tags:
+        yield "tags", part.line("tags", Outcome.BLOCKED, "tags are not supported."), sources[part.document]
+    for part in parts.users:
+        if (problem := problem_of(part.value)) is None:
+            yield "users", part.line("users", Outcome.TAKEN), sources[part.document]
+        else:
+            yield "users", part.line("users", Outcome.BLOCKED, problem), sources[part.document]
