@@ -143,17 +143,26 @@ def requests(test: Json) -> Iterator[Json]:
 
 
 def updated(case: Json) -> Json:
-    """A test's policies after their changes, with the requests that follow."""
-    policies = {policy["id"]: policy for policy in case["policies"]}
-    for delta in case["updatedPolicies"]["policyDeltas"]:
+    """A test's policies and zones after their changes, with the requests that follow."""
+    changes = case["updatedPolicies"]
+    zones = {name: dict(zone) for name, zone in case.get("securityZones", {}).items()}
+    for name, zone in (changes.get("securityZones") or {}).items():
+        known = zones.get(name, {}).get("policies", [])
+        zones[name] = zone | {"policies": changed(known, zone.pop("policyDeltas", []))}
+    policies = changed(case["policies"], changes["policyDeltas"])
+    found = case | {"policies": policies, "tests": case["updatedTests"]}
+    return found | ({"securityZones": zones} if zones else {})
+
+
+def changed(policies: list[Json], deltas: list[Json]) -> list[Json]:
+    """Policies after changes, each of which adds, replaces or removes (type 2) one."""
+    found = {policy["id"]: policy for policy in policies}
+    for delta in deltas:
         policy = delta["policy"]
-        if delta["changeType"] == 2:
-            policies.pop(policy["id"], None)
-        elif not policy.get("zoneName"):
-            policies[policy["id"]] = policy
-    zones = case["updatedPolicies"].get("securityZones")
-    changed = case | {"policies": list(policies.values()), "tests": case["updatedTests"]}
-    return changed | ({"securityZones": zones} if zones else {})
+        found.pop(policy["id"], None)
+        if delta["changeType"] != 2:
+            found[policy["id"]] = policy
+    return list(found.values())
 
 
 def plugin(source: Path) -> Json:

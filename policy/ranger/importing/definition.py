@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from policy.privileges.requests import ALL
 from policy.ranger.conditions.condition import EVALUATED, EXPRESSIONS, IMPLICIT
-from policy.ranger.servicedef import LEVELS, Level
+from policy.ranger.servicedef import LEVELS, TAGS, Level
 
 Json = dict[str, Any]
 
@@ -41,11 +41,11 @@ class Definition:
     def of(cls, said: object) -> Definition:
         """The differences of a service definition, as far as it is given."""
         types = [each for each in _objects(said, "accessTypes") if each.get("impliedGrants")]
-        implying = {str(each.get("name")).lower() for each in types}
+        implying = {str(each.get("name")).lower() for each in types if not _is_all(each)}
         named = ((LEVELS.get(str(each.get("name"))), each) for each in _objects(said, "resources"))
         levels = [(level, each) for level, each in named if level is not None]
         return cls(
-            frozenset(implying) - {ALL},
+            frozenset(implying),
             frozenset(level.name for level, each in levels if _is_wider(level, each)),
             frozenset(level.name for level, each in levels if _is_narrower(level, each)),
             _odd_conditions(said),
@@ -60,8 +60,15 @@ class Definition:
         )
 
 
+def _is_all(access_type: Json) -> bool:
+    """Whether it is `ALL`, in a service definition of tags with the type of the service before it."""
+    return str(access_type.get("name")).lower().rpartition(":")[2] == ALL
+
+
 def _is_wider(level: Level, said: Json) -> bool:
     """Whether the service takes wildcards for letters, or tells upper from lower case."""
+    if level in TAGS:  # a tag is named without wildcards
+        return False
     return not _option(said, "wildCard") or not (level.case_sensitive or _option(said, "ignoreCase"))
 
 

@@ -22,11 +22,10 @@ from policy.ranger.importing.report import Imported, Line, Outcome
 from policy.ranger.importing.roles import take_roles
 from policy.ranger.importing.sources import Part, Sorted, sort
 from policy.ranger.importing.strict import OWN, TAGGED, Home, problem_of
-from policy.ranger.servicedef import SERVICE_TYPES
+from policy.ranger.servicedef import OWN_TYPES, TAG_TYPE, TAGS
 
 Json = dict[str, Any]
 
-_TAG_SERVICE: Final = "tag"
 _NO_TYPE: Final = (None, "")
 
 
@@ -42,17 +41,24 @@ def import_ranger(sources: Mapping[str, bytes]) -> Imported:
     parts = sort(sources)
     roles = take_roles(parts.roles)
     taking = _Taking()
-    document: Json = {"roles": list(roles.roles)}
+    zones = {part.name: bare for part in parts.zones if (bare := taking.take_zone(part)) is not None}
     own, tagged = (
         Facts(found.uncertain_accesses, found.wider, found.narrower, found.odd_conditions, roles.uncertain)
         for found in (parts.definition, parts.tag_definition)
     )
+    homes = [(replace(OWN, zones=zones), own), (replace(TAGGED, zones=zones), tagged)]
     about_tags = [part for part in parts.policies if _is_about_tags(part.value)]
-    document["policies"] = taking.take([part for part in parts.policies if part not in about_tags], OWN, own)
-    if tag_policies := taking.take([*about_tags, *parts.tag_policies], TAGGED, tagged):
-        document["tagPolicies"] = {"policies": tag_policies}
-    if zones := {part.name: taking.take_zone(part, own) for part in parts.zones}:
-        document["securityZones"] = zones
+    others = [part for part in parts.policies if part not in about_tags]
+    document: Json = {
+        "policies": taking.take(others, *homes[0]),
+        "roles": list(roles.roles),
+        "tagPolicies": {"policies": taking.take([*about_tags, *parts.tag_policies], *homes[1])},
+        "securityZones": {
+            part.name: zones[part.name] | {"policies": taking.take(_zone_policies(part), *homes[0])}
+            for part in parts.zones
+            if part.name in zones
+        },
+    }
     documents = {"ranger": json.dumps(document).encode()}
     lines = [*parts.blocked, *taking.lines(), *roles.lines]
     for kind, line, data in _others(parts, sources):
@@ -77,20 +83,19 @@ class _Taking:
         """The policies of a list that are taken over."""
         return [policy for part in parts if (policy := self._take(part, home, facts)) is not None]
 
-    def take_zone(self, part: Part, facts: Facts) -> Json | None:
-        """A security zone, with those of its policies that are taken over."""
-        zone = part.value if isinstance(part.value, dict) else {}
+    def take_zone(self, part: Part) -> Json | None:
+        """The definition of a security zone, without its policies; None if it cannot be read."""
+        zone = part.value if isinstance(part.value, dict) else {"policies": part.value}
         bare = {name: value for name, value in zone.items() if name != "policies"}
         problem = problem_of({"policies": [], "securityZones": {part.name: bare}})
-        listed = zone.get("policies") or []
-        if problem is None and not isinstance(listed, list):
+        if problem is None and not isinstance(zone.get("policies", []), list):
             problem = "policies: expected a list."
-        if problem is not None:
-            self.found.append(part.line("zone", Outcome.BLOCKED, problem))
-            return None
-        self.found.append(part.line("zone", Outcome.TAKEN))
-        inner = [Part(part.document, f"{part.place}.policies[{at}]", each) for at, each in enumerate(listed)]
-        return bare | {"policies": self.take(inner, OWN, facts)}
+        self.found.append(
+            part.line("zone", Outcome.TAKEN)
+            if problem is None
+            else part.line("zone", Outcome.BLOCKED, problem)
+        )
+        return bare if problem is None else None
 
     def lines(self) -> Iterator[Line]:
         """What became of each policy, and of their services."""
@@ -109,7 +114,7 @@ class _Taking:
         if taken.policy is not None:
             taken = self._told_apart(taken.policy, taken, part, home)
             service = part.value.get("service")  # type: ignore[attr-defined]
-            if home is OWN and service not in _NO_TYPE:
+            if not home.tagged and service not in _NO_TYPE:
                 self.services.setdefault(str(service), part)
         self.found.append(part.line(home.what, taken.outcome, *taken.reasons))
         return taken.policy
@@ -138,21 +143,26 @@ class _Taking:
 def _other_type(policy: object, home: Home) -> str | None:
     """The type of another service that a policy belongs to; None if it is one of ours or not given."""
     found = policy.get("serviceType") if isinstance(policy, dict) else None
-    ours = {_TAG_SERVICE} if home is TAGGED else SERVICE_TYPES
+    ours = {TAG_TYPE} if home.tagged else OWN_TYPES
     return found if isinstance(found, str) and found not in (*ours, *_NO_TYPE) else None
+
+
+def _zone_policies(zone: Part) -> list[Part]:
+    policies = zone.value.get("policies", []) if isinstance(zone.value, dict) else []
+    return [Part(zone.document, f"{zone.place}.policies[{at}]", each) for at, each in enumerate(policies)]
 
 
 def _is_about_tags(policy: object) -> bool:
     resources = policy.get("resources") if isinstance(policy, dict) else None
-    return isinstance(resources, dict) and _TAG_SERVICE in resources
+    return isinstance(resources, dict) and TAGS[0].name in resources
 
 
 def _others(parts: Sorted, sources: Mapping[str, bytes]) -> Iterator[tuple[str, Line, bytes]]:
     """The documents of tags and users: their kind, what became of them, and their content."""
-    for part in parts.tags:
-        yield "tags", part.line("tags", Outcome.BLOCKED, "tags are not supported."), sources[part.document]
-    for part in parts.users:
-        if (problem := problem_of(part.value)) is None:
-            yield "users", part.line("users", Outcome.TAKEN), sources[part.document]
-        else:
-            yield "users", part.line("users", Outcome.BLOCKED, problem), sources[part.document]
+    for kind, found in (("tags", parts.tags), ("users", parts.users)):
+        for part in found:
+            problem = problem_of(part.value)
+            if problem is None:
+                yield kind, part.line(kind, Outcome.TAKEN), sources[part.document]
+            else:
+                yield kind, part.line(kind, Outcome.BLOCKED, problem), b""

@@ -183,8 +183,10 @@ def _base(said: Json, kind: int, home: Home, facts: Facts) -> Json | None:
     closing = ItemList(CLOSING[kind], home.every).closing
     base: Json = {"name": "p", "policyType": kind, CLOSING[kind]: [closing]}
 
+    narrower = facts.narrower if _may_restrict(said, kind) else ()
+
     def reads(resources: Json) -> bool:
-        less = [name for name in resources if name in facts.narrower and resources[name] != ANY]
+        less = [name for name in resources if name in narrower and resources[name] != ANY]
         return not less and home.problem(base | {"resources": resources}) is None
 
     more = said.get("additionalResources", [])
@@ -284,13 +286,10 @@ def _finished(parts: _Parts, policy: Json, differences: tuple[str, ...], problem
 def _taken(policy: Json, home: Home, *differences: str) -> Taken:
     """A policy that is read; that it can only restrict is a difference."""
     read = home.read(policy)
-    limits = [] if read.limit is None else [read.limit]
-    limits += [f"its {each.doubt}" for each in read.conditions if not each.is_understood]
-    reasons = [*differences, *(f"it only restricts, because {limit}." for limit in limits)]
-    for item in (*read.items, *read.row_filters):
-        doubts = [each.doubt for each in item.conditions if not each.is_understood]
-        reasons += [f"{item.label}: it only restricts, because its {doubt}." for doubt in doubts]
-    return Taken(policy, Outcome.DIFFERENT if reasons else Outcome.TAKEN, tuple(reasons))
+    limits = [] if read.limit is None else [f"it only restricts, because {read.limit}."]
+    doubts = [f"{place}: only restricts, because the {each.doubt}." for place, each in read.not_understood]
+    reasons = (*differences, *limits, *doubts)
+    return Taken(policy, Outcome.DIFFERENT if reasons else Outcome.TAKEN, reasons)
 
 
 def _refused(*reasons: str) -> Taken:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from policy.errors import PolicyInvalid
@@ -30,11 +30,13 @@ class Home:
         what: how the report calls such a policy.
         every: the access type that means every one.
         tagged: whether they are about tags.
+        zones: the definitions of security zones, without policies.
     """
 
     what: str
     every: str
     tagged: bool = False
+    zones: Mapping[str, Json] = field(default_factory=dict)
 
     def problem(self, policy: Mapping[str, object]) -> str | None:
         """Why a policy is refused, with the field; None if it is read."""
@@ -48,7 +50,8 @@ class Home:
 
     def _document(self, policy: Mapping[str, object]) -> Json:
         listed: Json = {"policies": [dict(policy)]}
-        return {"policies": [], "tagPolicies": listed} if self.tagged else listed
+        document = {"policies": [], "tagPolicies": listed} if self.tagged else listed
+        return document | {"securityZones": self.zones}
 
 
 OWN: Final = Home("policy", "all")
