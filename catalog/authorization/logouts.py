@@ -58,10 +58,6 @@ class Login:
         }
 
 
-#: The values of the parameters of `has_ended` for a token that no logout ends.
-NO_LOGIN: Final = {"session": None, "subject": None, "without_session": None, "issued_ms": None}
-
-
 @dataclass(frozen=True, slots=True)
 class Logout:
     """What ended at an identity provider.

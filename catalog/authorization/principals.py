@@ -33,7 +33,7 @@ from sqlalchemy import (
     update,
 )
 
-from catalog.authorization.logouts import NO_LOGIN, Login, has_ended
+from catalog.authorization.logouts import Login, has_ended
 from catalog.base.times import from_ms, to_ms
 from catalog.db.engine import read, write
 from catalog.db.inserts import insert_into
@@ -141,8 +141,9 @@ class Principals:
             NotAuthenticated: the login has ended.
             StateUnavailable: the database does not answer.
         """
-        values = NO_LOGIN if login is None else login.values()
-        row = _FIND_BY_LOGIN.named(self._engine, wanted=name, **values)
+        if login is None:
+            return self.find(name)
+        row = _FIND_BY_LOGIN.named(self._engine, wanted=name, **login.values())
         assert row is not None
         if row["ended"]:
             raise not_in_force("logout: the user has logged out at the identity provider")
@@ -211,7 +212,7 @@ class Principals:
         with write(self._engine) as connection:
             ensure(connection, wanted.name, self._now())
             _update(connection, name, groups=_listed(wanted.groups), roles=_listed(wanted.roles))
-            return _required(connection, name)
+            return required_principal(connection, name)
 
     def disable(self, name: str, *, disabled: bool = True) -> KnownPrincipal:
         """Refuse a principal from now on, or no longer.
@@ -221,10 +222,10 @@ class Principals:
             StateUnavailable: the database does not answer.
         """
         with write(self._engine) as connection:
-            found = _required(connection, name)
+            found = required_principal(connection, name)
             if disabled != (found.disabled_at is not None):
                 _update(connection, name, disabled_ms=to_ms(self._now()) if disabled else None)
-            return _required(connection, name)
+            return required_principal(connection, name)
 
     def forget_claims(self, name: str) -> KnownPrincipal:
         """Forget the groups and roles that an identity provider named, and when: those assigned are left.
@@ -234,9 +235,9 @@ class Principals:
             StateUnavailable: the database does not answer.
         """
         with write(self._engine) as connection:
-            _required(connection, name)
+            required_principal(connection, name)
             _update(connection, name, issuer=None, claimed_groups=None, claimed_roles=None, claimed_ms=None)
-            return _required(connection, name)
+            return required_principal(connection, name)
 
     def claimed(
         self,
@@ -297,7 +298,7 @@ class Principals:
                     claimed_ms=claimed_ms,
                 )
             )
-            return _required(connection, claims.name)
+            return required_principal(connection, claims.name)
 
 
 def principals_of(engine: Engine, identity: IdentitySettings) -> Principals:
@@ -333,9 +334,12 @@ def introduce(connection: Connection, principal: Principal, now: datetime) -> No
         RequestInvalid: it has others.
     """
     is_new = ensure(connection, principal.name, now)
+    # A deletion that came meanwhile is seen. A later one waits for this, and revokes what is issued here.
+    hold(connection, principal.name)
+    required_principal(connection, principal.name)
     if not principal.groups and not principal.roles:
         return
-    found = _required(connection, principal.name)
+    found = required_principal(connection, principal.name)
     if not is_new and (principal.groups, principal.roles) != (found.groups, found.roles):
         raise RequestInvalid(
             f"The user {principal.name!r} is known with other groups or roles.",
@@ -360,7 +364,7 @@ def require_no_claims(connection: Connection, name: str) -> None:
         RequestInvalid: one did.
     """
     hold(connection, name)
-    if _required(connection, name).claimed_at is not None:
+    if required_principal(connection, name).claimed_at is not None:
         raise RequestInvalid(
             f"An identity provider has named the user {name!r}, so no engine can have this name.",
             rule="engine-name",
@@ -394,7 +398,12 @@ def _find(connection: Connection, name: str) -> KnownPrincipal | None:
     return None if row is None else known(row)
 
 
-def _required(connection: Connection, name: str) -> KnownPrincipal:
+def required_principal(connection: Connection, name: str) -> KnownPrincipal:
+    """Return a principal.
+
+    Raises:
+        RequestInvalid: there is none of this name.
+    """
     found = _find(connection, name)
     if found is None:
         raise RequestInvalid(

@@ -1,10 +1,11 @@
-"""`lakewarden user`: lists users and engines, assigns groups and roles to them, and disables them.
+"""`lakewarden user`: lists users and engines, assigns groups and roles to them, disables and deletes them.
 
 The catalog learns of a user by a token: one that it issues, or an access token of an identity provider.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -32,7 +33,7 @@ _COLUMNS: Final = (
 
 Name = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.", show_default=False)]
 
-app = typer.Typer(help="List users, assign groups and roles, and disable users.", no_args_is_help=True)
+app = typer.Typer(help="List users, assign groups and roles, disable and delete users.", no_args_is_help=True)
 
 
 @app.command("list", epilog="Example: lakewarden user list")
@@ -83,6 +84,30 @@ def forget_claims(ctx: typer.Context, name: Name, as_user: AsUser = None) -> Non
     """
     _change(ctx, as_user, "forget-claims", {"user": name}, lambda users: users.forget_claims(name))
     output.note(f"The user {name} has the groups and roles that were assigned, and no others.")
+
+
+@app.command(epilog="Example: lakewarden user delete bob")
+def delete(ctx: typer.Context, name: Name, as_user: AsUser = None) -> None:
+    """Delete a user who defines no definer views, and revoke every token of theirs.
+
+    The audit log, policies and the tables that the user owns keep the name.
+    To refuse a user, disable them instead.
+    """
+    body = {"user": name}
+    if remote := remote_of(ctx, as_user):
+        remote.ask("POST", ("users", "delete"), body)
+    else:
+        _delete(ctx, as_user, name)
+    output.note(f"The user {name} is deleted, and has no valid token any more.")
+
+
+def _delete(ctx: typer.Context, as_user: str | None, name: str) -> None:
+    from catalog.authorization.user_deletion import delete_user
+
+    settings = settings_of(ctx)
+    with open_state(settings) as state, operating(state, calling(as_user)) as begin:
+        begin("user.delete", name)
+        delete_user(state, settings.identity, datetime.now(UTC), name)
 
 
 def _list(ctx: typer.Context) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response, Security
 
 from catalog.authorization.tokens import new_token_text
+from catalog.authorization.user_deletion import delete_user
 from catalog.http import user_models as models
 from catalog.http.admin_access import require_service
 from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
@@ -101,3 +102,11 @@ def forget_claims(body: models.UserBody, caller: CallerOf, services: ServicesOf)
     """Forget the groups and roles that an identity provider named; those assigned are left."""
     require_service(services, caller, "admin.user.forget-claims", f"user {body.user}")
     return models.UserAnswer.of(services.principals.forget_claims(body.user))
+
+
+@router.post("/users/delete")
+def delete(body: models.UserBody, caller: CallerOf, services: ServicesOf) -> models.TokensRevoked:
+    """Delete a user who defines no definer views, and revoke every token of theirs at once."""
+    require_service(services, caller, "admin.user.delete", f"user {body.user}")
+    revoked = delete_user(services.engine, services.settings.identity, services.now(), body.user)
+    return models.TokensRevoked(revoked=revoked)

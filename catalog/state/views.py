@@ -84,6 +84,13 @@ def has_views(connection: Connection, catalog: str, namespace: Namespace) -> boo
     return connection.execute(select(lw_view.c.id).where(*mine).limit(1)).first() is not None
 
 
+def defined_by(connection: Connection, user: str) -> list[TableName]:
+    """Return the definer views of a user, of every catalog in the database."""
+    columns = lw_view.c
+    mine = select(columns.namespace, columns.name).where(columns.definer == _definer(user, has_rights=True))
+    return [TableName(tuple(row.namespace.split(".")), row.name) for row in connection.execute(mine)]
+
+
 def add(connection: Connection, catalog: str, record: ViewRecord) -> None:
     """Add a view.
 
@@ -178,11 +185,15 @@ def _pointer(catalog: str, name: TableName) -> list[ColumnElement[bool]]:
 
 def _content(record: ViewRecord) -> dict[str, object]:
     return {
-        "definer": json.dumps({"name": record.definer, _DEFINER_RIGHTS: record.definer_rights}),
+        "definer": _definer(record.definer, has_rights=record.definer_rights),
         "version": record.version,
         "metadata": record.metadata.model_dump_json(),
         "metadata_location": record.metadata_location,
     }
+
+
+def _definer(user: str, *, has_rights: bool) -> str:
+    return json.dumps({"name": user, _DEFINER_RIGHTS: has_rights})
 
 
 def _record(row: Row[tuple[object, ...]]) -> ViewRecord:

@@ -56,7 +56,7 @@ _ADMINISTRATION: Final = (
     *("admin.policies.read", "admin.policies.reload"),
     *("admin.token.issue", "admin.token.list", "admin.token.revoke"),
     *("admin.user.list", "admin.user.assign", "admin.user.disable", "admin.user.enable"),
-    "admin.user.forget-claims",
+    *("admin.user.forget-claims", "admin.user.delete"),
     *("admin.master-key.list", "admin.master-key.create", "admin.master-key.disable"),
     *("admin.master-key.enable", "admin.master-key.rotate", "admin.master-key.rewrap"),
     *("admin.master-key.kms-keys", "admin.master-key.keys", "admin.master-key.needs"),

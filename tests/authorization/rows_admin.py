@@ -274,7 +274,7 @@ _SERVICE_ROWS: Final = (
             "admin steward",
             lambda attempt, change=change: _user(attempt, change),
         )
-        for change in ("assign", "disable", "enable", "forget-claims")
+        for change in ("assign", "disable", "enable", "forget-claims", "delete")
     ),
     Row("GET /admin/v1/master-keys", "look", ("admin",), "admin steward", _get("/admin/v1/master-keys")),
     Row(

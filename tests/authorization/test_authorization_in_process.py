@@ -268,6 +268,7 @@ OPERATORS: Final = frozenset(
         "user disable",
         "user enable",
         "user forget-claims",
+        "user delete",
         "policy check",
         "policy show",
         "policy lint",

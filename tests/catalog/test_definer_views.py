@@ -11,6 +11,7 @@ import pytest
 
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.definers import CATALOG_NAME
+from catalog.authorization.user_deletion import delete_user
 from catalog.base.errors import CommitConflict, NoSuchTable, NoSuchView
 from catalog.base.identifiers import TableName
 from catalog.planning.request import ScanRequest
@@ -380,3 +381,11 @@ def test_views_that_do_not_say_so_have_the_rights_of_their_readers(door: Door) -
     for properties in ({}, {"security": "invoker"}):
         views.replace(carol, door.new("SELECT f(id) AS id FROM t", properties=properties, summary={}))
         assert door.refused() == "view-text"
+
+
+def test_a_definer_is_not_deleted(door: Door) -> None:
+    """A later user of the name would lend their permissions."""
+    services = door.lake.services
+    with pytest.raises(RequestInvalid, match="definer views"):
+        delete_user(services.engine, services.settings.identity, services.now(), CAROL)
+    door.plan()

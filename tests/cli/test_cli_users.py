@@ -94,6 +94,15 @@ def test_a_user_is_disabled_and_enabled(place: Place) -> None:
     assert "disabled" not in place.host.run(*asked, code=3).stderr
 
 
+def test_a_user_is_deleted(place: Place) -> None:
+    name = f"dora-{len(place.options)}"
+    place.run("user", "delete", name, code=1)
+    place.run("token", "issue", name, "--group", "staff")
+    place.run("user", "delete", name)
+    assert all(each["name"] != name for each in place.host.json("user", "list")["users"])
+    place.host.run("policy", "check", "table:sales.orders", "select", "--as", name, code=3)
+
+
 def test_claims_of_a_provider_are_forgotten(place: Place) -> None:
     name = f"erin-{len(place.options)}"
     place.run("user", "forget-claims", name, code=1)

@@ -1,0 +1,74 @@
+"""Deletes users: their tokens are revoked, and what is known of them is forgotten.
+
+A later user of the same name is another one, and must not get what the former had. So nobody is deleted
+
+- while they are the definer of definer views, which a later user of the name would lend their permissions to;
+- while an administrator disabled them and their identity provider can name them: its next token would create
+  them again, and nothing would say that they are disabled.
+
+The audit log and the policies keep the name, and so do the tables and views that the user owns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import Engine, delete, update
+
+from catalog.authorization.principals import hold, is_valid, required_principal
+from catalog.base.times import to_ms
+from catalog.db.engine import write
+from catalog.db.schema import lw_principal, lw_token
+from catalog.settings.identity import IdentitySettings
+from catalog.state.views import defined_by
+from policy.errors import RequestInvalid
+
+_RULE: Final = "user-delete"
+_MOST_SHOWN: Final = 5
+
+
+def delete_user(engine: Engine, identity: IdentitySettings, now: datetime, name: str) -> int:
+    """Delete a user or engine.
+
+    Args:
+        engine: the catalog's database.
+        identity: the identity providers in the settings.
+        now: the time, with a zone.
+        name: the user.
+
+    Returns:
+        how many tokens of theirs were valid until now.
+
+    Raises:
+        RequestInvalid: there is no such user, or one of the rules of this module.
+        StateUnavailable: the database does not answer.
+    """
+    now_ms = to_ms(now)
+    with write(engine) as connection:
+        hold(connection, name)
+        found = required_principal(connection, name)
+        if found.disabled_at is not None and found.issuer in identity.issuers:
+            raise RequestInvalid(
+                f"The user {name!r} is disabled, and the next token of the identity provider {found.issuer} "
+                "would create them again.",
+                rule=_RULE,
+                hint="Keep them disabled.",
+            )
+        _require_no_views([str(each) for each in defined_by(connection, name)], name)
+        mine = lw_token.c.principal == name
+        revoked = connection.execute(update(lw_token).where(mine, is_valid(now_ms)).values(revoked_ms=now_ms))
+        connection.execute(delete(lw_principal).where(lw_principal.c.name == name))
+    return revoked.rowcount
+
+
+def _require_no_views(names: Collection[str], user: str) -> None:
+    if names:
+        shown = ", ".join(sorted(names)[:_MOST_SHOWN])
+        more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+        raise RequestInvalid(
+            f"The user {user!r} is the definer of the definer views {shown}{more}.",
+            rule=_RULE,
+            hint="Drop them, set their property security to invoker, or have another user replace them.",
+        )
