@@ -10,7 +10,9 @@ from catalog.authorization.authorizer import Authorizer, Caller
 
 
 @contextmanager
-def closed(authorizer: Authorizer, caller: Caller, route: str, *, changes: bool) -> Iterator[None]:
+def closed(
+    authorizer: Authorizer, caller: Caller, route: str, *, changes: bool, begun_only: bool = False
+) -> Iterator[None]:
     """Put on record what becomes of what is done inside of the block.
 
     Args:
@@ -18,6 +20,8 @@ def closed(authorizer: Authorizer, caller: Caller, route: str, *, changes: bool)
         caller: on whose behalf.
         route: what is done; the resource of what is refused before it names one.
         changes: whether it changes something.
+        begun_only: whether a failure stays off the record if nothing was granted before it, since it can
+            repeat every few seconds.
 
     Raises:
         StateUnavailable: it could not be recorded.
@@ -27,6 +31,7 @@ def closed(authorizer: Authorizer, caller: Caller, route: str, *, changes: bool)
         try:
             yield
         except Exception as error:
-            authorizer.failed(caller, outcome, error)
+            if outcome.grants or not begun_only:
+                authorizer.failed(caller, outcome, error)
             raise
         authorizer.succeeded(caller, outcome)

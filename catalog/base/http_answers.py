@@ -28,15 +28,16 @@ class AnswerOutOfBounds(Exception):
     """A response is too long or took too long; the error does not quote it."""
 
 
-def read_answer(response: urllib3.BaseHTTPResponse, until: float) -> bytes:
+def read_answer(response: urllib3.BaseHTTPResponse, until: float, longest: int = _LONGEST) -> bytes:
     """Read a whole response body; at most one more socket read exceeds the time.
 
     Args:
         response: of which nothing was read; it is used up afterwards.
         until: when the time is up, in monotonic seconds.
+        longest: the maximum number of bytes, a megabyte by default.
 
     Raises:
-        AnswerOutOfBounds: it has more than a megabyte, or is not whole in time.
+        AnswerOutOfBounds: it has more bytes, or is not whole in time.
         urllib3.exceptions.HTTPError: the connection fails.
         OSError: the same.
     """
@@ -46,7 +47,7 @@ def read_answer(response: urllib3.BaseHTTPResponse, until: float) -> bytes:
         while chunk := response.read1(_CHUNK):
             chunks.append(chunk)
             size += len(chunk)
-            if size > _LONGEST or time.monotonic() > until:
+            if size > longest or time.monotonic() > until:
                 response.close()
                 raise AnswerOutOfBounds
     finally:

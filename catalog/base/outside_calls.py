@@ -1,4 +1,4 @@
-"""Times the calls to the parts that the catalog needs: database, KMS, storage, identity providers.
+"""Times the calls to the parts that the catalog needs: database, KMS, storage, identity providers, Ranger.
 
 - A call is timed where all calls to its part pass, in the thread that waits for it. It ends as `unavailable`
   if the part did not answer, else as `answered`; a refusal is an answer.
@@ -32,6 +32,7 @@ class Part(StrEnum):
     KMS = "kms"
     STORAGE = "storage"
     PROVIDER = "identity-provider"
+    RANGER = "ranger"
 
 
 ANSWERED: Final = "answered"

@@ -29,6 +29,7 @@ from catalog.cli import (
     policy_check,
     policy_lint,
     policy_report,
+    policy_sources,
     policy_store,
     policy_test,
     serve,
@@ -151,6 +152,8 @@ policy.app.command("remove", epilog="Example: lakewarden policy remove sales --r
     policy_store.remove
 )
 policy.app.command("history", epilog="Example: lakewarden policy history sales")(policy_store.history)
+policy.app.command("sync", epilog="Example: lakewarden policy sync prod")(policy_sources.sync)
+policy.app.command("sources", epilog="Example: lakewarden policy sources")(policy_sources.sources)
 app.add_typer(policy.app, name="policy")
 app.add_typer(token.app, name="token")
 app.add_typer(user.app, name="user")

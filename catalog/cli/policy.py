@@ -11,7 +11,8 @@ import typer
 
 from catalog.cli import output
 from catalog.cli.arguments import AsJson
-from catalog.cli.session import policies_in_force, remote_of
+from catalog.cli.policy_sources import source_answers
+from catalog.cli.session import policies_in_force, remote_of, settings_of
 
 app = typer.Typer(help="Show, check, test and change policies.", no_args_is_help=True)
 
@@ -27,8 +28,12 @@ def show(ctx: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         output.document(found)
         return
-    sources, problem = found.pop("sources"), found.pop("problem")
-    output.facts(found | {f"source {n}": source for n, source in enumerate(sources, start=1)})
+    sources, problem, ranger = found.pop("sources"), found.pop("problem"), found.pop("ranger")
+    output.facts(
+        found
+        | {f"source {n}": source for n, source in enumerate(sources, start=1)}
+        | {f"ranger {each['name']}": each["state"] for each in ranger}
+    )
     if problem is not None:
         output.note(f"Newer policies are not in force: {problem}")
 
@@ -36,4 +41,5 @@ def show(ctx: typer.Context, as_json: AsJson = False) -> None:
 def _state(ctx: typer.Context) -> dict[str, Any]:
     from catalog.http.admin_models import PolicyState
 
-    return PolicyState.of(policies_in_force(ctx), None).model_dump(mode="json")
+    ranger = source_answers(settings_of(ctx))
+    return PolicyState.of(policies_in_force(ctx), None, ranger).model_dump(mode="json")

@@ -72,7 +72,14 @@ class Store:
 
         name = self.settings.catalog.name
         principals = principals_of(self.engine, self.settings.identity)
-        changes = PolicyChanges(self.documents, None, principals, name, lambda: datetime.now(UTC))
+        changes = PolicyChanges(
+            self.documents,
+            None,
+            principals,
+            name,
+            lambda: datetime.now(UTC),
+            sources=self.settings.ranger,
+        )
         if dry_run:
             return changes.prepare(edits, self.caller, by_policy=False)
         with operating(self.engine, self.caller) as begin:

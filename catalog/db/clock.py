@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from catalog.db.engine import read
 from policy.errors import StateUnavailable
@@ -25,6 +25,18 @@ CHECK_S: Final = 30.0
 
 _HAS_OWN_CLOCK: Final = frozenset({"postgresql"})
 _NOW: Final = text("SELECT extract(epoch FROM clock_timestamp())")
+
+
+def database_ms(connection: Connection, now: Callable[[], datetime]) -> int:
+    """Return the time of the clock that all processes of a catalog share, in milliseconds since 1970 UTC.
+
+    Args:
+        connection: to the catalog's database.
+        now: the time of this host, with a zone, for a database without a clock of its own.
+    """
+    if connection.dialect.name in _HAS_OWN_CLOCK:
+        return int(connection.execute(_NOW).scalar_one() * 1000)
+    return int(now().timestamp() * 1000)
 
 
 class DatabaseClock:

@@ -417,6 +417,28 @@ lw_policy_document = Table(
     Index("ix_lw_policy_document_revision", "catalog", "revision"),
 )
 
+#: What the catalog knows of a Ranger Admin that policies come from (`catalog.policy_store.source_states`).
+#: `claim` names the attempt that has the turn until `next_ms`, `attempted_ms` the latest attempt. The rest
+#: is about the last download that was put in force: `origin` and `made_from` are digests, `versions` are
+#: Ranger's, as JSON. `confirmed_ms`: when Ranger last said that they are the newest.
+lw_policy_source = Table(
+    "lw_policy_source",
+    metadata,
+    Column("catalog", String(255), primary_key=True),
+    Column("name", String(64), primary_key=True),
+    Column("claim", String(36), nullable=True),
+    Column("next_ms", BigInteger, nullable=False),
+    Column("attempted_ms", BigInteger, nullable=False),
+    Column("problem", Text, nullable=True),
+    Column("origin", String(64), nullable=True),
+    Column("made_from", String(64), nullable=True),
+    Column("versions", Text, nullable=False),
+    Column("policies", BigInteger, nullable=False),
+    Column("left_out", BigInteger, nullable=False),
+    Column("taken_ms", BigInteger, nullable=False),
+    Column("confirmed_ms", BigInteger, nullable=True),
+)
+
 #: The audit log: one hash chain per writer (a process), in the order of that writer's decisions. `decisions`:
 #: how many decisions the record stands for.
 lw_audit = Table(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 from uuid import UUID
 
 from pydantic import Field, model_validator
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from catalog.audit.verdict import Verdict
     from catalog.maintenance.garbage import Garbage
     from catalog.policy_store.in_force import InForce
+    from catalog.policy_store.source_states import SourceState
+    from catalog.settings.ranger import RangerSettings
 
 
 class GovernedAnswer(Answer):
@@ -91,26 +93,77 @@ class CleanUpAnswer(Answer):
         return cls(found=len(garbage.files), bytes=garbage.bytes, removed=garbage.removed, files=files)
 
 
+SourceHealth: TypeAlias = Literal["current", "failing", "too-old", "never"]
+
+
+class SourceAnswer(Answer):
+    """A service of a Ranger Admin that policies come from.
+
+    `state` is `never` before Ranger confirmed any policies, or if the clock went back since; `too-old` if
+    nothing is decided because of it; `failing` if the last attempt failed. `versions` are Ranger's.
+    `left_out` counts policies that were refused.
+    """
+
+    name: str
+    service: str
+    state: SourceHealth
+    versions: dict[str, int]
+    policies: int
+    left_out: int
+    confirmed_at: datetime | None
+    age_s: float | None
+    max_age_s: float
+    problem: str | None
+
+    @classmethod
+    def of(cls, found: SourceState, settings: RangerSettings, age_s: float | None) -> SourceAnswer:
+        """Convert the state of a source to an answer."""
+        download, confirmed_ms = found.download, found.confirmed_ms
+        return cls(
+            name=found.name,
+            service=settings.service,
+            state=_state_of(found, settings, age_s),
+            versions={} if download is None else dict(download.versions),
+            policies=0 if download is None else download.policies,
+            left_out=0 if download is None else download.left_out,
+            confirmed_at=(None if confirmed_ms is None else datetime.fromtimestamp(confirmed_ms / 1000, UTC)),
+            age_s=None if age_s is None else round(age_s, 1),
+            max_age_s=settings.max_age_s,
+            problem=found.problem,
+        )
+
+
+def _state_of(found: SourceState, settings: RangerSettings, age_s: float | None) -> SourceHealth:
+    if age_s is None:
+        return "never"
+    if age_s >= settings.max_age_s:
+        return "too-old"
+    return "current" if found.problem is None else "failing"
+
+
 class PolicyState(Answer):
     """The policies and encryption rules in force, and why newer ones are not in force.
 
-    `revision` is the number of the last change of the catalog's own documents.
+    `revision` is the number of the last change of the catalog's own documents. `ranger` has the services of
+    Ranger Admins that policies come from.
     """
 
     version: str
     encryption_version: str
     revision: int
     sources: list[str]
+    ranger: list[SourceAnswer]
     problem: str | None
 
     @classmethod
-    def of(cls, found: InForce, problem: str | None) -> PolicyState:
+    def of(cls, found: InForce, problem: str | None, ranger: list[SourceAnswer]) -> PolicyState:
         """Convert policies to an answer."""
         return cls(
             version=found.policies.version,
             encryption_version=found.encryption.version,
             revision=found.stored.version.revision,
             sources=list(map(str, found.stored.documents)),
+            ranger=ranger,
             problem=problem,
         )
 

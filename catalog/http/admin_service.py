@@ -139,8 +139,12 @@ def clean_up(caller: CallerOf, services: ServicesOf) -> models.CleanUpDone:
 
 
 def _policy_state(services: Services) -> models.PolicyState:
-    policies = services.policies
-    return models.PolicyState.of(policies.in_force(), policies.problem)
+    policies, sources = services.policies, services.policies.sources
+    ranger = [
+        models.SourceAnswer.of(each, services.settings.ranger[each.name], sources.age_s(each))
+        for each in sources.last
+    ]
+    return models.PolicyState.of(policies.in_force(), policies.problem, ranger)
 
 
 def _local(services: Services) -> LocalKms:

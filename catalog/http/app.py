@@ -182,6 +182,8 @@ def healthz(services: ServicesOf, states: StatesOf) -> Health:
     problems = []
     if services.policies.problem is not None:
         problems.append("Newer policies are not in force. The service log has the reason.")
+    if any(each.problem is not None for each in services.policies.sources.last):
+        problems.append("A policy source cannot be synchronized. The service log has the reason.")
     if differences := services.replicas.differences:
         problems.append(f"Other replicas have different settings: {', '.join(differences)}.")
     if services.archive_state.is_failing:

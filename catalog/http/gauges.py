@@ -19,6 +19,7 @@ from catalog.http import metric_families as families
 from catalog.http.series import Series
 from catalog.kms.clients import KmsClients
 from catalog.policy_store.in_force import PolicyStore
+from catalog.policy_store.source_ages import SourceAges
 from catalog.service.services import Services
 
 _MANIFESTS: Final = (("cache", "manifests"),)
@@ -39,6 +40,7 @@ def gauges_of(services: Services) -> dict[Series, float]:
         **{(name, ()): value for name, value in plain.items()},
         **{(families.DIFFERS, (("setting", each),)): 1 for each in differences},
         (families.CACHE_BYTES, _MANIFESTS): services.reader.cache.nbytes,
+        **source_states(services.policies.sources),
         **_pool("writers", services.engine),
         **_pool("readers", readers_of(services.engine)),
         (families.BUILD, _build()): 1,
@@ -53,6 +55,20 @@ def policy_states(policies: PolicyStore) -> dict[str, float]:
         families.CLOSED: policies.is_closed,
         families.REVISION: policies.last.stored.version.revision,
     }
+
+
+def source_states(sources: SourceAges) -> dict[Series, float]:
+    """Return the states of policy sources at the last look; the age is left out while it is not known."""
+    found: dict[Series, float] = {}
+    for each in sources.last:
+        label = ("source", each.name)
+        found[families.SOURCE_FAILING, (label,)] = each.problem is not None
+        found[families.SOURCE_MAX_AGE, (label,)] = sources.max_age_s(each)
+        if (age_s := sources.age_s(each)) is not None:
+            found[families.SOURCE_AGE, (label,)] = age_s
+        for part, number in ({} if each.download is None else each.download.versions).items():
+            found[families.SOURCE_VERSION, (label, ("part", part))] = number
+    return found
 
 
 def kms_calls(clients: KmsClients) -> dict[Series, float]:

@@ -73,6 +73,10 @@ OUTDATED: Final = "lakewarden_policies_outdated"
 POLICY_AGE: Final = "lakewarden_policies_age_seconds"
 CLOSED: Final = "lakewarden_policies_closed"
 REVISION: Final = "lakewarden_policies_revision"
+SOURCE_FAILING: Final = "lakewarden_policy_source_failing"
+SOURCE_AGE: Final = "lakewarden_policy_source_age_seconds"
+SOURCE_MAX_AGE: Final = "lakewarden_policy_source_max_age_seconds"
+SOURCE_VERSION: Final = "lakewarden_policy_source_version"
 CLOCK_OFF: Final = "lakewarden_clock_off"
 DIFFERENT: Final = "lakewarden_replicas_different_settings"
 DIFFERS: Final = "lakewarden_replicas_setting_differs"
@@ -103,6 +107,10 @@ FAMILIES: Final[Mapping[str, Family]] = {
     POLICY_AGE: _gauge("Time since the policies in force were last known to be the newest."),
     CLOSED: _gauge("1 if the policies are too old to decide anything, else 0."),
     REVISION: _gauge("Number of the last change of the catalog's own policies in force.", merge=min),
+    SOURCE_FAILING: _gauge("1 if a policy source could not be synchronized, else 0.", "source"),
+    SOURCE_AGE: _gauge("Time since Ranger last confirmed the policies of a source.", "source"),
+    SOURCE_MAX_AGE: _gauge("Age of a source's policies from which nothing is decided.", "source"),
+    SOURCE_VERSION: _gauge("Version in Ranger of what is in force.", "source", "part", merge=min),
     CLOCK_OFF: _gauge("1 if the clock of this host is off the database's, so that no token is judged."),
     DIFFERENT: _gauge("Number of settings in which other replicas differ."),
     DIFFERS: _gauge("1 for a setting in which other replicas differ.", "setting"),

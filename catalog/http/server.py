@@ -44,6 +44,7 @@ from catalog.http.threads import provide_threads
 from catalog.http.worker_states import Publishing, WorkerStates
 from catalog.http.workers import Supervisor, Worker
 from catalog.service.audit_archive import ArchiveSchedule
+from catalog.service.policy_sync import PolicySync
 from catalog.service.replicas import LOOK_S, Replicas
 from catalog.service.services import Services
 from catalog.settings.catalog import Settings
@@ -78,7 +79,7 @@ def serve(settings: Settings, services: Services) -> None:
     reserve_descriptors(settings.http.max_connections)
     with closing(listen(settings.http)) as listener, _telemetry(settings) as telemetry:
         _say(settings, listener)
-        with _signals_end_quietly(), _audit_work(services):
+        with _signals_end_quietly(), _background_work(services):
             # Objects that exist now stay. Scanning them in every garbage collection would delay plans.
             gc.freeze()
             about = _about(settings, listener)
@@ -134,7 +135,7 @@ def serve_worker(worker: Worker, services: Services) -> None:
     _ignore_signals()
     with ExitStack() as stack:
         if worker.number == 0:
-            stack.enter_context(_audit_work(services, worker.directory / "exports.json"))
+            stack.enter_context(_background_work(services, worker.directory / "exports.json"))
         telemetry = stack.enter_context(_telemetry(services.settings))
         gc.freeze()
         server = make_server(services, shared, worker.ready, telemetry)
@@ -151,14 +152,15 @@ def serve_worker(worker: Worker, services: Services) -> None:
 
 
 @contextmanager
-def _audit_work(services: Services, positions: Path | None = None) -> Iterator[None]:
-    """Write the export files of the audit log, and archive it, in one process of the service."""
+def _background_work(services: Services, positions: Path | None = None) -> Iterator[None]:
+    """Synchronize policies, write the export files of the audit log, and archive it: in one process."""
     audit = services.settings.audit
     files = Exports(
         services.engine, audit.stream_file, audit.checkpoint_file, positions, LineFormat(audit.stream_format)
     )
     with closing(files), closing(ArchiveSchedule(services)):
-        yield
+        with closing(PolicySync(services)):
+            yield
         # Closing the audit log writes counted records, which have to reach the export files.
         services.audit.close()
 

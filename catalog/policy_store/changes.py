@@ -8,16 +8,20 @@
 - A change of a document names the revision that its user has seen; a new document must not exist.
 - A change that takes the right to administer the catalog away from the one who makes it, or from everybody
   who holds a token, is refused unless it is forced. The command line needs no policy: a way back is left.
+- Documents of a source (a Ranger Admin in the settings) change by its synchronization alone: the next one
+  would undo any other change.
 - The record comes first: what is changed is in the audit trail before it is in the database.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
+
+from sqlalchemy import Connection
 
 from catalog.audit.records import MAX_REASONS
 from catalog.authorization.authorizer import Caller
@@ -29,6 +33,7 @@ from catalog.policy_store.documents import (
     StoredDocument,
     StoredSet,
     following,
+    source_of,
     title_of,
 )
 from catalog.policy_store.in_force import NOTHING, InForce, PolicyStore
@@ -101,6 +106,7 @@ class PolicyChanges:
         catalog: the catalog's name, which is that of the service in policies.
         now: the time, with a zone.
         tables: checks row filters and masks against the tables that they are about, if it is known.
+        sources: the names of the sources of policies in the settings.
     """
 
     def __init__(
@@ -111,7 +117,9 @@ class PolicyChanges:
         catalog: str,
         now: Callable[[], datetime],
         tables: TableChecks | None = None,
+        sources: Iterable[str] = (),
     ) -> None:
+        self._sources = frozenset(sources)
         self._tables = tables
         self._documents = documents
         self._policies = policies
@@ -119,21 +127,25 @@ class PolicyChanges:
         self._catalog = catalog
         self._now = now
 
-    def prepare(self, edits: Sequence[Edit], caller: Caller, *, by_policy: bool = True) -> Prepared:
+    def prepare(
+        self, edits: Sequence[Edit], caller: Caller, *, by_policy: bool = True, source: str | None = None
+    ) -> Prepared:
         """Check a change, without making it.
 
         Args:
             edits: what is to become of which documents.
             caller: who wants it.
             by_policy: whether the caller's right comes from the policies, and could be lost with them.
+            source: the source whose synchronization this is.
 
         Raises:
             PolicyInvalid: the set that would be in force has a mistake.
             CommitConflict: a document has another revision than the caller has seen.
-            RequestInvalid: no document is named, or one twice.
+            RequestInvalid: no document is named, one twice, or one of a source.
             StateUnavailable: the database does not answer.
         """
         _check_edits(edits)
+        self._check_sources(edits, source)
         base = self._documents.current()
         changed = self._changed(base, edits, caller)
         before = self._before(base)
@@ -151,6 +163,8 @@ class PolicyChanges:
         *,
         by_policy: bool = True,
         force: bool = False,
+        source: str | None = None,
+        beside: Callable[[Connection], None] = lambda _: None,
     ) -> Prepared:
         """Make a change; does nothing if every document already has the requested content.
 
@@ -158,7 +172,8 @@ class PolicyChanges:
             edits: what is to become of which documents.
             caller: who wants it.
             record: decides on what was prepared, and puts it into the audit trail.
-            by_policy: as for `prepare`.
+            by_policy, source: as for `prepare`.
+            beside: writes in the same transaction; its errors undo the change.
             force: although nobody, or not the caller, could administer the catalog afterwards.
 
         Raises:
@@ -167,14 +182,14 @@ class PolicyChanges:
             CommitStateUnknown: it may or may not have been made.
         """
         for attempt in range(_ATTEMPTS):
-            prepared = self.prepare(edits, caller, by_policy=by_policy)
+            prepared = self.prepare(edits, caller, by_policy=by_policy, source=source)
             if not prepared.changed:
                 return prepared
             if prepared.lockout is not None and not force:
                 raise _locked_out(prepared.lockout)
             record(prepared)
             try:
-                self._documents.replace(prepared.base, prepared.changed)
+                self._documents.replace(prepared.base, prepared.changed, beside)
             except CommitConflict:
                 # This document or another one changed; the next read tells.
                 if attempt == _ATTEMPTS - 1:
@@ -184,6 +199,16 @@ class PolicyChanges:
                     self._policies.changed(prepared.after)
                 return prepared
         raise AssertionError("the last attempt returns or raises")
+
+    def _check_sources(self, edits: Sequence[Edit], source: str | None) -> None:
+        for edit in edits:
+            owner = source_of(edit.id, self._sources)
+            if owner != source:
+                raise RequestInvalid(
+                    f"The document {edit.id} belongs to the policy source {owner}.",
+                    rule="policy-source",
+                    hint="Change it in Ranger, or first remove the source from all settings.",
+                )
 
     def _changed(self, base: StoredSet, edits: Sequence[Edit], caller: Caller) -> tuple[StoredDocument, ...]:
         """Return the changed documents, without those that already have the requested content."""
@@ -202,7 +227,8 @@ class PolicyChanges:
 
     def _before(self, base: StoredSet) -> InForce:
         """Return the current set; one without policies, if the documents are not valid."""
-        known = self._policies.in_force() if self._policies else None
+        # However old: it is compared with what the database has now.
+        known = self._policies.last if self._policies else None
         if known is not None and known.stored.version == base.version:
             return known
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -29,6 +29,7 @@ from catalog.policy_store.kinds import Kind as Kind
 from policy.errors import PolicyInvalid, RequestInvalid
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
+_SOURCE_PREFIX: Final = "ranger."
 _READS: Final = 3
 _documents: Final = lw_policy_document.c
 
@@ -164,6 +165,17 @@ class Edit:
             )
 
 
+def name_in(source: str) -> str:
+    """Return the name of the documents of a source of policies."""
+    return _SOURCE_PREFIX + source
+
+
+def source_of(document: DocumentId, sources: Collection[str]) -> str | None:
+    """Return the source that a document belongs to, of the given ones; None if to none."""
+    source = document.name.removeprefix(_SOURCE_PREFIX)
+    return source if source in sources and document.name == name_in(source) else None
+
+
 def title_of(document: DocumentId) -> str:
     """Return the title of a stored document in messages."""
     return f"catalog:{document}"
@@ -248,12 +260,18 @@ class PolicyDocuments:
             row = connection.execute(query.order_by(_documents.revision.desc()).limit(1)).mappings().first()
         return None if row is None else _stored(row)
 
-    def replace(self, base: StoredSet, changed: Sequence[StoredDocument]) -> StoredSet:
+    def replace(
+        self,
+        base: StoredSet,
+        changed: Sequence[StoredDocument],
+        beside: Callable[[Connection], None] = lambda _: None,
+    ) -> StoredSet:
         """Make a change.
 
         Args:
             base: the set that it was checked against.
             changed: the documents that change, with the revision that follows.
+            beside: writes in the same transaction; its errors undo the change.
 
         Raises:
             CommitConflict: another change came first; nothing was changed.
@@ -265,6 +283,7 @@ class PolicyDocuments:
             with write(self._engine) as connection:
                 self._advance(connection, base.version, after.version)
                 connection.execute(insert(lw_policy_document), [self._row(each) for each in changed])
+                beside(connection)
         except IntegrityError as error:
             raise _came_first() from error
         return after

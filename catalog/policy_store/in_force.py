@@ -9,6 +9,8 @@
   number of the last change.
 - New documents are read by one thread, in slices, and only what is new in them. Requests do not wait for more
   than a moment: those that come meanwhile are decided by the set before, within the same bound.
+- The policies of sources (Ranger Admins) have an age of their own, which is looked at with the number of the
+  last change (`source_ages`). While one is too old, nothing is decided either.
 - Without any document nothing is granted.
 """
 
@@ -25,6 +27,7 @@ from typing import Final
 
 from catalog.policy_store.documents import EMPTY, Kind, PolicyDocuments, StoredSet
 from catalog.policy_store.kinds import OF_POLICIES
+from catalog.policy_store.source_ages import SourceAges
 from policy.encryption_rules import EncryptionRules
 from policy.errors import PolicyInvalid, StateUnavailable
 from policy.ranger import PolicySet
@@ -120,6 +123,7 @@ class PolicyStore:
         documents: the documents.
         poll_s: seconds between two looks.
         clock: seconds that only go forward.
+        sources: the ages of the sources of policies; by default there are none.
 
     Raises:
         PolicyInvalid: a document cannot be read, or the set has a mistake.
@@ -132,7 +136,9 @@ class PolicyStore:
         *,
         poll_s: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
+        sources: SourceAges | None = None,
     ) -> None:
+        self._sources = sources or SourceAges(lambda _: (), {}, clock)
         self._documents = documents
         self._poll_s = poll_s
         self._clock = clock
@@ -150,7 +156,7 @@ class PolicyStore:
 
     @property
     def last(self) -> InForce:
-        """Return the last set in force, for display only; it must not decide."""
+        """Return the last set in force, to show or to compare; it must not decide."""
         return self._in_force
 
     @property
@@ -161,14 +167,19 @@ class PolicyStore:
     @property
     def is_closed(self) -> bool:
         """Return whether nothing is decided any more, because the policies in force are too old."""
-        return self.age_s >= MAX_AGE_S
+        return self.age_s >= MAX_AGE_S or self._sources.is_closed
+
+    @property
+    def sources(self) -> SourceAges:
+        """Return the ages of the sources of policies."""
+        return self._sources
 
     def current(self) -> PolicySet:
         """Return the policies in force.
 
         Raises:
             StateUnavailable: for `MAX_AGE_S` it could not be found out whether they still are, or newer ones
-                were refused.
+                were refused; or a source did not confirm its policies for too long.
         """
         return self.in_force().policies
 
@@ -203,6 +214,7 @@ class PolicyStore:
             if self._reader is not None:
                 self._reader.join()
             started = self._looked_at = self._clock()
+            self._sources.look()
             try:
                 self._accept(InForce.of(self._documents.current(), self._in_force), started)
             except PolicyInvalid as error:
@@ -242,6 +254,8 @@ class PolicyStore:
     def _is_newest(self, started: float) -> bool:
         """Return whether there is nothing newer to read: by the version, or because the database fails."""
         try:
+            # First: a confirmation must not be newer than the documents that it is taken to be about.
+            self._sources.look()
             version = self._documents.version()
         except StateUnavailable as error:
             self._report(str(error))
@@ -273,6 +287,8 @@ class PolicyStore:
         self._problem = problem
 
     def _stale(self) -> StateUnavailable:
+        if self._sources.is_closed:
+            return self._sources.refusal()
         return StateUnavailable(
             f"For {MAX_AGE_S:.0f} seconds, the catalog could not read its policies, or refused newer ones.",
             rule="policy-age",

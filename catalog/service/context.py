@@ -33,6 +33,8 @@ from catalog.policy_store.changes import PolicyChanges, Prepared, about, reasons
 from catalog.policy_store.documents import PolicyDocuments
 from catalog.policy_store.files import PolicyFiles
 from catalog.policy_store.in_force import PolicyStore
+from catalog.policy_store.source_ages import SourceAges
+from catalog.policy_store.source_states import SourceStates
 from catalog.reading.loading import TableLoader
 from catalog.reading.snapshots import SnapshotReader
 from catalog.rules.encryption_policy import EncryptionPolicy
@@ -78,7 +80,12 @@ def open_context(
     principals = Principals(engine, now, settings.identity)
     tokens = TokenStore(engine, now, clock.require, settings.identity)
     _apply_files(settings, documents, Authorizer(PolicySet.empty, audit, now), principals, now)
-    policies = PolicyStore(documents, poll_s=settings.policies_poll_s, clock=seconds)
+    policies = PolicyStore(
+        documents,
+        poll_s=settings.policies_poll_s,
+        clock=seconds,
+        sources=_sources(settings, engine, now, seconds),
+    )
     pointers, storage = SqlPointerStore(engine, name), open_storage(settings)
     reader = SnapshotReader(engine, storage, _cache(settings, engine), _limits(settings))
     clients, invocations = _clients(settings, kms), Invocations(engine)
@@ -126,6 +133,14 @@ def open_context(
     )
 
 
+def _sources(
+    settings: Settings, engine: Engine, now: Callable[[], datetime], seconds: Callable[[], float]
+) -> SourceAges:
+    """Return the ages of the policy sources in the settings."""
+    states = SourceStates(engine, settings.catalog.name, now)
+    return SourceAges(states.of, {name: each.max_age_s for name, each in settings.ranger.items()}, seconds)
+
+
 def _clients(settings: Settings, kms: KmsClient) -> KmsClients:
     """Return the clients of the main KMS and of the others in the settings."""
     others = (
@@ -164,7 +179,9 @@ def _apply_files(
             recorder.record(_CATALOG, "policy.change", about(edits), Decision.allow(*reasons))
 
     with closed(recorder, _CATALOG, "policies", changes=True):
-        changes = PolicyChanges(documents, None, principals, settings.catalog.name, now)
+        changes = PolicyChanges(
+            documents, None, principals, settings.catalog.name, now, sources=settings.ranger
+        )
         changes.make(edits, _CATALOG, record, by_policy=False)
 
 

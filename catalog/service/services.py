@@ -275,6 +275,7 @@ def _policy_changes(context: ServiceContext) -> PolicyChanges:
             ),
             context.loader.load,
         ),
+        context.settings.ranger,
     )
 
 

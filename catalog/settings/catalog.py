@@ -57,6 +57,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from catalog.settings.identity import IdentitySettings
 from catalog.settings.kms import KINDS, KMS_NAME, KmsSettings, OtherKms
 from catalog.settings.kms_options import AbsolutePath, is_this_machine, listed
+from catalog.settings.ranger import RangerSources
 from catalog.settings.sections import (
     AuditSettings,
     CacheSettings,
@@ -101,6 +102,7 @@ class Settings(BaseSettings):
             when the catalog is opened.
         encryption_rules: the same for documents of rules for encryption.
         policies_poll_s: seconds between two looks whether the policies changed.
+        ranger: services of Ranger Admins whose policies are put in force, by a name for each.
         kms: the key management service; what it takes depends on its kind.
         other_kms: further key management services, by name, that keys move to or from.
         s3: access to S3.
@@ -132,6 +134,7 @@ class Settings(BaseSettings):
     policies: Annotated[tuple[AbsolutePath, ...], BeforeValidator(listed)] = ()
     encryption_rules: Annotated[tuple[AbsolutePath, ...], BeforeValidator(listed)] = ()
     policies_poll_s: Annotated[float, Field(gt=0, le=30)] = 5.0
+    ranger: RangerSources = {}
     kms: KmsSettings
     other_kms: dict[Annotated[str, Field(pattern=KMS_NAME)], OtherKms] = {}
     s3: S3Settings = S3Settings()

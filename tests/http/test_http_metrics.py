@@ -32,7 +32,11 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "observability.md"
 DASHBOARD = ROOT / "examples" / "grafana" / "lakewarden.json"
 #: Metrics that say the same as another one on the dashboard, or little to an operator.
-NOT_SHOWN = {"lakewarden_request_seconds_total", "lakewarden_metrics_reports_total"}
+NOT_SHOWN = {
+    "lakewarden_request_seconds_total",
+    "lakewarden_metrics_reports_total",
+    "lakewarden_policy_source_version",
+}
 SERIES = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="[^"\n]*",?)+)\})? ([-0-9.e+]+)')
 
 

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import base64
-import datetime
-import ipaddress
 import json
 import logging
 import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from uuid import UUID
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from catalog.crypto.secret import SecretBytes
 from catalog.kms.interface import KeyContext
@@ -26,6 +20,7 @@ from catalog.kms.vault_identity import AppRole
 from catalog.settings.kms_options import VaultKmsOptions
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable, PropertyInvalid
 from tests.support.canned_server import Canned, canned_server
+from tests.support.certificates import certificate
 from tests.support.transit_backends import client
 from tests.support.transit_server import TransitKey, TransitServer, transit_server
 
@@ -394,31 +389,6 @@ def test_wrong_options_are_refused_without_their_values():
     assert (
         load_kms("vault", {"url": "https://vault.example", "token": SecretBytes(b"t")}).identifier == "vault"
     )
-
-
-def certificate(directory: Path) -> Path:
-    """A certificate for 127.0.0.1 that vouches for itself, with its key, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kms of a test")])
-    now = datetime.datetime.now(datetime.UTC)
-    alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(alternative, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    encoding = serialization.Encoding.PEM
-    private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path = directory / f"{made.serial_number}.pem"
-    path.write_bytes(private + made.public_bytes(encoding))
-    return path
 
 
 def test_server_must_be_vouched_for(tmp_path, monkeypatch):
