@@ -278,6 +278,10 @@ def test_what_a_condition_looks_at() -> None:
     assert looked_at("USER.dept == 'a'") == (False, False)
     assert looked_at("IS_ACCESS_TIME_AFTER('2030/01/01')") == (True, False)
     assert looked_at("!ctx.isAccessedBefore('expiry_date')") == (True, False)
+    assert looked_at("TAG.level == 'a' || ctx.getAttributeValue('level') == 'a'") == (False, False)
+    for by_tag in ("HAS_TAG('a')", "HAS_NO_TAG", "TAGS.a.b == 'c'", "TAGNAMES.includes('a')"):
+        assert looked_at(by_tag) == (False, True)
+    assert looked_at("ctx.isAccessedAfter('PII', 'seen')") == (True, True)
     assert looked_at("REQ['resource'].table == 'a'") == looked_at("RES.table == 'a'") == (False, True)
 
 

@@ -77,7 +77,7 @@ class Condition:
 
     @property
     def looks_at_names(self) -> bool:
-        """Whether the names of the resource decide it."""
+        """Whether the names of the resource decide it, or tags that go by these names."""
         return self.script is not None and self.script.looks_at_names
 
     @property

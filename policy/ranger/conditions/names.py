@@ -243,6 +243,12 @@ FUNCTIONS: Final[Mapping[str, tuple[range, Callable[[Circumstances, Arguments], 
 TIMED: Final = frozenset({"isAccessedAfter", "isAccessedBefore"})
 """Those of them that look at the time."""
 
+BY_NAME: Final = frozenset({"RES", "TAGS", "TAGNAMES", "hasTag", "hasAnyTag", "hasTagAttr"})
+"""The names and functions that look at the names of the resource, or at its tags, which go by these names."""
+
+OF_NAMED_TAGS: Final = frozenset({"getAttributeValue", "isAccessedAfter", "isAccessedBefore"})
+"""Functions that look at any tag of the resource, and not the current one, if they take two arguments."""
+
 RANGES: Final[Mapping[str, range]] = MappingProxyType(
     {
         "isAccessTimeAfter": range(1, 3),

@@ -18,7 +18,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from policy.ranger.conditions.lexer import NotUnderstood, Token, tokens_of
-from policy.ranger.conditions.names import CALLS, FUNCTIONS, MACROS, MEMBERS, NAMES, RANGES, TIMED
+from policy.ranger.conditions.names import (
+    BY_NAME,
+    CALLS,
+    FUNCTIONS,
+    MACROS,
+    MEMBERS,
+    NAMES,
+    OF_NAMED_TAGS,
+    RANGES,
+    TIMED,
+)
 from policy.ranger.conditions.syntax import (
     SIGNS,
     All,
@@ -54,7 +64,7 @@ class Script:
     Attributes:
         statements: what it does.
         is_timed: whether it looks at the time.
-        looks_at_names: whether it looks at the names of the resource.
+        looks_at_names: whether it looks at the names of the resource, or at tags that go by these names.
     """
 
     statements: tuple[Statement, ...]
@@ -296,11 +306,11 @@ class _Reader:
         if word in _WORDS:
             return Constant(_WORDS[word])
         if word in NAMES:
-            self.looks_at_names = self.looks_at_names or word == "RES"
+            self.looks_at_names = self.looks_at_names or word in BY_NAME
             return Named(word)
         if word in CALLS:
             name, plain = CALLS[word]
-            return Function(name, ()) if plain else Not(Function(name, ()))
+            return self.call(name, ()) if plain else Not(self.call(name, ()))
         if word in MACROS:
             self.need("(")
             return self.function(MACROS[word])
@@ -314,11 +324,15 @@ class _Reader:
         raise NotUnderstood(f"{word[:40]!r} at character {token.start + 1} is not supported")
 
     def function(self, name: str) -> Expression:
-        arguments = self.arguments(")")
+        return self.call(name, self.arguments(")"))
+
+    def call(self, name: str, arguments: tuple[Expression, ...]) -> Expression:
         counts = RANGES[name] if name in RANGES else FUNCTIONS[name][0]
         if len(arguments) not in counts:
             raise NotUnderstood(f"{name}() takes other arguments")
         self.is_timed = self.is_timed or name in TIMED or name in RANGES
+        of_named_tag = name in OF_NAMED_TAGS and len(arguments) == 2
+        self.looks_at_names = self.looks_at_names or name in BY_NAME or of_named_tag
         return _span(name, arguments) if name in RANGES else Function(name, arguments)
 
 
