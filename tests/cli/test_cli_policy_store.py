@@ -249,3 +249,36 @@ def test_watched_files_are_applied_when_the_database_changes(
         "Added ranger/files.dave, revision 6.",
     ]
     assert "sales readers" in done.stderr
+
+
+def test_attributes_of_users_decide_conditions(host: Host, tmp_path: Path) -> None:
+    granted = policy("by department", tables("sales"), {"{USER}": ["select"]})
+    granted["conditions"] = [{"type": "expression", "values": ["USER.dept == 'finance'"]}]
+    directory = tmp_path / "policies"
+    directory.mkdir()
+    (directory / "sales.json").write_text(json.dumps(granted))
+    users = directory / "people.json"
+    users.write_text(json.dumps({"userAttrMapping": {"bob": {"dept": "finance"}}}))
+    applied = host.run("policy", "apply", directory)
+    assert "Added users/files.people" in applied.stdout and "Added ranger/files.sales" in applied.stdout
+    host.run(*QUESTION)
+    users.write_text(json.dumps({"userAttrMapping": {"bob": {"dept": "sales"}}}))
+    assert "attributes of users and groups" in host.run("policy", "apply", directory, "--dry-run").stdout
+    host.run("policy", "apply", directory)
+    refused = host.run(*QUESTION, code=3)
+    assert "The conditions of policy 'by department' must hold" in " ".join(refused.stdout.split())
+    users.unlink()
+    assert "Removed users/files.people" in host.run("policy", "apply", directory).stdout
+    assert "the attributes of the user 'bob' are not known" in " ".join(
+        host.run(*QUESTION, code=3).stdout.split()
+    )
+
+
+def test_a_document_is_put_under_its_own_kind(host: Host, tmp_path: Path, file: Path) -> None:
+    users = tmp_path / "users.json"
+    users.write_text(json.dumps({"userAttrMapping": {}}))
+    for document, kind in ((users, "ranger"), (file, "users")):
+        refused = host.run("policy", "put", "people", document, "--kind", kind, code=1)
+        assert "the document is of the kind" in refused.stderr
+    host.run("policy", "put", "people", users, "--kind", "users")
+    assert host.run("policy", "get", "people", "--kind", "users").stdout_bytes == users.read_bytes()
