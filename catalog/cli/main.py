@@ -34,6 +34,7 @@ from catalog.cli import (
     policy_test,
     serve,
     table,
+    tag,
     token,
     user,
 )
@@ -41,7 +42,7 @@ from catalog.cli.session import Remote, Session, on_the_host
 from policy.errors import LakewardenError
 
 #: Groups with commands that can administer a service with `--url`; each other command refuses it.
-_ADMINISTRATION: Final = frozenset({"key", "kms-endpoint", "lake", "policy", "table", "token", "user"})
+_ADMINISTRATION: Final = frozenset({"key", "kms-endpoint", "lake", "policy", "table", "tag", "token", "user"})
 #: Errors of writing a command's output; the error of a file has the file's name.
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
@@ -155,5 +156,6 @@ policy.app.command("history", epilog="Example: lakewarden policy history sales")
 policy.app.command("sync", epilog="Example: lakewarden policy sync prod")(policy_sources.sync)
 policy.app.command("sources", epilog="Example: lakewarden policy sources")(policy_sources.sources)
 app.add_typer(policy.app, name="policy")
+app.add_typer(tag.app, name="tag")
 app.add_typer(token.app, name="token")
 app.add_typer(user.app, name="user")

@@ -133,7 +133,7 @@ def put(
     as_json: AsJson = False,
 ) -> None:
     """Create or replace a policy document. Refused if the policies as a whole would be invalid."""
-    _change(ctx, _edit(kind, name, _content(file), revision), dry_run, force, as_user, as_json)
+    change(ctx, edit_of(kind, name, content_of(file), revision), dry_run, force, as_user, as_json)
 
 
 def remove(
@@ -147,7 +147,7 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Remove a policy document. The history keeps its content."""
-    _change(ctx, _edit(kind, name, None, revision), dry_run, force, as_user, as_json)
+    change(ctx, edit_of(kind, name, None, revision), dry_run, force, as_user, as_json)
 
 
 def history(
@@ -176,6 +176,22 @@ def _list(settings: Settings) -> dict[str, Any]:
 
     with _open(settings) as (_, documents):
         return DocumentList.of(documents.current()).model_dump(mode="json")
+
+
+def stored(ctx: typer.Context, kind: Kind) -> dict[str, tuple[bytes, int]]:
+    """Return the documents of a kind by name, each with its revision."""
+    if remote := remote_of(ctx):
+        listed = remote.ask("GET", _DOCUMENTS)["documents"]
+        names = [each["name"] for each in listed if each["kind"] == kind.value]
+        read = {name: remote.client().read(("admin", "v1", *_DOCUMENTS, kind.value, name)) for name in names}
+        return {name: (content, int(tag)) for name, (content, tag) in read.items()}
+    with _open(settings_of(ctx)) as (_, documents):
+        found = documents.current().documents.values()
+    return {
+        each.id.name: (each.content, each.change.revision)
+        for each in found
+        if each.id.kind is kind and each.content is not None
+    }
 
 
 def _get(settings: Settings, kind: Kind, name: str, revision: int | None) -> bytes:
@@ -212,12 +228,12 @@ def _open(settings: Settings) -> Iterator[tuple[Engine, PolicyDocuments]]:
         yield engine, PolicyDocuments(engine, settings.catalog.name)
 
 
-def _edit(kind: Kind, name: str, content: str | None, revision: int | None) -> dict[str, Any]:
+def edit_of(kind: Kind, name: str, content: str | None, revision: int | None) -> dict[str, Any]:
     """Build one change in the format of `/admin/v1`."""
     return {"kind": kind.value, "name": name, "content": content, "expected-revision": revision}
 
 
-def _content(file: Path) -> str:
+def content_of(file: Path) -> str:
     """Read a file.
 
     Raises:
@@ -244,7 +260,7 @@ def _unusable(problem: str, hint: str) -> RequestInvalid:
     return RequestInvalid(problem, rule="policy-file", hint=hint)
 
 
-def _change(
+def change(
     ctx: typer.Context,
     edit: dict[str, Any],
     dry_run: bool,
@@ -252,6 +268,7 @@ def _change(
     as_user: str | None,
     as_json: bool,
 ) -> None:
+    """Change one document, and show the effect."""
     body = {"changes": [edit], "dry-run": dry_run, "force": force}
     if remote := remote_of(ctx, as_user):
         answer = remote.ask("POST", ("policies", "changes"), body)

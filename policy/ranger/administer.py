@@ -11,8 +11,9 @@ Rules:
   the same way, whose values are masked may not change masks on them, nor row filters whose rows are filtered.
 - A policy in a security zone is administered by the policies of that zone, one without a zone by those
   without one. A denial of a policy in any zone counts.
-- A policy on tags is for administrators of the catalog: it can lift what others' policies say of resources.
-  A denial, a mask or a row filter of one counts on the resources that have its tags; it delegates nothing.
+- A policy on tags is for administrators of the catalog, since it can lift what others' policies say of
+  resources: no policy delegates tags. What one denies, masks or filters counts on the resources that have its
+  tags; it delegates nothing there.
 - A user cannot write a policy of higher priority than the one that delegates to them: it would speak first.
 - What cannot be evaluated delegates nothing.
 
@@ -47,9 +48,6 @@ def may_administer(in_force: Sequence[Policy], subject: Subject, changed: Policy
         subject: who wants to change it.
         changed: the policy, as it is or as it is to be.
     """
-    if changed.is_on_tags:
-        detail = f"Only administrators of the catalog can change policies on tags, such as {changed.title}."
-        return Decision.deny(Reason("policy-no-delegation", detail))
     return Decision.all_of(
         _decide(in_force, subject, access, resource, changed)
         for resource in changed.resources

@@ -19,6 +19,7 @@ from policy.errors import NotAuthorized, RequestInvalid
 from tests.support.column_keys import alter, commit, loaded
 from tests.support.lake import CAROL, Lake, open_lake, policy, standard_policies, tables
 from tests.support.tables import make
+from tests.support.tags import service_tags, tagged
 
 MALLORY = "mallory"
 PERSON = Schema(
@@ -268,3 +269,56 @@ def test_a_table_is_renamed_once_its_policies_have_both_names(
     both["resources"]["table"]["values"].append(target)
     withhold(lake, both)
     lake.catalog(MALLORY).rename_table(table.name(), ("db", target))
+
+
+def on_tag(**more: Any) -> dict[str, Any]:
+    return policy("tagged", {"tag": ["PII"]}, {}, **more)
+
+
+TAGGED = [
+    on_tag(denyPolicyItems=[{"users": ["carol"], "accesses": [{"type": "hive:select"}]}]),
+    on_tag(
+        policyType=1,
+        dataMaskPolicyItems=[
+            {
+                "users": ["carol"],
+                "accesses": [{"type": "hive:select"}],
+                "dataMaskInfo": {"dataMaskType": "hive:MASK_NULL"},
+            }
+        ],
+    ),
+]
+
+
+def tag(lake: Lake, *names: tuple[str, ...]) -> None:
+    document = service_tags([tagged(*each, tags=["PII"]) for each in names])
+    (lake.root / "policies" / "tags.json").write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("more", TAGGED, ids=["denial", "mask"])
+def test_a_new_name_takes_no_table_out_of_what_its_tags_do(
+    lake: Lake, table: Table, more: dict[str, Any]
+) -> None:
+    """Mallory is not the one whom the tag restricts: Carol would see the column under the new name."""
+    name, target = table.name()[-1], f"x{uuid4().hex}"
+    tag(lake, ("db", name, "ssn"))
+    withhold(lake, more)
+    with pytest.raises(RequestInvalid, match="policy 'tagged'"):
+        lake.catalog(MALLORY).rename_table(table.name(), ("db", target))
+    tag(lake, ("db", name, "ssn"), ("db", target, "ssn"))
+    withhold(lake, more)
+    lake.catalog(MALLORY).rename_table(table.name(), ("db", target))
+    tag(lake)
+
+
+@pytest.mark.parametrize("more", TAGGED, ids=["denial", "mask"])
+def test_a_new_name_takes_no_column_out_of_what_its_tags_do(
+    lake: Lake, table: Table, more: dict[str, Any]
+) -> None:
+    tag(lake, ("db", table.name()[-1], "ssn"), ("db", table.name()[-1], "who"))
+    withhold(lake, more)
+    for path in (("ssn",), ("who",)):
+        with pytest.raises(RequestInvalid, match="policy 'tagged'"):
+            alter(lake, table, RenameColumn(path, "x"), user=MALLORY)
+    alter(lake, table, RenameColumn(("id",), "key"), user=MALLORY)
+    tag(lake)
