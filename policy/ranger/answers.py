@@ -240,7 +240,9 @@ class Answers:
         priority first; of equal priority, those on tags first."""
         related = self._related(kind, resource, zone)
         index, found = self._indexes[kind], []
-        circumstances = Circumstances(subject, self._users, now, resource, tags=related.tags_at(now))
+        # Without any tag, tags are not known: that there are none on a resource would lift denials.
+        tags = related.tags_at(now) if self._policies.tagged.tags.resources else None
+        circumstances = Circumstances(subject, self._users, now, resource, tags=tags)
         for position in self._positions(related, kind, subject):
             policy = index.policies[position]
             if position in index.with_macros:

@@ -7,7 +7,7 @@ docs/policies.md where they differ. It shares no code with the evaluator that it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Json = dict[str, Any]
@@ -28,6 +28,7 @@ class Asker:
     roles: frozenset[str]
     owner: str | None
     attributes: dict[str, str] | None = None
+    tags: frozenset[str] | None = None
 
 
 def truth(conditions: list[Json], asker: Asker, access: str) -> bool | None:
@@ -44,6 +45,7 @@ def one_truth(text: str, asker: Asker, access: str) -> bool | None:
         "RES._ownerUser == USER._name": None if asker.owner is None else asker.owner == asker.name,
         "REQ.accessType == 'select'": access == "select",
         "IS_ACCESS_TIME_AFTER('2031/01/01')": False,
+        "HAS_TAG('PII')": None if asker.tags is None else "PII" in asker.tags,
     }
     if text in known or asker.attributes is None:
         return known.get(text)
@@ -195,6 +197,16 @@ def holds(said: Json, asker: Asker, access: str) -> bool | None:
     return truth(said.get("conditions") or [], asker, access)
 
 
+def tags_of(asked: dict[str, str], asker: Asker, world: World) -> frozenset[str] | None:
+    """The tags of a resource; None if one is on what is below alone, or nothing has any."""
+    places: dict[str, set[str]] = {}
+    for each in world.tagged:
+        for tag in each["tags"]:
+            places.setdefault(tag, set()).add(relation(each["resource"], asked, asker))
+    seen = {tag: found - {"none"} for tag, found in places.items() if found != {"none"}}
+    return None if not world.tagged or {"below"} in seen.values() else frozenset(seen)
+
+
 def concerns(item: Json, asker: Asker, access: str) -> bool:
     if holds(item, asker, access) is False:
         return False
@@ -308,6 +320,7 @@ def ranked(found: list[Placed], kind: int, priority: int) -> list[Placed]:
 def allows(
     policies: list[Json], asker: Asker, asked: dict[str, str], access: str, world: World = EMPTY
 ) -> bool:
+    asker = replace(asker, tags=tags_of(asked, asker, world))
     zones = zones_of(asked, asker, world)
     if access == "_any":
         return any(allows_in(policies, asker, asked, access, world, zone) for zone in zones)
@@ -348,6 +361,7 @@ def allows_one(found: list[Placed], asker: Asker, access: str, scope: str, world
 
 def mask_of(policies: list[Json], asker: Asker, asked: dict[str, str], world: World = EMPTY) -> str | None:
     """The type of the mask in force."""
+    asker = replace(asker, tags=tags_of(asked, asker, world))
     around = placed(policies, asked, asker, world, one_zone(asked, asker, world))
     for priority in (1, 0):
         for by_tag in (True, False):
@@ -387,6 +401,7 @@ def filters_of(
     policies: list[Json], asker: Asker, asked: dict[str, str], world: World = EMPTY
 ) -> list[tuple[str, str | None]]:
     """The row filters in force, by policy; None for one that may be in force, which shows no row."""
+    asker = replace(asker, tags=tags_of(asked, asker, world))
     around = placed(policies, asked, asker, world, one_zone(asked, asker, world))
     for priority in (1, 0):
         found: list[tuple[str, str | None]] = []

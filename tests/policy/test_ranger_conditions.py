@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from policy.ranger import PolicySet
 from policy.ranger.equivalence import Equivalence
 from policy.ranger.parse import kind_of, parse_documents
 from policy.restrictions.columns import SchemaField, TableColumns
+from tests.support.tags import service_tags, tagged
 from tests.support.vectors import each_row
 
 Json = dict[str, Any]
@@ -45,9 +47,12 @@ def policy(name: str = "p", **more: Any) -> Json:
     return {"name": name, "resources": levels, **more}
 
 
-def policies(*found: Json, users: Json | None = STORE) -> PolicySet:
-    documents = {"p.json": json.dumps({"policies": list(found)})}
-    return PolicySet.parse(documents | ({} if users is None else {"u.json": json.dumps(users)}))
+def policies(
+    *found: Json, users: Json | None = STORE, tags: Json | None = None, on_tags: Sequence[Json] = ()
+) -> PolicySet:
+    listed = {"policies": list(found), "tagPolicies": {"policies": list(on_tags)}}
+    documents = {"p.json": listed, "u.json": users, "t.json": tags}
+    return PolicySet.parse({name: json.dumps(each) for name, each in documents.items() if each is not None})
 
 
 def who_selects(found: PolicySet, now: datetime = NOW) -> set[str]:
@@ -91,6 +96,34 @@ def test_without_attributes_they_are_unknown() -> None:
         AccessRequest(EVE, Resource.column("db", "t", "c"), "select"), NOW
     )
     assert "the attributes of the user 'eve' are not known" in decision.reasons[1].detail
+
+
+def test_without_any_tag_they_are_unknown() -> None:
+    sensitive = [{"type": "expression", "values": ["HAS_TAG('PII')"]}]
+    found = policy(policyItems=[item([])], denyPolicyItems=[item(sensitive)])
+    assert who_selects(policies(found)) == set()
+    elsewhere = service_tags([tagged("db", "u", tags=["PII"])])
+    assert who_selects(policies(found, tags=elsewhere)) == {"ann", "bob", "eve"}
+
+
+def test_a_policy_on_tags_sees_each_tag_and_all_of_them() -> None:
+    low, high = ({"type": "PII", "attributes": {"level": level}} for level in ("low", "high"))
+    tags = service_tags([tagged("db", "t", "c", tags=[low, "PCI"]), tagged("db", "t", "d", tags=[high])])
+    on_tag = {"name": "p", "resources": {"tag": {"values": ["PII"]}}}
+    named = [{"type": "expression", "values": ["TAG.level == 'low' && HAS_TAG('PCI')"]}]
+    granting = {**on_tag, "policyItems": [item(named, "hive:select")]}
+    found = policies(tags=tags, on_tags=[granting])
+    column = Resource.column("db", "t", "c")
+    assert found.decide(AccessRequest(ANN, column, "select"), NOW)
+    assert not found.decide(AccessRequest(ANN, Resource.column("db", "t", "d"), "select"), NOW)
+    expired = [{"type": "accessed-after-expiry", "values": ["yes"]}]
+    for date, allowed in (("2030/06/16", True), ("2030/06/15", False), ("soon", False)):
+        tags = service_tags(
+            [tagged("db", "t", "c", tags=[{"type": "PII", "attributes": {"expiry_date": date}}])]
+        )
+        denying = {**on_tag, "denyPolicyItems": [item(expired, "hive:select")]}
+        found = policies(policy("q", policyItems=[item([])]), tags=tags, on_tags=[denying])
+        assert found.decide(AccessRequest(ANN, column, "select"), NOW).allowed is allowed
 
 
 def test_masks_and_row_filters_follow_their_conditions() -> None:

@@ -76,6 +76,7 @@ EXPRESSIONS = [
     "RES._ownerUser == USER._name",
     "REQ.accessType == 'select'",
     "IS_ACCESS_TIME_AFTER('2031/01/01')",
+    "HAS_TAG('PII')",
 ]
 CONDITION = st.one_of(
     st.just({"type": "ip-range", "values": ["10.*"]}),
