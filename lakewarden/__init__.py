@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from catalog.client.errors import DataFileDamaged as DataFileDamaged
     from catalog.client.errors import DataFileMissing as DataFileMissing
     from catalog.client.errors import TableChanged as TableChanged
+    from catalog.client.pyiceberg_catalog import PyIcebergCatalog as PyIcebergCatalog
     from lakewarden import pipelines as pipelines
     from policy.errors import CommitStateUnknown as CommitStateUnknown
     from policy.errors import DecryptionRefused as DecryptionRefused
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 #: The names of each module, and the extras that its dependencies belong to.
 _EXPORTS: Final = (
     ("catalog.client.connection", "client", "Connection Table connect"),
+    ("catalog.client.pyiceberg_catalog", "client", "PyIcebergCatalog"),
     ("spark_ext.configuration", "spark", "configure"),
     ("spark_ext.local", "service,spark", "local_session"),
     ("spark_ext.rewriting", "pipelines", "rewrite_data_files"),

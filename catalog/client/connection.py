@@ -139,12 +139,17 @@ class Table:
         given = {"snapshot-id": snapshot_id, "ref": ref, "as-of-ms": as_of_ms}
         return {name: value for name, value in given.items() if value is not None}
 
-    def append(self, rows: Any) -> int | None:
+    def append(
+        self, rows: Any, *, branch: str | None = None, summary: Mapping[str, str] | None = None
+    ) -> int | None:
         """Append rows, encrypted as the table says, in one commit.
 
         Args:
             rows: a table, batch or reader of Arrow, or a DataFrame of pandas or Polars. Columns are found by
                 name.
+            branch: the branch to append to, which is created at the head of `main` if it does not exist; by
+                default `main`.
+            summary: entries for the snapshot's summary.
 
         Returns:
             The snapshot that holds them; None if there were none.
@@ -155,7 +160,9 @@ class Table:
             NotSupportedYet: the table is to be written in a way that is not done here.
             CommitStateUnknown: the connection broke at the commit: look before you try again.
         """
-        return writing.append(self._client, self._storage, self.name, rows, progress=self._progress)
+        commit = {"branch": branch, "summary": None if summary is None else dict(summary)}
+        given = {name: value for name, value in commit.items() if value is not None}
+        return writing.append(self._client, self._storage, self.name, rows, given, progress=self._progress)
 
 
 class Connection:
@@ -176,7 +183,10 @@ class Connection:
             RequestInvalid: it cannot be the name of a table.
         """
         *namespace, last = name.split(".")
-        return Table(table_name(namespace, last), self._client, self._storage, self._progress)
+        return self._named(table_name(namespace, last))
+
+    def _named(self, name: TableName) -> Table:
+        return Table(name, self._client, self._storage, self._progress)
 
     def namespaces(self) -> list[str]:
         """Dotted names of the namespaces in which the user has any permission.

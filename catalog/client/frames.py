@@ -36,7 +36,7 @@ def to_pandas(rows: pa.Table, table: str) -> Any:
         DataFileDamaged: values that are none of their types.
     """
     pandas = installed("pandas")
-    _validate(rows, table)
+    validate(rows, table)
     own = {
         pa.int32(): pandas.Int32Dtype(),
         pa.int64(): pandas.Int64Dtype(),
@@ -79,11 +79,16 @@ def to_polars(rows: pa.Table, table: str) -> Any:
         DataFileDamaged: values that are none of their types.
     """
     polars = installed("polars")
-    _validate(rows, table)
+    validate(rows, table)
     return polars.from_arrow(rows)
 
 
-def _validate(rows: pa.Table, table: str) -> None:
+def validate(rows: pa.Table, table: str) -> None:
+    """Check every value of rows.
+
+    Raises:
+        DataFileDamaged: values that are none of their types.
+    """
     try:
         rows.validate(full=True)
     except pa.ArrowInvalid as error:

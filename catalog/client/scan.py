@@ -37,6 +37,7 @@ class Scan:
         as_of_ms: the time, in milliseconds since 1970, as of which to read; by default the current snapshot.
         case_sensitive: whether names are.
         limit: how many rows at the most; None for all.
+        own_schema: whether a snapshot is read by its own schema; else by the current one.
         progress: whether a long run shows a bar.
     """
 
@@ -50,6 +51,7 @@ class Scan:
     as_of_ms: int | None = None
     case_sensitive: bool = True
     limit: int | None = None
+    own_schema: bool = True
     progress: bool = field(default=True, repr=False)
 
     def __post_init__(self) -> None:
@@ -192,6 +194,7 @@ class Scan:
             "ref": self.ref,
             "as-of-ms": self.as_of_ms,
             "case-sensitive": self.case_sensitive,
+            "use-snapshot-schema": self.own_schema,
         }
         body = {name: value for name, value in body.items() if value is not None}
         if self.columns is not None:

@@ -50,12 +50,19 @@ _MOST_OPEN: Final = 32
 
 
 def append(
-    client: CatalogClient, storage: Storage, table: TableName, given: Any, *, progress: bool = False
+    client: CatalogClient,
+    storage: Storage,
+    table: TableName,
+    given: Any,
+    more: Mapping[str, Any],
+    *,
+    progress: bool,
 ) -> int | None:
     """Append rows to a table.
 
     Args:
         given: what `batches_of` takes.
+        more: fields of the commit: `branch` and `summary`.
         progress: whether a long append shows a bar.
 
     Returns:
@@ -82,7 +89,8 @@ def append(
         files = _Files(write, metadata, settings, storage, fitting.schema)
         with Progress(f"Writing {table}", _rows_of(given), shown=progress) as bar:
             added = files.write(_counted([rows], bar), _counted((fitting.fit(each) for each in batches), bar))
-        commit = {"operation": "append", "schema-id": metadata.current_schema_id, "added": added}
+        schema_id = metadata.current_schema_id
+        commit = {"operation": "append", "schema-id": schema_id, "added": added, **more}
         committed = client.post((*one, "commit"), commit)
     except CommitStateUnknown:
         raise
@@ -90,8 +98,7 @@ def append(
         with suppress(LakewardenError):
             client.delete(one)
         raise
-    snapshot: int | None = committed["metadata"].get("current-snapshot-id")
-    return snapshot
+    return int(committed["metadata"]["refs"][more.get("branch", "main")]["snapshot-id"])
 
 
 def _rows_of(given: Any) -> int | None:

@@ -120,6 +120,15 @@ def test_a_table_is_read_with_the_permissions_of_the_definer(door: Door) -> None
     assert services.definer_views.load(bob, door.through()).name == str(door.table)
 
 
+def test_an_error_for_an_unknown_column_tells_a_reader_of_the_view_no_column(door: Door) -> None:
+    request = ScanRequest(columns=("nam",))
+    with pytest.raises(RequestInvalid, match="Did you mean 'name'"):
+        door.lake.services.planner.plan(door.lake.caller(CAROL, ENGINE), door.table, request)
+    with pytest.raises(RequestInvalid) as told:
+        door.plan(request=request)
+    assert "name'" not in str(told.value)
+
+
 def test_the_record_names_reader_and_definer(door: Door) -> None:
     caller = door.reader()
     door.plan(caller)

@@ -36,7 +36,7 @@ def test_the_examples_run(served: Service, monkeypatch: pytest.MonkeyPatch) -> N
         "token_of_the_service": served.engine_token(),
     }
     examples = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(examples) == 9
+    assert len(examples) == 10
     for example in examples:
         exec(example.replace("http://127.0.0.1:8181", served.url), known)
     read = (
