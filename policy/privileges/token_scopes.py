@@ -35,12 +35,13 @@ def refused_by_scope(request: AccessRequest) -> Decision | None:
     scope = request.principal.scope
     if scope is None or _lets_pass(scope, request.resource, request.access):
         return None
-    return scope_refusal(scope, f"{request.access} on {request.resource}")
+    access = "any privilege" if request.access == ANY else request.access
+    return scope_refusal(scope, f"{access} on {request.resource}")
 
 
 def scope_refusal(scope: TokenScope, what: str) -> Decision:
     """Return the refusal of what no policy can grant to a token of this scope."""
-    return Decision.deny(Reason(RULE, f"The token is limited to its scope ({scope}), without {what}."))
+    return Decision.deny(Reason(RULE, f"The scope of the token ({scope}) does not include {what}."))
 
 
 def _lets_pass(scope: TokenScope, resource: Resource, access: str) -> bool:
