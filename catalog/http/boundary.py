@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     from catalog.http.tracing import RequestSpan, Tracing
 
 REQUEST_ID: Final = "X-Request-Id"
+QUERY: Final = "Lakewarden-Query"
 #: Key of the request id in the request's state.
 REQUEST_ID_STATE: Final = "request_id"
 
 _log: Final = logging.getLogger("lakewarden.http")
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_QUERY_ID: Final = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
 _BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _REFUSED_ESCAPE: Final = re.compile(rb"%(?:2[fF]|5[cC]|00)")
 #: Log lines per minute for requests without a valid token.
@@ -85,7 +87,8 @@ class Boundary:
                 raise
             await unforeseen_response(request_id, scope["path"])(scope, receive, answer.send)
         finally:
-            self._count(scope, answer.status or 500, time.perf_counter() - started, request_id, span)
+            ids: dict[str, Value] = {"request_id": request_id, "query": _query(headers)}
+            self._count(scope, answer.status or 500, time.perf_counter() - started, ids, span)
 
     async def _pass_on(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
@@ -98,7 +101,12 @@ class Boundary:
             await self._app(scope, receive, answer.send)
 
     def _count(
-        self, scope: Scope, status: int, seconds: float, request_id: str, span: RequestSpan | None
+        self,
+        scope: Scope,
+        status: int,
+        seconds: float,
+        about: dict[str, Value],
+        span: RequestSpan | None,
     ) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = getattr(scope.get("route"), "path", _NO_ROUTE)
@@ -109,8 +117,7 @@ class Boundary:
         if left_out is None and span is None:
             return
         level = logging.INFO if status < 500 else logging.WARNING
-        about = {"request_id": request_id, **_about(scope["state"], error)}
-        about |= {"method": method, "route": route, "status": status}
+        about |= _about(scope["state"], error) | {"method": method, "route": route, "status": status}
         about |= {"outcome": _outcome(status, error), "duration_ms": round(seconds * 1000, 1)}
         if span is not None:
             span.end(method, route, about)
@@ -171,6 +178,12 @@ def _ambiguous(what: str) -> RequestInvalid:
 def _request_id(headers: Headers) -> str:
     given = headers.get(REQUEST_ID, "")
     return given if _REQUEST_ID.fullmatch(given) else str(uuid.uuid4())
+
+
+def _query(headers: Headers) -> str | None:
+    """Return the query of an engine that a request belongs to, as the engine names it."""
+    given = headers.get(QUERY)
+    return given if given is not None and _QUERY_ID.fullmatch(given) else None
 
 
 def _about(state: Mapping[str, Any], error: LakewardenError | None) -> dict[str, Value]:

@@ -98,6 +98,20 @@ def test_a_request_is_one_line(served: Service, alice: httpx.Client, namespace: 
     }
 
 
+@pytest.mark.parametrize(
+    ("sent", "logged"),
+    [("local-17/42", "local-17/42"), ("a b", None), ("x" * 129, None), ("lw\u00e9", None), ("", None)],
+)
+def test_a_query_of_an_engine_is_named_if_it_is_an_id(
+    served: Service, alice: httpx.Client, lines: Lines, sent: str, logged: str | None
+) -> None:
+    request_id = uuid4().hex
+    headers = {"X-Request-Id": request_id, "Lakewarden-Query": sent.encode("latin-1")}
+    alice.get("/v1/config", headers=httpx.Headers(headers))
+    (line,) = of(lines, request_id)
+    assert line.get("query") == logged
+
+
 def test_a_refusal_names_its_rule(served: Service, namespace: str, lines: Lines) -> None:
     request_id = uuid4().hex
     with served.client(BOB, "spark") as bob:

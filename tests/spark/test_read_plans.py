@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from catalog.base.log_fields import FIELDS
 from catalog.http import plan_stream
 from catalog.http.plan_stream import stream, stream_of
 from tests.support.plan_streams import ROWS_OF_PLANS, planned_files
@@ -36,6 +38,21 @@ def tables(spark_lake: SparkLake) -> dict[str, str]:
         for _ in range(2):
             publish(spark_lake, table, ROWS, as_agreed if name == "encrypted" else None)
     return made
+
+
+def test_requests_of_a_query_name_it_in_the_log(
+    spark_lake: SparkLake, tables: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="lakewarden.http"):
+        assert len(spark_lake.rows(SELECT.format(tables["plain"]))) == 20
+    requests = [vars(each).get(FIELDS, {}) for each in caplog.records]
+    plans = [each for each in requests if str(each.get("route")).endswith("/plan")]
+    # Spark also plans outside of an execution, which has no number then.
+    queries = [str(each["query"]) for each in plans if "query" in each]
+    assert queries
+    for query in queries:
+        application, _, number = query.partition("/")
+        assert application == spark_lake.spark.sparkContext.applicationId and number.isdigit()
 
 
 @pytest.fixture

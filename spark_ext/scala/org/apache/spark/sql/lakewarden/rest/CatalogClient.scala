@@ -13,6 +13,8 @@ import com.fasterxml.jackson.core.JsonProcessingException
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import com.fasterxml.jackson.databind.node.MissingNode
 
+import org.apache.spark.SparkContext
+import org.apache.spark.sql.execution.SQLExecution
 import org.apache.spark.sql.lakewarden.LakewardenException
 
 /** Asks the catalog over HTTP.
@@ -78,11 +80,19 @@ final class CatalogClient(address: CatalogAddress, credentials: () => Credential
     } else answered
   }
 
+  /** The query that runs here, for the log and the traces of the catalog: application and number of the execution. */
+  private def runningQuery: Option[String] =
+    for {
+      context <- SparkContext.getActive
+      number <- Option(context.getLocalProperty(SQLExecution.EXECUTION_ID_KEY))
+    } yield s"${context.applicationId}/$number"
+
   private def built(request: Request, by: Credentials): HttpRequest = {
     val content = request.body.getOrElse(Array.emptyByteArray)
     val publisher = request.body.fold(BodyPublishers.noBody)(BodyPublishers.ofByteArray)
     val builder = HttpRequest.newBuilder(address.resolve(request.target)).timeout(AnswerWithin)
     request.body.foreach(_ => builder.header("Content-Type", "application/json"))
+    runningQuery.foreach(builder.header("Lakewarden-Query", _))
     val signed = by.headers(request.method, request.target, request.idempotencyKey, content)
     signed.foreach { case (name, value) => builder.header(name, value) }
     builder.method(request.method, publisher).build()
