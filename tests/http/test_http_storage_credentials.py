@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
 
+from policy.principal import Principal
+from policy.token_scope import TokenScope
 from tests.support.guarded_store import GuardedStore, guarded_store
 from tests.support.lake import ALICE, BOB, CAROL, policy, standard_policies, tables
 from tests.support.moto_server import MotoS3
@@ -139,6 +141,24 @@ def test_users_without_update_write_nothing(service: Service, store: GuardedStor
     ):
         with pytest.raises(ClientError, match="AccessDenied"):
             call()
+
+
+def test_a_token_that_reads_alone_gets_no_credential_to_write(service: Service, store: GuardedStore) -> None:
+    """Nor does it get the one that its user has by another token."""
+    table = _made(service, "scoped")
+    bucket, _, key = table.location().removeprefix("s3://").partition("/")
+    reader = Principal(ALICE, scope=TokenScope(read_only=True))
+    token = service.lake.services.tokens.issue(reader, "user", None).text
+    (whole,) = _credentials(service, "scoped").json()["storage-credentials"]
+    store.client(whole["config"]).put_object(Bucket=bucket, Key=f"{key}/data/x", Body=b"")
+    with service.client() as http:
+        path = f"{service.prefix}/namespaces/db/tables/scoped/credentials"
+        answer = http.get(path, headers={"Authorization": f"Bearer {token}"})
+    (entry,) = answer.json()["storage-credentials"]
+    client = store.client(entry["config"])
+    client.get_object(Bucket=bucket, Key=table.metadata_location.partition(f"{bucket}/")[2])
+    with pytest.raises(ClientError, match="AccessDenied"):
+        client.put_object(Bucket=bucket, Key=f"{key}/data/x", Body=b"")
 
 
 def test_where_the_catalog_plans_no_credential_is_issued(service: Service) -> None:
