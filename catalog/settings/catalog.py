@@ -4,6 +4,7 @@
 - `LAKEWARDEN_HTTP__PORT=8282` sets `port` of `[http]`: names in any case, levels separated by two
   underscores.
   A list in a variable is a JSON array, or a single item.
+- The value of a variable can stand in a private file instead (`catalog.settings.secret_files`).
 - A key or variable that is not known is refused with its name and source: a mistyped setting must not be
   silent.
 - Passwords and secret keys mask themselves in `repr`, and no error repeats a value.
@@ -58,6 +59,7 @@ from catalog.settings.identity import IdentitySettings
 from catalog.settings.kms import KINDS, KMS_NAME, KmsSettings, OtherKms
 from catalog.settings.kms_options import AbsolutePath, is_this_machine, listed
 from catalog.settings.ranger import RangerSources
+from catalog.settings.secret_files import SECRETS_DIRECTORY, with_secrets
 from catalog.settings.sections import (
     AuditSettings,
     CacheSettings,
@@ -83,7 +85,9 @@ DEFAULT_FILE: Final = Path("lakewarden.toml")
 
 #: Variables with the prefix that are not settings of the service: the settings file, the token of the
 #: command line and of an engine.
-NOT_SETTINGS: Final = frozenset({"LAKEWARDEN_CONFIG", "LAKEWARDEN_TOKEN", "LAKEWARDEN_ENGINE_TOKEN_FILE"})
+NOT_SETTINGS: Final = frozenset(
+    {"LAKEWARDEN_CONFIG", "LAKEWARDEN_TOKEN", "LAKEWARDEN_ENGINE_TOKEN_FILE", SECRETS_DIRECTORY}
+)
 
 _DEFAULT_DATA_DIR: Final = Path("lakewarden-data")
 
@@ -205,7 +209,7 @@ class Settings(BaseSettings):
         """
         file = path or _default_file(environ)
         from_file = {} if file is None else _read_file(file)
-        from_environment, names = _read_environment(environ)
+        from_environment, names = _read_environment(with_secrets(environ, ENVIRONMENT_PREFIX))
         _add_defaults(tree := _merged(from_file, from_environment))
         try:
             return cls(**tree)

@@ -180,3 +180,41 @@ def test_settings_are_frozen() -> None:
         settings.http.port = 1
     with pytest.raises(ValidationError):
         settings.warehouse = "s3://b"
+
+
+def _secrets(tmp_path: Path, **files: str) -> dict[str, str]:
+    directory = tmp_path / "secrets"
+    directory.mkdir()
+    for name, text in files.items():
+        (directory / name).write_text(text)
+        (directory / name).chmod(0o600)
+    return {"LAKEWARDEN_SECRETS_DIRECTORY": str(directory)}
+
+
+def test_a_private_file_holds_the_value_of_its_variable(tmp_path: Path) -> None:
+    environ = _secrets(tmp_path, LAKEWARDEN_DATABASE__URL="postgresql://u:pa ss@h/d\n")
+    (tmp_path / "secrets" / "..data").mkdir()
+    path = _file(tmp_path, '[database]\nurl = "sqlite:////below"\n')
+    assert Settings.load(path, environ).database.url.get_secret_value() == "postgresql://u:pa ss@h/d"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604], ids=["the group", "others"])
+def test_a_secret_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    environ = _secrets(tmp_path, LAKEWARDEN_DATABASE__URL="postgresql://u:canary@h/d")
+    (tmp_path / "secrets" / "LAKEWARDEN_DATABASE__URL").chmod(mode)
+    said = _refusal(None, environ)
+    assert "LAKEWARDEN_DATABASE__URL" in said
+    assert "canary" not in said
+
+
+def test_a_secret_that_no_setting_takes_is_refused(tmp_path: Path) -> None:
+    assert "DATABASE_URL" in _refusal(None, _secrets(tmp_path, DATABASE_URL="canary"))
+
+
+def test_a_secret_in_a_file_and_in_a_variable_is_refused(tmp_path: Path) -> None:
+    environ = _secrets(tmp_path, LAKEWARDEN_S3__REGION="a") | {"LAKEWARDEN_S3__REGION": "b"}
+    assert "LAKEWARDEN_S3__REGION" in _refusal(None, environ)
+
+
+def test_a_directory_of_secrets_that_is_missing_is_refused(tmp_path: Path) -> None:
+    assert "No such file" in _refusal(None, {"LAKEWARDEN_SECRETS_DIRECTORY": str(tmp_path / "none")})
