@@ -23,8 +23,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import h11
 from uvicorn.config import Config
@@ -114,11 +113,6 @@ class Connections:
             self.refused("accept")
         else:
             loop.default_exception_handler(context)
-
-
-def protocol_of(connections: Connections) -> type[asyncio.Protocol]:
-    """Return the factory of uvicorn's protocol for connections."""
-    return cast("type[asyncio.Protocol]", partial(BoundedProtocol, connections=connections))
 
 
 class BoundedProtocol(H11Protocol):
@@ -252,7 +246,9 @@ class BoundedProtocol(H11Protocol):
     def _half_close(self) -> None:
         """Send the end of the stream, and discard bytes that still arrive."""
         self._discards = True
-        self.transport.write_eof()
+        # TLS ends in both directions at once; its client is told by the header.
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
 
     def _refuse(self, error: LakewardenError, *, close: bool = True) -> None:
         """Answer with an error without calling the application, and end the connection."""

@@ -27,7 +27,7 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import uvicorn
 from fastapi import FastAPI
@@ -37,10 +37,11 @@ from catalog.audit.formats import LineFormat
 from catalog.audit.stream import Exports
 from catalog.base.log_fields import fields
 from catalog.http.app import Shared, create_app
-from catalog.http.connections import MAX_LEAVING, Connections, protocol_of
+from catalog.http.connections import MAX_LEAVING, BoundedProtocol, Connections
 from catalog.http.tallies import Tally
 from catalog.http.telemetry import Telemetry
 from catalog.http.threads import provide_threads
+from catalog.http.tls import Certificate, Handshake
 from catalog.http.worker_states import Publishing, WorkerStates
 from catalog.http.workers import Supervisor, Worker
 from catalog.service.audit_archive import ArchiveSchedule
@@ -166,11 +167,12 @@ def _background_work(services: Services, positions: Path | None = None) -> Itera
 
 
 def _say(settings: Settings, listener: socket.socket) -> None:
-    print(f"Lakewarden serves {settings.catalog.name!r} at {url_of(listener)}", flush=True)
+    print(f"Lakewarden serves {settings.catalog.name!r} at {_shown(settings, listener)}", flush=True)
 
 
 def _about(settings: Settings, listener: socket.socket) -> dict[str, Any]:
-    return fields(catalog=settings.catalog.name, address=url_of(listener), version=version("lakewarden"))
+    address = _shown(settings, listener)
+    return fields(catalog=settings.catalog.name, address=address, version=version("lakewarden"))
 
 
 @contextmanager
@@ -196,7 +198,7 @@ def served(services: Services) -> Iterator[str]:
         )
         thread.start()
         try:
-            yield url_of(listener)
+            yield _shown(services.settings, listener)
         finally:
             server.should_exit = True
             thread.join(_STOP_WAIT_S)
@@ -206,8 +208,10 @@ def listen(http: HttpSettings) -> socket.socket:
     """Open a listening socket.
 
     Raises:
-        RequestInvalid: the address cannot be listened on.
+        RequestInvalid: the address cannot be listened on, or the certificate cannot be used.
     """
+    if http.tls is not None:
+        Certificate(http.tls)
     try:
         found = socket.getaddrinfo(http.host, http.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
         return _listening(*found[0])
@@ -236,11 +240,15 @@ def _listening(family: int, kind: int, protocol: int, _: str, address: tuple[obj
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, scheme: str = "http") -> str:
     """Return the address of a listening socket."""
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ipaddress.ip_address(host).version == 6 else host
-    return f"http://{shown}:{port}"
+    return f"{scheme}://{shown}:{port}"
+
+
+def _shown(settings: Settings, listener: socket.socket) -> str:
+    return url_of(listener, "http" if settings.http.tls is None else "https")
 
 
 def reserve_descriptors(connections: int) -> None:
@@ -289,7 +297,7 @@ def make_server(
     return _Server(
         uvicorn.Config(
             app,
-            http=protocol_of(connections),
+            http=_protocol_of(connections),
             loop="asyncio",
             log_config=None,
             log_level="warning",
@@ -307,6 +315,18 @@ def make_server(
         services.replicas,
         on_ready,
     )
+
+
+def _protocol_of(connections: Connections) -> type[asyncio.Protocol]:
+    """Return the factory of the protocol of a connection, which uvicorn calls as the class of one."""
+    tls = connections.http.tls
+    certificate = None if tls is None else Certificate(tls)
+
+    def protocol(**given: Any) -> asyncio.Protocol:
+        following = partial(BoundedProtocol, **given, connections=connections)
+        return following() if certificate is None else Handshake(certificate, connections, following)
+
+    return cast("type[asyncio.Protocol]", protocol)
 
 
 class _Server(uvicorn.Server):

@@ -158,12 +158,25 @@ class S3Settings(Section):
         return self
 
 
+class TlsSettings(Section):
+    """TLS in the service.
+
+    Attributes:
+        certificate_file: the chain of certificates, PEM, the service's own first.
+        key_file: its private key, PEM, without a password.
+    """
+
+    certificate_file: AbsolutePath
+    key_file: AbsolutePath
+
+
 class HttpSettings(Section):
     """The HTTP server: address, limits per client, and how long it keeps answers for repeated requests.
 
     Attributes:
         host: the address to listen on.
         port: the port; 0 takes a free one.
+        tls: the certificate; without it the service speaks plain HTTP.
         workers: processes that serve; with 1, one process does everything.
         max_body_bytes: the largest request body.
         max_bodies_bytes: all request bodies together that are read or processed at a time.
@@ -181,6 +194,7 @@ class HttpSettings(Section):
 
     host: str = Field(default="127.0.0.1", min_length=1)
     port: int = Field(default=8181, ge=0, le=65535)
+    tls: TlsSettings | None = None
     workers: int = Field(default=1, ge=1, le=64)
     max_body_bytes: PositiveInt = 32 * _MIB
     max_bodies_bytes: PositiveInt = 256 * _MIB

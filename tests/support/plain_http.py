@@ -45,7 +45,7 @@ def rest_of(connection: socket.socket) -> str:
             received += piece
     except ConnectionResetError:
         pass
-    return received.decode()
+    return received.decode(errors="replace")
 
 
 def status_of(connection: socket.socket, sent: bytes) -> int:
