@@ -95,7 +95,9 @@ def _root(
     url: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="Address of a service to administer. Default: the catalog on this host."
+            metavar="URL",
+            help="Address of a service to administer, https for another host; its authorities are in "
+            "$LAKEWARDEN_CA_FILE, if they are not the system's. Default: the catalog on this host.",
         ),
     ] = None,
     token_file: Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -218,27 +219,31 @@ def connect(
     token: str,
     *,
     engine_token: str | None = None,
+    ca_file: str | Path | None = None,
     s3: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> Connection:
     """Connect to a catalog; nothing is asked yet.
 
     Args:
-        uri: the address of the service, such as ``http://127.0.0.1:8181``.
+        uri: the address of the service, such as ``https://lake.example``. Another host is asked over TLS
+            alone.
         token: the user's token.
         engine_token: the token of an engine that acts for the user. Without one this is the user's own
             process, which needs the right `release` on the keys of encrypted tables.
+        ca_file: certificate authorities in PEM that the service's certificate is checked against. By default
+            those in the file that the variable `LAKEWARDEN_CA_FILE` names, else those of the system.
         s3: how to reach the object store, if not as the AWS SDK finds by itself: `endpoint`, `region`,
             `access_key_id`, `secret_access_key`, `session_token`.
         progress: whether scans and appends of more than two seconds show a progress bar, on a terminal or in
             a notebook.
 
     Raises:
-        RequestInvalid: the address is none.
+        RequestInvalid: the address is none, or another host's without TLS; or `ca_file` cannot be read.
         NotAuthenticated: a token with characters that no token has.
         PropertyInvalid: an unknown or contradictory setting of S3.
     """
-    client = CatalogClient(uri, token, engine_token)
+    client = CatalogClient(uri, token, engine_token, None if ca_file is None else Path(ca_file))
     try:
         options = S3Options(**(s3 or {}))
     except ValidationError as error:

@@ -1,6 +1,7 @@
 """Sends requests to the catalog over HTTP.
 
 - Only the address given is asked: no redirect is followed, no proxy of the environment taken.
+- Another host is asked over TLS alone, since each request carries a token.
 - A request is sent once more when the connection broke before the answer. It carries an idempotency key, so
   that it takes effect once; operations that do not heed the key are asked once (`ask`). What may have been
   done, and was not answered, is `CommitStateUnknown`.
@@ -14,9 +15,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import quote, urlencode, urlsplit
 from uuid import UUID, uuid4
@@ -26,6 +30,7 @@ from urllib3.exceptions import ConnectTimeoutError as ConnectTimeout
 from urllib3.exceptions import HTTPError, NewConnectionError
 from urllib3.response import BaseHTTPResponse
 
+from catalog.base.addresses import is_private_way
 from catalog.base.identifiers import TableName
 from catalog.client.engine_key import REGISTER, EngineSigner
 from catalog.client.errors import CatalogUnavailable, not_the_catalog, refusal
@@ -37,6 +42,8 @@ _HARMLESS: Final = frozenset({"load", "plan", "writes"})
 _CONNECT_S: Final = 10.0
 _ANSWER_S: Final = 300.0
 _LONGEST_ANSWER: Final = 512 << 20
+#: The variable that names a file of certificate authorities, in PEM; the Spark extension takes it, too.
+CA_FILE: Final = "LAKEWARDEN_CA_FILE"
 
 
 def table_path(table: TableName, operation: str) -> tuple[str, ...]:
@@ -48,22 +55,28 @@ class CatalogClient:
     """A user's way to the catalog.
 
     Args:
-        uri: the address of the service, such as ``http://127.0.0.1:8181``.
+        uri: the address of the service, such as ``https://lake.example``.
         token: the user's token.
         engine_token: the token of an engine that acts for the user; None for the user's own process. The
             first request registers a key with it.
+        ca_file: authorities that the service's certificate is checked against. By default those in the file
+            that `LAKEWARDEN_CA_FILE` names, else those of the system.
 
     Raises:
-        RequestInvalid: the address is none.
+        RequestInvalid: the address is none, or another host's without TLS; or the authorities cannot be read.
         NotAuthenticated: a token with characters that no token has.
     """
 
-    def __init__(self, uri: str, token: str, engine_token: str | None = None) -> None:
+    def __init__(
+        self, uri: str, token: str, engine_token: str | None = None, ca_file: Path | None = None
+    ) -> None:
         self._base = _address(uri)
         self._headers = _bearer(token)
         self._engine = None if engine_token is None else EngineSigner(_bearer(engine_token))
         timeout = urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
-        self._pool = urllib3.PoolManager(retries=False, timeout=timeout, maxsize=16)
+        self._pool = urllib3.PoolManager(
+            retries=False, timeout=timeout, maxsize=16, ca_certs=_authorities(ca_file)
+        )
 
     def __repr__(self) -> str:
         return f"CatalogClient({self._base})"
@@ -260,7 +273,30 @@ def _address(uri: str) -> str:
             rule="catalog-uri",
             hint="Use an address such as http://127.0.0.1:8181, and give the token separately.",
         )
+    if not is_private_way(uri):
+        raise RequestInvalid(
+            f"The catalog's address {uri} is that of another host, and not https. The token would travel in "
+            "plaintext.",
+            rule="catalog-uri",
+            hint="Use an https address. docs/operations.md, TLS, says how to serve one.",
+        )
     return uri.rstrip("/")
+
+
+def _authorities(ca_file: Path | None) -> str | None:
+    """The file of authorities; None for those of the system."""
+    named = ca_file or os.environ.get(CA_FILE)
+    if not named:
+        return None
+    try:
+        ssl.create_default_context(cafile=named)
+    except (OSError, ValueError) as error:
+        raise RequestInvalid(
+            f"The certificate authorities in {named} cannot be read.",
+            rule="ca-file",
+            hint=f"Name a PEM file with `ca_file` or {CA_FILE}.",
+        ) from error
+    return str(named)
 
 
 def _is_address(uri: str) -> bool:

@@ -146,8 +146,8 @@ class BoundedProtocol(H11Protocol):
         """Count the connection, and expect a request."""
         super().connection_made(transport)
         # Count every buffered byte: closing waits for the last one, so even a small rest can block it
-        # forever.
-        transport.set_write_buffer_limits(high=0)
+        # forever. With TLS, the limit itself counts as reached.
+        transport.set_write_buffer_limits(high=1 if self.scheme == "https" else 0)
         self._address = self.client[0] if self.client else _UNKNOWN
         refusal = self._all.enter(self._address)
         if refusal is None:

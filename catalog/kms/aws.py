@@ -36,12 +36,13 @@ from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedErro
 from botocore.httpsession import URLLib3Session
 from botocore.parsers import ResponseParserError
 
+from catalog.base.addresses import is_private_way
 from catalog.base.http_answers import AnswerOutOfBounds, read_answer
 from catalog.crypto.aead import KEY_LENGTHS, refused, require_key_length
 from catalog.crypto.secret import SecretBytes, hush
 from catalog.kms.back_ends import misconfigured, some_at_a_time
 from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
-from catalog.settings.kms_options import AwsKmsOptions, is_private_way
+from catalog.settings.kms_options import AwsKmsOptions
 from policy.errors import KeyNotUsable, KmsUnavailable, LakewardenError
 
 _FORMAT: Final = 0x01

@@ -30,8 +30,8 @@ from starlette.datastructures import Headers
 
 from catalog.authorization.principals import Principals
 from catalog.authorization.tokens import TokenStore
+from catalog.base.addresses import is_this_machine
 from catalog.kms_server.hadoop_token import secret_of
-from catalog.settings.kms_options import is_this_machine
 from policy.errors import NotAuthenticated
 from policy.principal import Principal
 

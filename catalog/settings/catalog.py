@@ -55,9 +55,10 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from catalog.base.addresses import is_this_machine
 from catalog.settings.identity import IdentitySettings
 from catalog.settings.kms import KINDS, KMS_NAME, KmsSettings, OtherKms
-from catalog.settings.kms_options import AbsolutePath, is_this_machine, listed
+from catalog.settings.kms_options import AbsolutePath, listed
 from catalog.settings.ranger import RangerSources
 from catalog.settings.secret_files import SECRETS_DIRECTORY, with_secrets
 from catalog.settings.sections import (
@@ -83,10 +84,16 @@ ENVIRONMENT_PREFIX: Final = "LAKEWARDEN_"
 MIN_AGE_OF_GARBAGE_S: Final = 3 * 24 * 3600
 DEFAULT_FILE: Final = Path("lakewarden.toml")
 
-#: Variables with the prefix that are not settings of the service: the settings file, the token of the
-#: command line and of an engine.
+#: Variables with the prefix that are not settings of the service: the settings file, the directory of
+#: secrets, the tokens of the command line and of an engine, the authorities of clients.
 NOT_SETTINGS: Final = frozenset(
-    {"LAKEWARDEN_CONFIG", "LAKEWARDEN_TOKEN", "LAKEWARDEN_ENGINE_TOKEN_FILE", SECRETS_DIRECTORY}
+    {
+        "LAKEWARDEN_CA_FILE",
+        "LAKEWARDEN_CONFIG",
+        "LAKEWARDEN_ENGINE_TOKEN_FILE",
+        "LAKEWARDEN_TOKEN",
+        SECRETS_DIRECTORY,
+    }
 )
 
 _DEFAULT_DATA_DIR: Final = Path("lakewarden-data")

@@ -8,13 +8,14 @@ This module imports no back end.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Final, Self
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+
+from catalog.base.addresses import is_private_way
 
 #: The types of an option of a back end from an installed package.
 OptionValue = str | int | float | bool | tuple[str, ...]
@@ -30,24 +31,6 @@ _HADOOP_URL: Final = re.compile(
 def listed(value: object) -> object:
     """Take a single text for a list of one."""
     return [value] if isinstance(value, str) else value
-
-
-def is_private_way(url: str) -> bool:
-    """Return whether nobody can listen on the way to a URL: TLS, or a loopback address.
-
-    Raises:
-        ValueError: it is no URL.
-    """
-    parts = urlsplit(url)
-    return parts.scheme == "https" or (parts.scheme == "http" and is_this_machine(parts.hostname or ""))
-
-
-def is_this_machine(host: str) -> bool:
-    """Return whether an address, or the name `localhost`, is a loopback address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def parts_of(url: str, example: str) -> SplitResult:

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
+from catalog.base.addresses import is_private_way
 from catalog.crypto.secret import hush
-from catalog.settings.kms_options import is_private_way
 from catalog.settings.sections import S3Settings, StsSettings
 from catalog.storage_access.session_policy import RULE, USE_SIGNING
 from policy.errors import NotAuthorized, PropertyInvalid, StorageUnavailable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -26,9 +27,10 @@ from policy.errors import (
     Unavailable,
 )
 from tests.support.canned_server import Canned, canned_server
+from tests.support.certificates import certificate
 from tests.support.lake import ALICE
 from tests.support.lossy_proxy import LossyProxy, lossy_proxy
-from tests.support.service import Service
+from tests.support.service import Service, open_service
 from tests.support.vectors import each_row
 
 Make = Callable[..., str]
@@ -152,6 +154,38 @@ def test_an_address_that_is_none_is_refused_and_its_password_not_repeated(uri: s
     with pytest.raises(RequestInvalid) as caught:
         lakewarden.connect(uri, TOKEN)
     assert "pass" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["lake.example", "10.0.0.1", "127.0.0.1.example", "[::2]"])
+def test_another_host_is_asked_over_tls_alone(host: str) -> None:
+    """Attack: whoever listens on the way takes the token."""
+    with pytest.raises(RequestInvalid, match="not https"):
+        lakewarden.connect(f"http://{host}:8181", TOKEN)
+    lakewarden.connect(f"https://{host}", TOKEN)
+
+
+@pytest.mark.parametrize("named", ["argument", "variable"])
+def test_a_catalog_is_believed_by_its_authority_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    own, other = certificate(tmp_path), certificate(tmp_path)
+    own.chmod(0o600)
+    tls = {"HTTP__TLS__CERTIFICATE_FILE": own, "HTTP__TLS__KEY_FILE": own}
+    with open_service(tmp_path, **tls) as service:
+        for trusted in (own, other, None):
+            given = trusted if named == "argument" else None
+            monkeypatch.setenv("LAKEWARDEN_CA_FILE", str(trusted or "") if named == "variable" else "")
+            connection = lakewarden.connect(service.url, service.token("alice"), ca_file=given)
+            expected = catalog_errors.NoSuchTable if trusted == own else CatalogUnavailable
+            with pytest.raises(expected):
+                connection.table("db.none").scan().to_arrow()
+
+
+def test_authorities_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    for file in (tmp_path / "none", tmp_path / "empty"):
+        with pytest.raises(RequestInvalid, match="cannot be read"):
+            lakewarden.connect("https://lake.example", TOKEN, ca_file=file)
 
 
 def test_settings_of_s3_that_are_not_understood_are_not_repeated() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 import time
 from collections.abc import Iterator
@@ -105,6 +106,29 @@ def test_a_body_that_drips_in_over_tls_is_ended(tmp_path: Path, pem: Path) -> No
     ):
         slow.sendall(upload(service))
         assert rest_of(slow).startswith("HTTP/1.1 408 ")
+
+
+def described(service: Service) -> bytes:
+    """A request with a large answer."""
+    bearer = f"Authorization: Bearer {service.token('alice')}"
+    return f"GET /openapi.json HTTP/1.1\r\nHost: x\r\n{bearer}\r\n\r\n".encode()
+
+
+def test_large_answers_over_tls_reach_a_client_that_reads(tmp_path: Path, pem: Path) -> None:
+    with secured(tmp_path, pem, answer_timeout_s=PATIENCE_S) as service, agreed(service, pem) as reader:
+        for _ in range(5):
+            assert status_of(reader, described(service)) == 200
+
+
+def test_a_client_that_does_not_read_over_tls_is_ended(tmp_path: Path, pem: Path) -> None:
+    with secured(tmp_path, pem, answer_timeout_s=SHORT) as service, agreed(service, pem) as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.sendall(described(service) * 100)
+        until = time.monotonic() + PATIENCE_S
+        with pytest.raises(OSError, match=r"reset|pipe|EOF"):
+            while time.monotonic() < until:
+                deaf.sendall(described(service))
+                time.sleep(0.02)
 
 
 def test_a_renewed_certificate_is_shown_and_a_broken_one_is_not(tmp_path: Path, pem: Path) -> None:

@@ -131,6 +131,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
             "ftp": "ftp://127.0.0.1/",
             "nothost": "http:///v1",
             "option": service.url,
+            "elsewhere": "http://lake.example",
         }
         settings = {**_launch(catalogs), "spark.sql.catalog.option.insecure": "true"}
         with spark_process(service, SCRIPT, settings=settings, engine=None) as process:
@@ -162,7 +163,7 @@ def test_redirect_is_not_followed(found: dict[str, Any]) -> None:
     assert [path for path, _ in found["seen"] if path.startswith("/redirects")] == ["/redirects/v1/config"]
 
 
-@pytest.mark.parametrize("name", ["user", "query", "ftp", "nothost", "option"])
+@pytest.mark.parametrize("name", ["user", "query", "ftp", "nothost", "option", "elsewhere"])
 def test_address_with_more_than_an_address(found: dict[str, Any], name: str) -> None:
     condition, message = found["answers"][name]
     assert condition == "LAKEWARDEN.CATALOG_NOT_TRUSTED", message

@@ -172,6 +172,19 @@ def test_the_key_is_not_shown_and_not_sent_to_executors(spark_lake: SparkLake) -
             stream.writeObject(each)
 
 
+@pytest.mark.parametrize(
+    "host", ["lake.example", "10.0.0.1", "127.0.0.1.example", "localhost.example", "[::2]"]
+)
+def test_another_host_is_asked_over_tls_alone(spark_lake: SparkLake, host: str) -> None:
+    """Attack: whoever listens on the way takes the tokens of all users."""
+    java: Any = spark_lake.spark.sparkContext._jvm
+    addresses = java.org.apache.spark.sql.lakewarden.rest.CatalogAddress
+    with pytest.raises(Exception, match="that of another host, and not https"):
+        addresses.parse(f"http://{host}:8181")
+    for good in (f"https://{host}", "http://127.0.0.9:1", "http://localhost:1", "http://[::1]:1"):
+        assert addresses.parse(good).toString() == good
+
+
 def test_a_one_time_token_serves_one_launch_and_its_file_is_deleted(spark_lake: SparkLake) -> None:
     token = spark_lake.service.engine_token()
     file = engine_token_file(token)

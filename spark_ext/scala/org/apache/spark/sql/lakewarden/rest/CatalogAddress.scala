@@ -5,7 +5,9 @@ import java.nio.charset.StandardCharsets.UTF_8
 
 import org.apache.spark.sql.lakewarden.LakewardenException
 
-/** Where a catalog answers: `http` or `https`, host, possibly port and path; nothing else. */
+/** Where a catalog answers: `https`, host, possibly port and path; nothing else. Each request carries a token, so
+  * `http` is for loopback addresses alone.
+  */
 final class CatalogAddress private (private val base: String) {
 
   /** Path and query of an operation below this address; each segment is encoded as a whole. */
@@ -33,8 +35,14 @@ object CatalogAddress {
     if (!web || uri.getHost == null) throw invalid("The catalog's uri is not an http or https URL with a host.")
     if (uri.getRawUserInfo != null || uri.getRawQuery != null || uri.getRawFragment != null)
       throw invalid("The catalog's uri contains user information, a query or a fragment.")
+    if (uri.getScheme == "http" && !isThisMachine(uri.getHost))
+      throw invalid("The catalog's uri is that of another host, and not https. The token would travel in plaintext.")
     new CatalogAddress(text.stripSuffix("/"))
   }
+
+  /** Whether a host is a loopback address, or the name `localhost`; no other name is looked up. */
+  private def isThisMachine(host: String): Boolean =
+    host == "localhost" || host == "[::1]" || host.matches("127(\\.[0-9]{1,3}){3}")
 
   /** A name as one segment; what a proxy would resolve away is refused. */
   private def segment(name: String): String =

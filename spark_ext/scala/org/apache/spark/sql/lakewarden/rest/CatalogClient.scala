@@ -194,10 +194,13 @@ object CatalogClient {
   private val Json = new ObjectMapper
 
   /** One for the JVM: its connections are kept open, and carry no identity; each request brings its own. */
-  private lazy val Http: HttpClient = HttpClient.newBuilder
-    .version(HttpClient.Version.HTTP_1_1)
-    .followRedirects(HttpClient.Redirect.NEVER)
-    .proxy(HttpClient.Builder.NO_PROXY)
-    .connectTimeout(ConnectWithin)
-    .build()
+  private lazy val Http: HttpClient = {
+    val builder = HttpClient.newBuilder
+      .version(HttpClient.Version.HTTP_1_1)
+      .followRedirects(HttpClient.Redirect.NEVER)
+      .proxy(HttpClient.Builder.NO_PROXY)
+      .connectTimeout(ConnectWithin)
+    Authorities.of(sys.env).foreach(builder.sslContext)
+    builder.build()
+  }
 }
