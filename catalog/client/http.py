@@ -27,7 +27,7 @@ from uuid import UUID, uuid4
 
 import urllib3
 from urllib3.exceptions import ConnectTimeoutError as ConnectTimeout
-from urllib3.exceptions import HTTPError, NewConnectionError
+from urllib3.exceptions import HTTPError, NewConnectionError, SSLError
 from urllib3.response import BaseHTTPResponse
 
 from catalog.base.addresses import is_private_way
@@ -178,6 +178,8 @@ class CatalogClient:
         except (NewConnectionError, ConnectTimeout) as error:
             raise _unreached(self._base) from error
         except HTTPError as error:
+            if _is_untrusted(error):
+                raise _untrusted(self._base) from error
             if not again:
                 raise lost(self._base) from error
         try:
@@ -317,6 +319,19 @@ def _bearer(token: str) -> dict[str, str]:
             hint="Pass the token as it was issued, without spaces and line breaks.",
         )
     return {"Authorization": f"Bearer {token}"}
+
+
+def _is_untrusted(error: HTTPError) -> bool:
+    """Whether the certificate was refused, so that nothing was sent."""
+    return isinstance(error, SSLError) and isinstance(error.args[0], ssl.SSLCertVerificationError)
+
+
+def _untrusted(base: str) -> CatalogUnavailable:
+    return CatalogUnavailable(
+        f"The certificate of the catalog at {base} is not trusted.",
+        rule="catalog-certificate",
+        hint=f"Check the address, and name the authority of its certificate with `ca_file` or {CA_FILE}.",
+    )
 
 
 def _unreached(base: str) -> CatalogUnavailable:

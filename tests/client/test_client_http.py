@@ -13,6 +13,7 @@ from pyiceberg.types import LongType, NestedField
 
 import lakewarden
 from catalog.base import errors as catalog_errors
+from catalog.base.errors import NoSuchTable
 from catalog.client import plan
 from catalog.client.errors import CatalogUnavailable, refusal
 from catalog.http.errors import error_response, unforeseen_response
@@ -176,8 +177,8 @@ def test_a_catalog_is_believed_by_its_authority_alone(
             given = trusted if named == "argument" else None
             monkeypatch.setenv("LAKEWARDEN_CA_FILE", str(trusted or "") if named == "variable" else "")
             connection = lakewarden.connect(service.url, service.token("alice"), ca_file=given)
-            expected = catalog_errors.NoSuchTable if trusted == own else CatalogUnavailable
-            with pytest.raises(expected):
+            expected = (NoSuchTable, "none") if trusted == own else (CatalogUnavailable, "not trusted")
+            with pytest.raises(expected[0], match=expected[1]):
                 connection.table("db.none").scan().to_arrow()
 
 

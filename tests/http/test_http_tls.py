@@ -16,7 +16,7 @@ import pytest
 from catalog.http.server import listen
 from catalog.settings.sections import HttpSettings, TlsSettings
 from policy.errors import RequestInvalid
-from tests.support.certificates import certificate
+from tests.support.certificates import authority, certificate
 from tests.support.plain_http import HEAD, PATIENCE_S, connected, limited, rest_of, status_of, upload
 from tests.support.service import Service
 
@@ -154,9 +154,7 @@ def test_a_service_whose_certificate_cannot_be_used_does_not_start(
     shown = {"missing": tmp_path / "none", "open to others": key, "of another key": pem}[broken]
     tls = TlsSettings(certificate_file=shown, key_file=key)
     if broken == "of another key":
-        text = pem.read_text()
-        (tmp_path / "chain").write_text(text[text.index("-----BEGIN CERT") :])
-        tls = TlsSettings(certificate_file=tmp_path / "chain", key_file=key)
+        tls = TlsSettings(certificate_file=authority(pem), key_file=key)
     with pytest.raises(RequestInvalid) as refused:
         listen(HttpSettings(port=0, tls=tls))
     assert refused.value.rule == "tls"

@@ -34,3 +34,11 @@ def certificate(directory: Path) -> Path:
     path = directory / f"{made.serial_number}.pem"
     path.write_bytes(private + made.public_bytes(encoding))
     return path
+
+
+def authority(pem: Path) -> Path:
+    """The certificate of such a file alone, as users hand it out."""
+    path = pem.with_suffix(".ca")
+    text = pem.read_text()
+    path.write_text(text[text.index("-----BEGIN CERTIFICATE") :])
+    return path

@@ -8,6 +8,7 @@ import java.net.http.HttpResponse.BodyHandlers
 import java.time.Duration
 import java.util.UUID
 import java.util.concurrent.atomic.AtomicLong
+import javax.net.ssl.SSLHandshakeException
 
 import com.fasterxml.jackson.core.JsonProcessingException
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
@@ -108,6 +109,7 @@ final class CatalogClient(address: CatalogAddress, credentials: () => Credential
     catch {
       case error @ (_: ConnectException | _: HttpConnectTimeoutException) =>
         throw unavailable("The catalog cannot be reached", error)
+      case error: SSLHandshakeException => throw untrusted(error)
       case error: HttpTimeoutException if harmless =>
         throw unavailable("The catalog did not respond in time", error)
       case error: IOException if harmless => throw unavailable("The connection to the catalog broke", error)
@@ -117,7 +119,7 @@ final class CatalogClient(address: CatalogAddress, credentials: () => Credential
   private def sentUpTo(times: Int, request: Request): HttpResponse[InputStream] =
     try sent(request)
     catch {
-      case error @ (_: ConnectException | _: HttpTimeoutException) => throw error
+      case error @ (_: ConnectException | _: HttpTimeoutException | _: SSLHandshakeException) => throw error
       case broken: IOException if times > 1 =>
         try sentUpTo(times - 1, request)
         catch {
@@ -152,6 +154,10 @@ final class CatalogClient(address: CatalogAddress, credentials: () => Credential
     "CommitStateUnknown", s"The connection to the catalog at $address broke before a response arrived.",
       Some("catalog"),
     Some("The change might have taken effect. Check the table before you run the statement again."), cause)
+
+  private def untrusted(cause: Throwable): LakewardenException = new LakewardenException(
+    "CatalogUnavailable", s"The certificate of the catalog at $address is not trusted.", Some("catalog-certificate"),
+    Some(s"Check the address, and name the authority of its certificate with ${Authorities.FileVariable}."), cause)
 
   private def unavailable(problem: String, cause: Throwable): LakewardenException = new LakewardenException(
     "CatalogUnavailable", s"$problem, at $address.", Some("catalog"),
