@@ -14,10 +14,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import (
     ColumnElement,
@@ -33,19 +32,19 @@ from sqlalchemy import (
     update,
 )
 
+from catalog.authorization.known_principals import DISABLED, KnownPrincipal, known, not_in_force
 from catalog.authorization.logouts import Login, has_ended
-from catalog.base.times import from_ms, to_ms
+from catalog.base.times import to_ms
 from catalog.db.engine import read, write
 from catalog.db.inserts import insert_into
 from catalog.db.prepared import Prepared
 from catalog.db.schema import lw_principal, lw_token
 from catalog.settings.identity import IdentitySettings
-from policy.errors import NotAuthenticated, RequestInvalid
+from policy.errors import RequestInvalid
 from policy.principal import Principal
 
 #: Where no identity provider is in the settings.
 NO_PROVIDERS: Final = IdentitySettings()
-_DISABLED: Final = "disabled: an administrator disabled the user"
 #: How old the time of the last claims can be in the database before they are written again: for tokens that
 #: do not say when they were issued.
 _WRITTEN_AFTER: Final = timedelta(hours=1)
@@ -65,50 +64,6 @@ _ENGINE_TOKEN: Final = select(lw_token.c.id).where(
     lw_token.c.kind.in_(ENGINE_KINDS),
     lw_token.c.revoked_ms.is_(None),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class KnownPrincipal:
-    """A user or engine.
-
-    Attributes:
-        name: its name.
-        groups: the groups that an administrator assigned.
-        roles: the roles that an administrator assigned.
-        issuer: the identity provider that named it last, by its name in the settings; None for a principal of
-            the catalog alone.
-        claimed_groups: the groups of the provider's last token.
-        claimed_roles: the roles of the provider's last token.
-        claimed_at: when the provider issued that token, or when it came, if it does not say so; None if none
-            came.
-        known_since: since when it is known.
-        disabled_at: when it was disabled, or None.
-    """
-
-    name: str
-    groups: frozenset[str]
-    roles: frozenset[str]
-    issuer: str | None
-    claimed_groups: frozenset[str]
-    claimed_roles: frozenset[str]
-    claimed_at: datetime | None
-    known_since: datetime
-    disabled_at: datetime | None
-
-    @property
-    def principal(self) -> Principal:
-        """The principal, with every group and role."""
-        return Principal(self.name, self.groups | self.claimed_groups, self.roles | self.claimed_roles)
-
-    def why_unknown(self, now: datetime, identity: IdentitySettings) -> str | None:
-        """Return why nothing is decided for the principal; None if it is known."""
-        if self.disabled_at is not None:
-            return _DISABLED
-        if self.issuer is not None and self.issuer not in identity.issuers:
-            return f"claims-issuer: the identity provider {self.issuer} is not in the settings any more"
-        if self.claimed_at is not None and now - self.claimed_at > identity.claims_age:
-            return "claims-age: the identity provider has not named the user for too long"
-        return None
 
 
 class Principals:
@@ -263,7 +218,7 @@ class Principals:
         if found is None or self._is_news(found, claims, issuer, issued_at):
             found = self._write(claims, issuer, issued_at or self._now())
         if found.disabled_at is not None:
-            raise not_in_force(_DISABLED)
+            raise not_in_force(DISABLED)
         return found.principal
 
     def _is_news(
@@ -304,16 +259,6 @@ class Principals:
 def principals_of(engine: Engine, identity: IdentitySettings) -> Principals:
     """Return the principals in a database, by the time of this host."""
     return Principals(engine, lambda: datetime.now(UTC), identity)
-
-
-def not_in_force(why: str) -> NotAuthenticated:
-    """Return the refusal of a token: one sentence for every reason, which only the logs have."""
-    return NotAuthenticated(
-        "The token is unknown, expired or revoked.",
-        rule="token",
-        hint="Ask an administrator for a new token.",
-        why=why,
-    )
 
 
 def is_valid(now_ms: int) -> ColumnElement[bool]:
@@ -378,21 +323,6 @@ def hold(connection: Connection, name: str) -> None:
     connection.execute(select(lw_principal.c.name).where(lw_principal.c.name == name).with_for_update())
 
 
-def known(row: Mapping[Any, Any]) -> KnownPrincipal:
-    """Return the principal of a row with the columns of `lw_principal`."""
-    return KnownPrincipal(
-        row["name"],
-        _names(row["groups"]),
-        _names(row["roles"]),
-        row["issuer"],
-        _names(row["claimed_groups"]),
-        _names(row["claimed_roles"]),
-        from_ms(row["claimed_ms"]),
-        from_ms(row["known_since_ms"]),
-        from_ms(row["disabled_ms"]),
-    )
-
-
 def _find(connection: Connection, name: str) -> KnownPrincipal | None:
     row = connection.execute(_FIND, {"wanted": name}).mappings().one_or_none()
     return None if row is None else known(row)
@@ -416,10 +346,6 @@ def required_principal(connection: Connection, name: str) -> KnownPrincipal:
 
 def _update(connection: Connection, name: str, **values: object) -> None:
     connection.execute(update(lw_principal).where(lw_principal.c.name == name).values(**values))
-
-
-def _names(text: str | None) -> frozenset[str]:
-    return frozenset() if text is None else frozenset(json.loads(text))
 
 
 def _listed(names: frozenset[str]) -> str:

@@ -27,14 +27,13 @@ from typing import Any, Final, Literal, TypeAlias
 
 from sqlalchemy import Connection, Engine, bindparam, insert, or_, select, update
 
+from catalog.authorization.known_principals import known, not_in_force
 from catalog.authorization.principals import (
     ENGINE_KINDS,
     NO_PROVIDERS,
     hold,
     introduce,
     is_valid,
-    known,
-    not_in_force,
     require_no_claims,
 )
 from catalog.base.times import from_ms, to_ms

@@ -17,7 +17,8 @@ from catalog.cli.session import calling, open_state, operating, remote_of, setti
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from catalog.authorization.principals import KnownPrincipal, Principals
+    from catalog.authorization.known_principals import KnownPrincipal
+    from catalog.authorization.principals import Principals
 
 _COLUMNS: Final = (
     "name",

@@ -15,7 +15,7 @@ from policy.principal import Principal
 from policy.token_scope import TokenScope
 
 if TYPE_CHECKING:
-    from catalog.authorization.principals import KnownPrincipal
+    from catalog.authorization.known_principals import KnownPrincipal
     from catalog.authorization.tokens import IssuedToken, TokenInfo
 
 Names = Annotated[list[str], Field(max_length=1_000)]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from catalog.authorization.known_principals import KnownPrincipal
 from catalog.authorization.logouts import Login
-from catalog.authorization.principals import KnownPrincipal, Principals
+from catalog.authorization.principals import Principals
 from catalog.authorization.tokens import TokenKind, TokenStore
 from catalog.db.engine import open_database
 from catalog.settings.identity import IdentitySettings, IssuerSettings
