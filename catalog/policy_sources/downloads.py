@@ -165,7 +165,7 @@ def _zones_have_deltas(document: Mapping[str, object]) -> bool:
 def _shown(lines: Iterable[Line]) -> str:
     listed = list(lines)
     said = "; ".join(
-        f"{each.what} {each.name!r} ({each.document} {each.place}): {' '.join(each.reasons)}"
+        f"{each.what} {each.name!r} ({each.document} {each.place}): {' '.join(each.reasons).rstrip('.')}"
         for each in listed[:_SHOWN]
     )
     more = len(listed) - _SHOWN

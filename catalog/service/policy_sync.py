@@ -177,7 +177,11 @@ class SourceSync:
                 authorizer.record(self._caller, ACTION, about(edits), decision)
 
         with closed(authorizer, self._caller, "policies", changes=True, begun_only=True):
-            return self._synchronization.attempt(claim, self._caller, record)
+            outcome = self._synchronization.attempt(claim, self._caller, record)
+        if self._services.policies.is_closed:
+            # Other processes decide again when they look next; this one has just heard from Ranger.
+            self._services.policies.reload()
+        return outcome
 
     def _tell(self, outcome: Outcome) -> None:
         if outcome.prepared is not None:

@@ -37,8 +37,8 @@ _PARTS: Final[Mapping[type[LakewardenError], str]] = {
     StorageUnavailable: "storage",
     ProviderUnavailable: "identity provider",
 }
-#: Rules of `StateUnavailable` that are about a single request, and not about an outage.
-_NO_OUTAGE: Final = frozenset({"idempotency-key", "idempotency-keys"})
+#: Rules of `StateUnavailable` that are about a single request, or have log lines of their own.
+_NO_OUTAGE: Final = frozenset({"idempotency-key", "idempotency-keys", "policy-source-age"})
 
 _log: Final = logging.getLogger("lakewarden.service")
 

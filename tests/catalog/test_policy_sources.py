@@ -426,3 +426,67 @@ def test_the_service_synchronizes_in_the_background(lake: Lake, ranger: RangerAd
     finally:
         sync.close()
     assert ranger.asked and lake.services.policies.current()
+
+
+def test_a_process_that_heard_from_ranger_decides_at_once(lake: Lake) -> None:
+    with _replica(lake) as replica:
+        replica.source.look()
+        assert replica.services.policies.current()
+
+
+def test_roles_tags_and_users_come_with_the_policies(tmp_path: Path, ranger: RangerAdmin) -> None:
+    granting = _granting(BOB)
+    granting["policyItems"][0]["roles"] = ["analyst"]
+    ranger.put(SERVICE, 1, [granting])
+    ranger.put_roles(SERVICE, 1, [{"name": "analyst", "users": [{"name": "erin"}]}])
+    ranger.documents[SERVICE, "tags"] = {
+        "op": "add_or_update",
+        "serviceName": SERVICE,
+        "tagVersion": 1,
+        "tagDefinitions": {},
+        "tags": {},
+        "serviceResources": [],
+        "resourceToTagIds": {},
+    }
+    ranger.documents[SERVICE, "users"] = {"userStoreVersion": 1, "userAttrMapping": {BOB: {"dept": "a"}}}
+    settings = _settings(ranger, tmp_path, ROLES="true", TAGS="true", USERS="true")
+    with open_lake(tmp_path, **settings) as lake, _replica(lake) as replica:
+        assert replica.sync().problem is None
+        stored = replica.services.policy_documents.current().documents
+        kinds = {each.kind for each in stored if each.name == "ranger.prod"}
+        assert kinds == {Kind.RANGER, Kind.TAGS, Kind.USERS}
+        assert replica.may("erin")
+        ranger.put_roles(SERVICE, 2, [{"name": "analyst", "users": [{"name": "dave"}]}])
+        state = replica.sync()
+        assert state.download is not None and state.download.versions["roles"] == 2
+        assert replica.may("dave") and not replica.may("erin")
+        del ranger.documents[SERVICE, "roles"]
+        assert "no such service" in str(replica.sync().problem) and replica.may("dave")
+
+
+def test_refused_grants_are_left_out_only_if_the_settings_say_so(tmp_path: Path, ranger: RangerAdmin) -> None:
+    odd = policy("odd", {"database": ["db"], "table": ["${{USER.x}}"], "column": ["*"]}, {BOB: ["select"]})
+    ranger.put(SERVICE, 1, [_granting(BOB), odd])
+    for partial in (False, True):
+        root = tmp_path / str(partial)
+        root.mkdir()
+        settings = _settings(ranger, root, PARTIAL=str(partial).lower())
+        with open_lake(root, **settings) as lake, _replica(lake) as replica:
+            state = replica.sync()
+            assert (state.problem is None) is partial
+            if partial:
+                assert state.download is not None and state.download.left_out == 1
+                assert replica.may(BOB)
+            else:
+                assert "'odd'" in str(state.problem) and "`partial`" in str(state.problem)
+
+
+def test_a_denial_that_cannot_be_taken_refuses_everything(tmp_path: Path, ranger: RangerAdmin) -> None:
+    denial = policy("odd", tables("db"), {})
+    denial["denyPolicyEntries"] = [{"groups": ["public"], "accesses": [{"type": "select"}]}]
+    ranger.put(SERVICE, 1, [_granting(BOB), denial])
+    settings = _settings(ranger, tmp_path, PARTIAL="true")
+    with open_lake(tmp_path, **settings) as lake, _replica(lake) as replica:
+        assert "'odd'" in str(replica.sync().problem)
+        with pytest.raises(StateUnavailable):
+            replica.may(BOB)
