@@ -48,9 +48,9 @@ nightly: java lint $(SPARK_CLASSES)
 	$(MAKE) test-older-sparks
 
 # The same rules against the programs of others: bao or vault, where they are on the PATH; Hadoop's KMS server,
-# its S3 client, Iceberg's Spark runtime and its compatibility kit, where Maven is installed; MinIO, where Go is; Daft, DuckDB, Polars' plugin.
+# its S3 client, Iceberg's Spark runtime and its compatibility kit, where Maven is installed; MinIO and helm, where Go is; Daft, DuckDB, Polars' plugin.
 interop: java $(INSTALLED) $(VENV)/.interop $(VENV)/hadoop-kms $(VENV)/hadoop-aws $(VENV)/iceberg-runtime \
-		$(VENV)/iceberg-kit $(VENV)/minio $(VENV)/spark-$(OLDEST)/.installed
+		$(VENV)/iceberg-kit $(VENV)/minio $(VENV)/helm $(VENV)/spark-$(OLDEST)/.installed
 	$(PYTEST) --interop -m interop
 
 $(VENV)/hadoop-kms: | $(INSTALLED)
@@ -67,6 +67,9 @@ $(VENV)/iceberg-kit: | $(INSTALLED)
 
 $(VENV)/minio: | $(INSTALLED)
 	tools/minio $@
+
+$(VENV)/helm: | $(INSTALLED)
+	tools/helm $@
 
 # The core of the tests again on each older Spark that is supported, laid over the newest one.
 test-older-sparks: $(ON_OLDER_SPARKS)

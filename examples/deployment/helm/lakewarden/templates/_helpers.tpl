@@ -29,12 +29,15 @@ capabilities: {drop: [ALL]}
 - {name: LAKEWARDEN_DATA_DIR, value: /var/lib/lakewarden}
 - {name: LAKEWARDEN_HTTP__HOST, value: 0.0.0.0}
 - {name: LAKEWARDEN_HTTP__PORT, value: "8181"}
+- {name: LAKEWARDEN_HTTP__TLS__CERTIFICATE_FILE, value: /run/tls/tls.crt}
+- {name: LAKEWARDEN_HTTP__TLS__KEY_FILE, value: /run/tls/tls.key}
 - {name: LAKEWARDEN_AUDIT__KEY_FILE, value: /run/lakewarden/audit.key}
 - {name: LAKEWARDEN_SECRETS_DIRECTORY, value: /run/lakewarden/settings}
 {{- end }}
 
 {{- define "lakewarden.mounts" -}}
 - {name: settings, mountPath: /etc/lakewarden, readOnly: true}
+- {name: tls, mountPath: /run/tls, readOnly: true}
 - {name: private, mountPath: /run/lakewarden, readOnly: true}
 - {name: data, mountPath: /var/lib/lakewarden}
 - {name: tmp, mountPath: /tmp}
