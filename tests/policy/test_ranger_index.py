@@ -18,7 +18,7 @@ from policy.principal import Principal
 from policy.privileges.requests import ALL, ANY, AccessRequest, Resource
 from policy.ranger import PolicySet
 from policy.ranger.answers import relation
-from policy.ranger.circumstances import Subject
+from policy.ranger.circumstances import Circumstances, Subject
 from policy.ranger.evaluate import (
     Applicable,
     Scope,
@@ -30,6 +30,7 @@ from policy.ranger.evaluate import (
 from policy.ranger.matching import Match, Target
 from policy.ranger.model import Policy, PolicyType
 from policy.ranger.parse import NO_MEMORY, parse_documents
+from policy.ranger.users import NO_USERS
 from policy.ranger.validity import active
 from tests.policy.test_ranger_differential import (
     EXAMPLES,
@@ -91,7 +92,8 @@ def plainly(
     for policy in sorted(policies, key=lambda each: -each.priority):
         match = relation(policy, target, subject.name, subject.owner)
         if policy.type is kind and match not in (Match.NONE, Match.ABOVE) and active(policy.schedules, now):
-            yield Applicable(policy, match, doubt_about(policy, subject.name, subject.owner))
+            c = Circumstances(subject, NO_USERS, now, resource)
+            yield Applicable(policy, match, doubt_about(policy, subject.name, subject.owner), c)
 
 
 def granted(policies: list[Policy], request: AccessRequest, subject: Subject, now: datetime) -> bool:
