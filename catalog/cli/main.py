@@ -27,6 +27,7 @@ from catalog.cli import (
     policy,
     policy_apply,
     policy_check,
+    policy_import,
     policy_lint,
     policy_report,
     policy_sources,
@@ -151,6 +152,9 @@ policy.app.command("put", epilog="Example: lakewarden policy put sales sales.jso
     policy_store.put
 )
 policy.app.command("apply", epilog="Example: lakewarden policy apply policies/ --watch")(policy_apply.apply)
+policy.app.command("import", epilog="Example: lakewarden policy import ranger.json roles.json --report")(
+    policy_import.import_
+)
 policy.app.command("remove", epilog="Example: lakewarden policy remove sales --revision 7")(
     policy_store.remove
 )

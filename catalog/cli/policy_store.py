@@ -93,9 +93,13 @@ class Store:
 
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the policy documents in the catalog's database."""
-    remote = remote_of(ctx)
-    found = remote.ask("GET", _DOCUMENTS) if remote else _list(settings_of(ctx))
-    output.answer(found, "documents", _COLUMNS, as_json=as_json)
+    output.answer(listed(ctx), "documents", _COLUMNS, as_json=as_json)
+
+
+def listed(ctx: typer.Context, as_user: str | None = None) -> dict[str, Any]:
+    """Return the policy documents in the catalog's database, in the format of `/admin/v1`."""
+    remote = remote_of(ctx, as_user)
+    return remote.ask("GET", _DOCUMENTS) if remote else _list(settings_of(ctx))
 
 
 def get(
@@ -246,17 +250,18 @@ def content_of(file: Path) -> str:
             with file.open("rb") as opened:
                 data = opened.read(MAX_STORED_SIZE + 1)
         if len(data) > MAX_STORED_SIZE:
-            raise _unusable(f"The file {file} has more than {MAX_STORED_SIZE} bytes.", "Split the document.")
+            raise unusable(f"The file {file} has more than {MAX_STORED_SIZE} bytes.", "Split the document.")
         return data.decode("utf-8")
     except OSError as error:
         problem = f"The file {file} cannot be read: {error.strerror}."
-        raise _unusable(problem, "Give a file that you can read, or - for standard input.") from error
+        raise unusable(problem, "Give a file that you can read, or - for standard input.") from error
     except UnicodeDecodeError as error:
         problem = f"The file {file} is not UTF-8 at byte {error.start}."
-        raise _unusable(problem, "Save the file as UTF-8.") from error
+        raise unusable(problem, "Save the file as UTF-8.") from error
 
 
-def _unusable(problem: str, hint: str) -> RequestInvalid:
+def unusable(problem: str, hint: str) -> RequestInvalid:
+    """Return the refusal of a file."""
     return RequestInvalid(problem, rule="policy-file", hint=hint)
 
 
@@ -269,12 +274,21 @@ def change(
     as_json: bool,
 ) -> None:
     """Change one document, and show the effect."""
-    body = {"changes": [edit], "dry-run": dry_run, "force": force}
-    if remote := remote_of(ctx, as_user):
-        answer = remote.ask("POST", ("policies", "changes"), body)
-    else:
-        answer = _changed(settings_of(ctx), body, as_user)
-    show(answer, as_json)
+    show(change_all(ctx, [edit], dry_run, force, as_user), as_json)
+
+
+def change_all(
+    ctx: typer.Context, edits: Sequence[dict[str, Any]], dry_run: bool, force: bool, as_user: str | None
+) -> dict[str, Any]:
+    """Change documents, all or none; return the answer of `/admin/v1`."""
+    body = {"changes": list(edits), "dry-run": dry_run, "force": force}
+    remote = remote_of(ctx, as_user)
+    answer: dict[str, Any] = (
+        remote.ask("POST", ("policies", "changes"), body)
+        if remote
+        else _changed(settings_of(ctx), body, as_user)
+    )
+    return answer
 
 
 def _changed(settings: Settings, wanted: dict[str, Any], as_user: str | None) -> dict[str, Any]:

@@ -234,3 +234,19 @@ def test_no_library_of_the_service_is_needed(tmp_path: Path) -> None:
     words = [sys.executable, "-c", _LOADED, str(file)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_policies_are_imported(laptop: Laptop, tmp_path: Path) -> None:
+    granted = policy("imported", tables("sales"), {"ivy": ["select"]})
+    file = tmp_path / "export.json"
+    file.write_text(json.dumps({"policies": [granted], "roles": []}))
+    assert laptop.json("policy", "import", str(file))["change"]["effect"]["added"] == ["policy 'imported'"]
+    assert laptop.json("policy", "import", str(file))["change"]["changes"] == []
+    assert (
+        "mallory is not authorized"
+        in laptop.run("policy", "import", str(file), user="mallory", code=1).stderr
+    )
+    (revision,) = (
+        each["revision"] for each in laptop.json("policy", "list")["documents"] if each["name"] == "ranger"
+    )
+    laptop.run("policy", "remove", "ranger", "--revision", str(revision))

@@ -59,7 +59,7 @@ def import_ranger(sources: Mapping[str, bytes]) -> Imported:
             if part.name in zones
         },
     }
-    documents = {"ranger": json.dumps(document).encode()}
+    documents = {"ranger": json.dumps(document).encode()} if parts.has_policies else {}
     lines = [*parts.blocked, *taking.lines(), *roles.lines]
     for kind, line, data in _others(parts, sources):
         lines.append(line)

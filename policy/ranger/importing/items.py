@@ -46,10 +46,17 @@ _WIDENED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """Items as they are taken over, and what is different, in sentences."""
+    """Items as they are taken over.
+
+    Attributes:
+        items: the items.
+        differences: what is different, in sentences.
+        lost: whether something that grants was left out.
+    """
 
     items: tuple[Json, ...]
     differences: tuple[str, ...] = ()
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,7 @@ class ItemList:
         return Mended(
             tuple(item for each in mended for item in each.items),
             tuple(difference for each in mended for difference in each.differences),
+            any(each.lost for each in mended),
         )
 
     def harden(self, item: Json) -> Json:
@@ -157,7 +165,7 @@ class ItemList:
 
     def _unreadable(self, place: str, why: str) -> Mended:
         if self.name in _OPENING:
-            return Mended((), (f"{place}: {why} It is left out.",))
+            return Mended((), (f"{place}: {why} It is left out.",), lost=True)
         return Mended((self.closing,), (f"{place}: {why} It restricts everyone, as much as it can.",))
 
 

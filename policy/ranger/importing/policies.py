@@ -229,7 +229,8 @@ def _by_parts(parts: _Parts, problem: str | None) -> Taken:
     if (place := next((name for name in parts.bad if name in _PLACED), None)) is not None:
         return _blocked(f"{place}: {parts.bad[place]}")
     if not (parts.restricts or parts.grants):
-        return _refused("it has no items with an effect.", *parts.differences)
+        outcome = Outcome.REFUSED if any(each.lost for each in parts.lists.values()) else Outcome.DIFFERENT
+        return Taken(None, outcome, ("no item has an effect. It is left out.", *parts.differences))
     scope = [f"{name}: {why}" for name, why in parts.bad.items() if name in _SCOPE]
     if not parts.restricts:
         return _refused(*scope) if scope else _granting(parts, problem)

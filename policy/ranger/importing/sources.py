@@ -20,6 +20,7 @@ Json = dict[str, Any]
 _TAGS: Final = frozenset({"tagDefinitions", "tags", "serviceResources", "resourceToTagIds"})
 _USERS: Final = frozenset({"userAttrMapping", "groupAttrMapping", "userGroupMapping"})
 _POLICIES: Final = frozenset({"policies", "roles", "tagPolicies", "securityZones", "policyDeltas"})
+_STRICT: Final = _POLICIES | {"resources", "rangerRoles"}
 #: What a container holds that is sorted; the strict reader checks the rest of it.
 _SORTED: Final = ("policies", "roles", "tagPolicies", "securityZones", "totalCount")
 
@@ -57,6 +58,7 @@ class Sorted:
         tags, users: tag downloads and user stores.
         definition, tag_definition: how the service definitions differ.
         blocked: what cannot be sorted.
+        has_policies: whether a document is one of policies, roles or zones.
     """
 
     policies: list[Part] = field(default_factory=list)
@@ -68,6 +70,7 @@ class Sorted:
     definition: Definition = field(default_factory=Definition)
     tag_definition: Definition = field(default_factory=Definition)
     blocked: list[Line] = field(default_factory=list)
+    has_policies: bool = False
 
 
 def sort(sources: Mapping[str, bytes]) -> Sorted:
@@ -85,6 +88,7 @@ def sort(sources: Mapping[str, bytes]) -> Sorted:
 
 def _sort(top: Part, found: Sorted) -> None:
     value = top.value
+    found.has_policies |= not isinstance(value, dict) or bool(_STRICT & value.keys())
     names = set(value) if isinstance(value, dict) else set()
     if isinstance(value, list):
         found.policies += _elements(top, "", value)
