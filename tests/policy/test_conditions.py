@@ -61,6 +61,7 @@ TRUE = [
     "UGNAMES.indexOf('g2') == 1 && UGNAMES.indexOf('g9') == -1 && URNAMES.includes('r1')",
     "HAS_UG_ATTR('site') && !HAS_UG_ATTR('nothing')",
     "['HR', 'ENGG'].includes(USER.dept) && ![].includes('a') && !['a'].includes(null)",
+    "['a', 1].intersects([1, 2])",
     "['a', 'b'].intersects(['b', 'c']) && !['a'].intersects(null) && ![].intersects([])",
     "TAG.value.split(',').intersects(USER.partners.split(','))",
     "[[TAG.value]].intersects([[USER.partners]]) && !([[TAG.value,'|']].includes('p1'))",

@@ -72,7 +72,8 @@ def has_passed(text: str, now: datetime, *, including: bool = True) -> Truth:
     try:
         moment = _moment(text, _OF_TAGS).replace(tzinfo=UTC)
     except ValueError:
-        return Unknown(f"{text[:40]!r} is not a date in the form 2030/01/31")
+        # Without the value: users who are refused do not see the attributes of tags.
+        return Unknown("the attribute of the tag is not a date in the form 2030/01/31")
     return moment < now or (including and moment == now)
 
 

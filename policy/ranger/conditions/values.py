@@ -158,7 +158,7 @@ def _of_list(value: tuple[Value, ...], name: str, sought: Value) -> Value:
     if isinstance(sought, Unknown):
         raise Undecided(sought.reason)
     if name == "intersects" and (sought is None or isinstance(sought, tuple)):
-        return any_of(same(each, other) for each in value for other in sought or ())
+        return _intersects(value, sought or ())
     raise _no_function(value, name)
 
 
@@ -178,6 +178,13 @@ def _of_text(value: str, name: str, arguments: tuple[Value, ...]) -> Value:
 
 def _no_function(value: Value, name: str) -> Undecided:
     return Undecided(f"it calls {name}() of {_what(value)}")
+
+
+def _intersects(one: tuple[Value, ...], other: tuple[Value, ...]) -> Truth:
+    if all(isinstance(each, str) for each in (*one, *other)):
+        # Lists of texts can be long: an attribute that was split.
+        return not frozenset(one).isdisjoint(other)
+    return any_of(same(each, theirs) for each in one for theirs in other)
 
 
 def _position(value: tuple[Value, ...], sought: Value) -> Value:
