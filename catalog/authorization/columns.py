@@ -33,7 +33,7 @@ from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.types import NestedField
 
 from catalog.authorization.authorizer import Authorizer, Caller
-from catalog.iceberg.filter_values import filtered_columns, require_exact
+from catalog.iceberg.filter_values import comparisons, filtered_columns, require_exact
 from catalog.iceberg.selection import inner_fields, maps, with_entries
 from catalog.reading.loading import LoadedTable
 from policy.decision import Decision, Reason
@@ -105,8 +105,9 @@ def resolve(
         require_exact(row_filter, schema, case_sensitive=case_sensitive, table=table.name)
         bind(schema, row_filter, case_sensitive)
     except (ValueError, TypeError, ArithmeticError) as error:
+        column = _incomparable(row_filter, schema, case_sensitive)
         raise RequestInvalid(
-            "The filter compares a column with a value of another type.",
+            f"The filter compares {column} with a value of another type.",
             table=table.name,
             rule="filter",
             hint="Compare each column with a value of its own type.",
@@ -127,6 +128,16 @@ def comparing(columns: ScanColumns, compared: Schema) -> ScanColumns:
     leaves = {each for each in chains if compared.find_type(each).is_primitive}
     outer = {each: above for each, above in chains.items() if above} | dict(columns.outer)
     return replace(columns, field_ids=columns.field_ids | leaves, outer=outer)
+
+
+def _incomparable(row_filter: BooleanExpression, schema: Schema, case_sensitive: bool) -> str:
+    """Return the first column of a filter whose type does not have its value."""
+    for name, comparison in comparisons(row_filter):
+        try:
+            bind(schema, comparison, case_sensitive)
+        except (ValueError, TypeError, ArithmeticError):
+            return f"the column {name[:_SHOWN_NAME]!a}"
+    return "a column"
 
 
 def _is_metadata(schema: Schema, name: str) -> bool:

@@ -226,7 +226,7 @@ class GuardedScan(DataScan):
         return ".".join(self.table_identifier or ())
 
     def plan_files(self) -> Iterable[FileScanTask]:
-        """Not supported: whoever gets files reads them by themselves."""
+        """Not supported: a program that gets files reads them past the client."""
         _refuse("plan files", self._name)
 
     def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:

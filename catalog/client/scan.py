@@ -156,14 +156,15 @@ class Scan:
     def narrowed(
         self, columns: tuple[str, ...] | None = None, condition: BooleanExpression | None = None
     ) -> Self:
-        """The same scan of some of its top-level columns, and of rows that also match a condition.
+        """The same scan of some of its top-level columns, and of the rows that can match a condition.
 
         Args:
             columns: names of columns of the result; None for all of them.
-            condition: another filter; None for none.
+            condition: another filter, which may leave out more rows than the caller does by itself; None for
+                none. Where names are not case-sensitive, it could be about another column, and is left out.
         """
         kept = self.columns if columns is None else self._within(columns)
-        both = self.filter if condition is None else And(self.filter, condition)
+        both = And(self.filter, condition) if condition is not None and self.case_sensitive else self.filter
         return replace(self, columns=kept, filter=both)
 
     def _within(self, names: tuple[str, ...]) -> tuple[str, ...]:

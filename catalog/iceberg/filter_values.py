@@ -52,7 +52,7 @@ def require_exact(
         RequestInvalid: the type of a column cannot store its value, or has no beginnings to compare.
         ValueError: a column does not exist.
     """
-    for _, predicate in _predicates(expression):
+    for _, predicate in comparisons(expression):
         if isinstance(predicate, iceberg.StartsWith | iceberg.NotStartsWith):
             _require_text(compared_field(predicate.term, schema, case_sensitive), table)
     for term, literal in _compared(expression):
@@ -111,18 +111,18 @@ def _typed(literal: values.Literal[Any], kind: IcebergType | None) -> values.Lit
 
 def filtered_columns(expression: BooleanExpression) -> list[str]:
     """Return the names of columns in a filter, as written."""
-    return [name for name, _ in _predicates(expression)]
+    return [name for name, _ in comparisons(expression)]
 
 
-def _predicates(
+def comparisons(
     expression: BooleanExpression,
 ) -> Iterator[tuple[str, iceberg.UnboundPredicate]]:
     """Return the comparisons in a filter, each with the name of its column."""
     if isinstance(expression, iceberg.And | iceberg.Or):
-        yield from _predicates(expression.left)
-        yield from _predicates(expression.right)
+        yield from comparisons(expression.left)
+        yield from comparisons(expression.right)
     elif isinstance(expression, iceberg.Not):
-        yield from _predicates(expression.child)
+        yield from comparisons(expression.child)
     elif isinstance(expression, iceberg.UnboundPredicate):
         assert isinstance(expression.term, iceberg.Reference | TransformTerm)
         yield expression.term.name, expression
@@ -130,7 +130,7 @@ def _predicates(
 
 def _compared(expression: BooleanExpression) -> Iterator[tuple[UnboundTerm, values.Literal[Any]]]:
     """Return columns and transforms of them, each with the value it is compared with."""
-    for _, predicate in _predicates(expression):
+    for _, predicate in comparisons(expression):
         if isinstance(predicate, iceberg.LiteralPredicate):
             yield predicate.term, predicate.literal
         elif isinstance(predicate, iceberg.SetPredicate):

@@ -175,3 +175,8 @@ def test_a_column_that_cannot_be_appended_is_named_with_the_nearest_one(
 ) -> None:
     with pytest.raises(RequestInvalid, match=r"no column snn\. Did you mean 'ssn'\?"):
         alice.table(make(SCHEMA)).append(pa.table({"snn": ["x"]}))
+
+
+def test_a_filter_of_another_type_names_the_column(make: Make, alice: lakewarden.Connection) -> None:
+    with pytest.raises(RequestInvalid, match="the column 'id' with a value of another type"):
+        alice.table(make(SCHEMA)).scan("ssn = 'x' and id > 'y'").to_arrow()
