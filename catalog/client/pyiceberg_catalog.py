@@ -39,9 +39,10 @@ from catalog.base.identifiers import table_name
 from catalog.client import connection as client
 from catalog.client import frames, listing
 from catalog.client.scan import Scan
-from policy.errors import NotSupportedYet
+from policy.errors import NotSupportedYet, PropertyInvalid
 
-_S3: Final = ("endpoint", "region", "access-key-id", "secret-access-key", "session-token")
+#: Properties of PyIceberg that its own requests would heed, and those of the client not.
+_FOR_REQUESTS: Final = ("auth", "credential", "rest.sigv4-enabled", "ssl")
 
 
 class PyIcebergCatalog(RestCatalog):
@@ -53,26 +54,21 @@ class PyIcebergCatalog(RestCatalog):
             those of PyIceberg's `RestCatalog`.
 
     Raises:
+        PropertyInvalid: `uri` or `token` is missing, or a property of PyIceberg that has no effect here.
         LakewardenError: as `lakewarden.connect`.
     """
 
     def __init__(self, name: str, **properties: str) -> None:
         # PyIceberg hands its properties to everything that it makes.
         engine_token = properties.pop("engine-token", None)
-        for each in ("uri", "token"):
-            if each not in properties:
-                raise NotSupportedYet(
-                    f"The catalog {name!r} has no property {each!r}.",
-                    rule="catalog-properties",
-                    hint="Pass uri and token, the address of the service and the user's token.",
-                )
+        _require_known(name, properties)
         super().__init__(name, **properties)
-        given = {each.replace("-", "_"): properties.get(f"s3.{each}") for each in _S3}
+        s3 = {each.removeprefix("s3."): value for each, value in properties.items() if each.startswith("s3.")}
         self.lake = client.connect(
             properties["uri"],
             properties["token"],
             engine_token=engine_token,
-            s3={each: value for each, value in given.items() if value is not None},
+            s3={each.replace("-", "_"): value for each, value in s3.items()},
             progress=property_as_bool(properties, "progress", True),
         )
 
@@ -279,6 +275,18 @@ class GuardedIO(FileIO):
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Refuse to delete a file."""
         _refuse("delete files", self._table)
+
+
+def _require_known(name: str, properties: Mapping[str, Any]) -> None:
+    missing = [each for each in ("uri", "token") if not properties.get(each)]
+    without_effect = [each for each in _FOR_REQUESTS if each in properties]
+    if missing or without_effect:
+        wrong = f"lacks {', '.join(missing)}" if missing else f"cannot have {', '.join(without_effect)}"
+        raise PropertyInvalid(
+            f"The catalog {name!r} {wrong}.",
+            rule="catalog-properties",
+            hint="Set uri, the address of the service, and token, the user's token.",
+        )
 
 
 def _refuse(what: str, table: str) -> NoReturn:

@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
 import lakewarden
-from policy.errors import NotAuthorized, NotSupportedYet, RequestInvalid
+from policy.errors import NotAuthorized, NotSupportedYet, PropertyInvalid, RequestInvalid
 from tests.support.lake import ALICE, CAROL, policy, standard_policies
 from tests.support.service import Service
 from tests.support.tables import ENCRYPTED
@@ -162,6 +162,15 @@ def test_an_engine_applies_row_filters_and_its_token_is_in_no_property(
     assert gateway.load_table(table.name()).scan().to_arrow()["id"].to_pylist() == [1]
     with pytest.raises(NotAuthorized):
         opened(served, CAROL).load_table(table.name()).scan().to_arrow()
+
+
+@pytest.mark.parametrize(
+    "given", [{"ssl": "x"}, {"auth": "x"}, {"s3.proxy-uri": "http://proxy"}, {"token": ""}]
+)
+def test_properties_without_effect_are_refused(served: Service, given: dict[str, Any]) -> None:
+    properties = {"uri": served.url, "token": served.token(ALICE), **given}
+    with pytest.raises(PropertyInvalid):
+        lakewarden.PyIcebergCatalog("lake", **properties)
 
 
 def test_column_names_of_a_schema_select_are_in_its_order(catalog: lakewarden.PyIcebergCatalog) -> None:
