@@ -3,8 +3,8 @@
 - A path is decoded once, here, from its raw bytes. A path that could be decoded in two ways is refused: a
   broken escape, bytes that are not UTF-8, an encoded slash or backslash (no name has one), NUL.
 - Every answer has the id of its request: the client's, if it is well-formed, or a new one.
-- Each request is one line in the log. Lines of requests without a valid token are limited, so that a flood of
-  them does not fill the disk.
+- Each request is one line in the log, and a span if traces are sent. Those of requests without a valid token
+  are limited, so that a flood of them does not fill the disk, or the collector.
 - An unexpected error is logged by type and place. Its message is not logged, because it can contain a secret.
 """
 
@@ -114,7 +114,9 @@ class Boundary:
         error: LakewardenError | None = scope["state"].get(ERROR_STATE)
         self._outages.ended(f"{method} {route}", error, succeeded=status < 400)
         left_out = 0 if "caller" in scope["state"] else self._strangers.admits()
-        if left_out is None and span is None:
+        if left_out is None:
+            if span is not None:
+                span.drop()
             return
         level = logging.INFO if status < 500 else logging.WARNING
         about |= _about(scope["state"], error) | {"method": method, "route": route, "status": status}
@@ -122,8 +124,7 @@ class Boundary:
         if span is not None:
             span.end(method, route, about)
             about["trace_id"] = span.trace_id
-        if left_out is not None:
-            _log.log(level, "request", extra=fields(left_out=left_out or None, **about))
+        _log.log(level, "request", extra=fields(left_out=left_out or None, **about))
 
 
 class _Answer:

@@ -255,6 +255,8 @@ def test_calls_are_logged_at_debug_by_operation_and_time(served: Service, namesp
     stream = io.StringIO()
     with logging_to(stream, format="json", level="debug"), served.client() as alice:
         assert alice.get(f"{served.prefix}/namespaces/{namespace}").status_code == 200
+        # A request is logged when it has been answered.
+        until(lambda: [each for each in stream.getvalue().splitlines() if "lakewarden.http" in each], 1)
     found = [json.loads(each) for each in stream.getvalue().splitlines()]
     calls = [each for each in found if each["logger"] == "lakewarden.calls"]
     assert {each["message"] for each in calls} == {"call of the database"}

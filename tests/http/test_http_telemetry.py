@@ -16,8 +16,10 @@ import httpx
 import pytest
 
 from catalog.base import outside_calls
+from catalog.http import boundary
 from catalog.http.metric_families import FAMILIES
 from catalog.http.telemetry import Telemetry
+from catalog.service import service_log
 from catalog.settings.sections import TelemetrySettings
 from policy.errors import RequestInvalid
 from tests.support.http_calls import encrypted_table, new_table
@@ -155,6 +157,23 @@ def test_a_request_has_a_bounded_number_of_spans(
         )
     request, calls = spans_of(receiver, "many")
     assert len(calls) == 3 and request.attributes["lakewarden.calls_left_out"] > 0
+
+
+def test_a_flood_without_tokens_sends_few_spans(
+    traced: Service, receiver: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attack: requests of nobody, to fill the collector."""
+    monkeypatch.setattr(service_log, "_AGAIN_S", 1e9)
+    with traced.client(None) as nobody:
+        for _ in range(boundary._STRANGERS_A_MINUTE + 30):
+            assert nobody.get("/v1/config").status_code == 401
+    with traced.client() as alice:
+        alice.get("/v1/config", headers={"X-Request-Id": "last"})
+    spans_of(receiver, "last")
+    refused = [each for each in receiver.spans() if each.attributes.get("http.response.status_code") == 401]
+    assert 0 < len(refused) <= boundary._STRANGERS_A_MINUTE
+    known = {each.span_id for each in receiver.spans() if each.kind == SERVER}
+    assert {each.parent_id for each in receiver.spans() if each.kind == CLIENT} <= known
 
 
 def test_calls_of_other_threads_belong_to_the_request(traced: Service, receiver: Collector) -> None:
