@@ -322,6 +322,12 @@ def test_an_attempt_without_its_turn_changes_nothing(replica: Replica, ranger: R
     source.close()
 
 
+def _without_the_source(lake: Lake) -> Services:
+    """A process whose settings do not name the source."""
+    environ = {"DATABASE__URL": lake.settings.database.url.get_secret_value()}
+    return Services.open(lake_settings(lake.root, **environ), lake.kms)
+
+
 def test_documents_of_a_source_change_by_its_synchronization_alone(replica: Replica, lake: Lake) -> None:
     changes = replica.services.policy_changes
     caller = Caller(Principal(ALICE), None, "request")
@@ -329,9 +335,7 @@ def test_documents_of_a_source_change_by_its_synchronization_alone(replica: Repl
     for content in (None, b'{"policies": []}'):
         with pytest.raises(RequestInvalid, match="policy source prod"):
             changes.make([Edit(DOCUMENT, content, revision)], caller, lambda _: None)
-    environ = {"DATABASE__URL": lake.settings.database.url.get_secret_value()}
-    settings = lake_settings(lake.root, **environ)
-    with Services.open(settings, lake.kms) as without:
+    with _without_the_source(lake) as without:
         # The source was removed from the settings: its age counts no more.
         assert without.authorizer.grants(AccessRequest(Principal(BOB), Resource.table("db", "t"), "select"))
         without.policy_changes.make([Edit(DOCUMENT, None, revision)], caller, lambda _: None)
@@ -340,7 +344,10 @@ def test_documents_of_a_source_change_by_its_synchronization_alone(replica: Repl
 def test_documents_that_are_gone_are_downloaded_again_although_ranger_has_no_newer_version(
     replica: Replica, lake: Lake, ranger: RangerAdmin
 ) -> None:
-    test_documents_of_a_source_change_by_its_synchronization_alone(replica, lake)
+    revision = replica.services.policy_documents.version().revision
+    with _without_the_source(lake) as without:
+        caller = Caller(Principal(ALICE), None, "request")
+        without.policy_changes.make([Edit(DOCUMENT, None, revision)], caller, lambda _: None)
     assert not replica.may(BOB)
     replica.sync()
     assert ranger.asked[-1].parameters["lastKnownVersion"] == "-1" and replica.may(BOB)
