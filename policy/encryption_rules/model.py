@@ -258,7 +258,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Tag:
+class EncryptionTag:
     """Where a tag is assigned.
 
     Attributes:

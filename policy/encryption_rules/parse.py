@@ -21,7 +21,7 @@ from typing import Final
 
 from policy.encryption.specification import Algorithm
 from policy.encryption_rules.contradictions import conflict, self_conflict
-from policy.encryption_rules.model import Area, Demands, Exempt, Rule, Tag
+from policy.encryption_rules.model import Area, Demands, EncryptionTag, Exempt, Rule
 from policy.encryption_rules.names import KeyPatterns, NamePatterns
 from policy.fields import Field, of_json
 
@@ -59,7 +59,9 @@ class _Placed:
     field: Field
 
 
-def parse_documents(documents: Mapping[str, bytes | str]) -> tuple[tuple[Rule, ...], tuple[Tag, ...]]:
+def parse_documents(
+    documents: Mapping[str, bytes | str],
+) -> tuple[tuple[Rule, ...], tuple[EncryptionTag, ...]]:
     """Read rule documents.
 
     Args:
@@ -80,7 +82,7 @@ def parse_documents(documents: Mapping[str, bytes | str]) -> tuple[tuple[Rule, .
     _check_names(placed)
     _check_tags_used(tags, rule_fields)
     _check_contradictions(placed)
-    assigned = (Tag(name, tuple(area for area, _ in places)) for name, places in tags.items())
+    assigned = (EncryptionTag(name, tuple(area for area, _ in places)) for name, places in tags.items())
     return tuple(each.rule for each in placed), tuple(assigned)
 
 

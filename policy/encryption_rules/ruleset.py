@@ -25,7 +25,7 @@ from typing import Final
 from policy.decision import Decision, Reason
 from policy.digests import digest_of_documents
 from policy.encryption_rules.check import demands_on, violations
-from policy.encryption_rules.model import NOTHING, Rule, TableFacts, Tag, Violation
+from policy.encryption_rules.model import NOTHING, EncryptionTag, Rule, TableFacts, Violation
 from policy.encryption_rules.parse import parse_documents
 from policy.errors import EncryptionPolicyViolation
 
@@ -45,7 +45,7 @@ class EncryptionRules:
 
     __slots__ = ("rules", "tags", "version")
 
-    def __init__(self, rules: tuple[Rule, ...], version: str, tags: tuple[Tag, ...] = ()) -> None:
+    def __init__(self, rules: tuple[Rule, ...], version: str, tags: tuple[EncryptionTag, ...] = ()) -> None:
         self.rules = tuple(sorted(rules, key=lambda rule: rule.name))
         self.tags = tuple(sorted(tags, key=lambda tag: tag.name))
         self.version = version

@@ -46,7 +46,7 @@ def resource(named: dict[str, str]) -> Resource:
     return {**kind, **one, "service": Resource.service}[last](*named.values())
 
 
-@each_row(("stem", "case"), cases("cases"), count=259)
+@each_row(("stem", "case"), cases("cases"), count=272)
 def test_access_is_decided_as_the_vector_says(stem: str, case: dict[str, Any]) -> None:
     request = AccessRequest(principal(case), resource(case["resource"]), case["access"], case.get("owner"))
     decision = set_of(stem).decide(request, moment(stem, case))
@@ -59,7 +59,7 @@ def test_access_is_decided_as_the_vector_says(stem: str, case: dict[str, Any]) -
         ]
 
 
-@each_row(("stem", "case"), cases("masks"), count=25)
+@each_row(("stem", "case"), cases("masks"), count=28)
 def test_mask_is_chosen_as_the_vector_says(stem: str, case: dict[str, Any]) -> None:
     rule = set_of(stem).mask_for(
         principal(case), case["database"], case["table"], case["column"], moment(stem, case)
