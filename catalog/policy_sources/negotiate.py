@@ -9,8 +9,15 @@ Source: RFC 4559, section 4; RFC 4178.
 from __future__ import annotations
 
 import base64
+from typing import Final
 
 from policy.errors import RequestInvalid
+
+_SPNEGO: Final = "1.3.6.1.5.5.2"
+
+
+class NoTicket(Exception):
+    """There are no Kerberos credentials for the server; the cause says why."""
 
 
 def require_kerberos() -> None:
@@ -20,30 +27,28 @@ def require_kerberos() -> None:
         RequestInvalid: the extra `kerberos` is not installed.
     """
     try:
-        import spnego
+        import gssapi
     except ImportError as error:
         raise RequestInvalid(
             "A policy source uses Kerberos, and the library for it is not installed.",
             rule="settings",
             hint='Run `pip install "lakewarden[kerberos]"`.',
         ) from error
-    del spnego
+    del gssapi
 
 
 def negotiate(host: str) -> str:
     """Return the `Authorization` header for the service `HTTP` of a host.
 
     Raises:
-        ValueError: there are no credentials for it; the cause says why.
+        NoTicket: there are no credentials for it.
     """
-    import spnego
-    from spnego import NegotiateOptions
-    from spnego.exceptions import SpnegoError
+    import gssapi
 
     try:
-        # By the library of the system, which knows Kerberos alone: nothing falls back to NTLM.
-        client = spnego.client(hostname=host, service="HTTP", options=NegotiateOptions.use_gssapi)
-        token = client.step()
-    except (SpnegoError, ImportError) as error:
-        raise ValueError("no Kerberos credentials") from error
+        server = gssapi.Name(f"HTTP@{host}", gssapi.NameType.hostbased_service)
+        mechanism = gssapi.OID.from_int_seq(_SPNEGO)
+        token = gssapi.SecurityContext(name=server, mech=mechanism, usage="initiate").step()
+    except gssapi.exceptions.GSSError as error:
+        raise NoTicket from error
     return f"Negotiate {base64.b64encode(token or b'').decode('ascii')}"

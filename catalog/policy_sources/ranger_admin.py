@@ -28,7 +28,7 @@ from catalog.base.http_answers import POOLS, AnswerOutOfBounds, read_answer
 from catalog.base.outside_calls import Part as CalledPart
 from catalog.base.outside_calls import outside_call
 from catalog.crypto.private_files import read_private
-from catalog.policy_sources.negotiate import negotiate
+from catalog.policy_sources.negotiate import NoTicket, negotiate
 from catalog.settings.ranger import RangerSettings
 from policy.errors import KmsUnavailable, Unavailable
 from policy.ranger.parse import MAX_DOCUMENT_SIZE
@@ -144,6 +144,10 @@ class RangerAdmin:
             return answer, read_answer(answer, until, MAX_DOCUMENT_SIZE)
         except AnswerOutOfBounds:
             raise SourceFailed(f"The answer with {part.value} is too long, or took too long.") from None
+        except NoTicket:
+            raise SourceFailed(
+                "There is no Kerberos ticket for Ranger, by KRB5_CLIENT_KTNAME or KRB5CCNAME."
+            ) from None
         except KmsUnavailable as error:
             raise SourceFailed(f"The password cannot be read: {error.message}") from None
         except (HTTPError, OSError, ValueError) as error:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ssl
+import sys
 from pathlib import Path
 
 import pytest
 
+from catalog.policy_sources.negotiate import require_kerberos
 from catalog.policy_sources.ranger_admin import NO_VERSION, Part, RangerAdmin, SourceFailed
 from catalog.settings.ranger import RangerSettings
+from policy.errors import RequestInvalid
 from tests.support.certificates import certificate
 from tests.support.ranger_admin import ranger_admin
 
@@ -73,6 +76,12 @@ def test_a_client_certificate_is_shown(tmp_path: Path) -> None:
 def test_settings_that_cannot_mean_anything_good_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="validation error"):
         _settings(**{"url": "https://ranger.example", **given})
+
+
+def test_kerberos_without_its_extra_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    with pytest.raises(RequestInvalid, match="library"):
+        require_kerberos()
 
 
 def test_credentials_are_checked_and_shown_nowhere(tmp_path: Path) -> None:
