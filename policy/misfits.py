@@ -25,8 +25,6 @@ from typing import Final
 from policy.errors import PolicyInvalid
 from policy.privileges.requests import ALL, Resource
 from policy.ranger import PolicySet
-from policy.ranger.answers import relation
-from policy.ranger.matching import Target
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.servicedef import MASK_NONE
 from policy.restrictions.binding import Asker, bind
@@ -78,10 +76,10 @@ def misfits(
         if only is not None and policy not in only:
             continue
         if policy.type is PolicyType.ROW_FILTER:
-            if _is_about(policy, Resource.table(*table)):
+            if policies.is_about(policy, Resource.table(*table)):
                 yield from _filters(policy, table, columns)
         else:
-            yield from _masks(policy, table, columns)
+            yield from _masks(policies, policy, table, columns)
 
 
 def moved(
@@ -106,9 +104,9 @@ def moved(
     for policy in policies.about(table, name):
         if policy.type is not PolicyType.ROW_FILTER:
             on_columns.append(policy)
-        elif _is_about(policy, Resource.table(*table)):
+        elif policies.is_about(policy, Resource.table(*table)):
             if policy.row_filters and not (
-                _is_about(policy, Resource.table(*name)) and _same_for(policy, name == table)
+                policies.is_about(policy, Resource.table(*name)) and _same_for(policy, name == table)
             ):
                 problem = f"it would not filter the rows under the name {'.'.join(name)}."
                 yield Misfit(policy.name, policy.row_filters[0].label, "row-filter", problem)
@@ -118,7 +116,7 @@ def moved(
     for field in before.by_id.values():
         now = after.by_id.get(field.field_id)
         if now is not None:
-            yield from _withheld_otherwise(on_columns, (table, field), (name, now), after)
+            yield from _withheld_otherwise(policies, on_columns, (table, field), (name, now), after)
 
 
 def _reading_others(policy: Policy, before: TableColumns, after: TableColumns) -> Iterator[Misfit]:
@@ -132,7 +130,8 @@ def _reading_others(policy: Policy, before: TableColumns, after: TableColumns) -
 
 
 def _withheld_otherwise(
-    policies: Collection[Policy],
+    policies: PolicySet,
+    on_columns: Collection[Policy],
     before: tuple[tuple[str, str], SchemaField],
     now: tuple[tuple[str, str], SchemaField],
     after: TableColumns,
@@ -140,14 +139,14 @@ def _withheld_otherwise(
     """The masks and denials that a field loses by a new name, and what comes before them there."""
     (table, field), (name, named) = before, now
     around = [after.by_id[each] for each in (*named.above, named.field_id)]
-    on = [each for each in policies if _is_on(each, table, field)]
+    on = [each for each in on_columns if _is_on(policies, each, table, field)]
     withholding = [(each, item) for each in on if (item := _withholding(each)) is not None]
     masks = [each for each, _ in withholding if each.type is PolicyType.MASK]
     denying = min((each.priority for each, _ in withholding if each.type is PolicyType.ACCESS), default=None)
     under = f"under the name {'.'.join(name) if name != table else named.name!r}"
     same = name == table and field.name == named.name
     for policy, item in withholding:
-        if not (any(_is_on(policy, name, each) for each in around) and _same_for(policy, same)):
+        if not (any(_is_on(policies, policy, name, each) for each in around) and _same_for(policy, same)):
             rule, what = _RULES[policy.type]
             problem = f"its {what} would not be on the column {field.name!r} {under}."
             if field.name == named.name and name == table:
@@ -155,8 +154,8 @@ def _withheld_otherwise(
                     f"no schema would have the name by which its {what} is on the column {field.name!r}."
                 )
             yield Misfit(policy.name, item, rule, problem)
-    for policy in policies:
-        if (policy in on and _same_for(policy, same)) or not _is_on(policy, name, named):
+    for policy in on_columns:
+        if (policy in on and _same_for(policy, same)) or not _is_on(policies, policy, name, named):
             continue
         if masks and policy.masks:
             problem = f"it would be on the column {field.name!r} {under}, beside policy {masks[0].name!r}."
@@ -197,11 +196,13 @@ def _filters(policy: Policy, table: tuple[str, str], columns: TableColumns) -> I
             yield Misfit(policy.name, item.label, problem.rule or "", problem.message, problem.hint)
 
 
-def _masks(policy: Policy, table: tuple[str, str], columns: TableColumns) -> Iterator[Misfit]:
+def _masks(
+    policies: PolicySet, policy: Policy, table: tuple[str, str], columns: TableColumns
+) -> Iterator[Misfit]:
     masked: set[int] = set()
     for field in columns.by_id.values():
         # The mask of a column covers what is nested in it.
-        if not masked.isdisjoint(field.above) or not _is_on(policy, table, field):
+        if not masked.isdisjoint(field.above) or not _is_on(policies, policy, table, field):
             continue
         masked.add(field.field_id)
         for item in policy.masks:
@@ -213,10 +214,6 @@ def _masks(policy: Policy, table: tuple[str, str], columns: TableColumns) -> Ite
                 yield Misfit(policy.name, item.label, problem.rule or "", problem.message, problem.hint)
 
 
-def _is_on(policy: Policy, table: tuple[str, str], field: SchemaField) -> bool:
+def _is_on(policies: PolicySet, policy: Policy, table: tuple[str, str], field: SchemaField) -> bool:
     names = field.names | {field.name}
-    return any(_is_about(policy, Resource.column(*table, name)) for name in names)
-
-
-def _is_about(policy: Policy, resource: Resource) -> bool:
-    return relation(policy, Target.of(resource), "", None).covers
+    return any(policies.is_about(policy, Resource.column(*table, name)) for name in names)

@@ -19,7 +19,7 @@ from policy.principal import Principal
 from policy.privileges.requests import ALL, AccessRequest, Resource
 from policy.privileges.token_scopes import refused_by_scope, scope_refusal
 from policy.ranger.administer import may_administer
-from policy.ranger.answers import KEPT_USERS, Answers, Policies
+from policy.ranger.answers import KEPT_USERS, Answers, Policies, relation
 from policy.ranger.circumstances import Circumstances, Subject
 from policy.ranger.conditions.condition import Condition
 from policy.ranger.evaluate import (
@@ -192,6 +192,15 @@ class PolicySet:
         """Those on tags as policies on what has the tag, in these tables or around them."""
         targets = [Target.of(Resource.table(*table)) for table in tables]
         return tuple(policy for kind in kinds for policy in self._policies.candidates(kind, targets))
+
+    def is_about(self, policy: Policy, resource: Resource) -> bool:
+        """Whether a policy, one of those about its table, is about a resource and counts in its zone.
+
+        Whom a macro in the policy's resources stands for is not known.
+        """
+        target = Target.of(resource)
+        matches = relation(policy, target, "", None).covers
+        return matches and self._policies.zones.counts(policy, self._policies.zone_of(target))
 
     def zone_of(self, resource: Resource) -> ZoneName:
         """The security zone whose policies decide about a resource; None for those without a zone."""

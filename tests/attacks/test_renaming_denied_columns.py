@@ -290,6 +290,33 @@ TAGGED = [
 ]
 
 
+ZONED = {"zoneName": "z"}
+
+
+@pytest.mark.parametrize("into", [False, True], ids=["out-of-a-zone", "into-a-zone"])
+@pytest.mark.parametrize("items", ["denial", "mask"])
+def test_a_new_name_takes_no_table_out_of_its_security_zone(
+    lake: Lake, table: Table, items: str, into: bool
+) -> None:
+    """The policy is on every name, but counts in one zone."""
+    name, target = table.name()[-1], f"x{uuid4().hex}"
+    carols = [{**ITEM, "users": ["carol"], "dataMaskInfo": {"dataMaskType": "MASK_NULL"}}]
+    mask = about("ssn", policyType=1, dataMaskPolicyItems=carols)
+    restricting = (denying("*") if items == "denial" else mask) | ({} if into else ZONED)
+    zone = {"z": {"resources": [{"database": ["db"], "table": [target if into else name]}]}}
+    rights = policy("mallory", tables("*"), {MALLORY: ["select", "alter", "update", "create"]})
+    document = {"policies": [rights | ZONED | {"name": "zoned"}], "securityZones": zone}
+    path = lake.root / "policies" / "zones.json"
+    path.write_text(json.dumps(document))
+    try:
+        withhold(lake, restricting)
+        with pytest.raises(RequestInvalid, match="policy"):
+            lake.catalog(MALLORY).rename_table(table.name(), ("db", target))
+    finally:
+        path.unlink()
+        withhold(lake)
+
+
 def tag(lake: Lake, *names: tuple[str, ...]) -> None:
     document = service_tags([tagged(*each, tags=["PII"]) for each in names])
     (lake.root / "policies" / "tags.json").write_text(json.dumps(document))
