@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from catalog.cli import (
     audit,
     db,
+    doctor,
     init,
     key,
     kms_endpoint,
@@ -120,6 +121,7 @@ def _root(
 
 app.command("init", epilog="Example: lakewarden init --admin ann")(init.init)
 app.command("serve", epilog="Example: lakewarden --config /etc/lakewarden.toml serve")(serve.serve)
+app.command("doctor", epilog="Example: lakewarden doctor")(doctor.doctor)
 app.add_typer(db.app, name="db")
 app.add_typer(table.app, name="table")
 key.app.command("kms-keys", epilog="Example: lakewarden key kms-keys --as ann")(master_keys.kms_keys)

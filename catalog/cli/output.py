@@ -138,6 +138,17 @@ def progress() -> Iterator[Callable[[str, int, int | None], None]]:
             shown.stop()
 
 
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show on a terminal that something takes its time."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(_shown(what)):
+        yield
+
+
 def moment(at: datetime | None) -> str | None:
     """Format a time in UTC as ISO 8601, to the second."""
     return None if at is None else at.astimezone(UTC).isoformat(timespec="seconds")

@@ -239,12 +239,17 @@ class PolicyChanges:
     def _lockout(self, before: PolicySet, after: PolicySet, caller: Principal | None) -> str | None:
         if caller is not None and self._administers(before, caller) and not self._administers(after, caller):
             return f"{caller.name} would lose the permission to administer the catalog"
-        holders = self._principals.everybody()
-        if any(self._administers(before, each) for each in holders) and not any(
-            self._administers(after, each) for each in holders
-        ):
+        if self.administrators(before) and not self.administrators(after):
             return "no current user could administer the catalog any more"
         return None
+
+    def administrators(self, policies: PolicySet) -> Sequence[Principal]:
+        """Return the current users who can administer the catalog under some policies.
+
+        Raises:
+            StateUnavailable: the database does not answer.
+        """
+        return [each for each in self._principals.everybody() if self._administers(policies, each)]
 
     def _administers(self, policies: PolicySet, principal: Principal) -> bool:
         (request,) = required("admin.policies.change", On.service(principal, self._catalog))

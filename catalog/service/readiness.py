@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +90,10 @@ class Readiness:
         problems = [problem for probe in self._probes if (problem := probe.problem()) is not None]
         lost = {ability for problem in problems for ability in problem.lost}
         return Report(tuple(sorted(lost)), tuple(problem.text for problem in problems))
+
+    def parts(self) -> Iterator[tuple[str, Problem | None]]:
+        """Yield each part and its problem, as it is known now."""
+        return ((probe.part, probe.problem()) for probe in self._probes)
 
     def _database(self) -> Problem | None:
         try:
