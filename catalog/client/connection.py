@@ -201,8 +201,8 @@ class Connection:
         """Dotted names of the tables on which the user has any permission.
 
         Args:
-            namespace: dotted name of the namespace; by default, all that the user sees are listed, one after
-                the other.
+            namespace: dotted name of the namespace; by default, all that the user sees, with two requests for
+                each.
 
         Raises:
             NotAuthorized: no permission in the namespace.

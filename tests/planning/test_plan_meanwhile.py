@@ -83,7 +83,7 @@ def test_a_right_that_is_taken_away_while_manifests_are_read_releases_no_key(
     lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert _plan(lake, table).header.transport is not None
-    monkeypatch.setattr(Planner, "_files", _once(lambda: lake.set_policies(_without_carol()), Planner._files))
+    monkeypatch.setattr(Planner, "files", _once(lambda: lake.set_policies(_without_carol()), Planner.files))
     monkeypatch.setattr(Keyring, "scan_keys", lambda *_: pytest.fail("keys were released"))
     with pytest.raises(NotAuthorized):
         _plan(lake, table)
@@ -93,7 +93,7 @@ def test_a_plan_names_the_policies_that_decided_last(
     lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = [*standard_policies(), policy("more", {"engine": ["*"]}, {"another": ["act"]})]
-    monkeypatch.setattr(Planner, "_files", _once(lambda: lake.set_policies(other), Planner._files))
+    monkeypatch.setattr(Planner, "files", _once(lambda: lake.set_policies(other), Planner.files))
     before = lake.services.policies.current().version
     version = _plan(lake, table).header.policy_version
     assert version == lake.services.policies.current().version != before

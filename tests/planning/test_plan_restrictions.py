@@ -328,13 +328,13 @@ def test_a_change_of_restrictions_while_manifests_are_read_refuses_the_plan(
 ) -> None:
     policies(filtering("age > 3"))
     planner = lake.services.planner
-    real = type(planner)._files
+    real = type(planner).files
 
     def files(*args: Any) -> Any:
         policies(filtering("age > 4"))
         return real(*args)
 
-    monkeypatch.setattr(type(planner), "_files", files)
+    monkeypatch.setattr(type(planner), "files", files)
     assert refused(lake, people, enforces=ENFORCED).rule == "policy-changed"
 
 
