@@ -48,7 +48,7 @@ class TableChecks:
         Raises:
             PolicyInvalid: one does not.
         """
-        if not after.has_restrictions:
+        if before.restrictions == after.restrictions:
             return
         found = ((name, _new(before, after, name)) for name in self._names())
         for name, new in islice((each for each in found if each[1]), MAX_TABLES):

@@ -207,10 +207,11 @@ class PolicySet:
         return self._policies.zone_of(Target.of(resource))
 
     @property
-    def has_restrictions(self) -> bool:
-        """Whether there are row filter or masking policies."""
-        tagged = any(policy.type in _RESTRICTING for policy in self._policies.tagged.policies)
-        return tagged or any(self._policies.indexes[kind].policies for kind in _RESTRICTING)
+    def restrictions(self) -> tuple[object, ...]:
+        """All row filter and masking policies, with the tags that they are about; for comparison."""
+        named = (self._policies.indexes[kind].policies for kind in _RESTRICTING)
+        on_tags = tuple(each for each in self._policies.tagged.policies if each.type in _RESTRICTING)
+        return (*named, on_tags, self._policies.tagged.tags.resources if on_tags else ())
 
     def grant_to_anyone(self, resource: Resource, access: str) -> Reason | None:
         """Why a user can have a privilege at some time; None if no policy grants it to anyone.

@@ -157,7 +157,8 @@ def test_policies_about_a_table_have_those_on_its_tags() -> None:
     assert [each.name for each in found.about(("sales", "people"))] == ["readers", "pii", "masks"]
     assert [each.name for each in found.restricting("sales", "people")] == ["masks"]
     assert found.restricting("sales", "orders") == ()
-    assert found.has_restrictions
+    assert found.restrictions != having([READERS, DENIED, masks], tagged("sales", tags=["PII"])).restrictions
+    assert having([READERS], EMAIL).restrictions == having([DENIED]).restrictions
 
 
 def test_a_change_of_tags_is_another_set_of_policies() -> None:
