@@ -31,7 +31,7 @@ from catalog.policy_sources.downloads import (
 from catalog.policy_sources.ranger_admin import NO_VERSION, Part, RangerAdmin, SourceFailed
 from catalog.policy_store.changes import PolicyChanges, Prepared
 from catalog.policy_store.documents import DocumentId, Edit, PolicyDocuments, digest_of, name_in
-from catalog.policy_store.kinds import Kind
+from catalog.policy_store.kinds import OF_POLICIES, Kind
 from catalog.policy_store.source_states import Claim, Download, SourceState, SourceStates
 from catalog.settings.ranger import RangerSettings
 from policy.decision import Reason
@@ -202,7 +202,7 @@ class Synchronization:
     def _stored(self) -> dict[Kind, tuple[int, str]]:
         """Return revision and SHA-256 of the source's documents, by kind."""
         found = {}
-        for kind in Kind:
+        for kind in OF_POLICIES:
             for change in self._documents.history(DocumentId(kind, name_in(self._name)), limit=1):
                 if change.sha256 is not None:
                     found[kind] = (change.revision, change.sha256)
@@ -214,7 +214,7 @@ class Synchronization:
         name = name_in(self._name)
         return tuple(
             Edit(DocumentId(kind, name), contents.get(kind), stored[kind][0] if kind in stored else None)
-            for kind in Kind
+            for kind in OF_POLICIES
             if kind in contents or kind in stored
         )
 

@@ -24,7 +24,7 @@ from sqlalchemy.exc import IntegrityError
 from catalog.base.errors import CommitConflict
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_policy_document, lw_policy_set
-from catalog.policy_store.kinds import MAX_STORED_SIZE
+from catalog.policy_store.kinds import MAX_STORED_SIZE, OF_POLICIES
 from catalog.policy_store.kinds import Kind as Kind
 from policy.errors import PolicyInvalid, RequestInvalid
 
@@ -173,7 +173,8 @@ def name_in(source: str) -> str:
 def source_of(document: DocumentId, sources: Collection[str]) -> str | None:
     """Return the source that a document belongs to, of the given ones; None if to none."""
     source = document.name.removeprefix(_SOURCE_PREFIX)
-    return source if source in sources and document.name == name_in(source) else None
+    is_of_one = document.kind in OF_POLICIES and document.name == name_in(source)
+    return source if is_of_one and source in sources else None
 
 
 def title_of(document: DocumentId) -> str:

@@ -412,6 +412,15 @@ def test_failures_that_repeat_are_told_once(
     assert len(told) == 2 and "500" in told[0] and "again" in told[1]
 
 
+def test_rules_for_encryption_of_the_same_name_are_left_alone(replica: Replica, ranger: RangerAdmin) -> None:
+    rules = DocumentId(Kind.ENCRYPTION, "ranger.prod")
+    caller = Caller(Principal(ALICE), None, "request")
+    replica.services.policy_changes.make([Edit(rules, b'{"rules": []}', None)], caller, lambda _: None)
+    ranger.put(SERVICE, 2, [])
+    assert replica.sync().problem is None
+    assert rules in replica.services.policy_documents.current().documents
+
+
 def test_each_source_has_its_documents_and_its_age(tmp_path: Path, ranger: RangerAdmin) -> None:
     ranger.put("other", 7, [_granting("dave", "of the other")])
     both = _settings(ranger, tmp_path) | _settings(ranger, tmp_path, "TEST", SERVICE="other")
