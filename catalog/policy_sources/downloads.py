@@ -138,7 +138,8 @@ def documents_of(name: str, bodies: Mapping[Part, bytes], *, partial: bool) -> t
     Raises:
         SourceFailed: something is blocked, or refused and `partial` is false.
     """
-    imported = import_ranger({f"{name} {part.value}": body for part, body in bodies.items()})
+    documents = {f"{name} {part.value}": body for part, body in bodies.items()}
+    imported = import_ranger(documents, roles_elsewhere=Part.ROLES not in bodies)
     if imported.blocked or Kind.RANGER not in imported.documents:
         raise SourceFailed(f"The policies cannot be put in force: {_shown(imported.blocked)}.")
     if imported.refused and not partial:

@@ -148,3 +148,57 @@ def test_whole_policies_are_imported_as_they_are(data: st.DataObject) -> None:
         resource, access = data.draw(requests("tables"), label="request")
         request = AccessRequest(Principal(asker.name, asker.groups), resource, access, asker.owner)
         assert found.decide(request, NOW).allowed is whole.decide(request, NOW).allowed
+
+
+ANYTHING = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.text(max_size=3), st.sampled_from(["name", "type"])
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2), st.dictionaries(st.sampled_from(["name", "a"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+WHOLE: Json = {
+    "serviceDef": {
+        "name": "hive",
+        "resources": [{"name": "table", "matcherOptions": {"wildCard": True}}],
+        "accessTypes": [{"name": "update", "impliedGrants": ["select"]}],
+        "policyConditions": [
+            {"name": "expression", "evaluator": "x", "evaluatorOptions": {"scriptTemplate": ""}}
+        ],
+    },
+    "policies": [
+        {
+            "name": "p",
+            "service": "s",
+            "serviceType": "hive",
+            "policyType": 0,
+            "resources": {"database": {"values": ["a"]}},
+            "policyItems": [{"roles": ["r"], "accesses": [{"type": "select"}], "conditions": []}],
+            "denyPolicyItems": [
+                {"users": ["u"], "accesses": [{"type": "select"}], "conditions": [{"type": "t"}]}
+            ],
+        }
+    ],
+    "tagPolicies": {"policies": [{"name": "t", "resources": {"tag": {"values": ["T"]}}, "policyItems": []}]},
+    "securityZones": {"z": {"resources": [{"database": ["b"]}], "policies": [{"name": "q"}]}},
+    "roles": [{"name": "r", "users": [{"name": "ann"}], "groups": [], "roles": [{"name": "r2"}]}],
+}
+TAGS: Json = {
+    "tags": {"1": {"type": "T", "attributes": {"a": "b"}}},
+    "serviceResources": [{"id": 1, "resourceElements": {"database": {"values": ["a"]}}}],
+    "resourceToTagIds": {"1": [1]},
+}
+
+
+@EXAMPLES
+@given(st.data())
+def test_an_import_of_anything_ends_with_a_set_in_force_or_is_blocked(data: st.DataObject) -> None:
+    documents = copy.deepcopy([WHOLE, TAGS])
+    for _ in range(data.draw(st.integers(1, 3))):
+        container, name = data.draw(st.sampled_from(list(places(documents))))
+        container[name] = data.draw(ANYTHING)
+    found = import_ranger({f"{at}": json.dumps(each).encode() for at, each in enumerate(documents)})
+    assert bool(found.documents) is not bool(found.blocked)
+    PolicySet.parse(found.documents)

@@ -15,7 +15,6 @@ from policy.ranger.servicedef import LEVELS, TAGS, Level
 
 Json = dict[str, Any]
 
-_TRUE: Final = (True, "true")
 _SCRIPT: Final = "org.apache.ranger.plugin.conditionevaluator.RangerScriptConditionEvaluator"
 _TEMPLATE: Final = "org.apache.ranger.plugin.conditionevaluator.RangerScriptTemplateConditionEvaluator"
 _EXPIRED: Final = "ctx.isAccessedAfter('expiry_date');"
@@ -81,12 +80,12 @@ def _odd_conditions(said: object) -> frozenset[str]:
     """Types of conditions that are evaluated here, but not as the service definition says."""
     if not isinstance(said, dict):
         return frozenset()
-    usual = {each.get("name") for each in _objects(said, "policyConditions") if _is_usual(each)}
+    usual = {str(each.get("name")) for each in _objects(said, "policyConditions") if _is_usual(each)}
     return EVALUATED - usual - {IMPLICIT}
 
 
 def _is_usual(condition: Json) -> bool:
-    if condition.get("name") in EXPRESSIONS:
+    if str(condition.get("name")) in EXPRESSIONS:
         return condition.get("evaluator") == _SCRIPT
     options = condition.get("evaluatorOptions")
     template = options.get("scriptTemplate") if isinstance(options, dict) else None
@@ -95,7 +94,7 @@ def _is_usual(condition: Json) -> bool:
 
 def _option(said: Json, name: str) -> bool:
     options = said.get("matcherOptions")
-    return not isinstance(options, dict) or options.get(name, True) in _TRUE
+    return not isinstance(options, dict) or str(options.get(name, True)).lower() == "true"
 
 
 def _objects(said: object, name: str) -> Iterator[Json]:

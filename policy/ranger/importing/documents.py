@@ -29,17 +29,18 @@ Json = dict[str, Any]
 _NO_TYPE: Final = (None, "")
 
 
-def import_ranger(sources: Mapping[str, bytes]) -> Imported:
+def import_ranger(sources: Mapping[str, bytes], *, roles_elsewhere: bool = False) -> Imported:
     """Make strict documents of Ranger's.
 
     Args:
         sources: all documents of one service by name, which messages use: policies, roles, tags, user store.
+        roles_elsewhere: whether roles that these documents do not have are defined by others.
 
     Returns:
         The documents with a report. Nothing is raised for what the documents contain.
     """
     parts = sort(sources)
-    roles = take_roles(parts.roles)
+    roles = take_roles([] if parts.roles is None and roles_elsewhere else parts.roles)
     taking = _Taking()
     zones = {part.name: bare for part in parts.zones if (bare := taking.take_zone(part)) is not None}
     own, tagged = (
@@ -48,7 +49,7 @@ def import_ranger(sources: Mapping[str, bytes]) -> Imported:
     )
     homes = [(replace(OWN, zones=zones), own), (replace(TAGGED, zones=zones), tagged)]
     about_tags = [part for part in parts.policies if _is_about_tags(part.value)]
-    others = [part for part in parts.policies if part not in about_tags]
+    others = [part for part in parts.policies if not _is_about_tags(part.value)]
     document: Json = {
         "policies": taking.take(others, *homes[0]),
         "roles": list(roles.roles),
@@ -90,6 +91,8 @@ class _Taking:
         problem = problem_of({"policies": [], "securityZones": {part.name: bare}})
         if problem is None and not isinstance(zone.get("policies", []), list):
             problem = "policies: expected a list."
+        if problem is None and not self._is_new(("zone", part.name)):
+            problem = "another document has a zone of this name."
         self.found.append(
             part.line("zone", Outcome.TAKEN)
             if problem is None
@@ -161,7 +164,7 @@ def _others(parts: Sorted, sources: Mapping[str, bytes]) -> Iterator[tuple[str, 
     """The documents of tags and users: their kind, what became of them, and their content."""
     for kind, found in (("tags", parts.tags), ("users", parts.users)):
         for part in found:
-            problem = problem_of(part.value)
+            problem = problem_of(part.value) if part is found[0] else f"another document has {kind}, too."
             if problem is None:
                 yield kind, part.line(kind, Outcome.TAKEN), sources[part.document]
             else:

@@ -182,7 +182,7 @@ def opens(name: str, item: Mapping[str, object]) -> bool:
 def odd_condition(conditions: object, odd: Collection[str]) -> str | None:
     """Why conditions mean something else in Ranger; None if they do not, or cannot be read."""
     for each in conditions if isinstance(conditions, list) else ():
-        if isinstance(each, dict) and each.get("type") in odd:
+        if isinstance(each, dict) and str(each.get("type")) in odd:
             return f"the service definition evaluates {each['type']!r} in another way."
     return None
 

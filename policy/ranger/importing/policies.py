@@ -13,7 +13,7 @@ Rules, of which the first that fits counts:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -129,10 +129,11 @@ class _Parts:
         remarks = [f"{name}: {why} It is left out." for name, why in self.bad.items() if name not in _SCOPE]
         return (*remarks, *(each for mended in self.lists.values() for each in mended.differences))
 
-    def kept(self) -> Json:
-        """The fields that are read, and the items as they are taken over."""
-        left_out = (*self.bad, *ITEM_LISTS)
+    def kept(self, sets: Sequence[Json]) -> Json:
+        """The fields that are read, on these sets of resources, and the items as they are taken over."""
+        left_out = (*self.bad, *ITEM_LISTS, *_RESOURCES)
         found = {name: value for name, value in self.said.items() if name not in left_out}
+        found |= {"resources": sets[0]} | ({"additionalResources": list(sets[1:])} if sets[1:] else {})
         return found | {name: list(mended.items) for name, mended in self.lists.items() if mended.items}
 
 
@@ -156,7 +157,7 @@ def take(policy: object, place: str, home: Home, facts: Facts) -> Taken:
     kind = said.get("policyType", 0)
     if kind == _AUDIT:
         return _refused("it is about Ranger's audit, and decides no access.")
-    if isinstance(kind, bool) or kind not in LISTS:
+    if not isinstance(kind, int) or isinstance(kind, bool) or kind not in LISTS:
         return _blocked(f"policyType: {kind!r} is not 0, 1 or 2.")
     unknown = next((name for name in said if name not in POLICY_FIELDS), None)
     if unknown is not None:
@@ -183,10 +184,11 @@ def _base(said: Json, kind: int, home: Home, facts: Facts) -> Json | None:
     closing = ItemList(CLOSING[kind], home.every).closing
     base: Json = {"name": "p", "policyType": kind, CLOSING[kind]: [closing]}
 
-    narrower = facts.narrower if _may_restrict(said, kind) else ()
+    restricts = _may_restrict(said, kind)
 
     def reads(resources: Json) -> bool:
-        less = [name for name in resources if name in narrower and resources[name] != ANY]
+        limited = {name: said for name, said in resources.items() if said != ANY}
+        less = restricts and _is_odd(limited, facts.narrower, facts.wider)
         return not less and home.problem(base | {"resources": resources}) is None
 
     more = said.get("additionalResources", [])
@@ -195,6 +197,15 @@ def _base(said: Json, kind: int, home: Home, facts: Facts) -> Json | None:
     sets = [widened(each, kind, reads) for each in (said.get("resources"), *more)]
     found = base | {"resources": sets[0], "additionalResources": sets[1:]}
     return None if None in sets or home.problem(found) is not None else found
+
+
+def _is_odd(resources: Json, plain: Collection[str], excluding: Collection[str]) -> bool:
+    """Whether a level is one of `plain`, or, if its values are excluded, one of `excluding`."""
+    return any(
+        name in (excluding if said.get("isExcludes") else plain)
+        for name, said in resources.items()
+        if isinstance(said, dict)
+    )
 
 
 def _parts(said: Json, place: str, base: Json, home: Home, facts: Facts) -> _Parts:
@@ -234,10 +245,10 @@ def _by_parts(parts: _Parts, problem: str | None) -> Taken:
     scope = [f"{name}: {why}" for name, why in parts.bad.items() if name in _SCOPE]
     if not parts.restricts:
         return _refused(*scope) if scope else _granting(parts, problem)
-    levels = {level for each in parts.widened for level in each}
-    if scope or parts.widened != parts.sets or (parts.grants and levels & set(parts.facts.wider)):
+    more = any(_is_odd(each, parts.facts.wider, parts.facts.narrower) for each in parts.widened)
+    if scope or parts.widened != parts.sets or (parts.grants and more):
         return _restricting(parts)
-    return _finished(parts, parts.kept(), parts.differences, problem)
+    return _finished(parts, parts.kept(parts.widened), parts.differences, problem)
 
 
 def _granting(parts: _Parts, problem: str | None) -> Taken:
@@ -245,12 +256,13 @@ def _granting(parts: _Parts, problem: str | None) -> Taken:
 
     def reads(resources: Json) -> bool:
         asked = parts.base | {"resources": resources, "additionalResources": []}
-        return not set(resources) & set(parts.facts.wider) and parts.home.problem(asked) is None
+        more = _is_odd(resources, parts.facts.wider, parts.facts.narrower)
+        return not more and parts.home.problem(asked) is None
 
     sets = [found for each in parts.sets if (found := narrowed(each, reads)) is not None]
     if not sets:
         return _refused(problem or f"resources: {_ELSEWHERE}")
-    policy = parts.kept() | {"resources": sets[0], "additionalResources": sets[1:]}
+    policy = parts.kept(sets)
     if sets == parts.sets:
         return _finished(parts, policy, parts.differences, problem)
     left_out = f"{problem or _ELSEWHERE} It grants nothing on what cannot be read."
@@ -262,8 +274,8 @@ def _restricting(parts: _Parts) -> Taken:
     closing = CLOSING[parts.base["policyType"]]
     items = ItemList(closing, parts.home.every)
     kept = [items.harden(item) for item in parts.lists[closing].items if not opens(closing, item)]
-    policy = {name: value for name, value in parts.kept().items() if name not in _OPENING_LISTS}
-    policy |= {name: parts.base[name] for name in _RESOURCES} | {closing: kept}
+    policy = {name: value for name, value in parts.kept(parts.widened).items() if name not in _OPENING_LISTS}
+    policy |= {closing: kept} if kept else {}
     if parts.denies_all_else:
         policy["isDenyAllElse"] = True
     if "policyPriority" in parts.bad:
