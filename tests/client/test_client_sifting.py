@@ -18,7 +18,6 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 import lakewarden
 from catalog.client import settings as write_settings
-from catalog.client.scan import _Run
 from policy.errors import DecryptionRefused
 from tests.support.lake import ALICE
 from tests.support.service import Service
@@ -105,7 +104,7 @@ def test_deleted_rows_are_left_out_by_their_places(table: lakewarden.Table) -> N
         plain, path=f"file://{path}", location=f"file://{path}", size=path.stat().st_size, records=len(gone)
     )
     found = pa.Table.from_batches(
-        _Run(scan, replace(plan, files=(replace(file, deletes=(deletes,)),))).at_once()
+        scan._by(replace(plan, files=(replace(file, deletes=(deletes,)),)), scan.columns).at_once()
     )
     assert found["text"].to_pylist() == [
         f"text {number}" for number in range(149_991, 150_010) if number not in gone
