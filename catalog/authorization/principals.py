@@ -25,6 +25,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     exists,
+    func,
     literal,
     or_,
     select,
@@ -265,6 +266,20 @@ def is_valid(now_ms: int) -> ColumnElement[bool]:
     """Return the condition of tokens that are neither revoked nor expired."""
     expires = lw_token.c.expires_ms
     return and_(lw_token.c.revoked_ms.is_(None), or_(expires.is_(None), expires > now_ms))
+
+
+def revoke_every(connection: Connection, name: str, now_ms: int) -> int:
+    """Revoke the tokens of a principal, expired ones too: a key of an engine outlives its token's time.
+
+    Returns:
+        how many were valid until now.
+    """
+    hold(connection, name)
+    mine = (lw_token.c.principal == name, lw_token.c.revoked_ms.is_(None))
+    valid = select(func.count()).select_from(lw_token).where(*mine, is_valid(now_ms))
+    count = connection.execute(valid).scalar_one()
+    connection.execute(update(lw_token).where(*mine).values(revoked_ms=now_ms))
+    return count
 
 
 def _has_no_scope() -> ColumnElement[bool]:

@@ -33,8 +33,8 @@ from catalog.authorization.principals import (
     NO_PROVIDERS,
     hold,
     introduce,
-    is_valid,
     require_no_claims,
+    revoke_every,
 )
 from catalog.base.times import from_ms, to_ms
 from catalog.db.engine import read, write
@@ -221,15 +221,8 @@ class TokenStore:
         Raises:
             StateUnavailable: the database does not answer.
         """
-        now_ms = to_ms(self._clock())
         with write(self._engine) as connection:
-            hold(connection, name)
-            revoked = connection.execute(
-                update(lw_token)
-                .where(lw_token.c.principal == name, is_valid(now_ms))
-                .values(revoked_ms=now_ms)
-            )
-        return revoked.rowcount
+            return revoke_every(connection, name, to_ms(self._clock()))
 
     def rotate(self, token_id: uuid.UUID | str, ttl: timedelta | None, overlap: timedelta) -> IssuedToken:
         """Issue a token in place of one, with the same principal, kind and scope.

@@ -3,8 +3,8 @@
 A later user of the same name is another one, and must not get what the former had. So nobody is deleted
 
 - while they are the definer of definer views, which a later user of the name would lend their permissions to;
-- while an administrator disabled them and their identity provider can name them: its next token would create
-  them again, and nothing would say that they are disabled.
+- while an administrator disabled them and an identity provider can name them: its next token would create
+  them again, and nothing would say that they are disabled. A provider can name all that begins with its prefix.
 
 The audit log and the policies keep the name, and so do the tables and views that the user owns.
 """
@@ -15,12 +15,12 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import Engine, delete, update
+from sqlalchemy import Engine, delete
 
-from catalog.authorization.principals import hold, is_valid, required_principal
+from catalog.authorization.principals import hold, required_principal, revoke_every
 from catalog.base.times import to_ms
 from catalog.db.engine import write
-from catalog.db.schema import lw_principal, lw_token
+from catalog.db.schema import lw_principal
 from catalog.settings.identity import IdentitySettings
 from catalog.state.views import defined_by
 from policy.errors import RequestInvalid
@@ -45,22 +45,27 @@ def delete_user(engine: Engine, identity: IdentitySettings, now: datetime, name:
         RequestInvalid: there is no such user, or one of the rules of this module.
         StateUnavailable: the database does not answer.
     """
-    now_ms = to_ms(now)
     with write(engine) as connection:
         hold(connection, name)
         found = required_principal(connection, name)
-        if found.disabled_at is not None and found.issuer in identity.issuers:
-            raise RequestInvalid(
-                f"The user {name!r} is disabled, and the next token of the identity provider {found.issuer} "
-                "would create them again.",
-                rule=_RULE,
-                hint="Keep them disabled.",
-            )
+        if found.disabled_at is not None:
+            _require_no_provider(identity, name)
         _require_no_views([str(each) for each in defined_by(connection, name)], name)
-        mine = lw_token.c.principal == name
-        revoked = connection.execute(update(lw_token).where(mine, is_valid(now_ms)).values(revoked_ms=now_ms))
+        revoked = revoke_every(connection, name, to_ms(now))
         connection.execute(delete(lw_principal).where(lw_principal.c.name == name))
-    return revoked.rowcount
+        return revoked
+
+
+def _require_no_provider(identity: IdentitySettings, user: str) -> None:
+    # Whether one has named them is no question: their claims can be forgotten, and they can come later.
+    names = [name for name, each in identity.issuers.items() if user.startswith(each.prefix)]
+    if names:
+        raise RequestInvalid(
+            f"The user {user!r} is disabled, and a token of the identity provider {' or '.join(names)} could "
+            "create them again.",
+            rule=_RULE,
+            hint="Keep them disabled.",
+        )
 
 
 def _require_no_views(names: Collection[str], user: str) -> None:

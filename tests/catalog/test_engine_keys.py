@@ -16,7 +16,9 @@ from sqlalchemy import Engine, func, select
 
 from catalog.authorization.engine_keys import KEY_IDLE, WINDOW, EngineKeys
 from catalog.authorization.nonces import SeenNonces, SharedNonces
+from catalog.authorization.principals import NO_PROVIDERS
 from catalog.authorization.tokens import IssuedToken, TokenStore
+from catalog.authorization.user_deletion import delete_user
 from catalog.crypto.request_signatures import RequestSignature, SignatureParameters, SignedRequest, sign
 from catalog.db.engine import open_database, read
 from catalog.db.schema import lw_engine_key
@@ -101,6 +103,23 @@ def test_a_token_revoked_between_two_steps_registers_nothing(engines: _Engines) 
         with pytest.raises(NotAuthenticated):
             engines.keys.register(known, bytes(32))
     assert engines.stored() == 0
+
+
+@pytest.mark.parametrize("how", ["revoked", "deleted"])
+def test_all_keys_of_an_engine_end_with_its_tokens_also_of_those_that_have_expired(
+    engines: _Engines, how: str
+) -> None:
+    """Attack: a key that outlived its token answers for a later engine of the same name."""
+    key_id = engines.start(engines.issue(ttl=timedelta(minutes=10)))
+    engines.clock.now += timedelta(hours=1)
+    assert engines.ask(key_id) == Principal("spark")
+    if how == "revoked":
+        assert engines.tokens.revoke_all("spark") == 0
+    else:
+        assert delete_user(engines.database, NO_PROVIDERS, engines.clock.now, "spark") == 0
+    engines.issue()
+    with pytest.raises(NotAuthenticated):
+        engines.ask(key_id)
 
 
 def test_a_key_of_two_tokens_ends_with_neither_for_the_other(engines: _Engines) -> None:

@@ -88,6 +88,26 @@ def test_a_disabled_user_whom_a_provider_can_name_is_not_deleted(
     assert users.find("ann") is None
 
 
+@pytest.mark.parametrize("attack", ["claims are forgotten", "never came"])
+def test_no_detour_enables_a_disabled_user_by_deleting_them(
+    engine: Engine, clock: WallClock, users: Principals, attack: str
+) -> None:
+    """Attack: the provider names the user, but nothing is known of that any more, or not yet."""
+    if attack == "never came":
+        users.assign("ann", frozenset(), frozenset())
+    else:
+        users.claimed(ANN, "corp")
+    users.disable("ann")
+    users.forget_claims("ann")
+    with pytest.raises(RequestInvalid, match="corp"):
+        _delete(engine, clock)
+    with pytest.raises(NotAuthenticated):
+        users.claimed(ANN, "corp")
+    # A provider whose names all begin with another prefix cannot name them.
+    _delete(engine, clock, IdentitySettings(issuers={"k8s": CORP.model_copy(update={"prefix": "k8s:"})}))
+    assert users.find("ann") is None
+
+
 def test_a_token_that_is_issued_while_its_user_is_deleted_is_no_token_of_a_later_user(
     postgres: PostgresServer, clock: WallClock
 ) -> None:
