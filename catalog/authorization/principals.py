@@ -294,12 +294,9 @@ def introduce(connection: Connection, principal: Principal, now: datetime) -> No
         RequestInvalid: it has others.
     """
     is_new = ensure(connection, principal.name, now)
-    # A deletion that came meanwhile is seen. A later one waits for this, and revokes what is issued here.
-    hold(connection, principal.name)
-    required_principal(connection, principal.name)
+    found = require_known(connection, principal.name)
     if not principal.groups and not principal.roles:
         return
-    found = required_principal(connection, principal.name)
     if not is_new and (principal.groups, principal.roles) != (found.groups, found.roles):
         raise RequestInvalid(
             f"The user {principal.name!r} is known with other groups or roles.",
@@ -323,13 +320,24 @@ def require_no_claims(connection: Connection, name: str) -> None:
     Raises:
         RequestInvalid: one did.
     """
-    hold(connection, name)
-    if required_principal(connection, name).claimed_at is not None:
+    if require_known(connection, name).claimed_at is not None:
         raise RequestInvalid(
             f"An identity provider has named the user {name!r}, so no engine can have this name.",
             rule="engine-name",
             hint="Give the engine another name.",
         )
+
+
+def require_known(connection: Connection, name: str) -> KnownPrincipal:
+    """Return a principal, whom no other transaction deletes until this one ends.
+
+    A deletion that came meanwhile is seen. A later one waits, and finds what this transaction leaves.
+
+    Raises:
+        RequestInvalid: there is none of this name.
+    """
+    hold(connection, name)
+    return required_principal(connection, name)
 
 
 def hold(connection: Connection, name: str) -> None:

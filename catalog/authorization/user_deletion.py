@@ -4,7 +4,8 @@ A later user of the same name is another one, and must not get what the former h
 
 - while they are the definer of definer views, which a later user of the name would lend their permissions to;
 - while an administrator disabled them and an identity provider can name them: its next token would create
-  them again, and nothing would say that they are disabled. A provider can name all that begins with its prefix.
+  them again, and nothing would say that they are disabled. It can give each name that begins with its
+  prefix.
 
 The audit log and the policies keep the name, and so do the tables and views that the user owns.
 """
@@ -17,7 +18,7 @@ from typing import Final
 
 from sqlalchemy import Engine, delete
 
-from catalog.authorization.principals import hold, required_principal, revoke_every
+from catalog.authorization.principals import require_known, revoke_every
 from catalog.base.times import to_ms
 from catalog.db.engine import write
 from catalog.db.schema import lw_principal
@@ -46,8 +47,7 @@ def delete_user(engine: Engine, identity: IdentitySettings, now: datetime, name:
         StateUnavailable: the database does not answer.
     """
     with write(engine) as connection:
-        hold(connection, name)
-        found = required_principal(connection, name)
+        found = require_known(connection, name)
         if found.disabled_at is not None:
             _require_no_provider(identity, name)
         _require_no_views([str(each) for each in defined_by(connection, name)], name)

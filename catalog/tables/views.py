@@ -27,6 +27,7 @@ from sqlalchemy import Connection
 
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.definers import refused
+from catalog.authorization.principals import require_known
 from catalog.authorization.table_access import require_any
 from catalog.authorization.view_access import require_selectable
 from catalog.base.errors import CommitConflict
@@ -338,6 +339,9 @@ class Views:
         made = replace(record, metadata_location=self._files.write(record))
         try:
             with write(self._context.engine) as connection:
+                if made.definer_rights:
+                    # A user who was deleted meanwhile would define it for a later one of the name.
+                    require_known(connection, made.definer)
                 store(connection, made)
                 idempotency.settle(connection, record.owner)
         except CommitStateUnknown:

@@ -291,6 +291,7 @@ def test_only_rows_of_a_snapshot_are_read_through_a_view(door: Door, asked: dict
 def test_whoever_changes_the_text_or_the_rights_is_the_definer(door: Door) -> None:
     """Nobody gets the permissions of another user by editing a view."""
     views, alice = door.lake.services.views, door.lake.caller(ALICE)
+    door.lake.services.tokens.issue(Principal(ALICE), "user", None)
     views.replace(alice, door.new(properties={**DEFINER, "team": "b"}))
     assert views._find(door.view).definer == CAROL
     for changed in (
@@ -398,3 +399,17 @@ def test_a_definer_is_not_deleted(door: Door) -> None:
     with pytest.raises(RequestInvalid, match="definer views"):
         delete_user(services.engine, services.settings.identity, services.now(), CAROL)
     door.plan()
+
+
+@pytest.mark.parametrize("act", ["create", "replace"])
+def test_a_user_who_was_deleted_meanwhile_defines_no_view(door: Door, act: str) -> None:
+    """Attack: a request that began before its user was deleted makes a view for a later user of the name."""
+    services, dan = door.lake.services, door.lake.caller("dan")
+    views, database = services.views, tables(door.view.database)
+    door.let(policy("dan", database | {"table": [door.view.name]}, {"dan": ["all"]}))
+    if act == "create":
+        views.drop(door.lake.caller(CAROL), door.view)
+    services.tokens.issue(Principal("dan"), "user", None)
+    delete_user(services.engine, services.settings.identity, services.now(), "dan")
+    with pytest.raises(RequestInvalid, match="knows no user 'dan'"):
+        views.create(dan, door.new()) if act == "create" else views.replace(dan, door.new("SELECT 1 AS id"))
