@@ -100,16 +100,13 @@ def moved(
         name: its database and name after the change; by default the same.
     """
     name = name or table
-    on_columns = []
+    filtering: list[Policy] = []
+    on_columns: list[Policy] = []
     for policy in policies.about(table, name):
-        if policy.type is not PolicyType.ROW_FILTER:
-            on_columns.append(policy)
-        elif policies.is_about(policy, Resource.table(*table)):
-            if policy.row_filters and not (
-                policies.is_about(policy, Resource.table(*name)) and _same_for(policy, name == table)
-            ):
-                problem = f"it would not filter the rows under the name {'.'.join(name)}."
-                yield Misfit(policy.name, policy.row_filters[0].label, "row-filter", problem)
+        (filtering if policy.type is PolicyType.ROW_FILTER else on_columns).append(policy)
+    yield from _filtered_otherwise(policies, filtering, table, name)
+    for policy in filtering:
+        if policies.is_about(policy, Resource.table(*table)):
             yield from _reading_others(policy, before, after)
     if not any(_withholding(each) for each in on_columns):
         return
@@ -117,6 +114,28 @@ def moved(
         now = after.by_id.get(field.field_id)
         if now is not None:
             yield from _withheld_otherwise(policies, on_columns, (table, field), (name, now), after)
+
+
+def _filtered_otherwise(
+    policies: PolicySet, filtering: Iterable[Policy], table: tuple[str, str], name: tuple[str, str]
+) -> Iterator[Misfit]:
+    """The row filters that a table loses by a new name, and what comes before them there."""
+    with_items = [each for each in filtering if each.row_filters]
+    before, now = (
+        [each for each in with_items if policies.is_about(each, Resource.table(*names))]
+        for names in (table, name)
+    )
+    staying = [each for each in before if each in now and _same_for(each, name == table)]
+    under = f"under the name {'.'.join(name)}"
+    for policy in before:
+        if policy not in staying:
+            problem = f"it would not filter the rows {under}."
+            yield Misfit(policy.name, policy.row_filters[0].label, "row-filter", problem)
+    for policy in now:
+        later = [each for each in before if each.priority < policy.priority]
+        if policy not in staying and later:
+            problem = f"it would come before the row filter of policy {later[0].name!r} {under}."
+            yield Misfit(policy.name, policy.row_filters[0].label, "row-filter", problem)
 
 
 def _reading_others(policy: Policy, before: TableColumns, after: TableColumns) -> Iterator[Misfit]:

@@ -11,7 +11,7 @@ while every thread waits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Final
@@ -166,7 +166,10 @@ class Answers:
         if not zones:
             return _OUTSIDE
         found = zones.of(Target.of(request.resource))
-        return found if request.access == ANY or _is_location(request.resource) else (deciding(found),)
+        if request.access == ANY:
+            return found
+        more = found if _is_location(request.resource) else ()
+        return tuple(dict.fromkeys((deciding(found), *more)))
 
     def _decided_in(self, zone: ZoneName, request: AccessRequest, now: datetime) -> Decision:
         subject = self.subject(request.principal, request.owner)
@@ -252,13 +255,13 @@ class Answers:
             else:
                 match = known
             if match not in _APART and policy.in_force(now):
-                c = _of_policy(circumstances, policy) if position in index.conditional else None
+                c = circumstances if position in index.conditional else None
                 doubt = doubt_about(policy, subject.name, subject.owner)
                 found.append(Applicable(policy, match, doubt, c))
         if not related.tagged:
             return found
         tagged = (
-            Applicable(policy, match, policy.limit, _of_policy(circumstances, policy))
+            Applicable(policy, match, policy.limit, circumstances)
             for policy, match in related.tagged
             if policy.in_force(now)
         )
@@ -282,11 +285,6 @@ def _related_to(policies: Policies, kind: PolicyType, resource: Resource, zone: 
         if (match := relation(policy, target, "", None)) not in _APART and counts(policy)
     )
     return _Related(target, about, {}, tuple(tagged), policies.tagged.tags.on(target))
-
-
-def _of_policy(circumstances: Circumstances, policy: Policy) -> Circumstances:
-    """The circumstances of a request for a policy, with its tag."""
-    return circumstances if policy.tag is None else replace(circumstances, tag=policy.tag.seen)
 
 
 def _is_location(resource: Resource) -> bool:

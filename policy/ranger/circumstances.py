@@ -33,7 +33,7 @@ class Tag:
     """
 
     type: str
-    attributes: Mapping[str, str]
+    attributes: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)

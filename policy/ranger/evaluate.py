@@ -146,8 +146,11 @@ def doubt_about(policy: Policy, user: str, owner: str | None = None) -> str | No
 def settled(policy: Policy, c: Circumstances) -> Policy | None:
     """A policy without what its conditions decide; None if it is not in force.
 
-    An item whose conditions do not hold is gone. The conditions that are left are unknown.
+    An item whose conditions do not hold is gone. The conditions that are left are unknown. The current tag is
+    the policy's own.
     """
+    if policy.tag is not None:
+        c = replace(c, tag=policy.tag.seen)
     conditions = unsettled(policy.conditions, c)
     if conditions is None:
         return None

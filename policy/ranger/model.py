@@ -88,12 +88,12 @@ class AssignedTag:
 
     Attributes:
         type: its name in policies: ``PII``.
-        attributes: names and values, in order.
+        attributes: names and values, in order; a value can be null.
         validity: when it is assigned; always if empty.
     """
 
     type: str
-    attributes: tuple[tuple[str, str], ...] = ()
+    attributes: tuple[tuple[str, str | None], ...] = ()
     validity: tuple[Schedule, ...] = ()
 
     @property

@@ -18,6 +18,7 @@ from policy.ranger.model import AssignedTag
 from policy.ranger.resources import literal_resources_of
 from policy.ranger.schedules import schedule_of
 from policy.ranger.tags import TaggedResource
+from policy.ranger.users import text_or_null
 
 _BASE: Final = frozenset(
     {"id", "guid", "isEnabled", "createdBy", "updatedBy", "createTime", "updateTime", "version"}
@@ -102,10 +103,9 @@ def _tag(field: Field) -> AssignedTag:
     return AssignedTag(members["type"].string(), tuple(sorted(_attributes(members["attributes"]))), validity)
 
 
-def _attributes(field: Field) -> Iterator[tuple[str, str]]:
+def _attributes(field: Field) -> Iterator[tuple[str, str | None]]:
     for name in field.names() if field.given else ():
-        field[name].remark()
-        yield name, str(field[name].value or "")
+        yield name, text_or_null(field[name])
 
 
 def _tags_of(field: Field, tags: Mapping[int, AssignedTag]) -> tuple[AssignedTag, ...]:

@@ -23,9 +23,9 @@ _REMARKS: Final = ("userCloudIdMapping", "groupCloudIdMapping")
 _MEMBERS: Final = frozenset(
     {"userStoreVersion", "userStoreUpdateTime", "serviceName", "userGroupMapping", *_ATTRIBUTES, *_REMARKS}
 )
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+_NONE: Final[Mapping[str, str | None]] = MappingProxyType({})
 
-Attributes = Mapping[str, Mapping[str, str]]
+Attributes = Mapping[str, Mapping[str, str | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,16 @@ def _names(mapping: Field) -> tuple[str, ...]:
     return mapping.names() if mapping.given else ()
 
 
-def _texts(mapping: Field) -> Mapping[str, str]:
-    """The texts of an object by name, without those that are null."""
-    for name in _names(mapping):
-        mapping[name].remark()
-    return {name: str(mapping[name].value) for name in _names(mapping) if mapping[name].given}
+def _texts(mapping: Field) -> Mapping[str, str | None]:
+    """The texts of an object by name. One can be null, which is not the same as not there."""
+    return {name: text_or_null(mapping[name]) for name in _names(mapping)}
+
+
+def text_or_null(field: Field) -> str | None:
+    """The value of an attribute.
+
+    Raises:
+        PolicyInvalid: it is neither a text nor null.
+    """
+    field.remark()
+    return None if field.value is None else str(field.value)

@@ -9,7 +9,7 @@ Rules:
 - A policy of a zone that no document defines counts everywhere, but only to deny.
 
 Source: Ranger's RangerSecurityZoneMatcher and RangerPolicyEngineImpl. Stricter than Ranger: a location stands
-for everything below it, so that each of its zones has to grant what is asked.
+for everything below it, so that each of its zones has to grant what is asked, too.
 """
 
 from __future__ import annotations

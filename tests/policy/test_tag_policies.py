@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from policy.errors import PolicyInvalid
+from policy.misfits import moved
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
 from policy.ranger.equivalence import Equivalence
 from policy.ranger.parse import parse_documents
+from policy.restrictions.columns import SchemaField, TableColumns
 from tests.support.tags import service_tags, tagged
 
 Json = dict[str, Any]
@@ -189,6 +191,47 @@ def test_whom_a_tag_denies_administers_nothing_that_has_it() -> None:
     assert administers(found, policy("orders", orders, policyItems=[item("select", "bob")]))
 
 
+def test_whom_a_tag_denies_by_its_attributes_administers_nothing_that_has_it() -> None:
+    conditions = [{"type": "expression", "values": ["TAG.level == 'high'"]}]
+    denied = on_tag("no", denyPolicyItems=[item("hive:select", "ann", conditions=conditions)])
+    high, low = ({"type": "PII", "attributes": {"level": level}} for level in ("high", "low"))
+    assert not administers(having([STEWARD, denied], tagged("sales", "people", tags=[high])), READERS)
+    assert administers(having([STEWARD, denied], tagged("sales", "people", tags=[low])), READERS)
+
+
+def test_an_attribute_that_is_null_is_no_empty_text() -> None:
+    null = tagged("sales", "people", tags=[{"type": "PII", "attributes": {"level": None}}])
+    for text, truth in {
+        "TAG.level == ''": False,
+        "TAG.level == null": True,
+        "HAS_TAG_ATTR('level')": True,
+    }.items():
+        conditions = [{"type": "expression", "values": [text]}]
+        found = having([on_tag("granted", item("hive:select", "ann", conditions=conditions))], null)
+        assert selects(found, ANN, "sales", "people") is truth
+
+
+def test_names_with_what_a_tag_gives_their_owner_are_possible() -> None:
+    found = having([on_tag("own", item("hive:select", "{OWNER}"))], EMAIL)
+    email = Resource.column("sales", "people", "email")
+    assert found.decide(AccessRequest(BOB, email, "select", owner="bob"), NOW).allowed
+    assert "people" in found.tables_with_privileges(BOB, "sales")
+
+
+def test_no_new_name_puts_another_row_filter_before_that_of_a_table() -> None:
+    filtered = filtering("filtered", {"database": ["sales"], "table": ["*"]}, "email = 'a'")
+    opened = filtering("opened", {"database": ["sales"], "table": ["open"]}, "")
+    columns = TableColumns([SchemaField(1, ("email",), "string")])
+
+    def lost(*policies: Json) -> list[str]:
+        found = moved(having(list(policies)), ("sales", "t"), columns, columns, ("sales", "open"))
+        return [each.policy for each in found]
+
+    assert lost(filtered, opened | {"policyPriority": 1}) == ["opened"]
+    assert lost(filtered, opened) == []
+    assert lost(opened | {"policyPriority": 1}) == []
+
+
 ZONES: Json = {
     "finance": {
         "zoneName": "finance",
@@ -243,6 +286,18 @@ def test_a_location_with_a_zone_below_needs_both() -> None:
     request = AccessRequest(ANN, Resource.url("s3://lake/a"), "read")
     assert having([grant]).decide(request, NOW).allowed
     assert not having([grant], securityZones=zones).decide(request, NOW).allowed
+
+
+def test_a_location_in_several_zones_needs_the_policies_without_one_too() -> None:
+    place = {"url": {"values": ["s3://lake/a"], "isRecursive": True}}
+    zones = {name: {"resources": [{"url": ["s3://lake/a"]}]} for name in ("y", "z")}
+    grant = {"policyItems": [item("read", "ann")], "resources": place}
+    policies = [grant | {"name": f"in {name}", "zoneName": name} for name in (*zones, None)]
+    request = AccessRequest(ANN, Resource.url("s3://lake/a/b"), "read")
+    assert having(policies, securityZones=zones).decide(request, NOW).allowed
+    for left_out in policies:
+        kept = [each for each in policies if each is not left_out]
+        assert not having(kept, securityZones=zones).decide(request, NOW).allowed
 
 
 def test_a_zone_is_administered_by_its_own_policies() -> None:

@@ -39,7 +39,7 @@ def _group(c: Circumstances, name: str) -> Record:
     return _attributes(c.users.groups.get(name), name, f"the attributes of the group {name!r} are not known")
 
 
-def _attributes(known: Mapping[str, str] | None, name: str, reason: str) -> Record:
+def _attributes(known: Mapping[str, str | None] | None, name: str, reason: str) -> Record:
     if known is None:
         return Record({_NAME: name}, Unknown(reason))
     return Record({**known, _NAME: name})
@@ -178,7 +178,7 @@ def _has(attributes: Value, name: str) -> Truth:
 def _user_attribute(c: Circumstances, arguments: Arguments) -> Value:
     attributes, name = _user(c), _text(arguments[0])
     has = _has(attributes, name)
-    if has is True and isinstance(attributes, Record) and attributes.entries[name] != "":
+    if has is True and isinstance(attributes, Record) and attributes.entries[name] not in (None, ""):
         return attributes.entries[name]
     if isinstance(has, Unknown):
         return has

@@ -53,6 +53,7 @@ _MAX_DEPTH: Final = 48
 _WORDS: Final = {"true": True, "false": False, "null": None, "undefined": None}
 _EQUALITY: Final = tuple(sign for sign in SIGNS if "=" in sign and sign[0] not in "<>")
 _ORDER: Final = tuple(sign for sign in SIGNS if sign not in _EQUALITY)
+_LINE_END: Final = re.compile(r"[\r\n]")
 #: What Ranger replaces by a call of split().
 _SPLIT: Final = re.compile(r"""\[\[[A-Za-z0-9_.\[\]"]+(?:,(?:'[^'"]+'|"[^'"]+"))?\]\]""")
 
@@ -136,16 +137,15 @@ class _Reader:
         return found
 
     def statements(self, ended: Callable[[], bool]) -> tuple[Statement, ...]:
-        found = [self.statement()]
-        while not ended():
+        found: list[Statement] = []
+        while not found or not ended():
             found.append(self.statement())
+            self._semicolons()
         return tuple(found)
 
     def statement(self) -> Statement:
         with self.deeper():
-            found = self._if() if self.take("if") else self._assignment()
-            self._semicolons()
-            return found
+            return self._if() if self.take("if") else self._assignment()
 
     def _is_statement(self) -> bool:
         words = [each.text for each in self.tokens[self.place : self.place + 4]]
@@ -163,7 +163,16 @@ class _Reader:
         found = Result(self.expression())
         if called:
             self.need(")")
+        self._end_of_statement()
         return found
+
+    def _end_of_statement(self) -> None:
+        """A semicolon, or where JavaScript supplies one."""
+        before, found = self.tokens[self.place - 1], self.next
+        if self.take(";") or found.kind == "end" or (found.kind, found.text) == ("mark", "}"):
+            return
+        if not _LINE_END.search(self.text, before.end, found.start):
+            raise self.unexpected("expected ;")
 
     def _if(self) -> If:
         self.need("(")
@@ -175,9 +184,7 @@ class _Reader:
     def _block(self) -> tuple[Statement, ...]:
         if not self.take("{"):
             return (self.statement(),)
-        found = self.statements(lambda: self.take("}") is not None)
-        self._semicolons()
-        return found
+        return self.statements(lambda: self.take("}") is not None)
 
     def expression(self) -> Expression:
         with self.deeper():
