@@ -29,8 +29,8 @@ _log: Final = logging.getLogger("lakewarden.http.tls")
 _SHUTDOWN_S: Final = 5.0
 _UNKNOWN: Final = "unknown"
 
-#: Of each file: device, inode, size, time of change of content and of inode.
-_Fingerprint: TypeAlias = tuple[tuple[int, int, int, int, int], ...]
+#: Of a file: device, inode, size, time of change of content and of inode; None if there is none.
+_Identity: TypeAlias = tuple[int, int, int, int, int] | None
 
 
 class Certificate:
@@ -44,36 +44,41 @@ class Certificate:
     """
 
     def __init__(self, tls: TlsSettings) -> None:
-        self._tls = tls
+        self._files = (tls.certificate_file, tls.key_file)
         self._seen = self._fingerprint()
         self._context = self._load()
 
     def context(self) -> ssl.SSLContext:
         """Return how to agree on TLS with the next connection; reads files that were changed."""
-        try:
-            found = self._fingerprint()
-            if found != self._seen:
-                self._seen = found
+        found = self._fingerprint()
+        if found != self._seen:
+            self._seen = found
+            try:
                 self._context = self._load()
                 _log.info("the renewed certificate is used")
-        except RequestInvalid as error:
-            _log.error("the certificate was not renewed: %s", error.message)
+            except RequestInvalid as error:
+                _log.error("the certificate was not renewed: %s", error.message)
         return self._context
 
-    def _fingerprint(self) -> _Fingerprint:
-        return tuple(map(_identity, (self._tls.certificate_file, self._tls.key_file)))
+    def _fingerprint(self) -> tuple[_Identity, ...]:
+        return tuple(map(_identity, self._files))
 
     def _load(self) -> ssl.SSLContext:
-        if self._tls.key_file.stat().st_mode & stat.S_IROTH:
-            raise _unusable(f"every user can read {self._tls.key_file}")
+        certificate, key = self._files
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
         try:
+            # Opening a pipe would wait for what is written into it.
+            for each in self._files:
+                if not each.is_file():
+                    raise _unusable(f"{each} is no file")
+            if key.stat().st_mode & stat.S_IROTH:
+                raise _unusable(f"every user can read {key}")
             # A key with a password would ask for it at the terminal.
-            context.load_cert_chain(self._tls.certificate_file, self._tls.key_file, password=_no_password)
+            context.load_cert_chain(certificate, key, password=_no_password)
         except (OSError, ValueError) as error:
-            raise _unusable(f"{self._tls.certificate_file} and {self._tls.key_file} are no pair") from error
+            raise _unusable(f"{certificate} and {key} are no pair, or cannot be read") from error
         return context
 
 
@@ -81,11 +86,11 @@ def _no_password() -> str:
     raise ValueError("a key with a password is not supported")
 
 
-def _identity(path: Path) -> tuple[int, int, int, int, int]:
+def _identity(path: Path) -> _Identity:
     try:
         found = path.stat()
-    except OSError as error:
-        raise _unusable(f"{path} cannot be read ({error.strerror})") from error
+    except OSError:
+        return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from catalog.http.server import listen
+from catalog.http.tls import Certificate
 from catalog.settings.sections import HttpSettings, TlsSettings
 from policy.errors import RequestInvalid
 from tests.support.certificates import authority, certificate
@@ -145,13 +146,30 @@ def test_a_renewed_certificate_is_shown_and_a_broken_one_is_not(tmp_path: Path, 
             assert status_of(connection, HEAD) == 200
 
 
-@pytest.mark.parametrize("broken", ["missing", "open to others", "of another key"])
+def test_connections_without_a_certificate_to_renew_write_one_line(
+    tmp_path: Path, pem: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Attack: a flood of connections fills the log while the files are away."""
+    used = Certificate(TlsSettings(certificate_file=pem, key_file=pem))
+    before = used.context()
+    away = pem.rename(tmp_path / "away")
+    for _ in range(3):
+        assert used.context() is before
+    assert [each.levelname for each in caplog.records] == ["ERROR"]
+    away.rename(pem)
+    assert used.context() is not before
+
+
+@pytest.mark.parametrize("broken", ["missing", "open to others", "of another key", "a pipe", "a directory"])
 def test_a_service_whose_certificate_cannot_be_used_does_not_start(
     tmp_path: Path, pem: Path, broken: str
 ) -> None:
     key = certificate(tmp_path)
     key.chmod(0o604 if broken == "open to others" else 0o600)
-    shown = {"missing": tmp_path / "none", "open to others": key, "of another key": pem}[broken]
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o600)
+    names = {"missing": tmp_path / "none", "open to others": key, "a pipe": pipe, "a directory": tmp_path}
+    shown = names.get(broken, pem)
     tls = TlsSettings(certificate_file=shown, key_file=key)
     if broken == "of another key":
         tls = TlsSettings(certificate_file=authority(pem), key_file=key)
