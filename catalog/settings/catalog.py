@@ -216,7 +216,7 @@ class Settings(BaseSettings):
         """
         file = path or _default_file(environ)
         from_file = {} if file is None else _read_file(file)
-        from_environment, names = _read_environment(with_secrets(environ, ENVIRONMENT_PREFIX))
+        from_environment, names = _read_environment(with_secrets(environ, _is_setting))
         _add_defaults(tree := _merged(from_file, from_environment))
         try:
             return cls(**tree)
@@ -265,7 +265,7 @@ def _read_environment(environ: Mapping[str, str]) -> tuple[_Tree, dict[tuple[str
     tree: _Tree = {}
     names: dict[tuple[str, ...], str] = {}
     for name in sorted(environ):
-        if not name.startswith(ENVIRONMENT_PREFIX) or name in NOT_SETTINGS:
+        if not _is_setting(name):
             continue
         keys = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
         if keys in names or not _put(tree, keys, _value(environ[name])):
@@ -276,6 +276,10 @@ def _read_environment(environ: Mapping[str, str]) -> tuple[_Tree, dict[tuple[str
             )
         names[keys] = name
     return tree, names
+
+
+def _is_setting(variable: str) -> bool:
+    return variable.startswith(ENVIRONMENT_PREFIX) and variable not in NOT_SETTINGS
 
 
 def _value(text: str) -> object:

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,12 +21,12 @@ SECRETS_DIRECTORY: Final = "LAKEWARDEN_SECRETS_DIRECTORY"
 _LONGEST: Final = 64 * 1024
 
 
-def with_secrets(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
+def with_secrets(environ: Mapping[str, str], is_setting: Callable[[str], bool]) -> dict[str, str]:
     """Return the environment variables, with those that files hold.
 
     Args:
         environ: the environment variables.
-        prefix: what each name of a setting's variable begins with.
+        is_setting: whether a variable of this name is a setting.
 
     Raises:
         RequestInvalid: the directory or a file cannot be read, or a file has another name, or a variable is
@@ -35,9 +35,11 @@ def with_secrets(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
     directory = environ.get(SECRETS_DIRECTORY)
     if directory is None:
         return dict(environ)
+    if not directory:
+        raise _invalid(f"The variable {SECRETS_DIRECTORY} is empty, and names no directory.")
     found = dict(environ)
     for file in _files(Path(directory)):
-        if not file.name.startswith(prefix):
+        if not is_setting(file.name):
             raise _invalid(f"The file {file} has not the name of a setting's variable.")
         if file.name in environ:
             raise _invalid(f"The file {file} and the environment variable of its name are both set.")

@@ -207,8 +207,9 @@ def test_a_secret_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> 
     assert "canary" not in said
 
 
-def test_a_secret_that_no_setting_takes_is_refused(tmp_path: Path) -> None:
-    assert "DATABASE_URL" in _refusal(None, _secrets(tmp_path, DATABASE_URL="canary"))
+@pytest.mark.parametrize("name", ["DATABASE_URL", "LAKEWARDEN_TOKEN", "LAKEWARDEN_CONFIG"])
+def test_a_secret_that_no_setting_takes_is_refused(tmp_path: Path, name: str) -> None:
+    assert f"{name} has not the name" in _refusal(None, _secrets(tmp_path, **{name: "canary"}))
 
 
 def test_a_secret_in_a_file_and_in_a_variable_is_refused(tmp_path: Path) -> None:
@@ -216,5 +217,9 @@ def test_a_secret_in_a_file_and_in_a_variable_is_refused(tmp_path: Path) -> None
     assert "LAKEWARDEN_S3__REGION" in _refusal(None, environ)
 
 
-def test_a_directory_of_secrets_that_is_missing_is_refused(tmp_path: Path) -> None:
+def test_a_directory_of_secrets_that_is_missing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "names no directory" in _refusal(None, {"LAKEWARDEN_SECRETS_DIRECTORY": ""})
     assert "No such file" in _refusal(None, {"LAKEWARDEN_SECRETS_DIRECTORY": str(tmp_path / "none")})
