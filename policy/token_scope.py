@@ -11,11 +11,12 @@ Source: RFC 6749, section 3.3, for the form.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Self
 
 from policy.errors import RequestInvalid
-from policy.identifiers import Namespace, TableName, namespace_of, table_name
+from policy.identifiers import MAX_NAMESPACE_LENGTH, Namespace, TableName, namespace_of, table_name
 
 MAX_SCOPE_NAMES: Final = 100
 """Most namespaces and tables in a scope."""
@@ -92,12 +93,22 @@ def _names(items: Iterable[str], kind: str) -> list[str]:
 
 
 def _namespace(name: str) -> Namespace:
-    return namespace_of(name.split("."))
+    with _naming(_NAMESPACE, name):
+        return namespace_of(name.split("."))
 
 
 def _table(name: str) -> TableName:
     *namespace, last = name.split(".")
-    return table_name(namespace, last)
+    with _naming(_TABLE, name):
+        return table_name(namespace, last)
+
+
+@contextmanager
+def _naming(kind: str, name: str) -> Iterator[None]:
+    try:
+        yield
+    except RequestInvalid as error:
+        raise _refused(f"{kind}{name[:MAX_NAMESPACE_LENGTH]!a} is no name: {error.message}") from None
 
 
 def _escaped(name: str) -> str:

@@ -4,7 +4,7 @@
 - No token with a scope administers the catalog or its policies, and none runs code in an engine, where code
   can read what the engine reads.
 - A token that is limited to namespaces or tables has these, and what is below them. Of the namespaces above,
-  it sees that they are there. It has no location, since a location is in no namespace.
+  it sees that they are there, and their properties. It has no location, since a location is in no namespace.
 - A token for reading alone selects, lists, and has keys released for what it reads.
 - Keys are in no namespace either. A token with a scope uses them, where a table is authorized too, and does
   not see, rotate or destroy them.
@@ -41,7 +41,7 @@ def refused_by_scope(request: AccessRequest) -> Decision | None:
 
 def scope_refusal(scope: TokenScope, what: str) -> Decision:
     """Return the refusal of what no policy can grant to a token of this scope."""
-    return Decision.deny(Reason(RULE, f"The scope of the token ({scope}) does not include {what}."))
+    return Decision.deny(Reason(RULE, f"The scope of the token does not include {what}. It is {scope}."))
 
 
 def _lets_pass(scope: TokenScope, resource: Resource, access: str) -> bool:

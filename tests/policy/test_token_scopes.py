@@ -85,8 +85,10 @@ def test_a_scope_is_read_as_it_was_written(scope: TokenScope) -> None:
     ],
 )
 def test_a_text_that_is_no_scope_is_refused(text: str) -> None:
-    with pytest.raises(RequestInvalid):
+    with pytest.raises(RequestInvalid) as refused:
         TokenScope.parse(text)
+    assert refused.value.rule == "token-scope"
+    assert refused.value.hint is not None
 
 
 def test_a_scope_that_limits_nothing_is_none() -> None:
