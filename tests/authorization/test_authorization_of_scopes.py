@@ -72,6 +72,17 @@ def test_a_token_does_nothing_outside_of_its_scope(world: World, scope: str, eno
                 assert world.changes() == world.changes_before, str(row)
 
 
+def test_a_token_of_a_namespace_brings_no_location_into_its_tables(world: World) -> None:
+    """The steward can use every location, and every one of these changes is in the namespace."""
+    with _client(world, f"namespace:{OWN}") as http:
+        for row in ROWS:
+            for via in row.via:
+                outside = next(each for each in row.states if each.startswith("outside"))
+                answer = row.call(_Scoped(world, STEWARD, False, via=via, state=outside, client=http))
+                assert answer.status_code == 403, (str(row), via, answer.status_code, answer.text)
+                assert world.changes() == world.changes_before, (str(row), via)
+
+
 def test_a_token_sees_and_does_what_is_in_its_scope(world: World) -> None:
     with _client(world, f"table:{OWN}.{PLAIN}") as http:
         prefix = world.service.prefix

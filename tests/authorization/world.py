@@ -184,6 +184,8 @@ class World:
         sql, summary = "SELECT * FROM plain", {CATALOG_NAME: "lake"}
         name, rights = table_name([roles.OWN], DOOR), {"security": "definer"}
         new = ViewDefinition(name, SCHEMA, sql, None, (roles.OWN,), summary, rights)
+        # The definer is a user whom the catalog knows.
+        self.client(roles.STEWARD)
         self.lake.services.views.create(self.lake.caller(roles.STEWARD), new)
 
     def dropped(self) -> tuple[UUID, UUID]:
