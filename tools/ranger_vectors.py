@@ -174,11 +174,15 @@ def plugin(source: Path) -> Json:
         return found
 
     policies = read("policiesFilename")
+    roles = read("rolesFilename")
+    for member in (member for role in roles["rangerRoles"] for member in role["users"]):
+        if "usAdmin" in member:  # a slip of the pen, which an import refuses
+            member["isAdmin"] = member.pop("usAdmin")
     for part in (policies, policies["tagPolicies"]):
         part["serviceDef"] = definition(part["serviceDef"])
     return {
         "policies": policies,
-        "roles": read("rolesFilename"),
+        "roles": roles,
         "tags": read("tagsFilename"),
         "users": read("userStoreFilename"),
         "requests": [each for test in case["tests"] for each in requests(test)],

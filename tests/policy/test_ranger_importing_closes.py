@@ -14,6 +14,7 @@ from policy.principal import Principal
 from policy.privileges.requests import AccessRequest
 from policy.ranger import PolicySet
 from policy.ranger.importing import import_ranger
+from tests.policy.naive_ranger import World
 from tests.policy.test_ranger_differential import (
     LITERALS,
     NOW,
@@ -25,6 +26,7 @@ from tests.policy.test_ranger_differential import (
     parsed,
     requests,
 )
+from tests.support.tags import service_tags, tagged
 
 Json = dict[str, Any]
 
@@ -33,6 +35,12 @@ EXAMPLES = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+WORLD = World(
+    zones={"z": {"resources": [{"database": ["a"]}]}, "y": {"resources": []}, "unknown": {"resources": []}},
+    tagged=[tagged("b", tags=["PII"])],
+)
+WILD: Json = {"resources": [{"name": name} for name in ("database", "table", "column")]}
 
 NULL = ("MASK_NULL", "replace-with-null")
 #: What no reader takes for something else, by the name of what it replaces.
@@ -75,10 +83,17 @@ def damaged(draw: st.DrawFn, policies: list[Json]) -> list[Json]:
 
 def imported(policies: list[Json]) -> PolicySet | None:
     """What is imported of policies; None if that is blocked."""
-    data = json.dumps({"policies": policies, "roles": ROLES}).encode()
-    found = import_ranger({"export.json": data})
+    document = {
+        "policies": policies,
+        "roles": ROLES,
+        "securityZones": WORLD.zones,
+        "serviceDef": {"name": "hive", "dataMaskDef": WILD, "rowFilterDef": WILD},
+    }
+    data = json.dumps(document).encode()
+    tags = json.dumps(service_tags(WORLD.tagged)).encode()
+    found = import_ranger({"export.json": data, "tags.json": tags})
     assert bool(found.documents) is not bool(found.blocked)
-    return PolicySet.parse({"imported": found.documents["ranger"]}) if found.documents else None
+    return PolicySet.parse(found.documents) if found.documents else None
 
 
 def named(policies: list[Json]) -> list[Json]:
@@ -91,7 +106,7 @@ def named(policies: list[Json]) -> list[Json]:
 @given(st.data(), st.sampled_from(["tables", "tables", "url", "storage", "key"]))
 def test_an_import_of_damaged_policies_grants_no_more(data: st.DataObject, kind: str) -> None:
     policies = named(data.draw(st.lists(access_policies(kind), min_size=1, max_size=3), label="policies"))
-    whole, found = parsed(policies), imported(data.draw(damaged(policies), label="damaged"))
+    whole, found = parsed(policies, WORLD), imported(data.draw(damaged(policies), label="damaged"))
     if found is None:
         return
     for _ in range(8):
@@ -106,7 +121,7 @@ def test_an_import_of_damaged_policies_grants_no_more(data: st.DataObject, kind:
 @given(st.data())
 def test_an_import_of_damaged_masks_shows_no_more(data: st.DataObject) -> None:
     policies = named(data.draw(st.lists(mask_policies(), min_size=1, max_size=3), label="policies"))
-    whole, found = parsed(policies), imported(data.draw(damaged(policies), label="damaged"))
+    whole, found = parsed(policies, WORLD), imported(data.draw(damaged(policies), label="damaged"))
     if found is None:
         return
     for _ in range(6):
@@ -123,7 +138,7 @@ def test_an_import_of_damaged_masks_shows_no_more(data: st.DataObject) -> None:
 @given(st.data())
 def test_an_import_of_damaged_row_filters_shows_no_more(data: st.DataObject) -> None:
     policies = named(data.draw(st.lists(filter_policies(), min_size=1, max_size=3), label="policies"))
-    whole, found = parsed(policies), imported(data.draw(damaged(policies), label="damaged"))
+    whole, found = parsed(policies, WORLD), imported(data.draw(damaged(policies), label="damaged"))
     if found is None:
         return
     for _ in range(6):
@@ -141,7 +156,7 @@ def test_an_import_of_damaged_row_filters_shows_no_more(data: st.DataObject) -> 
 @given(st.data())
 def test_whole_policies_are_imported_as_they_are(data: st.DataObject) -> None:
     policies = named(data.draw(st.lists(access_policies("tables"), min_size=1, max_size=3), label="policies"))
-    whole, found = parsed(policies), imported(policies)
+    whole, found = parsed(policies, WORLD), imported(policies)
     assert found is not None
     for _ in range(4):
         asker = data.draw(askers(), label="asker")

@@ -38,8 +38,9 @@ def vectors() -> dict[str, Json]:
 
 
 def imported(vector: Json, **more: Json) -> Imported:
-    """The documents of a vector, as they are imported."""
-    return _imported(json.dumps({kind: vector[kind] for kind in KINDS if kind in vector} | more))
+    """The documents of a vector, as they are imported; without tags, if it has none."""
+    found = {"tags": service_tags([])} | {kind: vector[kind] for kind in KINDS if kind in vector}
+    return _imported(json.dumps(found | more))
 
 
 @cache

@@ -5,6 +5,8 @@ Rules:
   what a policy means depends on the roles that it names. Policies of services of other types are left out.
 - Each part is taken over by itself (`policies`, `roles`). A part that can neither be taken over nor be left
   out blocks all.
+- A policy of a security zone that no document defines blocks: which resources policies without a zone do not
+  decide is unknown. So does a policy on tags that restricts, if no document has tags.
 - Of policies with one name in a service and zone, each but the first is renamed after its place. Of policies
   with one id, each but the first loses it.
 - The result is read as a whole by the reader of the documents in force.
@@ -17,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from policy.ranger.importing.policies import Facts, Taken, take
+from policy.ranger.importing.policies import Facts, Taken, may_restrict, take
 from policy.ranger.importing.report import Imported, Line, Outcome
 from policy.ranger.importing.roles import take_roles
 from policy.ranger.importing.sources import Part, Sorted, sort
@@ -27,6 +29,14 @@ from policy.ranger.servicedef import OWN_TYPES, TAG_TYPE, TAGS
 Json = dict[str, Any]
 
 _NO_TYPE: Final = (None, "")
+_NO_TAGS: Final = (
+    "no document has tags, so that it would restrict nothing. Import the download of tags along with the "
+    'policies, or for a source set `tags`. If there are no tags, add a file with {"serviceResources": []}.'
+)
+_NO_ZONE: Final = (
+    "no document defines its security zone {!r}, so that policies without a zone would decide what is in it. "
+    "Import a download of the policies, which has the zones, in the place of an export."
+)
 
 
 def import_ranger(sources: Mapping[str, bytes], *, roles_elsewhere: bool = False) -> Imported:
@@ -41,12 +51,9 @@ def import_ranger(sources: Mapping[str, bytes], *, roles_elsewhere: bool = False
     """
     parts = sort(sources)
     roles = take_roles([] if parts.roles is None and roles_elsewhere else parts.roles)
-    taking = _Taking()
+    taking = _Taking(bool(parts.tags))
     zones = {part.name: bare for part in parts.zones if (bare := taking.take_zone(part)) is not None}
-    own, tagged = (
-        Facts(found.uncertain_accesses, found.wider, found.narrower, found.odd_conditions, roles.uncertain)
-        for found in (parts.definition, parts.tag_definition)
-    )
+    own, tagged = (Facts(each, roles.unknown) for each in (parts.definition, parts.tag_definition))
     homes = [(replace(OWN, zones=zones), own), (replace(TAGGED, zones=zones), tagged)]
     about_tags = [part for part in parts.policies if _is_about_tags(part.value)]
     others = [part for part in parts.policies if not _is_about_tags(part.value)]
@@ -74,8 +81,9 @@ def import_ranger(sources: Mapping[str, bytes], *, roles_elsewhere: bool = False
 
 @dataclass(slots=True)
 class _Taking:
-    """Takes over policies, and keeps what became of them."""
+    """Takes over policies, and keeps what became of them; `has_tags` is whether a document has tags."""
 
+    has_tags: bool
     names: set[object] = field(default_factory=set)
     services: dict[str, Part] = field(default_factory=dict)
     found: list[Line] = field(default_factory=list)
@@ -114,6 +122,8 @@ class _Taking:
             self.found.append(part.line(home.what, Outcome.REFUSED, why))
             return None
         taken = take(part.value, part.place, home, facts)
+        if taken.policy is not None and (missing := self._missing(taken.policy, home)) is not None:
+            taken = Taken(None, Outcome.BLOCKED, (missing,))
         if taken.policy is not None:
             taken = self._told_apart(taken.policy, taken, part, home)
             service = part.value.get("service")  # type: ignore[attr-defined]
@@ -121,6 +131,20 @@ class _Taking:
                 self.services.setdefault(str(service), part)
         self.found.append(part.line(home.what, taken.outcome, *taken.reasons))
         return taken.policy
+
+    def _missing(self, policy: Json, home: Home) -> str | None:
+        """What of other documents a policy needs; None if they have it."""
+        zone = (policy.get("zoneName") or "").strip()
+        if zone and zone not in home.zones:
+            return _NO_ZONE.format(zone)
+        if (
+            home.tagged
+            and not self.has_tags
+            and policy.get("isEnabled") is not False
+            and may_restrict(policy)
+        ):
+            return _NO_TAGS
+        return None
 
     def _told_apart(self, policy: Json, taken: Taken, part: Part, home: Home) -> Taken:
         """A policy with a name and an id that no policy before it has."""

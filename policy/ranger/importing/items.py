@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from policy.principal import PUBLIC
+from policy.privileges.requests import ALL
+from policy.ranger.importing.definition import USUAL, Definition
 from policy.ranger.servicedef import MASK_NONE, MASK_NULL
 
 Json = dict[str, Any]
@@ -67,17 +69,15 @@ class ItemList:
         name: its name.
         every: the access type that means every one.
         refusal: why an item of the list is refused, with the field; None if it is read.
-        uncertain_accesses: access types, in lower case, that mean more in Ranger than here.
-        uncertain_roles: roles of which it is unknown who holds them; None for every role.
-        odd_conditions: types of conditions that mean something else in Ranger.
+        definition: how the service definition differs.
+        roles_unknown: whether it is unknown who holds any role.
     """
 
     name: str
     every: str
     refusal: Callable[[Mapping[str, object]], str | None] = lambda _: None
-    uncertain_accesses: Collection[str] = ()
-    uncertain_roles: Collection[str] | None = ()
-    odd_conditions: Collection[str] = ()
+    definition: Definition = USUAL
+    roles_unknown: bool = False
 
     @property
     def closing(self) -> Json:
@@ -109,7 +109,7 @@ class ItemList:
             return self._unreadable(place, "it is not an object.")
         said = _effective(item)
         bad = {name: why for name in said if (why := self._refusal(name, said[name])) is not None}
-        if (odd := odd_condition(said.get("conditions"), self.odd_conditions)) is not None:
+        if (odd := odd_condition(said.get("conditions"), self.definition.odd_conditions)) is not None:
             bad.setdefault("conditions", odd)
         unknown = next((name for name in bad if name not in (*_WHO, *_WIDENED)), None)
         if unknown is not None:
@@ -121,6 +121,10 @@ class ItemList:
         return self._widened(said, place, bad | self._uncertain(said, bad))
 
     def _refusal(self, name: str, value: object) -> str | None:
+        if name == "accesses" and self.definition.all_is_less and self.name in _OPENING and _names_all(value):
+            return "'all' implies fewer access types in the service definition."
+        if name == "dataMaskInfo" and _mask_type(value) in self.definition.odd_masks:
+            return "the service definition masks in another way."
         found = self.refusal(self.closing | {name: value})
         return None if found is None else found.removeprefix(f"{self.name}[0].").removeprefix(f"{name}: ")
 
@@ -128,14 +132,13 @@ class ItemList:
         """What is read, but means more in Ranger."""
         found = {}
         if "accesses" not in bad:
-            named = {each["type"].lower() for each in said["accesses"]} & set(self.uncertain_accesses)
+            named = {each["type"].lower() for each in said["accesses"]} & set(
+                self.definition.uncertain_accesses
+            )
             if named:
                 found["accesses"] = f"{min(named)!r} implies other access types in the service definition."
-        if "roles" not in bad:
-            doubted = said.get("roles", ()) if self.uncertain_roles is None else self.uncertain_roles
-            named = set(said.get("roles", ())) & set(doubted)
-            if named:
-                found["roles"] = f"the members of the role {min(named)!r} are not known."
+        if "roles" not in bad and self.roles_unknown and said.get("roles"):
+            found["roles"] = f"the members of the role {min(said['roles'])!r} are not known."
         return found
 
     def _narrowed(self, said: Json, place: str, bad: Mapping[str, str]) -> Mended:
@@ -185,6 +188,17 @@ def odd_condition(conditions: object, odd: Collection[str]) -> str | None:
         if isinstance(each, dict) and str(each.get("type")) in odd:
             return f"the service definition evaluates {each['type']!r} in another way."
     return None
+
+
+def _names_all(accesses: object) -> bool:
+    listed = accesses if isinstance(accesses, list) else ()
+    types = (str(each.get("type")) for each in listed if isinstance(each, dict))
+    return any(each.lower().rpartition(":")[2] == ALL for each in types)
+
+
+def _mask_type(info: object) -> str:
+    """The type of a mask, without the type of service that is before it in policies on tags."""
+    return str(info.get("dataMaskType") if isinstance(info, dict) else None).rpartition(":")[2]
 
 
 def _text(value: object) -> object:

@@ -13,10 +13,11 @@ Rules, of which the first that fits counts:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from policy.ranger.importing.definition import USUAL, Definition
 from policy.ranger.importing.items import CLOSING, LISTS, ItemList, Mended, odd_condition, opens
 from policy.ranger.importing.report import Outcome
 from policy.ranger.importing.resources import ANY, narrowed, widened
@@ -24,6 +25,7 @@ from policy.ranger.importing.strict import Home
 from policy.ranger.items import ITEM_LISTS
 from policy.ranger.model import OVERRIDE
 from policy.ranger.parse import POLICY_FIELDS
+from policy.ranger.servicedef import LEVELS, TABLES
 
 Json = dict[str, Any]
 
@@ -40,6 +42,8 @@ _SCOPE: Final[Mapping[str, str]] = {
 }
 _PLACED: Final = ("zoneName", "service", "serviceType")
 _OPENING_LISTS: Final = ("policyItems", "allowExceptions", "isDenyAllElse")
+_MACHINE: Final = "Ranger reads recurrences in the time zone of the machine that it runs on."
+_LETTERS: Final = "resources: the service takes wildcards in masking and row filter policies for letters."
 _ELSEWHERE: Final = "the service definition compares them in another way."
 
 
@@ -48,24 +52,12 @@ class Facts:
     """What the rest of the documents says about policies.
 
     Attributes:
-        uncertain_accesses: access types, in lower case, that imply others.
-        wider: levels whose values match more here than in Ranger.
-        narrower: levels whose values match less here than in Ranger.
-        odd_conditions: types of conditions that mean something else in Ranger.
-        uncertain_roles: roles of which it is unknown who holds them; None for every role.
+        definition: how the service definition differs.
+        roles_unknown: whether it is unknown who holds any role.
     """
 
-    uncertain_accesses: Collection[str] = ()
-    wider: Collection[str] = ()
-    narrower: Collection[str] = ()
-    odd_conditions: Collection[str] = ()
-    uncertain_roles: Collection[str] | None = ()
-
-    @property
-    def are_plain(self) -> bool:
-        """Whether everything that is read means what it says."""
-        doubts = (self.uncertain_accesses, self.wider, self.narrower, self.odd_conditions)
-        return self.uncertain_roles is not None and not any((*doubts, self.uncertain_roles))
+    definition: Definition = USUAL
+    roles_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +142,7 @@ def take(policy: object, place: str, home: Home, facts: Facts) -> Taken:
         return _blocked("it is not an object.")
     said = {name: value for name, value in policy.items() if value is not None}
     problem = home.problem(said)
-    if problem is None and facts.are_plain:
+    if problem is None and not _has_doubts(said, facts):
         return _taken(said, home)
     if problem is not None and said.get("isEnabled") is False:
         return _refused("it is disabled.", problem)
@@ -165,12 +157,44 @@ def take(policy: object, place: str, home: Home, facts: Facts) -> Taken:
     base = _base(said, kind, home, facts)
     if base is None:
         why = problem or f"resources: {_ELSEWHERE}"
-        return _blocked(why) if _may_restrict(said, kind) else _refused(why)
+        return _blocked(why) if may_restrict(said) else _refused(why)
     return _by_parts(_parts(said, place, base, home, facts), problem)
 
 
-def _may_restrict(said: Json, kind: int) -> bool:
-    """Whether a policy that cannot be taken apart may deny, mask or filter."""
+def _has_doubts(said: Json, facts: Facts) -> bool:
+    """Whether a policy that is read may mean something else in Ranger."""
+    sets = [said["resources"], *said.get("additionalResources", ())]
+    wild = facts.definition.wild
+    return (
+        facts.roles_unknown
+        or replace(facts.definition, wild=frozenset()) != USUAL
+        or _restricts_at_times(said)
+        or _takes_letters(said, sets, wild)
+    )
+
+
+def _restricts_at_times(said: Json) -> bool:
+    """Whether a policy may restrict at recurring times."""
+    schedules = said.get("validitySchedules")
+    recurs = isinstance(schedules, list) and any(
+        isinstance(each, dict) and each.get("recurrences") for each in schedules
+    )
+    return recurs and may_restrict(said)
+
+
+def _takes_letters(said: Json, sets: Iterable[Json], wild: Collection[tuple[int, str]]) -> bool:
+    """Whether a policy masks or filters what it does not in Ranger, which takes its wildcards for letters."""
+    kind = said.get("policyType", 0)
+    levels = [(name, level) for each in sets for name, level in each.items() if LEVELS[name] in TABLES]
+    return kind in (1, 2) and any(
+        (kind, name) not in wild and any("*" in value or "?" in value for value in level["values"])
+        for name, level in levels
+    )
+
+
+def may_restrict(said: Json) -> bool:
+    """Whether a policy of a known type may deny, mask or filter, although it cannot be taken apart."""
+    kind = said.get("policyType") or 0
     items = said.get(CLOSING[kind], [])
     if kind == 0 and said.get("isDenyAllElse", False) is not False:
         return True
@@ -184,11 +208,11 @@ def _base(said: Json, kind: int, home: Home, facts: Facts) -> Json | None:
     closing = ItemList(CLOSING[kind], home.every).closing
     base: Json = {"name": "p", "policyType": kind, CLOSING[kind]: [closing]}
 
-    restricts = _may_restrict(said, kind)
+    restricts = may_restrict(said)
 
     def reads(resources: Json) -> bool:
         limited = {name: said for name, said in resources.items() if said != ANY}
-        less = restricts and _is_odd(limited, facts.narrower, facts.wider)
+        less = restricts and _is_odd(limited, facts.definition.narrower, facts.definition.wider)
         return not less and home.problem(base | {"resources": resources}) is None
 
     more = said.get("additionalResources", [])
@@ -220,9 +244,8 @@ def _parts(said: Json, place: str, base: Json, home: Home, facts: Facts) -> _Par
             name,
             home.every,
             lambda item: refusal(name, [item]),
-            facts.uncertain_accesses,
-            facts.uncertain_roles,
-            facts.odd_conditions,
+            facts.definition,
+            facts.roles_unknown,
         )
         return items.mend(said.get(name))
 
@@ -230,8 +253,10 @@ def _parts(said: Json, place: str, base: Json, home: Home, facts: Facts) -> _Par
         said = said | {"name": place}
     others = [name for name in said if name not in (*_RESOURCES, *ITEM_LISTS)]
     bad = {name: why for name in others if (why := refusal(name, said[name])) is not None}
-    if (odd := odd_condition(said.get("conditions"), facts.odd_conditions)) is not None:
+    if (odd := odd_condition(said.get("conditions"), facts.definition.odd_conditions)) is not None:
         bad.setdefault("conditions", odd)
+    if _restricts_at_times(said):
+        bad.setdefault("validitySchedules", _MACHINE)
     lists = [name for name in ITEM_LISTS if name in LISTS[base["policyType"]] or said.get(name)]
     return _Parts(said, base, bad, {name: listed(name) for name in lists}, home, facts)
 
@@ -243,10 +268,15 @@ def _by_parts(parts: _Parts, problem: str | None) -> Taken:
         outcome = Outcome.REFUSED if any(each.lost for each in parts.lists.values()) else Outcome.DIFFERENT
         return Taken(None, outcome, ("no item has an effect. It is left out.", *parts.differences))
     scope = [f"{name}: {why}" for name, why in parts.bad.items() if name in _SCOPE]
+    letters = _takes_letters(parts.said, parts.widened, parts.facts.definition.wild)
+    if not parts.restricts and letters:
+        return _refused(_LETTERS)
     if not parts.restricts:
         return _refused(*scope) if scope else _granting(parts, problem)
-    more = any(_is_odd(each, parts.facts.wider, parts.facts.narrower) for each in parts.widened)
-    if scope or parts.widened != parts.sets or (parts.grants and more):
+    more = any(
+        _is_odd(each, parts.facts.definition.wider, parts.facts.definition.narrower) for each in parts.widened
+    )
+    if scope or letters or parts.widened != parts.sets or (parts.grants and more):
         return _restricting(parts)
     return _finished(parts, parts.kept(parts.widened), parts.differences, problem)
 
@@ -256,7 +286,7 @@ def _granting(parts: _Parts, problem: str | None) -> Taken:
 
     def reads(resources: Json) -> bool:
         asked = parts.base | {"resources": resources, "additionalResources": []}
-        more = _is_odd(resources, parts.facts.wider, parts.facts.narrower)
+        more = _is_odd(resources, parts.facts.definition.wider, parts.facts.definition.narrower)
         return not more and parts.home.problem(asked) is None
 
     sets = [found for each in parts.sets if (found := narrowed(each, reads)) is not None]
@@ -283,6 +313,8 @@ def _restricting(parts: _Parts) -> Taken:
     differences = [f"{name}: {why} {_SCOPE[name]}." for name, why in parts.bad.items() if name in _SCOPE]
     if parts.widened != parts.sets:
         differences.append("resources: they cannot be read. It restricts all that they can be.")
+    elif _takes_letters(parts.said, parts.widened, parts.facts.definition.wild):
+        differences.append(_LETTERS)
     differences.append("It grants nothing, masks with NULL, and shows no row.")
     return _finished(parts, policy, (*differences, *parts.differences), "")
 

@@ -1,9 +1,9 @@
-"""Takes over roles, and says of which ones it is unknown who holds them.
+"""Takes over roles, and says whether it is unknown who holds them.
 
 Rules:
 - Roles of one name are one: Ranger adds up their members.
-- A role that cannot be read is left out, and so are roles that contain each other. Who holds these, or a role
-  that contains one of them, is unknown.
+- A role that cannot be read blocks, and so do roles that contain each other: policies of any document can
+  restrict for it.
 - If no document has roles, it is unknown who holds any.
 
 Source: Ranger's RangerRolesUtil.
@@ -23,7 +23,6 @@ from policy.ranger.roles import Role, find_cycle
 Json = dict[str, Any]
 
 _MEMBERS: Final = ("users", "groups", "roles")
-_LEFT_OUT: Final = "It is left out. What policies restrict for it, they restrict for everyone."
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +31,19 @@ class Roles:
 
     Attributes:
         roles: the roles.
-        uncertain: those of which it is unknown who holds them; None for every role.
+        unknown: whether it is unknown who holds any role.
         lines: what became of each.
     """
 
     roles: tuple[Json, ...]
-    uncertain: frozenset[str] | None
+    unknown: bool
     lines: tuple[Line, ...]
 
 
 def take_roles(parts: Sequence[Part] | None) -> Roles:
     """Take over the roles of all documents; None if no document has any."""
     if parts is None:
-        return Roles((), None, ())
+        return Roles((), True, ())
     problems = [(part.name, problem_of({"roles": [part.value]})) for part in parts]
     bad = {name: problem for name, problem in problems if problem is not None}
     merged: dict[str, Json] = {}
@@ -54,8 +53,7 @@ def take_roles(parts: Sequence[Part] | None) -> Roles:
     while (cycle := find_cycle({name: _role(role) for name, role in merged.items()})) is not None:
         bad |= dict.fromkeys(cycle, f"roles: the roles {' → '.join(cycle)} contain each other.")
         merged = {name: role for name, role in merged.items() if name not in cycle}
-    uncertain = _containing(merged, frozenset(bad))
-    return Roles(tuple(merged.values()), uncertain, tuple(_line(part, bad) for part in parts))
+    return Roles(tuple(merged.values()), False, tuple(_line(part, bad) for part in parts))
 
 
 def _merge(merged: dict[str, Json], role: Any) -> None:
@@ -70,16 +68,8 @@ def _role(role: Json) -> Role:
     return Role(role["name"], users, groups, roles)
 
 
-def _containing(roles: Mapping[str, Json], uncertain: frozenset[str]) -> frozenset[str]:
-    """Those that are uncertain, and the roles that contain them at any depth."""
-    found = uncertain | {
-        name for name, role in roles.items() if any(each["name"] in uncertain for each in role["roles"])
-    }
-    return found if found == uncertain else _containing(roles, found)
-
-
 def _line(part: Part, bad: Mapping[str, str]) -> Line:
     problem = bad.get(part.name)
     if problem is None:
         return part.line("role", Outcome.TAKEN)
-    return part.line("role", Outcome.REFUSED, f"{problem} {_LEFT_OUT}")
+    return part.line("role", Outcome.BLOCKED, problem)
