@@ -148,7 +148,7 @@ def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, services:
 def access(
     namespace: str, table: str, body: AccessBody, caller: CallerOf, services: ServicesOf
 ) -> AccessAnswer:
-    """Say which columns the user can read, masked how, and by which rule not: any permission on the table."""
+    """Say which columns the user can read, masked how, and by which rule not: as for loading."""
     name = table_from_path(namespace, table)
     return AccessAnswer.of(services.explainer.explain(caller, name, body.to_request()))
 

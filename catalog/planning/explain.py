@@ -120,7 +120,7 @@ class Explainer:
             request: which state of it; and what the reader enforces.
 
         Raises:
-            NotAuthorized: the caller has no permission on the table.
+            NotAuthorized: SELECT on a column, or UPDATE or ALTER on the table, is needed.
             RequestInvalid: a snapshot, branch or tag that the table does not have.
             LocationNotAllowed, MetadataTampered, MetadataUnsealed, MetadataInvalid, DecryptionRefused: the
                 table breaks a rule, so that no scan of it is planned.

@@ -104,6 +104,15 @@ ENGINE_ROWS: Final = (
         on_table=True,
     ),
     Row(
+        f"POST {_ENGINE_TABLE}/access",
+        "say what one can read",
+        LOAD,
+        LOADERS,
+        lambda attempt: attempt.http.post(f"{_ENGINE}/{attempt.standing()}/access", json={}),
+        on_table=True,
+        known_to="any",
+    ),
+    Row(
         f"POST {_ENGINE_TABLE}/inspect",
         "read the snapshots",
         LOAD,

@@ -171,7 +171,9 @@ def test_no_access_token_ends_a_login_and_no_logout_token_is_one(
     assert _log_out(nobody, forged).status_code == 400
 
 
-@pytest.mark.parametrize("claims", [{"iat": None}, {"exp": time.time() + 24 * 3600}, {"sub": None}, {"sid": 7}])
+@pytest.mark.parametrize(
+    "claims", [{"iat": None}, {"exp": time.time() + 24 * 3600}, {"sub": None}, {"sid": 7}]
+)
 def test_a_token_that_no_logout_could_end_is_refused(
     provider: IdentityProvider, nobody: httpx.Client, claims: dict[str, object]
 ) -> None:
