@@ -1,7 +1,10 @@
 """Brings one source's documents up to date with Ranger: one attempt at a time.
 
 - Every part is asked with the version that is in force. If one changed, the others are downloaded, too: they
-  are put in force together.
+  are put in force together. Then each is asked again, until none has changed meanwhile: policies of one time
+  with roles of another can grant what Ranger never did.
+- After an attempt that failed, everything is downloaded: a version that went back can have come to the number
+  that is in force by other changes.
 - A change goes through the same checks, record and history as every change of policies. Ranger decides who
   administers the catalog: a change that takes that away from everybody is made, recorded and logged, since to
   keep the policies before would keep what Ranger revoked. Commands on the host need no policy.
@@ -43,6 +46,8 @@ _SPARE_S: Final = 120.0
 
 _log: Final = logging.getLogger("lakewarden.policies")
 
+#: How often the parts are asked whether they changed during their download.
+_ROUNDS: Final = 3
 #: Puts a change of documents on record, with reasons about the download.
 Record = Callable[[Prepared, Sequence[Edit], Sequence[Reason]], None]
 
@@ -113,7 +118,7 @@ class Synchronization:
 
     def claim(self, *, force: bool = False) -> Claim | None:
         """Take the turn for an attempt; see `SourceStates.claim`."""
-        longest_s = 2 * len(Part) * self._settings.timeout_s + _SPARE_S
+        longest_s = (2 + _ROUNDS) * len(Part) * self._settings.timeout_s + _SPARE_S
         return self._states.claim(self._name, longest_s=longest_s, force=force)
 
     def attempt(
@@ -149,7 +154,8 @@ class Synchronization:
     def _attempt(
         self, claim: Claim, caller: Caller, record: Record, accept_older: bool, everything: bool
     ) -> Outcome:
-        last, origin = self.state().download, origin_of(self._settings)
+        state, origin = self.state(), origin_of(self._settings)
+        last, everything = state.download, everything or state.problem is not None
         stored = self._stored()
         made_from = self._made_from({kind: sha256 for kind, (_, sha256) in stored.items()})
         known = known_of(last, origin, made_from, accept_older=accept_older, everything=everything)
@@ -188,11 +194,21 @@ class Synchronization:
             part: body if body is not None else self._download_anyway(part, known)
             for part, body in bodies.items()
         }
-        versions = {
-            part: version_of(body, part, self._settings.service, known.least.get(part.value, 0))
-            for part, body in whole.items()
-        }
-        return _Found(versions, whole)
+        for _ in range(_ROUNDS):
+            versions = {
+                part: version_of(body, part, self._settings.service, known.least.get(part.value, 0))
+                for part, body in whole.items()
+            }
+            changed = self._changed_since(versions, known) if len(versions) > 1 else {}
+            if not changed:
+                return _Found(versions, whole)
+            whole |= changed
+        raise SourceFailed("Ranger's policies, roles, tags or users changed during every download.")
+
+    def _changed_since(self, versions: Mapping[Part, int], known: Known) -> dict[Part, bytes]:
+        """Download the parts that have other versions now."""
+        asked = {part: self._ranger.download(part, each, known.taken_ms) for part, each in versions.items()}
+        return {part: body for part, body in asked.items() if body is not None}
 
     def _download_anyway(self, part: Part, known: Known) -> bytes:
         body = self._ranger.download(part, NO_VERSION, known.taken_ms)

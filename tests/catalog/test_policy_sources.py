@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
 from tests.support.clock import Clock, WallClock
 from tests.support.lake import ALICE, BOB, Lake, lake_settings, open_lake, policy, tables
-from tests.support.ranger_admin import PASSWORD, USER, RangerAdmin, ranger_admin
+from tests.support.ranger_admin import PASSWORD, USER, Asked, RangerAdmin, ranger_admin
 
 pytestmark = pytest.mark.usefixtures("long_reload_wait")
 
@@ -365,6 +366,67 @@ def test_an_older_version_is_put_in_force_only_if_an_operator_accepts_it(
     source.attempt(claim, caller, _unrecorded, accept_older=True)
     source.close()
     assert replica.may("dave") and replica.sync().problem is None
+
+
+def test_a_version_that_went_back_and_came_again_by_other_changes_is_downloaded(
+    replica: Replica, ranger: RangerAdmin
+) -> None:
+    ranger.put(SERVICE, 0, [])
+    assert "went back" in str(replica.sync().problem)
+    ranger.put(SERVICE, 1, [_granting("dave")])
+    assert replica.sync().problem is None
+    assert replica.may("dave") and not replica.may(BOB)
+
+
+def test_policies_of_one_time_are_not_put_in_force_with_roles_of_another(
+    tmp_path: Path, ranger: RangerAdmin
+) -> None:
+    granting = _granting("erin")
+    granting["policyItems"][0]["roles"] = ["analyst"]
+    ranger.put(SERVICE, 1, [granting])
+    ranger.put_roles(SERVICE, 1, [])
+
+    def change(asked: Asked) -> None:
+        # Between the downloads, the role loses the table, and then gets a new member.
+        if asked.what == "policies" and ranger.documents[SERVICE, "policies"]["policyVersion"] == 1:
+            ranger.put(SERVICE, 2, [])
+            ranger.put_roles(SERVICE, 2, [{"name": "analyst", "users": [{"name": "dave"}]}])
+
+    ranger.after = change
+    with open_lake(tmp_path, **_settings(ranger, tmp_path, ROLES="true")) as lake, _replica(lake) as replica:
+        state = replica.sync()
+        assert state.download is not None and state.download.versions == {"policies": 2, "roles": 2}
+        assert not replica.may("dave")
+
+
+def test_a_ranger_whose_policies_change_during_every_download_is_no_answer(
+    tmp_path: Path, ranger: RangerAdmin
+) -> None:
+    ranger.put_roles(SERVICE, 1, [])
+    versions = itertools.count(2)
+    ranger.after = lambda asked: ranger.put(SERVICE, next(versions), [_granting(BOB)])
+    with open_lake(tmp_path, **_settings(ranger, tmp_path, ROLES="true")) as lake, _replica(lake) as replica:
+        assert "changed during every download" in str(replica.sync().problem)
+        ranger.after = lambda asked: None
+        assert replica.sync().problem is None and replica.may(BOB)
+
+
+def test_a_role_that_cannot_be_taken_refuses_everything(tmp_path: Path, ranger: RangerAdmin) -> None:
+    # Policies of another source, or of the catalog, can deny to it.
+    ranger.put_roles(SERVICE, 1, [{"name": "intern", "users": [{"name": "dave"}], "isEnabled": False}])
+    settings = _settings(ranger, tmp_path, ROLES="true", PARTIAL="true")
+    with open_lake(tmp_path, **settings) as lake, _replica(lake) as replica:
+        assert "disabled roles are not supported" in str(replica.sync().problem)
+
+
+def test_policies_on_tags_that_deny_are_not_put_in_force_without_tags(
+    tmp_path: Path, ranger: RangerAdmin
+) -> None:
+    denial = {"users": [BOB], "accesses": [{"type": "hive:select"}]}
+    on_tag = {"name": "pii", "resources": {"tag": {"values": ["PII"]}}, "denyPolicyItems": [denial]}
+    ranger.put(SERVICE, 2, [_granting(BOB)], tagPolicies={"policies": [on_tag]})
+    with open_lake(tmp_path, **_settings(ranger, tmp_path)) as lake, _replica(lake) as replica:
+        assert "for a source set `tags`" in str(replica.sync().problem)
 
 
 def test_a_download_without_policies_is_put_in_force_and_told(

@@ -10,7 +10,7 @@ import base64
 import json
 import ssl
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -60,6 +60,7 @@ class RangerAdmin:
         hold: until it is set, nothing is answered.
         drip: whether it sends an endless answer, a byte now and then.
         asked: the requests so far.
+        after: is called with what was asked, once its answer is made.
     """
 
     url: str
@@ -69,6 +70,7 @@ class RangerAdmin:
     hold: threading.Event = field(default_factory=threading.Event)
     drip: bool = False
     asked: list[Asked] = field(default_factory=list)
+    after: Callable[[Asked], None] = lambda _: None
 
     def __post_init__(self) -> None:
         self.hold.set()
@@ -124,7 +126,9 @@ def ranger_admin(tls: ssl.SSLContext | None = None) -> Iterator[RangerAdmin]:
             elif ranger.drip:
                 self._drip()
             else:
-                self._send(*ranger.answer(asked), ranger.location)
+                answer = ranger.answer(asked)
+                ranger.after(asked)
+                self._send(*answer, ranger.location)
 
         def _send(self, status: int, kind: str, body: bytes, location: str | None = None) -> None:
             self.send_response(status)
