@@ -1,9 +1,10 @@
-"""A tree of resources by their first two levels: what can be about a resource is found without asking all.
+"""A tree of resources by their levels: what can be about a resource is found without asking all.
 
-The levels are database and table, or storage type and location. At each level an entry stands under the
-names that it writes, or under the text before its first wildcard or macro. A request is looked up by its name
-and by the beginnings of its name. A location is also looked up among what lies below it, since an entry about
-that can count. What is found is then matched one by one, so the tree changes no answer.
+The levels are database, table and column, or storage type and location. At each level an entry stands under
+the names that it writes, or under the text before its first wildcard or macro; where it is open from some
+level on, it ends. A request is looked up by its name and by the beginnings of its name. A location is also
+looked up among what lies below it, since an entry about that can count. What is found is then matched one by
+one, so the tree changes no answer.
 
 The idea of looking up policies by the text before a wildcard is that of Ranger's RangerResourceTrie.
 """
@@ -22,9 +23,8 @@ from policy.ranger.matching import ResourcePattern, Target
 from policy.ranger.patterns import Pattern
 from policy.ranger.servicedef import LEVELS, Level
 
-_DEPTH: Final = 2
 _MAX_KEYS: Final = 256
-"""A policy with more combinations of names than this counts as open at the lowest level, or at both."""
+"""A policy with more combinations of names than this counts as open at the lowest level, or at more."""
 #: The character after the slash: what lies below a location is in order between the two.
 _AFTER_SLASH: Final = chr(ord("/") + 1)
 
@@ -45,6 +45,7 @@ class _Key:
 
 
 _OPEN: Final = _Key("", whole=False)
+_ALL_OPEN: Final = frozenset((_OPEN,))
 
 
 @dataclass(slots=True)
@@ -53,6 +54,7 @@ class _Node:
 
     Attributes:
         positions: where all of these policies stand.
+        ends: where those of them stand that are open from here on.
         whole: the next level by whole names.
         begun: the next level by beginnings of names.
         lengths: the lengths of these beginnings, in order.
@@ -60,6 +62,7 @@ class _Node:
     """
 
     positions: set[int] = field(default_factory=set)
+    ends: list[int] = field(default_factory=list)
     whole: dict[str, _Node] = field(default_factory=dict)
     begun: dict[str, _Node] = field(default_factory=dict)
     lengths: tuple[int, ...] = ()
@@ -68,7 +71,9 @@ class _Node:
     def add(self, position: int, keys: Sequence[_Key]) -> None:
         """Add a policy under the keys of the levels from here on."""
         self.positions.add(position)
-        if keys:
+        if not keys:
+            self.ends.append(position)
+        else:
             nodes = self.whole if keys[0].whole else self.begun
             nodes.setdefault(keys[0].text, _Node()).add(position, keys[1:])
 
@@ -82,11 +87,19 @@ class _Node:
 
     def find(self, target: Target, depth: int) -> Iterator[frozenset[int]]:
         """Where the policies stand that can be about `target`, of which `depth` levels are looked up."""
-        if depth == min(_DEPTH, len(target.levels)):
+        if depth == len(target.levels):
             yield frozenset(self.positions)
             return
+        if self.ends:
+            yield frozenset(self.ends)
         for node in self.following(target.spellings[depth][0], LEVELS[target.levels[depth]]):
             yield from node.find(target, depth + 1)
+
+    def open(self) -> Iterator[Set[int]]:
+        """Where the policies stand that can be about every name of the next level."""
+        yield frozenset(self.ends)
+        if (node := self.begun.get("")) is not None:
+            yield node.positions
 
     def following(self, name: str, level: Level) -> Iterator[_Node]:
         if (node := self.whole.get(name)) is not None:
@@ -143,6 +156,7 @@ class PossibleNames:
 
 #: No name at all.
 NO_NAMES: Final = PossibleNames(frozenset(), ())
+_EVERY_NAME: Final = PossibleNames(frozenset(), ("",))
 
 #: Whether some entries, of those that name at least this number of levels, are looked for.
 Wanted: TypeAlias = Callable[[Set[int], int], bool]
@@ -183,13 +197,15 @@ class ResourceTree:
             return NO_NAMES
         if database is None:
             return _names([root], wanted, 1)
+        if wanted(frozenset(root.ends), 2):
+            return _EVERY_NAME
         return _names(list(root.following(fold(database), LEVELS[_DATABASE])), wanted, 2)
 
 
 def _names(nodes: Sequence[_Node], wanted: Wanted, levels: int) -> PossibleNames:
     """Names of the next level, by entries that name at least this number of levels."""
-    if any("" in node.begun and wanted(node.begun[""].positions, levels) for node in nodes):
-        return PossibleNames.of((), ("",))
+    if any(wanted(positions, levels) for node in nodes for positions in node.open()):
+        return _EVERY_NAME
     return PossibleNames.of(
         {name for node in nodes for name, each in node.whole.items() if wanted(each.positions, 0)},
         {text for node in nodes for text, each in node.begun.items() if wanted(each.positions, levels)},
@@ -197,18 +213,17 @@ def _names(nodes: Sequence[_Node], wanted: Wanted, levels: int) -> PossibleNames
 
 
 def _keys(resource: ResourcePattern) -> Iterable[tuple[_Key, ...]]:
-    """The keys under which a policy is found: one for each of the first levels, in all combinations."""
-    levels = [_level_keys(resource, depth) for depth in range(min(_DEPTH, len(resource.hierarchy)))]
-    for depth in reversed(range(len(levels))):
-        if prod(map(len, levels)) > _MAX_KEYS:
-            levels[depth] = frozenset((_OPEN,))
+    """The keys under which a policy is found: one for each level until it is open, in all combinations."""
+    levels = [_level_keys(resource, depth) for depth in range(len(resource.patterns))]
+    while levels and (levels[-1] == _ALL_OPEN or prod(map(len, levels)) > _MAX_KEYS):
+        levels.pop()
     return product(*levels)
 
 
 def _level_keys(resource: ResourcePattern, depth: int) -> frozenset[_Key]:
-    """The keys for one level; a level that the policy leaves out, or excludes names of, is open."""
-    if depth >= len(resource.patterns) or resource.patterns[depth].excludes:
-        return frozenset((_OPEN,))
+    """The keys for one level; a level that the policy excludes names of is open."""
+    if resource.patterns[depth].excludes:
+        return _ALL_OPEN
     return frozenset(map(_key, resource.patterns[depth].patterns))
 
 

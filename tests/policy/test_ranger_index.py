@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +32,7 @@ from policy.ranger.evaluate import (
 from policy.ranger.matching import Match, Target
 from policy.ranger.model import Policy, PolicyType
 from policy.ranger.parse import NO_MEMORY, parse_documents
+from policy.ranger.resource_tree import ResourceTree
 from policy.ranger.users import NO_USERS
 from policy.ranger.validity import active
 from tests.policy.test_ranger_differential import (
@@ -43,6 +46,7 @@ from tests.policy.test_ranger_differential import (
     mask_policies,
     requests,
 )
+from tests.support.tags import service_tags
 
 Json = dict[str, Any]
 TIMES = [datetime(year, 6, 1, tzinfo=UTC) for year in (2019, 2021, 2023)]
@@ -225,3 +229,33 @@ def test_a_policy_with_very_many_tables_is_looked_up_by_its_database() -> None:
     for table, granted in (("t7", True), ("t300", False)):
         request = AccessRequest(ann, Resource.table("a", table), "select")
         assert found.decide(request, TIMES[0]).allowed is granted
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+def test_a_grant_on_any_form_of_names_makes_them_possible(levels: int) -> None:
+    ann = Principal("ann")
+    item = {"users": ["ann"], "accesses": [{"type": "select"}]}
+    for database, table, column in product(("*", "a", "a*"), ("*", "t", "t*"), ("*", "c")):
+        values = {"database": [database], "table": [table], "column": [column]}
+        resources = {level: {"values": values[level]} for level in list(values)[:levels]}
+        policy = {"name": "p", "resources": resources, "policyItems": [item]}
+        found = PolicySet.parse({"p": json.dumps([policy])})
+        assert found.decide(AccessRequest(ann, Resource.table("a", "t"), ANY), TIMES[0]).allowed
+        assert "t" in found.tables_with_privileges(ann, "a") and "a" in found.databases_with_privileges(ann)
+
+
+def test_a_column_is_looked_up_by_its_name_among_the_thousands_of_its_table() -> None:
+    columns = [
+        {
+            "resource": {
+                "database": {"values": ["a"]},
+                "table": {"values": ["t"]},
+                "column": {"values": [f"c{n}"]},
+            }
+        }
+        for n in range(2_000)
+    ]
+    document = json.dumps(service_tags([each | {"tags": ["PII"]} for each in columns]))
+    tree = ResourceTree([each.resource] for each in parse_documents({"t": document}).tags.resources)
+    assert [sorted(each) for each in tree.about(Target.of(Resource.column("a", "T", "C7")))] == [[7]]
+    assert len(frozenset().union(*tree.about(Target.of(Resource.table("a", "t"))))) == 2_000
