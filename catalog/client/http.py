@@ -75,7 +75,7 @@ class CatalogClient:
         self._engine = None if engine_token is None else EngineSigner(_bearer(engine_token))
         timeout = urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
         self._pool = urllib3.PoolManager(
-            retries=False, timeout=timeout, maxsize=16, ca_certs=_authorities(ca_file)
+            retries=False, timeout=timeout, maxsize=16, ca_certs=authorities(ca_file)
         )
 
     def __repr__(self) -> str:
@@ -285,8 +285,12 @@ def _address(uri: str) -> str:
     return uri.rstrip("/")
 
 
-def _authorities(ca_file: Path | None) -> str | None:
-    """The file of authorities; None for those of the system."""
+def authorities(ca_file: Path | None) -> str | None:
+    """The file of authorities, or that of the environment; None for those of the system.
+
+    Raises:
+        RequestInvalid: it cannot be read.
+    """
     named = ca_file or os.environ.get(CA_FILE)
     if not named:
         return None

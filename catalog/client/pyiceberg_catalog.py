@@ -9,6 +9,8 @@
   those of `catalog.client`: the catalog plans, and this client checks and decrypts each file.
 - What PyIceberg would read or write by itself is refused (`GuardedIO`): a scan past the client would see
   neither keys nor row filters, and would check no path.
+- PyIceberg's own requests carry the token too. So they go where those of the client go, and nowhere else: the
+  address is checked first, no redirect is followed, and no proxy of the environment is taken.
 
 Source: PyIceberg 0.12, `py-catalog-impl`.
 """
@@ -34,10 +36,12 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder, assign_fresh_sort_order_ids
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.utils.properties import property_as_bool
+from requests import Session
 
 from catalog.base.identifiers import table_name
 from catalog.client import connection as client
 from catalog.client import frames, listing
+from catalog.client.http import authorities
 from catalog.client.scan import Scan
 from policy.errors import NotSupportedYet, PropertyInvalid
 
@@ -62,7 +66,6 @@ class PyIcebergCatalog(RestCatalog):
         # PyIceberg hands its properties to everything that it makes.
         engine_token = properties.pop("engine-token", None)
         _require_known(name, properties)
-        super().__init__(name, **properties)
         s3 = {each.removeprefix("s3."): value for each, value in properties.items() if each.startswith("s3.")}
         self.lake = client.connect(
             properties["uri"],
@@ -71,6 +74,15 @@ class PyIcebergCatalog(RestCatalog):
             s3={each.replace("-", "_"): value for each, value in s3.items()},
             progress=property_as_bool(properties, "progress", True),
         )
+        # It asks for the configuration, with the token: the client has checked the address before.
+        super().__init__(name, **properties)
+
+    def _create_session(self) -> Session:
+        session = super()._create_session()
+        session.trust_env = False
+        session.max_redirects = 0
+        session.verify = authorities(None) or True
+        return session
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Load a table, encrypted or not.
@@ -180,6 +192,14 @@ class GuardedTable(Table):
     def to_polars(self) -> Any:
         """A LazyFrame of the table as it was loaded; see `lakewarden.Scan.to_polars`."""
         return self.scan().client_scan().to_polars(lazy=True)
+
+    def to_bodo(self) -> Any:
+        """Not supported: Bodo reads the files by itself."""
+        _refuse("pass its files to Bodo", ".".join(self._identifier))
+
+    def __datafusion_table_provider__(self, session: Any = None) -> Any:
+        """Not supported: DataFusion reads the files by itself."""
+        _refuse("pass its files to DataFusion", ".".join(self._identifier))
 
 
 class GuardedScan(DataScan):

@@ -161,11 +161,13 @@ class Scan:
         Args:
             columns: names of columns of the result; None for all of them.
             condition: another filter, which may leave out more rows than the caller does by itself; None for
-                none. Where names are not case-sensitive, it could be about another column, and is left out.
+                none. It is left out where names are not case-sensitive, since it could be about another
+                column, and where the number of rows is limited, since the limit comes first.
         """
         kept = self.columns if columns is None else self._within(columns)
-        both = And(self.filter, condition) if condition is not None and self.case_sensitive else self.filter
-        return replace(self, columns=kept, filter=both)
+        if condition is None or not self.case_sensitive or self.limit is not None:
+            return replace(self, columns=kept)
+        return replace(self, columns=kept, filter=And(self.filter, condition))
 
     def _within(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """What is read of some columns of the result: of a struct, perhaps a part."""

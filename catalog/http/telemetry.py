@@ -112,9 +112,10 @@ class Telemetry:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
+        from catalog.http.otlp_session import OtlpSession
         from catalog.http.tracing import Tracing
 
-        exporter = OTLPSpanExporter(self._address("traces"))
+        exporter = OTLPSpanExporter(self._address("traces"), session=OtlpSession())
         _watch(exporter, "traces", SpanExportResult.SUCCESS)
         self._provider = TracerProvider(resource=self._resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
@@ -129,10 +130,11 @@ class Telemetry:
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
         from catalog.http.otlp_metrics import MetricsExport
+        from catalog.http.otlp_session import OtlpSession
 
         interval_ms = _number(self._environ, _INTERVAL, 60_000)
         with _understood():
-            exporter = OTLPMetricExporter(self._address("metrics"))
+            exporter = OTLPMetricExporter(self._address("metrics"), session=OtlpSession())
         _watch(exporter, "metrics", MetricExportResult.SUCCESS)
         self._metrics = MetricsExport(exporter, self._resource, interval_ms / 1000, snapshot)
 

@@ -209,6 +209,15 @@ def test_a_lazy_query_of_polars_returns_what_an_eager_one_does(
     assert lazy.collect(engine=engine).equals(eager)
 
 
+def test_a_condition_of_polars_looks_at_the_rows_that_a_limited_scan_returns(
+    readings: lakewarden.Table,
+) -> None:
+    scan = readings.scan(limit=5)
+    first = scan.to_polars()
+    for each in (pl.col("id") == first["id"][4], pl.col("id") != first["id"][0], pl.col("id") == -5):
+        assert scan.to_polars(lazy=True).filter(each).collect().equals(first.filter(each))
+
+
 def test_conditions_are_pushed_down_where_both_sides_compare_alike() -> None:
     schema = ROWS.schema
     assert "GreaterThan" in repr(pushed(pl.col("id") > pl.lit(3, pl.Int64), schema))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any
 
@@ -14,6 +18,7 @@ from pyiceberg.exceptions import ForbiddenError, NoSuchTableError, TableAlreadyE
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
+from requests import RequestException, TooManyRedirects
 
 import lakewarden
 from policy.errors import NotAuthorized, NotSupportedYet, PropertyInvalid, RequestInvalid
@@ -95,6 +100,8 @@ PAST: dict[str, Callable[[Table], Any]] = {
     "Polars by itself": lambda table: pl.scan_iceberg(table).collect(),
     "dictionaries": lambda table: table.scan().to_arrow(("name",)),
     "options": lambda table: table.scan(options={"any": "option"}).to_arrow(),
+    "DataFusion": lambda table: table.__datafusion_table_provider__(),
+    "Bodo": lambda table: table.to_bodo(),
 }
 
 
@@ -171,6 +178,47 @@ def test_properties_without_effect_are_refused(served: Service, given: dict[str,
     properties = {"uri": served.url, "token": served.token(ALICE), **given}
     with pytest.raises(PropertyInvalid):
         lakewarden.PyIcebergCatalog("lake", **properties)
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[tuple[str, list[str]]]:
+    """Another server: its address, and the requests that it got."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(307)
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+        thread.join()
+
+
+def test_pyicebergs_own_requests_carry_the_token_to_no_other_address(
+    served: Service, elsewhere: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attack: a way in plaintext, a proxy of the environment, and a redirect, to read the token."""
+    address, asked = elsewhere
+    monkeypatch.setenv("http_proxy", address)
+    for given in ("http://lake.example", served.url):
+        with suppress(RequestInvalid, RequestException):
+            opened(replace(served, url=given), ALICE)
+    assert asked == []
+    with pytest.raises(TooManyRedirects):
+        lakewarden.PyIcebergCatalog("lake", uri=address, token="lw_1_secret")
+    assert asked == ["/v1/config"]
+    with pytest.raises(RequestInvalid, match="not https"):
+        lakewarden.PyIcebergCatalog("lake", uri="http://lake.example", token="lw_1_secret")
 
 
 def test_column_names_of_a_schema_select_are_in_its_order(catalog: lakewarden.PyIcebergCatalog) -> None:

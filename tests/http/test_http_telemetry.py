@@ -315,6 +315,24 @@ def test_a_bad_collector_delays_and_fails_no_request(
     assert not re.search("Queue full|Failed to export", caplog.text)
 
 
+def test_a_body_that_a_collector_sends_is_not_read(traced: Service, receiver: Collector) -> None:
+    """Attack: answers without an end, which would fill the memory of the service."""
+    receiver.is_endless = True
+    for each in ("first", "second"):
+        httpx.get(f"{traced.url}/livez", headers={"X-Request-Id": each})
+        spans_of(receiver, each)
+    receiver.until(lambda: receiver.endings >= 2)
+
+
+def test_a_redirect_of_a_collector_is_told_and_not_followed(
+    traced: Service, receiver: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.answer = 307
+    httpx.get(f"{traced.url}/livez")
+    receiver.until(lambda: _told(caplog))
+    assert {path for path, _ in receiver.bodies} == {"/v1/traces"}
+
+
 def _told(caplog: pytest.LogCaptureFixture) -> int:
     return len([each for each in caplog.records if "does not take data" in each.getMessage()])
 

@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 _PATIENCE_S = 20.0
+_ENDLESS = 1 << 40
 
 
 @dataclass
@@ -42,6 +43,8 @@ class Collector:
         resources: what senders said of themselves.
         answer: the status of answers.
         hold: answers wait until this is set.
+        is_endless: whether answers have a body that does not end.
+        endings: how many of these bodies were not read on.
     """
 
     url: str
@@ -49,6 +52,8 @@ class Collector:
     headers: list[dict[str, str]] = field(default_factory=list)
     answer: int = 200
     hold: threading.Event = field(default_factory=threading.Event)
+    is_endless: bool = False
+    endings: int = 0
 
     def spans(self) -> list[Span]:
         """All spans so far."""
@@ -103,8 +108,20 @@ def collector() -> Iterator[Collector]:
             found.headers.append(dict(self.headers))
             found.bodies.append((self.path, body))
             self.send_response(found.answer)
-            self.send_header("Content-Length", "0")
+            if found.answer // 100 == 3:
+                self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", str(_ENDLESS if found.is_endless else 0))
             self.end_headers()
+            if found.is_endless:
+                self._send_on()
+
+        def _send_on(self) -> None:
+            try:
+                while found.is_endless:
+                    self.wfile.write(bytes(1 << 16))
+            except OSError:
+                found.endings += 1
+                self.close_connection = True
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -118,6 +135,7 @@ def collector() -> Iterator[Collector]:
         yield found
     finally:
         found.hold.set()
+        found.is_endless = False
         server.shutdown()
         server.server_close()
         thread.join()
