@@ -17,6 +17,9 @@ import typer
 from typer.core import TyperGroup
 
 from catalog.cli import (
+    access,
+    access_diff,
+    access_who_can,
     audit,
     db,
     doctor,
@@ -164,6 +167,11 @@ policy.app.command("history", epilog="Example: lakewarden policy history sales")
 policy.app.command("sync", epilog="Example: lakewarden policy sync prod")(policy_sources.sync)
 policy.app.command("sources", epilog="Example: lakewarden policy sources")(policy_sources.sources)
 app.add_typer(policy.app, name="policy")
+access.app.command("who-can", epilog="Example: lakewarden access who-can read sales.orders.card")(
+    access_who_can.who_can
+)
+access.app.command("diff", epilog="Example: lakewarden access diff catalog policies/")(access_diff.diff)
+app.add_typer(access.app, name="access")
 app.add_typer(tag.app, name="tag")
 app.add_typer(token.app, name="token")
 app.add_typer(user.app, name="user")

@@ -19,15 +19,17 @@ from typing import Final, TypeVar
 from policy.principal import Principal
 from policy.privileges.requests import Resource
 from policy.ranger.answers import relation
-from policy.ranger.evaluate import is_named
+from policy.ranger.circumstances import Subject
+from policy.ranger.index import has_macro
 from policy.ranger.matching import Match, Target
+from policy.ranger.model import Policy
 from policy.ranger.policy_set import PolicySet
 from policy.ranger.zones import ZoneName
 
 T = TypeVar("T")
 
-#: Stands for a user who is in a group, has a role, or is named by no policy; no user has this name.
-_ANONYMOUS: Final = "(anonymous)"
+ANONYMOUS: Final = "(anonymous)"
+"""Stands for a user who is in a group, has a role, or is named by no policy; no user has this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,40 @@ class PrincipalClass:
 
     who: tuple[str, ...]
     principal: Principal
+
+
+class Naming:
+    """Finds which items of some policies name a principal; for those of whom it is the same, they are alike.
+
+    Args:
+        policies: the policies.
+    """
+
+    def __init__(self, policies: Iterable[Policy]) -> None:
+        self._by_name: dict[tuple[str, str], set[int]] = {}
+        always, owners = set[int](), set[int]()
+        items = [item for policy in policies for item in (*policy.items, *policy.row_filters)]
+        for position, item in enumerate(items):
+            for kind, names in (("user", item.users), ("group", item.groups), ("role", item.roles)):
+                for name in names:
+                    self._by_name.setdefault((kind, name), set()).add(position)
+            if item.everyone:
+                always.add(position)
+            if item.owner:
+                owners.add(position)
+        self._always, self._owners = frozenset(always), frozenset(owners)
+
+    def of(self, subject: Subject) -> frozenset[int]:
+        """Where the items stand that name a principal."""
+        names = [("user", subject.name), *(("group", each) for each in subject.groups)]
+        names += [("role", each) for each in subject.roles]
+        found = self._always.union(*(self._by_name.get(each, ()) for each in names))
+        return found | self._owners if subject.name == subject.owner else found
+
+
+def tells_everybody_apart(policy: Policy) -> bool:
+    """Whether a policy can decide by the name or by attributes of a user."""
+    return has_macro(policy) or bool(policy.every_condition)
 
 
 class Equivalence:
@@ -61,11 +97,9 @@ class Equivalence:
         self._owner = owner
         self._about = policies.about_table(*table)
         self._items = [item for policy in self._about for item in policy.items]
-        resources = [resource for policy in self._about for resource in policy.resources]
         self.size = max(1, len(self._about), len(self._items))
-        self._by_name = any(level.named for resource in resources for level in resource.patterns) or any(
-            policy.every_condition for policy in self._about
-        )
+        self._naming = Naming(self._about)
+        self._by_name = any(map(tells_everybody_apart, self._about))
 
     def principals(self, most: int) -> tuple[list[PrincipalClass], bool]:
         """The principals that the policies name, and one that none names; and whether that is all of them.
@@ -85,19 +119,18 @@ class Equivalence:
         return _grouped(names, self._class_of_column)
 
     def _named(self) -> Iterator[tuple[str, Principal]]:
-        yield "everybody else", Principal(_ANONYMOUS)
+        yield "everybody else", Principal(ANONYMOUS)
         for group in sorted({name for item in self._items for name in item.groups}):
-            yield f"group {group!r}", Principal(_ANONYMOUS, groups=frozenset({group}))
+            yield f"group {group!r}", Principal(ANONYMOUS, groups=frozenset({group}))
         for role in sorted({name for item in self._items for name in item.roles}):
-            yield f"role {role!r}", Principal(_ANONYMOUS, roles=frozenset({role}))
+            yield f"role {role!r}", Principal(ANONYMOUS, roles=frozenset({role}))
         for user in sorted({name for item in self._items for name in item.users}):
             yield f"user {user!r}", Principal(user)
 
     def _class_of_principal(self, principal: Principal) -> Hashable:
         if self._by_name:
             return principal
-        subject = self._policies.subject(principal, self._owner)
-        return tuple(is_named(item, subject) for item in self._items)
+        return self._naming.of(self._policies.subject(principal, self._owner))
 
     def _class_of_column(self, name: str) -> Hashable:
         """A nested field is decided with all that is around it."""

@@ -48,7 +48,7 @@ class PolicyIndex:
                 scheduled.add(position)
             if policy.every_condition:
                 conditional.add(position)
-            if _has_macro(policy):
+            if has_macro(policy):
                 macros.add(position)
             for name in _subjects(policy):
                 self._of_subjects.setdefault(name, set()).add(position)
@@ -102,7 +102,8 @@ def _is_for_everyone(policy: Policy) -> bool:
     return policy.deny_all_else or any(item.everyone or item.owner for item in _items(policy))
 
 
-def _has_macro(policy: Policy) -> bool:
+def has_macro(policy: Policy) -> bool:
+    """Whether the user or the owner decides which resources a policy is about."""
     return any(level.named for resource in policy.resources for level in resource.patterns)
 
 

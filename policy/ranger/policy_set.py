@@ -7,7 +7,7 @@ nothing, and what was answered to the same question before is answered again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Final
@@ -192,6 +192,32 @@ class PolicySet:
         """Those on tags as policies on what has the tag, in these tables or around them."""
         targets = [Target.of(Resource.table(*table)) for table in tables]
         return tuple(policy for kind in kinds for policy in self._policies.candidates(kind, targets))
+
+    def candidates(self, resource: Resource) -> tuple[Policy, ...]:
+        """The policies of every type that may be about a resource, what is in it or around it."""
+        targets = [Target.of(resource)]
+        return tuple(policy for kind in PolicyType for policy in self._policies.candidates(kind, targets))
+
+    @property
+    def every_policy(self) -> Iterator[Policy]:
+        """All policies, those on tags as they are written."""
+        for index in self._policies.indexes.values():
+            yield from index.policies
+        yield from self._policies.tagged.policies
+
+    @property
+    def surroundings(self) -> tuple[object, ...]:
+        """What decides beside policies and roles, for comparison: attributes of users, tags and zones."""
+        return (self._users, self._policies.tagged.tags.resources, self._policies.zones.known)
+
+    def depends_on_time(self, policy: Policy) -> bool:
+        """Whether the time decides something in a policy, or in the tags that its conditions look at."""
+        by_tags = self._policies.tagged.tags.are_timed
+        return policy.is_timed or (by_tags and any(each.looks_at_names for each in policy.every_condition))
+
+    def zones_of(self, resource: Resource) -> tuple[ZoneName, ...]:
+        """The security zones that a resource is in, one or more."""
+        return self._policies.zones.of(Target.of(resource))
 
     def is_about(self, policy: Policy, resource: Resource) -> bool:
         """Whether a policy, one of those about its table, is about a resource and counts in its zone.

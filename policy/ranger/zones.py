@@ -50,25 +50,28 @@ class Zones:
 
     Args:
         zones: the zones by name.
+
+    Attributes:
+        known: the same zones.
     """
 
-    __slots__ = ("_known", "of")
+    __slots__ = ("known", "of")
 
     def __init__(self, zones: Mapping[str, Zone]) -> None:
-        self._known = zones
+        self.known = zones
         known = tuple(zones.values())
         tree = ResourceTree(zone.resources for zone in known)
         self.of = lru_cache(_KEPT_TARGETS)(lambda target: _zones_of(known, tree, target))
         """The zones of a resource, one or more, in order."""
 
     def __bool__(self) -> bool:
-        return bool(self._known)
+        return bool(self.known)
 
     def counts(self, policy: Policy, zone: ZoneName) -> bool:
         """Whether a policy decides what is in a zone."""
-        if policy.zone is not None and policy.zone not in self._known:
+        if policy.zone is not None and policy.zone not in self.known:
             return True
-        if policy.tag is None or (zone is not None and self._known[zone].has_tag_service):
+        if policy.tag is None or (zone is not None and self.known[zone].has_tag_service):
             return policy.zone == zone
         return policy.zone is None
 

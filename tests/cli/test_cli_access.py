@@ -1,0 +1,110 @@
+"""`lakewarden access`: reports of a real catalog, in each form."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.host import Host
+
+Json = dict[str, Any]
+
+
+def reading(name: str, column: str = "*", **who: list[str]) -> Json:
+    resources = {
+        "database": {"values": ["sales"]},
+        "table": {"values": ["*"]},
+        "column": {"values": [column]},
+    }
+    item = {**who, "accesses": [{"type": "select"}]}
+    return {"name": name, "service": "lakewarden", "resources": resources, "policyItems": [item]}
+
+
+@pytest.fixture
+def lake(host: Host) -> Host:
+    host.make_table()
+    host.put_policies(reading("sales", groups=["hr"]))
+    host.run("user", "assign", "bob", "--group", "hr")
+    host.run("user", "assign", "eve", "--group", "it")
+    return host
+
+
+def files(host: Host, *policies: Json) -> str:
+    path = host.root / "draft.json"
+    path.write_text(json.dumps({"policies": policies}), "utf-8")
+    return str(path)
+
+
+def test_who_can_names_the_users_with_columns_and_policies(lake: Host) -> None:
+    found = lake.json("access", "who-can", "read", "sales.orders")
+    (bobs,) = [each for each in found["answers"] if "bob" in each["users"]]
+    assert bobs["columns"] == ["id"] and "sales policyItems[0]" in bobs["policies"]
+    assert not any("eve" in each["users"] for each in found["answers"])
+    everyone = lake.json("access", "who-can", "read", "sales.orders.ID", "--all")
+    (eves,) = [each for each in everyone["answers"] if "eve" in each["users"]]
+    assert eves["allowed"] is False and everyone["resource"] == "sales.orders.id"
+
+
+def test_who_can_says_whom_the_service_refuses_now(lake: Host) -> None:
+    lake.run("user", "disable", "bob")
+    shown = lake.run("access", "who-can", "read", "sales.orders")
+    assert "The service refuses bob now (disabled" in shown.stderr
+
+
+def test_who_can_refuses_what_does_not_exist(lake: Host) -> None:
+    assert "does not exist" in lake.run("access", "who-can", "read", "sales.none", code=1).stderr
+    assert "Columns: id." in lake.run("access", "who-can", "read", "sales.orders.none", code=1).stderr
+    lake.run("access", "who-can", "reed", "sales.orders", code=2)
+    lake.run("access", "who-can", "read", "sales.orders", "--json", "--csv", code=2)
+
+
+def test_diff_shows_what_a_draft_takes_away_and_grants(lake: Host) -> None:
+    path = files(lake, reading("sales", groups=["it"]))
+    changes = lake.json("access", "diff", "catalog", path)["changes"]
+    told = {
+        (each["effect"], user)
+        for each in changes
+        if each["access"] == "select" and "column sales.orders.id" in each["resources"]
+        for user in each["users"]
+    }
+    assert {("takes away", "bob"), ("grants", "eve")} <= told
+    assert lake.json("access", "diff", path, path)["changes"] == []
+    assert "No decision differs" in lake.run("access", "diff", path, path).stderr
+
+
+def test_diff_refuses_a_file_with_a_mistake(lake: Host) -> None:
+    path = lake.root / "bad.json"
+    path.write_text('{"policies": [{"name": "x"}]}')
+    assert "bad.json" in lake.run("access", "diff", "catalog", str(path), code=1).stderr
+
+
+def test_a_page_loads_nothing_and_escapes_names(lake: Host) -> None:
+    lake.run("user", "assign", "<script>alert(1)</script>", "--group", "hr")
+    page = lake.root / "report.html"
+    lake.run("access", "who-can", "read", "sales.orders", "--html", page)
+    text = page.read_text("utf-8")
+    assert "<script" not in text and "&lt;script&gt;" in text and "<svg" in text
+    assert "default-src 'none'" in text and "src=" not in text
+    assert page.stat().st_mode & 0o777 == 0o600
+    lake.run("access", "who-can", "read", "sales.orders", "--html", page, code=1)
+
+
+def test_a_cell_of_csv_is_no_formula(lake: Host) -> None:
+    lake.run("user", "assign", "=cmd()", "--group", "hr")
+    draft = files(lake, reading("sales", users=["nobody"]))
+    printed = lake.run("access", "diff", "catalog", draft, "--csv").stdout
+    rows = list(csv.reader(io.StringIO(printed)))
+    assert rows[0][0] == "effect" and len(rows) > 1
+    assert not any(cell.startswith("=") for row in rows for cell in row)
+
+
+def test_diff_works_without_policies_of_a_directory(lake: Host, tmp_path: Path) -> None:
+    empty = tmp_path / "none"
+    empty.mkdir()
+    changes = lake.json("access", "diff", "catalog", str(empty))["changes"]
+    assert {each["effect"] for each in changes} == {"takes away"}
