@@ -3,7 +3,8 @@
 The time that a socket allows is for each read: a server that sends a byte now and then would go on for ever.
 - The head of an answer has twice the time of a read: then its connection is cut (`POOLS`). A server that says
   nothing is noticed before, by the read itself.
-- The body is read in time and within a bound (`read_answer`).
+- The body is read in time and within a bound (`read_answer`). The line before a chunk of an answer in chunks
+  has no bound, so that the connection of such an answer is cut when the time is up.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -44,12 +45,13 @@ def read_answer(response: urllib3.BaseHTTPResponse, until: float, longest: int =
     chunks: list[bytes] = []
     size = 0
     try:
-        while chunk := response.read1(_CHUNK):
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > longest or time.monotonic() > until:
-                response.close()
-                raise AnswerOutOfBounds
+        with _cut_at(response, until):
+            while chunk := response.read1(_CHUNK):
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > longest or time.monotonic() > until:
+                    response.close()
+                    raise AnswerOutOfBounds
     finally:
         response.release_conn()
     return b"".join(chunks)
@@ -57,14 +59,14 @@ def read_answer(response: urllib3.BaseHTTPResponse, until: float, longest: int =
 
 class _Connection(HTTPConnection):
     def getresponse(self) -> HTTPResponse:  # type: ignore[override] # as in urllib3
-        with _cut_when_late(self):
-            return super().getresponse()
+        with _cut_when_late(self) as cut:
+            return _with(super().getresponse(), cut)
 
 
 class _TlsConnection(HTTPSConnection):
     def getresponse(self) -> HTTPResponse:  # type: ignore[override] # as in urllib3
-        with _cut_when_late(self):
-            return super().getresponse()
+        with _cut_when_late(self) as cut:
+            return _with(super().getresponse(), cut)
 
 
 class _Pool(HTTPConnectionPool):
@@ -79,17 +81,46 @@ class _TlsPool(HTTPSConnectionPool):
 POOLS: Final = {"http": _Pool, "https": _TlsPool}
 
 
+#: The attribute of a response that cuts its connection.
+_CUT: Final = "lakewarden_cut"
+
+
+def _with(response: HTTPResponse, cut: Callable[[], None]) -> HTTPResponse:
+    setattr(response, _CUT, cut)
+    return response
+
+
 @contextmanager
-def _cut_when_late(connection: HTTPConnection) -> Iterator[None]:
-    """Close a connection if the block takes twice the read time-out of the connection."""
+def _cut_when_late(connection: HTTPConnection) -> Iterator[Callable[[], None]]:
+    """Cut a connection if the block takes twice the read time-out of the connection."""
+    # After an answer that ends the connection, it does not have its socket any more.
+    sock = connection.sock
 
     def cut() -> None:
-        # The connection can be closed already.
+        # The socket can be closed already.
         with suppress(OSError, AttributeError):
-            connection.sock.shutdown(socket.SHUT_RDWR)
+            sock.shutdown(socket.SHUT_RDWR)
 
     assert connection.timeout is not None
-    watch = threading.Timer(2 * connection.timeout, cut)
+    with _after(2 * connection.timeout, cut):
+        yield cut
+
+
+@contextmanager
+def _cut_at(response: urllib3.BaseHTTPResponse, until: float) -> Iterator[None]:
+    """Cut the connection of an answer in chunks when the time is up."""
+    cut = getattr(response, _CUT, None)
+    if cut is None or not getattr(response, "chunked", False):
+        yield
+    else:
+        with _after(max(until - time.monotonic(), 0), cut):
+            yield
+
+
+@contextmanager
+def _after(seconds: float, call: Callable[[], None]) -> Iterator[None]:
+    """Call a function if the block takes longer."""
+    watch = threading.Timer(seconds, call)
     watch.daemon = True
     watch.start()
     try:

@@ -239,6 +239,9 @@ def test_a_ranger_that_is_slow_is_given_up(tmp_path: Path, ranger: RangerAdmin) 
         ranger.drip = True
         state = replica.sync()
         assert state.problem is not None and "took too long" in state.problem
+        ranger.chunked = True
+        state = replica.sync()
+        assert state.problem is not None and "cannot be asked" in state.problem
         ranger.drip = False
         ranger.hold.clear()
         state = replica.sync()

@@ -59,6 +59,7 @@ class RangerAdmin:
         location: where it redirects to, with a fault of a status that does.
         hold: until it is set, nothing is answered.
         drip: whether it sends an endless answer, a byte now and then.
+        chunked: whether that is the line before a chunk.
         asked: the requests so far.
         after: is called with what was asked, once its answer is made.
     """
@@ -69,6 +70,7 @@ class RangerAdmin:
     location: str | None = None
     hold: threading.Event = field(default_factory=threading.Event)
     drip: bool = False
+    chunked: bool = False
     asked: list[Asked] = field(default_factory=list)
     after: Callable[[Asked], None] = lambda _: None
 
@@ -143,9 +145,11 @@ def ranger_admin(tls: ssl.SSLContext | None = None) -> Iterator[RangerAdmin]:
         def _drip(self) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
+            if ranger.chunked:
+                self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             while not ended.wait(0.05):
-                self.wfile.write(b" ")
+                self.wfile.write(b"1" if ranger.chunked else b" ")
 
         def log_message(self, format: str, *args: object) -> None:
             pass
