@@ -81,7 +81,7 @@ def _problem(imported: Imported, *, partial: bool) -> RequestInvalid | None:
         return RequestInvalid(
             f"{_counted(imported.blocked)} can neither be taken over nor be left out.",
             rule="policy-import",
-            hint="Change them in Ranger as the report says, or leave them out of the export.",
+            hint="Change them in Ranger, or add what is missing, as the report says.",
         )
     if imported.refused and not partial:
         return RequestInvalid(
