@@ -21,7 +21,7 @@ CHECK_TESTS := tests/test_language.py tests/test_support.py tests/policy tests/c
 # Compiled once, here and at installation, not in each process: the tests start some hundred.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: check test tests nightly interop test-connect test-older-sparks $(ON_OLDER_SPARKS) demo lint format coverage mutation guards bench soak fuzz java clean
+.PHONY: check test tests nightly interop test-connect test-older-sparks $(ON_OLDER_SPARKS) demo lint format coverage mutation guards bench soak fuzz docs java clean
 
 # What to run before each commit: lint, types, the decision tests, some of the catalog, and Spark once.
 check: java lint $(SPARK_CLASSES)
@@ -139,6 +139,12 @@ fuzz: java $(INSTALLED)
 	$(BIN)/pytest --timeout=0 --hypothesis-profile=fuzz tests/locations/test_locations_readers.py \
 		tests/catalog/test_commit_differences.py
 
+# The documentation as a site, in build/site: it asks no other host for anything, search included.
+docs: $(INSTALLED) $(VENV)/.docs
+	$(BIN)/python -m tools.site.diagrams
+	$(BIN)/sphinx-build -q -W --keep-going -j auto docs build/site
+	@echo 'Open build/site/index.html'
+
 clean:
 	rm -rf $(VENV) build dist mutants *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -162,6 +168,10 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 
 $(VENV)/.interop: pyproject.toml constraints.txt | $(INSTALLED)
 	$(PIP) -c constraints.txt -e '.[interop]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(INSTALLED)
+	$(PIP) -c constraints.txt -e '.[docs]'
 	@touch $@
 
 $(VENV)/.mutation: pyproject.toml constraints.txt | $(INSTALLED)

@@ -1,0 +1,61 @@
+"""The Sphinx extension of the documentation site.
+
+- ``{reference}`` inserts a page that is made from the code: `errors`, `commands` or `rest`.
+- Links that leave `docs/` name files of the source code, which the site does not have. It shows their paths.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from tools.site import command_page, error_page, rest_page
+
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "commands": command_page.page,
+    "errors": error_page.page,
+    "rest": rest_page.page,
+}
+
+_DOCS = Path(__file__).parents[2] / "docs"
+_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(((?:\.\./)+[^)\s]*)\)")
+
+
+class Reference(SphinxDirective):
+    """Inserts a page that is made from the code."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """The page's nodes."""
+        return self.parse_text_to_nodes(PAGES[self.arguments[0]](), allow_section_headings=True)
+
+
+def without_outer_links(text: str, folder: Path) -> str:
+    """Text of a page in a folder, where each link to a file outside of `docs/` is the file's path."""
+
+    def shown(link: re.Match[str]) -> str:
+        target = (folder / link[2].partition("#")[0]).resolve()
+        if target.is_relative_to(_DOCS):
+            return link[0]
+        path = str(target.relative_to(_DOCS.parent))
+        return f"`{path}`" if path in link[1] else f"{link[1]} (`{path}`)"
+
+    return _LINK.sub(shown, text)
+
+
+def _source_read(app: Sphinx, name: str, source: list[str]) -> None:
+    source[0] = without_outer_links(source[0], Path(app.env.doc2path(name)).parent)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.add_directive("reference", Reference)
+    app.connect("source-read", _source_read)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
