@@ -37,7 +37,7 @@ AT_OTHER_TIMES: Final = "at other times"
 """The effect where policies differ that depend on the time, and the answers do not now."""
 
 #: Policies of both sets about a resource.
-_About: TypeAlias = tuple[tuple[Policy, ...], tuple[Policy, ...]]
+_About: TypeAlias = tuple[Sequence[Policy], Sequence[Policy]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +184,13 @@ class _Comparison:
         if not self._concerned(found, thing.owner):
             return
         yield thing, _related(thing, found)
+        changed = _changed(found)
+        always = bool(self._other_roles) or self._zones_differ or self._by_conditions(found)
         for name in thing.columns():
             database, table = thing.resource.values
             column = Thing(Resource.column(database, table, name), thing.owner)
+            if not always and not any(_related(column, (changed, ()))):
+                continue
             about = _related(column, found)
             if self._concerned(about, thing.owner):
                 yield column, about
