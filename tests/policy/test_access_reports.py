@@ -225,3 +225,26 @@ def test_columns_are_read_only_of_tables_whose_policies_differ() -> None:
     old, new = parsed([policy("p", "hr")], World({}, [])), parsed([policy("p", "hr"), narrow], World({}, []))
     things = [Thing(Resource.table("sales", "t"), None, never), Thing(Resource.table("sales", "other"))]
     assert differences(old, new, People(USERS_OF_SALES, (old, new)), things, NOW) == []
+
+
+def reads_that_differ(old: PolicySet, new: PolicySet) -> dict[tuple[str, str], tuple[str, ...]]:
+    people = People(USERS_OF_SALES, (old, new))
+    found = differences(old, new, people, [Thing(Resource.table("sales", "t"))], NOW)
+    return {(each.effect, each.access or ""): each.users for each in found if each.access == "select"}
+
+
+def test_another_member_of_a_role_is_a_difference_without_any_other_policy() -> None:
+    item = {"roles": ["r"], "accesses": [{"type": "select"}]}
+    same = [policy("p", "hr") | {"policyItems": [item]}]
+    old, new = (parsed(same, World({}, []), [{"name": "r", "users": [{"name": n}]}]) for n in ("ann", "eve"))
+    assert reads_that_differ(old, new) == {
+        ("takes away", "select"): ("ann",),
+        ("grants", "select"): ("eve",),
+    }
+
+
+def test_another_attribute_of_a_user_is_a_difference_without_any_other_policy() -> None:
+    condition = [{"type": "expression", "values": ["USER.dept == 'hr'"]}]
+    same = [policy("p", "hr", conditions=condition)]
+    old, new = (parsed(same, World({}, []), attributes={"bob": {"dept": d}}) for d in ("it", "hr"))
+    assert reads_that_differ(old, new) == {("grants", "select"): ("bob",)}
