@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from policy.errors import RequestInvalid
@@ -86,19 +87,23 @@ class TagDocument:
         return not any(self._assigned.values())
 
     def set(self, resource: Resource, types: Iterable[str], attributes: Mapping[str, str]) -> None:
-        """Give a resource tags; one that it has gets these attributes.
+        """Give a resource tags; one that it has gets these attributes, and stays valid at the same times.
 
         Raises:
             RequestInvalid: it cannot be tagged by name.
         """
-        number = self._number_of(resource)
-        if number is None:
-            number = 1 + max((each["id"] for each in self._resources), default=0)
-            self._resources.append({"id": number, "resourceElements": _elements(resource)})
+        numbers = self._numbers_of(resource)
+        if not numbers:
+            numbers = [1 + max((each["id"] for each in self._resources), default=0)]
+            self._resources.append({"id": numbers[0], "resourceElements": _elements(resource)})
         for name in types:
-            tag = 1 + max(map(int, self._tags), default=0)
-            self._tags[str(tag)] = {"type": name, "attributes": dict(attributes)}
-            self._assigned[str(number)] = [*self._others(number, name), tag]
+            for number in self._having(numbers, name) or numbers[:1]:
+                tag = 1 + max(map(int, self._tags), default=0)
+                self._tags[str(tag)] = self._times(number, name) | {
+                    "type": name,
+                    "attributes": dict(attributes),
+                }
+                self._assigned[str(number)] = [*self._others(number, name), tag]
 
     def remove(self, resource: Resource, types: Iterable[str]) -> None:
         """Take tags from a resource.
@@ -106,19 +111,21 @@ class TagDocument:
         Raises:
             RequestInvalid: it does not have one of them in this document.
         """
-        number = self._number_of(resource)
+        numbers = self._numbers_of(resource)
         for name in types:
-            kept = [] if number is None else self._others(number, name)
-            if number is None or len(kept) == len(self._assigned.get(str(number), ())):
+            having = self._having(numbers, name)
+            if not having:
                 raise RequestInvalid(
                     f"The {resource} does not have the tag {name!r} in the document {self._name}.",
                     rule="tag",
                     hint="Find its document with `lakewarden tag list`. Change imported tags at the source.",
                 )
-            self._assigned[str(number)] = kept
-        if number is not None and not self._assigned.get(str(number)):
+            for number in having:
+                self._assigned[str(number)] = self._others(number, name)
+        without = {number for number in numbers if not self._assigned.get(str(number))}
+        for number in without:
             self._assigned.pop(str(number), None)
-            self._resources[:] = [each for each in self._resources if each["id"] != number]
+        self._resources[:] = [each for each in self._resources if each["id"] not in without]
 
     def __iter__(self) -> Iterator[TagOfResource]:
         for resource in self._resources:
@@ -136,10 +143,24 @@ class TagDocument:
         numbers = self._assigned.get(str(resource), ())
         return [each for each in numbers if self._tags[str(each)]["type"] != type_]
 
-    def _number_of(self, resource: Resource) -> int | None:
+    def _having(self, resources: Iterable[int], type_: str) -> list[int]:
+        """Which of these entries have a tag of a name."""
+        return [
+            each
+            for each in resources
+            if len(self._others(each, type_)) < len(self._assigned.get(str(each), ()))
+        ]
+
+    def _times(self, resource: int, type_: str) -> _Json:
+        """When a tag of an entry is valid: its periods, in their member; empty for always."""
+        tags = [self._tags[str(each)] for each in self._assigned.get(str(resource), ())]
+        periods = [each.get("validityPeriods") for each in tags if each["type"] == type_]
+        return {"validityPeriods": list(chain.from_iterable(periods))} if periods and all(periods) else {}
+
+    def _numbers_of(self, resource: Resource) -> list[int]:
+        """The entries of a resource: a document can list it several times."""
         wanted = _folded(_elements(resource))
-        found = (each for each in self._resources if _folded(each["resourceElements"]) == wanted)
-        return next((each["id"] for each in found), None)
+        return [each["id"] for each in self._resources if _folded(each["resourceElements"]) == wanted]
 
 
 def _by_number(numbered: _Json | None) -> _Json:

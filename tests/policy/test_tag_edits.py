@@ -67,3 +67,29 @@ def test_tags_of_a_table_are_those_of_its_columns_too() -> None:
 def test_a_pattern_or_a_location_is_not_tagged_by_name(resource: Resource) -> None:
     with pytest.raises(RequestInvalid, match="cannot have tags"):
         TagDocument("tags/catalog", None).set(resource, ["PII"], {})
+
+
+TWICE = {
+    "tags": {
+        "1": {"type": "PII", "validityPeriods": [{"endTime": "2030/01/01 00:00:00"}]},
+        "2": {"type": "PII"},
+    },
+    "serviceResources": [
+        {"id": 1, "resourceElements": {"database": {"values": ["s"]}}},
+        {"id": 2, "resourceElements": {"database": {"values": ["S"]}}},
+    ],
+    "resourceToTagIds": {"1": [1], "2": [2]},
+}
+
+
+def test_a_tag_is_removed_from_each_entry_of_its_resource() -> None:
+    document = TagDocument("tags/catalog", json.dumps(TWICE))
+    document.remove(Resource.database("s"), ["PII"])
+    assert document.is_empty and not list(TagDocument("tags/catalog", document.text))
+
+
+def test_a_tag_that_ends_does_not_last_longer_because_it_is_set_again() -> None:
+    document = TagDocument("tags/catalog", json.dumps(TWICE))
+    document.set(Resource.database("s"), ["PII"], {"level": "1"})
+    found = [(dict(each.attributes), each.is_timed) for each in TagDocument("tags/catalog", document.text)]
+    assert found == [({"level": "1"}, True), ({"level": "1"}, False)]
