@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from catalog.service.services import Services
     from catalog.settings.catalog import Settings
     from catalog.settings.identity import IssuerSettings
-    from catalog.settings.sections import TlsSettings
+    from catalog.settings.sections import TelemetrySettings, TlsSettings
 
 _RENEW_WITHIN: Final = timedelta(days=14)
 _COLUMNS: Final = ("part", "result", "finding", "what to do")
@@ -85,6 +86,9 @@ def _members(finding: Finding) -> dict[str, str | None]:
 def _findings(settings: Settings) -> Iterator[Finding]:
     yield from _of_settings(settings)
     yield from _of_address(settings)
+    if settings.telemetry.traces or settings.telemetry.metrics:
+        said = "It is set up. Whether the collector takes data, the log of the service says."
+        yield _passed("telemetry", lambda: _set_up(settings.telemetry), said)
     for name, issuer in settings.identity.issuers.items():
         yield _of_provider(f"identity provider {name}", issuer)
     try:
@@ -155,6 +159,17 @@ def _certificate(tls: TlsSettings) -> Finding:
         return Finding("TLS", Result.OK, said)
     result = Result.WARNING if left > timedelta(0) else Result.PROBLEM
     return Finding("TLS", result, said, "Renew the certificate of http.tls.")
+
+
+def _set_up(telemetry: TelemetrySettings) -> None:
+    """Set up what sends traces and metrics, as the service does at its start.
+
+    Raises:
+        RequestInvalid: it cannot be set up.
+    """
+    from catalog.http.telemetry import Telemetry
+
+    Telemetry(telemetry, os.environ).close()
 
 
 def _of_provider(part: str, issuer: IssuerSettings) -> Finding:

@@ -47,6 +47,8 @@ _REFUSED_ESCAPE: Final = re.compile(rb"%(?:2[fF]|5[cC]|00)")
 #: Log lines per minute for requests without a valid token.
 _STRANGERS_A_MINUTE: Final = 120
 _NO_ROUTE: Final = "none"
+#: The status, in logs and metrics, of a request whose client went away before its body was there.
+_WENT_AWAY: Final = 499
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -73,13 +75,13 @@ class Boundary:
         headers = Headers(scope=scope)
         request_id = _request_id(headers)
         scope.setdefault("state", {})[REQUEST_ID_STATE] = request_id
-        answer = _Answer(send, request_id)
+        answer, without_answer = _Answer(send, request_id), 500
         span = None if self._tracing is None else self._tracing.begin(headers.getlist("traceparent"))
         started = time.perf_counter()
         try:
             await self._pass_on(scope, receive, answer)
         except ClientDisconnect:
-            _log.info("the client went away", extra=fields(request_id=request_id))
+            without_answer = _WENT_AWAY
         except Exception as error:
             about = fields(request_id=request_id, error=type(error).__name__, places=places(error))
             _log.error("a request failed inside the service", extra=about)
@@ -88,7 +90,8 @@ class Boundary:
             await unforeseen_response(request_id, scope["path"])(scope, receive, answer.send)
         finally:
             ids: dict[str, Value] = {"request_id": request_id, "query": _query(headers)}
-            self._count(scope, answer.status or 500, time.perf_counter() - started, ids, span)
+            status = answer.status or without_answer
+            self._count(scope, status, time.perf_counter() - started, ids, span)
 
     async def _pass_on(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:

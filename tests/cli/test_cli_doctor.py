@@ -67,6 +67,15 @@ def test_without_an_administrator_there_is_a_warning(host: Host) -> None:
     assert told(host)["policies"]["result"] == "warning"
 
 
+def test_telemetry_with_which_the_service_does_not_start_is_a_problem(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told(host, telemetry__traces=True)["telemetry"]["result"] == "ok"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    found = told(host, code=1, telemetry__traces=True)["telemetry"]
+    assert found["result"] == "problem" and "OTEL_EXPORTER_OTLP_PROTOCOL" in found["finding"]
+
+
 @pytest.mark.parametrize(("address", "result"), [("0.0.0.0", "warning"), ("127.0.0.1", "ok")])
 def test_plain_http_to_other_hosts_is_a_warning(host: Host, address: str, result: str) -> None:
     assert told(host, http__host=address)["TLS"]["result"] == result

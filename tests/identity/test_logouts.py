@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +22,9 @@ from catalog.authorization.logouts import Login, Logout, Logouts
 from catalog.authorization.principals import NO_PROVIDERS, Principals
 from catalog.db.engine import open_database, read
 from catalog.db.schema import lw_logout
+from catalog.http import boundary
 from catalog.identity.access_tokens import AccessTokens
+from catalog.service import service_log
 from catalog.settings.identity import IssuerSettings
 from policy.errors import NotAuthenticated
 from policy.principal import Principal
@@ -38,6 +42,7 @@ from tests.support.lake import ALICE, BOB
 from tests.support.service import Service, open_service
 
 LOGOUT = "/identity/v1/logout"
+FORM = b"Content-Type: application/x-www-form-urlencoded\r\n"
 EVENT = "http://schemas.openid.net/event/backchannel-logout"
 ISSUER = "https://login.example"
 LIFETIME = timedelta(hours=1)
@@ -81,6 +86,24 @@ def _status(client: httpx.Client, token: str) -> int:
 
 def _log_out(client: httpx.Client, token: str) -> httpx.Response:
     return client.post(LOGOUT, data={"logout_token": token})
+
+
+def test_callers_without_a_token_who_go_away_do_not_fill_the_log(
+    served: Service, nobody: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Attack: requests that end in their body, each of which was a line, and a failure of the service."""
+    monkeypatch.setattr(service_log, "_AGAIN_S", 1e9)
+    url = httpx.URL(served.url)
+    head = f"POST {LOGOUT} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n".encode() + FORM
+    with caplog.at_level(logging.INFO, "lakewarden.http"):
+        for _ in range(boundary._STRANGERS_A_MINUTE + 30):
+            with socket.create_connection((url.host, url.port)) as connection:
+                connection.sendall(head + b"\r\nlo")
+                connection.shutdown(socket.SHUT_WR)
+                connection.recv(1)
+    lines = [each for each in caplog.records if each.name == "lakewarden.http"]
+    assert 0 < len(lines) <= boundary._STRANGERS_A_MINUTE
+    assert {each.levelno for each in lines} == {logging.INFO}
 
 
 def test_a_token_replayed_after_logout_is_refused(
