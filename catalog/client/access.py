@@ -75,7 +75,8 @@ class Access:
         return [each.name for each in self.columns if each.access != "refused"]
 
     def __str__(self) -> str:
-        rows = f"filtered by {', '.join(map(repr, self.row_filters))}" if self.row_filters else "all"
+        all_rows = "all" if self.readable else "none"
+        rows = f"filtered by {', '.join(map(repr, self.row_filters))}" if self.row_filters else all_rows
         through = "" if self.engine is None else f" through {self.engine}"
         first = f"{self.table} as {self.principal}{through}; rows: {rows}"
         lines = [(each.name, each.type, each.access, each.why) for each in self.columns]

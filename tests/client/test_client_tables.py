@@ -122,6 +122,7 @@ def test_access_of_an_engine_names_masks_and_the_policy_of_a_row_filter_alone(
     assert [each.access for each in own.columns] == ["refused", "refused"]
     assert {each.rule for each in own.columns} == {"row-filter", "mask"}
     assert "secret" not in str(own) + repr(own)
+    assert "rows: none" in str(own)
 
 
 def test_a_question_about_access_is_recorded_once_and_as_no_refusal(
