@@ -47,7 +47,7 @@ def test_the_state_of_a_source_is_shown(served: Service, ranger: RangerAdmin) ->
     assert 'lakewarden_policy_source_failing{source="prod"} 0' in text
     assert 'lakewarden_policy_source_version{source="prod",part="policies"} 5' in text
     assert re.search(
-        r'call_duration_seconds_count{part="ranger",operation="policies",outcome="answered"} 1', text
+        r'call_duration_seconds_count{part="ranger",operation="policies",outcome="answered"} [1-9]', text
     )
     assert health == {"status": "ok"}
 
