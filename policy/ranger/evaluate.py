@@ -220,18 +220,28 @@ def mask_in_force(applicable: Iterable[Applicable], subject: Subject) -> MaskRul
     At equal priority, masks on tags come before masks on resources. Of these, ``MASK_NULL`` and
     ``replace-with-null`` come first and ``MASK_NONE`` last, and else the policies' names decide. A mask that
     is only possibly in force is ``MASK_NULL``, the strictest.
+
+    Of masks on tags, Ranger takes the one on the closest tag, whatever its priority. So one that lifts counts
+    only if all of them lift: none shows what it would not show there.
     """
-    for _, equals in groupby(sorted(applicable, key=_mask_order), key=_mask_order):
-        heard = _heard(equals, "select")
-        rules = [rule for entry in heard if (rule := _mask_of(entry, subject)) is not None]
-        if rules:
-            first = min(rules, key=lambda rule: (_MASK_ORDER.get(rule.type, 1), rule.policy))
-            return None if first.type == MASK_NONE else first
-    return None
+    said = [
+        (entry, rule)
+        for entry in _heard(applicable, "select")
+        if (rule := _mask_of(entry, subject)) is not None
+    ]
+    if any(_is_on_tag(entry) and rule.type != MASK_NONE for entry, rule in said):
+        said = [each for each in said if not (_is_on_tag(each[0]) and each[1].type == MASK_NONE)]
+    first = min(said, key=_mask_order, default=None)
+    return None if first is None or first[1].type == MASK_NONE else first[1]
 
 
-def _mask_order(entry: Applicable) -> tuple[int, bool]:
-    return -entry.policy.priority, entry.policy.tag is None
+def _is_on_tag(entry: Applicable) -> bool:
+    return entry.policy.tag is not None
+
+
+def _mask_order(said: tuple[Applicable, MaskRule]) -> tuple[int, bool, int, str]:
+    entry, rule = said
+    return -entry.policy.priority, not _is_on_tag(entry), _MASK_ORDER.get(rule.type, 1), rule.policy
 
 
 def row_filters_in_force(applicable: Iterable[Applicable], subject: Subject) -> tuple[FilterRule, ...]:

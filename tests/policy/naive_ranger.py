@@ -363,24 +363,23 @@ def mask_of(policies: list[Json], asker: Asker, asked: dict[str, str], world: Wo
     """The type of the mask in force."""
     asker = replace(asker, tags=tags_of(asked, asker, world))
     around = placed(policies, asked, asker, world, one_zone(asked, asker, world))
+    found: list[tuple[int, bool, int, str, str]] = []
     for priority in (1, 0):
-        for by_tag in (True, False):
-            found: list[tuple[int, str, str]] = []
-            for each in ranked(around, 1, priority):
-                if (
-                    each.place != "self"
-                    or each.by_tag is not by_tag
-                    or holds(each.policy, asker, "select") is False
-                ):
-                    continue
-                kind = mask_said(each.policy, asker, world)
-                if kind is not None:
-                    order = {"MASK_NULL": 0, "replace-with-null": 0, "MASK_NONE": 2}
-                    found.append((order.get(kind, 1), each.policy["name"], kind))
-            if found:
-                kind = min(found)[2]
-                return None if kind == "MASK_NONE" else kind
-    return None
+        for each in ranked(around, 1, priority):
+            if each.place != "self" or holds(each.policy, asker, "select") is False:
+                continue
+            kind = mask_said(each.policy, asker, world)
+            if kind is not None:
+                order = {"MASK_NULL": 0, "replace-with-null": 0, "MASK_NONE": 2}
+                name = each.policy["name"]
+                found.append((-priority, not each.by_tag, order.get(kind, 1), name, kind))
+    tagged = {each[4] for each in found if not each[1]}
+    if tagged != {"MASK_NONE"}:
+        found = [each for each in found if each[1] or each[4] != "MASK_NONE"]
+    if not found:
+        return None
+    kind = min(found)[4]
+    return None if kind == "MASK_NONE" else kind
 
 
 def mask_said(policy: Json, asker: Asker, world: World) -> str | None:

@@ -141,6 +141,19 @@ def test_a_mask_on_a_tag_comes_before_one_on_a_resource() -> None:
     assert rule.policy == "a"
 
 
+@pytest.mark.parametrize("priority", [0, 1])
+def test_no_tag_lifts_the_mask_on_another_tag(priority: int) -> None:
+    """Ranger takes the mask on the closest tag: here that of the column."""
+    hashed = masking("z", {"tag": ["PII"]}, "hive:MASK_HASH")
+    lifting = masking("a", {"tag": ["OPEN"]}, "hive:MASK_NONE") | {"policyPriority": priority}
+    opened = tagged("sales", "people", tags=["OPEN"])
+    rule = having([hashed, lifting], EMAIL, opened).mask_for(ANN, "sales", "people", "email", NOW)
+    assert rule is not None and rule.type == "MASK_HASH"
+    resource = masking("r", ALL_OF_SALES, "MASK")
+    lifted = having([resource, lifting], opened).mask_for(ANN, "sales", "people", "email", NOW)
+    assert lifted is None
+
+
 def test_a_row_filter_is_about_tags_of_tables() -> None:
     filters = filtering("rows", {"tag": ["PII"]}, "id > 3")
     assert having([filters], EMAIL).row_filters_for(ANN, "sales", "people", NOW) == ()
