@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from policy.ranger import PolicySet
 from policy.ranger.importing import Imported, Outcome, import_ranger
 from tests.support.tags import service_tags, tagged
@@ -464,6 +466,21 @@ def test_a_policy_on_tags_that_restricts_blocks_without_tags(policy: Json, restr
     assert bool(found.blocked) is restricts
     assert "no document has tags" in str(found.blocked) or not restricts
     assert load(listed, {"serviceResources": []}).documents.keys() == {"ranger", "tags"}
+
+
+ASKING = ("HAS_TAG('PII')", "!ctx.hasAnyTag()", "ctx.getAttributeValue('A', 'b') == 'c'")
+
+
+@pytest.mark.parametrize("text", ASKING)
+@pytest.mark.parametrize("items", ["policyItems", "denyPolicyItems"])
+def test_a_policy_with_conditions_on_tags_needs_tags(text: str, items: str) -> None:
+    """Attack: where another source has tags, the resources of this one would count as having none."""
+    asking = ANN | {"conditions": [{"type": "expression", "values": [text]}]}
+    listed: Json = {"policies": [{"name": "p", "resources": ORDERS, items: [asking]}], "roles": []}
+    found = load(listed)
+    assert bool(found.blocked) is (items == "denyPolicyItems")
+    assert found.refused or found.blocked
+    assert not load(listed, {"serviceResources": []}).refused
 
 
 def test_policies_on_tags_are_taken_over_wherever_they_are_listed() -> None:

@@ -6,7 +6,8 @@ Rules:
 - Each part is taken over by itself (`policies`, `roles`). A part that can neither be taken over nor be left
   out blocks all.
 - A policy of a security zone that no document defines blocks: which resources policies without a zone do not
-  decide is unknown. So does a policy on tags that restricts, if no document has tags.
+  decide is unknown. Without a document of tags, so does a policy on tags, or with conditions on tags, if it
+  restricts. One that only grants under such conditions is refused.
 - Of policies with one name in a service and zone, each but the first is renamed after its place. Of policies
   with one id, each but the first loses it.
 - The result is read as a whole by the reader of the documents in force.
@@ -19,20 +20,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from policy.ranger.conditions.condition import EVALUATED, EXPRESSIONS
+from policy.ranger.conditions.names import OF_NAMED_TAGS
 from policy.ranger.importing.policies import Facts, Taken, may_restrict, take
 from policy.ranger.importing.report import Imported, Line, Outcome
 from policy.ranger.importing.roles import take_roles
 from policy.ranger.importing.sources import Part, Sorted, sort
 from policy.ranger.importing.strict import OWN, TAGGED, Home, problem_of
+from policy.ranger.items import ITEM_LISTS
 from policy.ranger.servicedef import OWN_TYPES, TAG_TYPE, TAGS
 
 Json = dict[str, Any]
 
 _NO_TYPE: Final = (None, "")
 _NO_TAGS: Final = (
-    "no document has tags, so that it would restrict nothing. Import the download of tags along with the "
+    "no document has tags, on which it depends. Import the download of tags along with the "
     'policies, or for a source set `tags`. If there are no tags, add a file with {"serviceResources": []}.'
 )
+#: Of types, names and functions of conditions that ask for tags.
+_OF_TAGS: Final = ("tag", *OF_NAMED_TAGS, *(EVALUATED - EXPRESSIONS))
 _NO_ZONE: Final = (
     "no document defines its security zone {!r}, so that policies without a zone would decide what is in it. "
     "Import a download of the policies, which has the zones, in the place of an export."
@@ -122,8 +128,8 @@ class _Taking:
             self.found.append(part.line(home.what, Outcome.REFUSED, why))
             return None
         taken = take(part.value, part.place, home, facts)
-        if taken.policy is not None and (missing := self._missing(taken.policy, home)) is not None:
-            taken = Taken(None, Outcome.BLOCKED, (missing,))
+        if taken.policy is not None:
+            taken = self._without_others(taken, taken.policy, home)
         if taken.policy is not None:
             taken = self._told_apart(taken.policy, taken, part, home)
             service = part.value.get("service")  # type: ignore[attr-defined]
@@ -132,19 +138,18 @@ class _Taking:
         self.found.append(part.line(home.what, taken.outcome, *taken.reasons))
         return taken.policy
 
-    def _missing(self, policy: Json, home: Home) -> str | None:
-        """What of other documents a policy needs; None if they have it."""
+    def _without_others(self, taken: Taken, policy: Json, home: Home) -> Taken:
+        """What becomes of a policy that needs what no document has."""
         zone = (policy.get("zoneName") or "").strip()
         if zone and zone not in home.zones:
-            return _NO_ZONE.format(zone)
-        if (
-            home.tagged
-            and not self.has_tags
-            and policy.get("isEnabled") is not False
-            and may_restrict(policy)
-        ):
-            return _NO_TAGS
-        return None
+            return Taken(None, Outcome.BLOCKED, (_NO_ZONE.format(zone),))
+        asks = _asks_for_tags(policy)
+        if self.has_tags or policy.get("isEnabled") is False or not (home.tagged or asks):
+            return taken
+        if may_restrict(policy):
+            return Taken(None, Outcome.BLOCKED, (_NO_TAGS,))
+        # Whether the resources have tags is known from the documents of others alone.
+        return Taken(None, Outcome.REFUSED, (_NO_TAGS,)) if asks else taken
 
     def _told_apart(self, policy: Json, taken: Taken, part: Part, home: Home) -> Taken:
         """A policy with a name and an id that no policy before it has."""
@@ -177,6 +182,13 @@ def _other_type(policy: object, home: Home) -> str | None:
 def _zone_policies(zone: Part) -> list[Part]:
     policies = zone.value.get("policies", []) if isinstance(zone.value, dict) else []
     return [Part(zone.document, f"{zone.place}.policies[{at}]", each) for at, each in enumerate(policies)]
+
+
+def _asks_for_tags(policy: Json) -> bool:
+    """Whether a condition of a policy or of an item can ask for tags; whatever does has one of the words."""
+    items = (item for name in ITEM_LISTS for item in policy.get(name) or ())
+    said = json.dumps([each.get("conditions") for each in (policy, *items)]).lower()
+    return any(word.lower() in said for word in _OF_TAGS)
 
 
 def _is_about_tags(policy: object) -> bool:
