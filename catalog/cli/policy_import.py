@@ -48,7 +48,9 @@ def import_(
     """Take over policies from Apache Ranger, and report what became of each."""
     from policy.ranger.importing import import_ranger
 
-    imported = import_ranger({str(file): _content(file) for file in files})
+    contents = {str(file): _content(file) for file in files}
+    with output.waiting("Reading Ranger's documents"):
+        imported = import_ranger(contents)
     answer = None
     problem = _problem(imported, partial=partial)
     if problem is None and not report:
