@@ -49,6 +49,7 @@ OF_THE_SERVICE = {
     "Writes.clean_up",
     "Lifecycle.clean_up",
     "Lifecycle.drop_at",
+    "Planner.files",
     "StandardPlanner.is_required",
     "StandardPlanner.has_planned",
 }

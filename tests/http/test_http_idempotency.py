@@ -36,6 +36,7 @@ from tests.support.service import Service, open_service
 
 #: Operations that take no key: they change nothing, are safe to repeat, or are known by their write id.
 REPEATABLE_ANYWAY = {
+    "access",
     "code",
     "load",
     "plan",

@@ -57,7 +57,7 @@ def storing(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mani
     monkeypatch.setattr(ranges, "RANGE_ROWS", 8)
     monkeypatch.setattr(stored, "RANGE_ROWS", 8)
     cache = ManifestCache(0, CacheFiles(tmp_path, lambda: SecretBytes(bytes(32))), stored_from=0)
-    monkeypatch.setattr(lake.services.reader, "_cache", cache)
+    monkeypatch.setattr(lake.services.reader, "cache", cache)
     return cache
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.vectors import each_row
 from tools.site import command_page, diagrams, error_page, error_rules
 from tools.site.error_rules import PACKAGES, Rule
-from tools.site.extension import without_outer_links
+from tools.site.links import without_outer_links
 from tools.site.meanings import ADVICE, MEANINGS
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -16,15 +15,13 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from tools.site import command_page, error_page, rest_page
+from tools.site.links import without_outer_links
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "commands": command_page.page,
     "errors": error_page.page,
     "rest": rest_page.page,
 }
-
-_DOCS = Path(__file__).parents[2] / "docs"
-_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(((?:\.\./)+[^)\s]*)\)")
 
 
 class Reference(SphinxDirective):
@@ -35,19 +32,6 @@ class Reference(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """The page's nodes."""
         return self.parse_text_to_nodes(PAGES[self.arguments[0]](), allow_section_headings=True)
-
-
-def without_outer_links(text: str, folder: Path) -> str:
-    """Text of a page in a folder, where each link to a file outside of `docs/` is the file's path."""
-
-    def shown(link: re.Match[str]) -> str:
-        target = (folder / link[2].partition("#")[0]).resolve()
-        if target.is_relative_to(_DOCS):
-            return link[0]
-        path = str(target.relative_to(_DOCS.parent))
-        return f"`{path}`" if path in link[1] else f"{link[1]} (`{path}`)"
-
-    return _LINK.sub(shown, text)
 
 
 def _source_read(app: Sphinx, name: str, source: list[str]) -> None:
