@@ -31,6 +31,7 @@ from urllib3.exceptions import HTTPError, NewConnectionError, SSLError
 from urllib3.response import BaseHTTPResponse
 
 from catalog.base.addresses import is_private_way
+from catalog.base.ca_files import why_unusable
 from catalog.base.identifiers import TableName
 from catalog.client.engine_key import REGISTER, EngineSigner
 from catalog.client.errors import CatalogUnavailable, not_the_catalog, refusal
@@ -294,14 +295,12 @@ def authorities(ca_file: Path | None) -> str | None:
     named = ca_file or os.environ.get(CA_FILE)
     if not named:
         return None
-    try:
-        ssl.create_default_context(cafile=named)
-    except (OSError, ValueError) as error:
+    if why_unusable(Path(named)) is not None:
         raise RequestInvalid(
             f"The certificate authorities in {named} cannot be read.",
             rule="ca-file",
             hint=f"Name a PEM file with `ca_file` or {CA_FILE}.",
-        ) from error
+        )
     return str(named)
 
 

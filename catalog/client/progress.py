@@ -11,11 +11,11 @@ from importlib.util import find_spec
 from threading import Lock
 from time import monotonic
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bar
 
 _AFTER_S: Final = 2.0
 
@@ -69,12 +69,17 @@ class Progress:
 
 
 def _bar(console: Console) -> Bar:
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Bar(*columns, console=console, transient=True)
 
 
 def console() -> Console | None:
     """Where bars are shown: the standard error of a terminal, or the notebook; None elsewhere."""
+    from rich.console import Console
+
     found = Console(stderr=True) if sys.stderr is not None else None
     if found is None or not (found.is_terminal or found.is_jupyter):
         return None

@@ -18,8 +18,9 @@ import ssl
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeAlias, cast
+from typing import Final, cast
 
+from catalog.base.file_versions import FileVersion, file_version
 from catalog.http.connections import BoundedProtocol, Connections
 from catalog.settings.sections import TlsSettings
 from policy.errors import RequestInvalid
@@ -28,9 +29,6 @@ _log: Final = logging.getLogger("lakewarden.http.tls")
 #: Seconds for which the end of a secured connection waits for the client's.
 _SHUTDOWN_S: Final = 5.0
 _UNKNOWN: Final = "unknown"
-
-#: Of a file: device, inode, size, time of change of content and of inode; None if there is none.
-_Identity: TypeAlias = tuple[int, int, int, int, int] | None
 
 
 class Certificate:
@@ -60,8 +58,8 @@ class Certificate:
                 _log.error("the certificate was not renewed: %s", error.message)
         return self._context
 
-    def _fingerprint(self) -> tuple[_Identity, ...]:
-        return tuple(map(_identity, self._files))
+    def _fingerprint(self) -> tuple[FileVersion | None, ...]:
+        return tuple(map(_version, self._files))
 
     def _load(self) -> ssl.SSLContext:
         certificate, key = self._files
@@ -86,12 +84,12 @@ def _no_password() -> str:
     raise ValueError("a key with a password is not supported")
 
 
-def _identity(path: Path) -> _Identity:
+def _version(path: Path) -> FileVersion | None:
+    """Return the version of a file; None if there is none."""
     try:
-        found = path.stat()
+        return file_version(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _unusable(problem: str) -> RequestInvalid:

@@ -174,8 +174,7 @@ class Synchronization:
             left_out=len(imported.refused),
             taken_ms=claim.begun_ms,
         )
-        shrunk = last is not None and last.origin == origin and 2 * policies < last.policies
-        if shrunk and last is not None:
+        if last is not None and last.origin == origin and 2 * policies < last.policies:
             _log.warning(
                 "the policies of source %s became few: %d, from %d", self._name, policies, last.policies
             )

@@ -15,15 +15,13 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
+from catalog.base.file_versions import FileVersion, file_version
 from catalog.policy_store.documents import DocumentId, Edit, StoredSet
 from catalog.policy_store.kinds import MAX_STORED_SIZE, OF_POLICIES, Kind
 from policy.errors import PolicyInvalid, RequestInvalid
 from policy.ranger.parse import kind_of
-
-#: The identity of a file version: device, inode, size, time of change of content and of inode.
-Fingerprint: TypeAlias = tuple[int, int, int, int, int]
 
 _PREFIX: Final = "files."
 _ENDING: Final = ".json"
@@ -66,25 +64,18 @@ class PolicyFiles:
         ]
         return tuple(each for each in edits if not stored.says(each))
 
-    def fingerprints(self) -> Mapping[Path, Fingerprint]:
-        """Return the current identities of the files.
+    def fingerprints(self) -> Mapping[Path, FileVersion]:
+        """Return the current versions of the files.
 
         Raises:
             PolicyInvalid: one cannot be looked at.
         """
-        found: dict[Path, Fingerprint] = {}
+        found: dict[Path, FileVersion] = {}
         for path in _files([path for paths in self._paths.values() for path in paths]):
             try:
-                status = path.stat()
+                found[path] = file_version(path)
             except OSError as error:
                 raise _unreadable(path, error) from error
-            found[path] = (
-                status.st_dev,
-                status.st_ino,
-                status.st_size,
-                status.st_mtime_ns,
-                status.st_ctime_ns,
-            )
         return found
 
     def _edits(self, kinds: tuple[Kind, ...], stored: StoredSet) -> Iterator[Edit]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from policy.access.people import People, Relevant, items_of
+from policy.access.people import People, Relevant
 from policy.principal import Principal
 from policy.privileges.requests import ALL, ANY, AccessRequest, Resource
 from policy.ranger.answers import relation
@@ -295,7 +295,7 @@ def _changed(about: _About) -> list[Policy]:
 def _accesses(about: _About) -> frozenset[str] | None:
     """The access types that policies can decide that differ; None for all of them."""
     changed = _changed(about)
-    found = frozenset().union(*(item.accesses for policy in changed for item in items_of(policy)))
+    found = frozenset().union(*(item.accesses for policy in changed for item in policy.every_item))
     return None if ALL in found or any(policy.deny_all_else for policy in changed) else found
 
 
@@ -304,4 +304,4 @@ def _tells_resources_apart(policy: Policy) -> bool:
 
 
 def _tells_owners_apart(policy: Policy) -> bool:
-    return has_macro(policy) or bool(policy.every_condition) or any(item.owner for item in items_of(policy))
+    return has_macro(policy) or bool(policy.every_condition) or any(item.owner for item in policy.every_item)

@@ -20,7 +20,7 @@ from typing import Final
 from policy.errors import RequestInvalid
 from policy.principal import PUBLIC, Principal
 from policy.ranger.equivalence import ANONYMOUS, tells_everybody_apart
-from policy.ranger.model import Item, Policy
+from policy.ranger.model import GROUP, ROLE, USER, Item, Policy
 from policy.ranger.policy_set import PolicySet
 
 EVERYBODY_ELSE: Final = ANONYMOUS
@@ -74,7 +74,7 @@ class People:
         self, known: Iterable[Principal], sets: Sequence[PolicySet], owners: Set[str] = frozenset()
     ) -> None:
         self._sets = tuple(sets)
-        items = [item for each in sets for policy in each.every_policy for item in items_of(policy)]
+        items = [item for each in sets for policy in each.every_policy for item in policy.every_item]
         none = frozenset[str]()
         users = none.union(*(item.users for item in items))
         groups = none.union(*(item.groups for item in items))
@@ -112,9 +112,9 @@ class People:
         for position, alike in enumerate(self.classes):
             first = alike[0]
             # A user whom an item names is in a class of their own.
-            names = [("user", first.name)] if len(alike) == 1 else []
-            names += [("group", each) for each in first.groups]
-            names += [("role", each) for each in self._held(policies, first)]
+            names = [(USER, first.name)] if len(alike) == 1 else []
+            names += [(GROUP, each) for each in first.groups]
+            names += [(ROLE, each) for each in self._held(policies, first)]
             for name in names:
                 found.setdefault(name, set()).add(position)
         return found
@@ -123,7 +123,7 @@ class People:
         """The classes to whom some policies can say something."""
         found: frozenset[int] = frozenset()
         for policy in policies:
-            items = items_of(policy)
+            items = policy.every_item
             if policy.deny_all_else or any(item.everyone for item in items):
                 return self.everybody
             for place in range(len(self._sets)):
@@ -153,7 +153,7 @@ class People:
             (place, side.owner, item)
             for place, side in enumerate(sides)
             for each in side.about
-            for item in items_of(each)
+            for item in each.every_item
         ]
         for number, (place, owner, item) in enumerate(items):
             for position in self._named_in(place, item, owner) & classes:
@@ -182,14 +182,7 @@ class People:
         return tuple(sorted(found))
 
 
-def items_of(policy: Policy) -> tuple[Item, ...]:
-    """Every item of a policy of any type."""
-    return (*policy.items, *policy.row_filters)
-
-
 def _names(item: Item, owner: str | None) -> Iterable[tuple[str, str]]:
-    yield from (("user", each) for each in item.users)
-    yield from (("group", each) for each in item.groups)
-    yield from (("role", each) for each in item.roles)
+    yield from item.named
     if item.owner and owner is not None:
-        yield "user", owner
+        yield USER, owner

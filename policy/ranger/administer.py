@@ -26,7 +26,7 @@ and the new policy is asked for, not what differs; resources are compared as `po
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -36,7 +36,7 @@ from policy.ranger.circumstances import Subject
 from policy.ranger.covering import covers, overlaps
 from policy.ranger.evaluate import Verdict, check, doubt_about, restriction
 from policy.ranger.matching import ResourcePattern
-from policy.ranger.model import Item, Policy, PolicyType
+from policy.ranger.model import Policy, PolicyType
 from policy.ranger.servicedef import access_types_of
 
 
@@ -60,13 +60,8 @@ def _accesses(policy: Policy) -> frozenset[str]:
     every = access_types_of(policy.resources[0].hierarchy)
     if policy.type is not PolicyType.ACCESS:
         return frozenset({"select"})
-    named = frozenset(access for item in _items(policy) for access in item.accesses)
+    named = frozenset(access for item in policy.items for access in item.accesses)
     return every if not named or policy.deny_all_else or ALL in named else named
-
-
-def _items(policy: Policy) -> Iterator[Item]:
-    for items in (policy.allow, policy.deny, policy.allow_exceptions, policy.deny_exceptions):
-        yield from items
 
 
 def _decide(

@@ -55,7 +55,7 @@ class Naming:
     def __init__(self, policies: Iterable[Policy]) -> None:
         self._by_name: dict[tuple[str, str], set[int]] = {}
         always, owners = set[int](), set[int]()
-        items = [item for policy in policies for item in (*policy.items, *policy.row_filters)]
+        items = [item for policy in policies for item in policy.every_item]
         for position, item in enumerate(items):
             for kind, names in (("user", item.users), ("group", item.groups), ("role", item.roles)):
                 for name in names:

@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterable, Sequence, Set
 
 from policy.ranger.circumstances import Subject
 from policy.ranger.matching import Target
-from policy.ranger.model import Item, Policy
+from policy.ranger.model import GROUP, ROLE, USER, Policy
 from policy.ranger.resource_tree import PossibleNames, ResourceTree
-
-_USER, _GROUP, _ROLE = "user", "group", "role"
 
 
 class PolicyIndex:
@@ -50,8 +48,9 @@ class PolicyIndex:
                 conditional.add(position)
             if has_macro(policy):
                 macros.add(position)
-            for name in _subjects(policy):
-                self._of_subjects.setdefault(name, set()).add(position)
+            for item in policy.every_item:
+                for name in item.named:
+                    self._of_subjects.setdefault(name, set()).add(position)
         self._of_everyone, self.scheduled = frozenset(everyone), frozenset(scheduled)
         self.with_macros, self.conditional = frozenset(macros), frozenset(conditional)
         self._tree = ResourceTree((policy.resources for policy in self.policies), pause)
@@ -88,28 +87,16 @@ class PolicyIndex:
 
         They are for everyone, or name the user, one of the user's groups or roles.
         """
-        names = [(_USER, subject.name)]
-        names += [(_GROUP, each) for each in subject.groups] + [(_ROLE, each) for each in subject.roles]
+        names = [(USER, subject.name)]
+        names += [(GROUP, each) for each in subject.groups] + [(ROLE, each) for each in subject.roles]
         return self._of_everyone.union(*(self._of_subjects.get(name, ()) for name in names))
-
-
-def _items(policy: Policy) -> tuple[Item, ...]:
-    return policy.items + policy.row_filters
 
 
 def _is_for_everyone(policy: Policy) -> bool:
     """Whether it can say something to every user. Who owns a resource is another one for each."""
-    return policy.deny_all_else or any(item.everyone or item.owner for item in _items(policy))
+    return policy.deny_all_else or any(item.everyone or item.owner for item in policy.every_item)
 
 
 def has_macro(policy: Policy) -> bool:
     """Whether the user or the owner decides which resources a policy is about."""
     return any(level.named for resource in policy.resources for level in resource.patterns)
-
-
-def _subjects(policy: Policy) -> Iterable[tuple[str, str]]:
-    """The users, groups and roles that its items name."""
-    for item in _items(policy):
-        yield from ((_USER, each) for each in item.users)
-        yield from ((_GROUP, each) for each in item.groups)
-        yield from ((_ROLE, each) for each in item.roles)

@@ -36,7 +36,7 @@ _USER: Final = "{USER}"
 _OWNER: Final = "{OWNER}"
 _MACROS: Final = frozenset({_USER, _OWNER})
 _SELECT: Final = frozenset({"select"})
-_USED_BY: Final = {
+USED_BY: Final = {
     "policyItems": PolicyType.ACCESS,
     "denyPolicyItems": PolicyType.ACCESS,
     "allowExceptions": PolicyType.ACCESS,
@@ -44,13 +44,15 @@ _USED_BY: Final = {
     "dataMaskPolicyItems": PolicyType.MASK,
     "rowFilterPolicyItems": PolicyType.ROW_FILTER,
 }
-ITEM_LISTS: Final = tuple(_USED_BY)
+"""The type of policy that has a list of items, by the list's name."""
+
+ITEM_LISTS: Final = tuple(USED_BY)
 """The names of all lists of items."""
 
 
 def require_unused(policy: Field, kind: PolicyType) -> None:
     """Refuse items, and ``isDenyAllElse``, in a policy of a type that ignores them."""
-    for name, user in _USED_BY.items():
+    for name, user in USED_BY.items():
         if user is not kind and list(policy[name].elements()):
             raise policy[name].invalid(f"{name} is not allowed in a policy of type {int(kind)}.")
     if kind is not PolicyType.ACCESS and policy["isDenyAllElse"].boolean(False):

@@ -6,6 +6,7 @@ Everything here is immutable and already checked; no rule of evaluation lives in
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -19,6 +20,11 @@ from policy.restrictions.conditions import RowFilter
 
 NORMAL: Final = 0
 OVERRIDE: Final = 1
+
+USER: Final = "user"
+GROUP: Final = "group"
+ROLE: Final = "role"
+"""What the names in an item are of."""
 
 
 class PolicyType(enum.IntEnum):
@@ -70,6 +76,13 @@ class Item:
     conditions: tuple[Condition, ...] = ()
     mask: Mask | None = None
     row_filter: RowFilter | None = None
+
+    @property
+    def named(self) -> Iterator[tuple[str, str]]:
+        """Whom it names: `USER`, `GROUP` or `ROLE`, and the name."""
+        yield from ((USER, each) for each in self.users)
+        yield from ((GROUP, each) for each in self.groups)
+        yield from ((ROLE, each) for each in self.roles)
 
     @property
     def is_certain(self) -> bool:
@@ -155,8 +168,7 @@ class Policy:
     @property
     def every_condition(self) -> tuple[Condition, ...]:
         """Its own conditions and those of its items."""
-        items = (*self.items, *self.row_filters)
-        return (*self.conditions, *(condition for item in items for condition in item.conditions))
+        return (*self.conditions, *(each for item in self.every_item for each in item.conditions))
 
     @property
     def not_understood(self) -> tuple[tuple[str, Condition], ...]:
@@ -164,7 +176,7 @@ class Policy:
         ``conditions``, or the label of an item.
         """
         labelled = [("conditions", each) for each in self.conditions]
-        for item in (*self.items, *self.row_filters):
+        for item in self.every_item:
             labelled += [(item.label, each) for each in item.conditions]
         return tuple((label, each) for label, each in labelled if not each.is_understood)
 
@@ -187,6 +199,11 @@ class Policy:
     def items(self) -> tuple[Item, ...]:
         """All items of an access policy or a masking policy."""
         return self.allow + self.deny + self.allow_exceptions + self.deny_exceptions + self.masks
+
+    @property
+    def every_item(self) -> tuple[Item, ...]:
+        """All items of a policy of any type."""
+        return self.items + self.row_filters
 
     @property
     def title(self) -> str:

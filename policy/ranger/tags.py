@@ -163,8 +163,7 @@ class TagPolicies:
 
 def says(policy: Policy, subject: Subject) -> bool:
     """Whether a policy can say something to a user, who can own some of its resources."""
-    items = (*policy.items, *policy.row_filters)
-    return policy.deny_all_else or any(item.owner or is_named(item, subject) for item in items)
+    return policy.deny_all_else or any(item.owner or is_named(item, subject) for item in policy.every_item)
 
 
 def _types(policy: Policy) -> frozenset[str]:

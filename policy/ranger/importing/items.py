@@ -17,6 +17,8 @@ from typing import Any, Final
 from policy.principal import PUBLIC
 from policy.privileges.requests import ALL
 from policy.ranger.importing.definition import USUAL, Definition
+from policy.ranger.items import USED_BY
+from policy.ranger.model import PolicyType
 from policy.ranger.servicedef import MASK_NONE, MASK_NULL
 
 Json = dict[str, Any]
@@ -25,9 +27,7 @@ DENIALS: Final = "denyPolicyItems"
 MASKS: Final = "dataMaskPolicyItems"
 FILTERS: Final = "rowFilterPolicyItems"
 LISTS: Final[Mapping[int, tuple[str, ...]]] = {
-    0: ("policyItems", DENIALS, "allowExceptions", "denyExceptions"),
-    1: (MASKS,),
-    2: (FILTERS,),
+    kind: tuple(name for name, user in USED_BY.items() if user is kind) for kind in PolicyType
 }
 """The lists of items that a policy of a type has."""
 
