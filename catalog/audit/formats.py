@@ -3,7 +3,7 @@
 - Lines are ASCII, so that a name cannot break a line or control a terminal.
 - Only the form of its own is evidence that `lakewarden audit verify` compares: it has each field that is
   hashed, by its name. The other forms have the same values.
-- A value that the record does not have is left out, or is said to be unknown where a schema demands it.
+- A value that the record does not have is left out, or is `unknown` where a schema demands it.
 
 Sources: CloudEvents 1.0.2, JSON format; OCSF 1.8.0, class API Activity (6003).
 """

@@ -81,7 +81,7 @@ class Opened:
         Args:
             wanted: the columns.
             keep: a bound filter over them; row groups in which no row can match it are left out.
-            most: so many rows of a row group are enough; None for all.
+            most: the number of rows of a row group that is enough; None for all.
         """
         for group in self.matching(wanted, keep):
             yield group.start, self.read(group, wanted, group.rows if most is None else min(most, group.rows))

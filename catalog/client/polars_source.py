@@ -52,7 +52,7 @@ class Narrowable(Protocol):
         """The same scan of some columns of its result, and of rows that also match a condition."""
 
     def limited(self, rows: int) -> Narrowable:
-        """The same scan with so many rows at the most."""
+        """The same scan with at most this number of rows."""
 
     def to_reader(self) -> pa.RecordBatchReader:
         """A reader of the wanted rows."""
@@ -155,7 +155,7 @@ def _values(schema: pa.Schema, name: str) -> Callable[[Any], Any] | None:
 
 
 def _whole(literal: Any, bits: int) -> int | None:
-    """An integer that a column of so many bits can hold."""
+    """An integer that a column of this number of bits can hold."""
     match literal:
         case {"Dyn": {"Int": int(value)}} | {"Scalar": {"Int32": int(value)} | {"Int64": int(value)}}:
             return value if -(2 ** (bits - 1)) <= value < 2 ** (bits - 1) else None

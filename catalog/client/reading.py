@@ -154,7 +154,7 @@ class Run:
         """The wanted rows of a file as its row groups have them.
 
         Args:
-            most: so many rows are enough; there can be more.
+            most: the number of rows that is enough; there can be more.
         """
         gone = deleted.of(file)
         equal = deleted.equality_of(file)

@@ -150,7 +150,7 @@ class Scan:
         return arrow_schema(self._run().columns)
 
     def limited(self, rows: int) -> Self:
-        """The same scan with so many rows at the most."""
+        """The same scan with at most this number of rows."""
         return replace(self, limit=rows if self.limit is None else min(self.limit, rows))
 
     def narrowed(

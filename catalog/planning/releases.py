@@ -93,7 +93,7 @@ def release_for(
     planned: pa.Table,
     forms: Sequence[Form],
 ) -> list[FormKeys]:
-    """Return the encrypted files of a scan with the keys that the caller gets, whoever enforces restrictions.
+    """Return the encrypted files of a scan with the keys that the caller gets, by who enforces restrictions.
 
     Args:
         schema: the schema that is read with.

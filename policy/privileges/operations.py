@@ -221,7 +221,7 @@ def required(operation: str, on: On, master_key_ids: Iterable[str] = ()) -> list
 def running_code(principal: Principal, engine: str) -> list[AccessRequest]:
     """The requests that say whether a user can run code in an engine, with this token or another one.
 
-    The engine shows each user rows and columns that code in it could take, whoever's session runs the code.
+    The engine shows each user rows and columns that code in it could take, in any user's session.
     """
     return required("engine.code", On.engine(principal.unscoped, engine))
 

@@ -159,7 +159,7 @@ def test_an_address_that_is_none_is_refused_and_its_password_not_repeated(uri: s
 
 @pytest.mark.parametrize("host", ["lake.example", "10.0.0.1", "127.0.0.1.example", "[::2]"])
 def test_another_host_is_asked_over_tls_alone(host: str) -> None:
-    """Attack: whoever listens on the way takes the token."""
+    """Attack: someone on the network takes the token."""
     with pytest.raises(RequestInvalid, match="not https"):
         lakewarden.connect(f"http://{host}:8181", TOKEN)
     lakewarden.connect(f"https://{host}", TOKEN)

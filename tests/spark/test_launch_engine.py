@@ -176,7 +176,7 @@ def test_the_key_is_not_shown_and_not_sent_to_executors(spark_lake: SparkLake) -
     "host", ["lake.example", "10.0.0.1", "127.0.0.1.example", "localhost.example", "[::2]"]
 )
 def test_another_host_is_asked_over_tls_alone(spark_lake: SparkLake, host: str) -> None:
-    """Attack: whoever listens on the way takes the tokens of all users."""
+    """Attack: someone on the network takes the tokens of all users."""
     java: Any = spark_lake.spark.sparkContext._jvm
     addresses = java.org.apache.spark.sql.lakewarden.rest.CatalogAddress
     with pytest.raises(Exception, match="that of another host, and not https"):
