@@ -57,8 +57,11 @@ def who_can(
         datetime | None,
         typer.Option(parser=moment_with_zone, metavar="TIME", help="Time of the access. Default: now."),
     ] = None,
-    through: Annotated[Through, typer.Option(help="How the users read the table.")] = Through.ENGINE,
-    engine: Annotated[str | None, typer.Option(help="Name of the engine, if it is known.")] = None,
+    through: Annotated[
+        Through | None,
+        typer.Option(help=f"For read: how the users read the table. Default: {Through.ENGINE}."),
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="For read: name of the engine, if it is known.")] = None,
     show_all: Annotated[
         bool, typer.Option("--all", help="Also show the users who cannot access it, and why.")
     ] = False,
@@ -70,11 +73,13 @@ def who_can(
     from policy.access import People, who_can
 
     require_one_form(as_json=as_json, as_csv=as_csv, html=html)
+    if access != _READ and (through is not None or engine is not None):
+        raise typer.BadParameter(f"--through and --engine are for {_READ} alone.")
     policies, users = policies_in_force(ctx).policies, known_users(settings_of(ctx))
     with lookup(ctx, live=True) as known:
         asked = _question(known, access, name, at or datetime.now(UTC))
     service = replace(asked.known, service=settings_of(ctx).catalog.name)
-    question = replace(asked, known=service, through=through, engine=engine)
+    question = replace(asked, known=service, through=through or Through.ENGINE, engine=engine)
     people = People(users.principals, [policies], {question.owner} if question.owner else frozenset())
     found = who_can(policies, people, question)
     wanted = [each for each in found if show_all or each.answer.allowed]

@@ -48,6 +48,8 @@ def import_(
     """Take over policies from Apache Ranger, and report what became of each."""
     from policy.ranger.importing import import_ranger
 
+    if report and (dry_run or force or as_user is not None):
+        raise typer.BadParameter("--report changes nothing: leave out --dry-run, --force and --as.")
     contents = {str(file): _content(file) for file in files}
     with output.waiting("Reading Ranger's documents"):
         imported = import_ranger(contents)

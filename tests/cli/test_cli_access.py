@@ -61,6 +61,8 @@ def test_who_can_refuses_what_does_not_exist(lake: Host) -> None:
     assert "Columns: id." in lake.run("access", "who-can", "read", "sales.orders.none", code=1).stderr
     lake.run("access", "who-can", "reed", "sales.orders", code=2)
     lake.run("access", "who-can", "read", "sales.orders", "--json", "--csv", code=2)
+    for ignored in (["--engine", "spark"], ["--through", "engine"]):
+        lake.run("access", "who-can", "update", "sales.orders", *ignored, code=2)
 
 
 def test_diff_shows_what_a_draft_takes_away_and_grants(lake: Host) -> None:

@@ -72,6 +72,8 @@ def test_a_report_changes_nothing_and_needs_no_catalog(host: Host, export: Path)
     ]
     assert found["report"][1]["place"] == "policies[1]" and found["report"][1]["reasons"]
     host.run("policy", "import", export, "--report", code=1)
+    for ignored in (["--dry-run"], ["--force"], ["--as", "bob"]):
+        host.run("policy", "import", export, "--report", *ignored, code=2)
     assert host.json("policy", "import", str(export), "--partial", "--dry-run")["change"]["dry-run"]
     host.run(*QUESTION, code=3)
 
