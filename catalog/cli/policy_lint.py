@@ -18,16 +18,12 @@ from catalog.cli import output
 from catalog.cli.arguments import AsJson, Groups, Roles, namespace_named
 from catalog.cli.policy import DENIED
 from catalog.cli.session import open_services, policies_in_force, settings_of, user_named
-from policy.encryption.file_formats import FileFormat, written_format
 from policy.errors import RequestInvalid
 from policy.location.location import Location
 from policy.privileges.requests import ANY, AccessRequest
 
 if TYPE_CHECKING:
-    from catalog.reading.loading import LoadedTable
-    from catalog.service.services import Services
-    from policy.identifiers import TableName
-    from policy.sql_lint import StatementDecision, TableFacts
+    from policy.sql_lint import StatementDecision
     from policy.sql_lint.context import Known
 
 _ANY_RIGHT: Final = {ANY: "any right"}
@@ -137,48 +133,10 @@ def lookup(ctx: typer.Context, *, live: bool) -> Iterator[Known]:
     if not live:
         yield nothing_known
         return
+    from catalog.reports.table_facts import find_facts
+
     with open_services(ctx) as services:
-        yield lambda name: _known(services, name)
-
-
-def _known(services: Services, name: TableName) -> TableFacts | None:
-    """Return the catalog's facts of a table; None if it does not exist."""
-    from catalog.base.errors import NoSuchTable
-
-    try:
-        table = services.loader.load(name)
-    except NoSuchTable:
-        return None
-    return facts_of(table)
-
-
-def facts_of(table: LoadedTable) -> TableFacts:
-    """Convert a table to the facts that lint uses."""
-    from pyiceberg.schema import index_by_name
-
-    from catalog.authorization.columns import FieldNames
-    from catalog.authorization.restrictions import columns_of
-    from catalog.rules.encryption_policy import facts_of_table
-    from catalog.writes.filters import partition_columns
-    from policy.sql_lint import TableFacts
-
-    schema = table.metadata.schema()
-    columns = tuple(each.name for each in schema.fields)
-    partitioned = partition_columns(table)
-    return TableFacts(
-        owner=table.record.owner,
-        columns=columns,
-        nested=tuple(name for name in index_by_name(schema) if name not in columns),
-        leaves=facts_of_table(table).columns,
-        allowed=table.governed.allowed,
-        spec=table.governed.spec,
-        file_format=written_format(table.metadata.properties) or FileFormat.AVRO,
-        location=table.record.location,
-        default_location=table.record.default_location,
-        fields=FieldNames(table),
-        partitions=tuple(sorted(partitioned.columns | partitioned.nested)),
-        schema=columns_of(table),
-    )
+        yield lambda name: find_facts(services.loader, name)
 
 
 def _as_json(answer: StatementDecision) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
-from catalog.cli.policy_lint import facts_of
+from catalog.reports.table_facts import facts_of
 from policy.errors import NotAuthorized
 from policy.principal import Principal
 from policy.sql_lint import LintContext, lint

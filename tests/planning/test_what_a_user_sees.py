@@ -14,8 +14,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
-from catalog.cli.policy_lint import facts_of
 from catalog.planning.request import READ_RESTRICTIONS, ScanRequest
+from catalog.reports.table_facts import facts_of
 from policy.decision import Decision
 from policy.encryption_rules import EncryptionRules
 from policy.errors import NotAuthorized

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from catalog.base.errors import NoSuchTable
-from catalog.cli.policy_lint import facts_of
+from catalog.reports.table_facts import facts_of
 from catalog.service.services import Services
 from policy.encryption_rules import EncryptionRules
 from policy.identifiers import TableName

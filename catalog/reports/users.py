@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from catalog.cli.session import open_state
-
-if TYPE_CHECKING:
-    from catalog.settings.catalog import Settings
-    from policy.principal import Principal
+from catalog.authorization.principals import Principals
+from policy.principal import Principal
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +22,13 @@ class KnownUsers:
     refused: dict[str, str]
 
 
-def known_users(settings: Settings) -> KnownUsers:
+def known_users(principals: Principals) -> KnownUsers:
     """Return the users of the catalog.
 
     Raises:
         StateUnavailable: the database does not answer.
     """
-    from catalog.authorization.principals import principals_of
-
-    with open_state(settings) as engine:
-        principals = principals_of(engine, settings.identity)
-        found = principals.list()
+    found = principals.list()
     refused = {each.name: why for each in found if (why := principals.why_unknown(each)) is not None}
     return KnownUsers(tuple(each.principal for each in found), refused)
 
@@ -44,3 +36,8 @@ def known_users(settings: Settings) -> KnownUsers:
 def groups_note(groups: Sequence[str]) -> str:
     """Return the sentence on groups of which the catalog knows no user."""
     return f"Policies also name groups without known users: {', '.join(groups)}."
+
+
+def refusal_note(name: str, why: str) -> str:
+    """Return the sentence on a user whom the service refuses now."""
+    return f"The service refuses {name} now ({why})."

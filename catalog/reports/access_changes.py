@@ -1,0 +1,109 @@
+"""Reports what a change of policies would grant, and what it would take away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from pyiceberg.schema import index_by_name
+
+from catalog.base.identifiers import TableName
+from catalog.db.engine import read
+from catalog.reports.report import Chart, Report
+from catalog.reports.users import groups_note, known_users
+from catalog.service.services import Services
+from catalog.state.table_state import bound_tables
+from policy.access import Change, People, Thing, differences
+from policy.access.difference import changed_policies, named_keys
+from policy.privileges.requests import Resource
+from policy.ranger.policy_set import PolicySet
+
+_COLUMNS: Final = ("effect", "access", "before", "after", "users", "resources", "depends on time")
+
+
+def changes_report(
+    services: Services, old: PolicySet, new: PolicySet, now: datetime, title: str = "Changes of access"
+) -> Report:
+    """Report what `new` policies would grant and take away, for the users and resources of the catalog.
+
+    Args:
+        services: the open catalog.
+        old: the policies before.
+        new: the policies after.
+        now: the time of the decisions, with a zone.
+        title: the title of the report.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+        as `TableLoader.load`, for a table whose policies differ.
+    """
+    users = known_users(services.principals)
+    things = list(_things(services, (old, new), [each.name for each in users.principals]))
+    owners = frozenset(each.owner for each in things if each.owner is not None)
+    people = People(users.principals, (old, new), owners)
+    found = differences(old, new, people, things, now)
+    document: dict[str, Any] = {
+        "at": now.isoformat(),
+        "changes": [_change(each) for each in found],
+        "groups-without-known-users": people.without_members,
+        "not-compared": sorted(_not_compared(old, new)),
+    }
+    return _report(title, found, document)
+
+
+def _things(services: Services, sides: tuple[PolicySet, PolicySet], names: list[str]) -> Iterator[Thing]:
+    """What is compared."""
+    for namespace in services.pointers.namespaces():
+        yield Thing(Resource.database(".".join(namespace)))
+    with read(services.engine) as connection:
+        tables = bound_tables(connection, services.catalog)
+    for each in tables:
+        resource = Resource.table(each.name.database, each.name.name)
+        yield Thing(resource, each.owner, partial(_columns, services, each.name))
+        yield Thing(Resource.storage(each.location), each.owner)
+        yield Thing(Resource.url(each.location))
+    yield Thing(Resource.service(services.catalog))
+    yield from (Thing(Resource.key(each)) for each in sorted(named_keys(sides)))
+    yield from (Thing(Resource.engine(each)) for each in names)
+
+
+def _columns(services: Services, name: TableName) -> list[str]:
+    return sorted(index_by_name(services.loader.load(name).metadata.schema()))
+
+
+def _not_compared(before: PolicySet, after: PolicySet) -> Iterator[str]:
+    """The policies that differ and are about locations or keys that are not all compared."""
+    for policy in changed_policies(before, after):
+        levels = {resource.hierarchy[-1].name for resource in policy.resources}
+        if levels & {"url", "storage-url", "key"}:
+            yield policy.name
+
+
+def _change(change: Change) -> Mapping[str, Any]:
+    return {
+        "effect": change.effect,
+        "access": change.access,
+        "before": change.before,
+        "after": change.after,
+        "users": change.users,
+        "resources": [str(each) for each in change.resources],
+        "depends-on-time": change.timed,
+    }
+
+
+def _report(title: str, found: Sequence[Change], document: Mapping[str, Any]) -> Report:
+    rows = [tuple(each.values()) for each in document["changes"]]
+    amounts: dict[str, int] = {}
+    for each in found:
+        amounts[each.effect] = amounts.get(each.effect, 0) + len(each.users) * len(each.resources)
+    notes = [] if found else ["No decision differs for the users, tables and columns of the catalog."]
+    if document["groups-without-known-users"]:
+        notes.append(groups_note(document["groups-without-known-users"]))
+    if document["not-compared"]:
+        notes.append(
+            "Of locations, only those of tables are compared, and of keys, those that policies name without "
+            f"wildcards. Policies that differ there: {', '.join(document['not-compared'])}."
+        )
+    return Report(title, _COLUMNS, rows, document, [Chart("Changed answers by effect", amounts)], notes)

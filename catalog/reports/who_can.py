@@ -1,0 +1,167 @@
+"""Reports who can access a table or a column, how much they see of it, and by which policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from catalog.base.errors import NoSuchTable
+from catalog.base.identifiers import TableName, table_name
+from catalog.reading.loading import TableLoader
+from catalog.reports.report import Chart, Report
+from catalog.reports.table_facts import find_facts
+from catalog.reports.users import groups_note, known_users, refusal_note
+from catalog.service.services import Services
+from policy.access import Access, People, Question, who_can
+from policy.access.who_can import READ, Answer, columns_named
+from policy.errors import RequestInvalid
+from policy.privileges.requests import Through
+from policy.ranger.policy_set import PolicySet
+from policy.sql_lint import TableFacts
+
+_COLUMNS: Final = ("access", "count", "users", "columns", "masks", "row filters", "by", "depends on time")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked about every user.
+
+    Attributes:
+        access: `READ`, or an access type of tables.
+        name: dotted name of the table, or of a column of it.
+        at: the time of the access, with a zone.
+        through: how the table would be read.
+        engine: the engine's name; None if it is not known.
+    """
+
+    access: str
+    name: str
+    at: datetime
+    through: Through = Through.ENGINE
+    engine: str | None = None
+
+
+def who_can_report(services: Services, policies: PolicySet, asked: Asked, *, show_all: bool) -> Report:
+    """Report who can access a table or a column.
+
+    Args:
+        services: the open catalog.
+        policies: the policies that decide.
+        asked: the access.
+        show_all: whether users who are denied are shown, too.
+
+    Raises:
+        NoSuchTable: the table does not exist.
+        RequestInvalid: the table has no such column, or the name is ambiguous.
+    """
+    users = known_users(services.principals)
+    question = _question(services, asked)
+    people = People(users.principals, [policies], {question.owner} if question.owner else frozenset())
+    found = who_can(policies, people, question)
+    return _report(
+        question, [each for each in found if show_all or each.answer.allowed], people, users.refused
+    )
+
+
+def label(answer: Answer, columns: Sequence[str], access: str) -> str:
+    """Return an answer in a few words.
+
+    Args:
+        answer: the answer.
+        columns: all columns that it is about.
+        access: what was asked.
+    """
+    if not answer.allowed:
+        return "denied"
+    some = len(answer.columns) < len(columns) and access == READ
+    parts = ["some columns" if some else "allowed"]
+    parts += ["masked"] if answer.masks else []
+    parts += ["filtered"] if answer.row_filters else []
+    return ", ".join(parts)
+
+
+def _question(services: Services, asked: Asked) -> Question:
+    """Find the table, or the table of the column, and ask about it."""
+    table, column, facts = _found(services.loader, asked.name)
+    if column is not None:
+        columns = columns_named(facts.known, column)
+        if len(columns) != 1:
+            raise RequestInvalid(
+                f"Column {column!r} does not exist in {table}. Columns: {', '.join(facts.columns or ())}.",
+                rule="column",
+                hint="Give the column as NAMESPACE.TABLE.COLUMN.",
+            )
+        (column,) = columns
+    return Question(
+        asked.access,
+        (table.database, table.name),
+        column,
+        facts.owner,
+        replace(facts.known, service=services.catalog),
+        asked.at,
+        asked.through,
+        asked.engine,
+    )
+
+
+def _found(loader: TableLoader, name: str) -> tuple[TableName, str | None, TableFacts]:
+    """Split a dotted name where a table is; a name for which there are two is refused."""
+    parts, found = name.split("."), []
+    for end in range(2, len(parts) + 1):
+        table = table_name(parts[: end - 1], parts[end - 1])
+        if (facts := find_facts(loader, table)) is not None:
+            found.append((table, ".".join(parts[end:]) or None, facts))
+    if not found:
+        raise NoSuchTable(
+            f"The table {name} does not exist.",
+            table=name,
+            hint="Give NAMESPACE.TABLE or NAMESPACE.TABLE.COLUMN.",
+        )
+    if len(found) > 1:
+        raise RequestInvalid(
+            f"{name!r} is ambiguous: the tables {' and '.join(str(each[0]) for each in found)} exist.",
+            rule="table",
+            hint="Give another column of the table, or the table alone.",
+        )
+    return found[0]
+
+
+def _report(question: Question, found: list[Access], people: People, refused: dict[str, str]) -> Report:
+    what = ".".join((*question.table, *([question.column] if question.column else [])))
+    rows = [
+        (
+            label(each.answer, question.columns, question.access),
+            len(each.users),
+            each.users,
+            each.answer.columns,
+            [f"{column}: {mask}" for column, mask in each.answer.masks],
+            each.answer.row_filters,
+            each.answer.policies,
+            each.answer.timed,
+        )
+        for each in found
+    ]
+    named = {name for each in found for name in each.users}
+    document: dict[str, Any] = {
+        "access": question.access,
+        "resource": what,
+        "owner": question.owner,
+        "at": question.now.isoformat(),
+        "answers": [{"users": each.users, **asdict(each.answer)} for each in found],
+        "refused-now": {name: why for name, why in refused.items() if name in named},
+        "groups-without-known-users": people.without_members,
+    }
+    amounts: dict[str, int] = {}
+    for each_label, count, *_ in rows:
+        amounts[each_label] = amounts.get(each_label, 0) + count
+    charts = [Chart("Users by access", amounts)]
+    return Report(f"Who can {question.access} {what}", _COLUMNS, rows, document, charts, _notes(document))
+
+
+def _notes(document: dict[str, Any]) -> list[str]:
+    notes = [refusal_note(name, why) for name, why in document["refused-now"].items()]
+    if document["groups-without-known-users"]:
+        notes.append(groups_note(document["groups-without-known-users"]))
+    return notes
