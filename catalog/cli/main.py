@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from catalog.cli import (
     access,
     access_diff,
+    access_matrix,
     access_who_can,
     audit,
     db,
@@ -170,6 +171,7 @@ app.add_typer(policy.app, name="policy")
 access.app.command("who-can", epilog="Example: lakewarden access who-can read sales.orders.card")(
     access_who_can.who_can
 )
+access.app.command("matrix", epilog="Example: lakewarden access matrix --user bob")(access_matrix.matrix)
 access.app.command("diff", epilog="Example: lakewarden access diff catalog policies/")(access_diff.diff)
 app.add_typer(access.app, name="access")
 app.add_typer(tag.app, name="tag")

@@ -1,6 +1,7 @@
 """Prints a report as a table, JSON or CSV, or writes it to an HTML page.
 
-JSON, CSV and the page have every name; the table shows the first few of many.
+JSON, CSV and the page have every name and column. The table shows the first few of many names, and leaves out
+columns without content.
 """
 
 from __future__ import annotations
@@ -50,9 +51,16 @@ def show(report: Report, *, as_json: bool, as_csv: bool, html: Path | None) -> N
     elif html is not None:
         _write(html, page(report))
     else:
-        output.rows(report.columns, [[_short(cell) for cell in row] for row in report.rows])
+        _print(report)
     for each in report.notes:
         output.note(each)
+
+
+def _print(report: Report) -> None:
+    """Print the table, without the columns in which nothing is."""
+    rows = [[_short(cell) for cell in row] for row in report.rows]
+    kept = [place for place in range(len(report.columns)) if not rows or any(row[place] for row in rows)]
+    output.rows([report.columns[each] for each in kept], [[row[each] for each in kept] for row in rows])
 
 
 def _write(path: Path, text: str) -> None:
@@ -70,7 +78,7 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def _short(cell: Any) -> Any:
+def _short(cell: Any) -> str:
     if not isinstance(cell, list | tuple) or len(cell) <= _SHOWN:
         return cell_text(cell)
     return f"{cell_text(cell[:_SHOWN])} and {len(cell) - _SHOWN} more"

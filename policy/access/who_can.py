@@ -112,6 +112,11 @@ def who_can(policies: PolicySet, people: People, question: Question) -> list[Acc
     return sorted(access, key=lambda each: (not each.answer.allowed, -len(each.answer.columns), each.users))
 
 
+def answer_for(policies: PolicySet, principal: Principal, question: Question) -> Answer:
+    """How much one user can access: the answer that `who_can` has for them."""
+    return _answer(Relevant(policies, tuple(_about(policies, question)), question.owner), principal, question)
+
+
 def _about(policies: PolicySet, question: Question) -> Iterator[Policy]:
     """The policies that can have a say: about the table, its keys, the engine and the service."""
     spec, service, engine = question.known.spec, question.known.service, question.engine
@@ -130,7 +135,7 @@ def _answer(relevant: Relevant, principal: Principal, question: Question) -> Ans
         return _reading(relevant.policies, principal, question, timed)
     request = AccessRequest(principal, question.resource, question.access, question.owner)
     decision = relevant.policies.decide(request, question.now)
-    return Answer(decision.allowed, (), (), (), _said(decision), timed)
+    return Answer(decision.allowed, (), (), (), said(decision), timed)
 
 
 def _reading(policies: PolicySet, principal: Principal, question: Question, timed: tuple[str, ...]) -> Answer:
@@ -141,7 +146,7 @@ def _reading(policies: PolicySet, principal: Principal, question: Question, time
     }
     shown = {name: each for name, each in each_seen.items() if each.decision.allowed}
     saying = (shown or each_seen).values()
-    by = tuple(sorted({name for each in saying for name in _said(each.decision)}))
+    by = tuple(sorted({name for each in saying for name in said(each.decision)}))
     if not shown:
         return Answer(False, (), (), (), by, timed)
     masks = dict(mask for name, each in shown.items() for mask in _masks(view, question.known, name, each))
@@ -160,7 +165,7 @@ def _masks(view: View, table: KnownTable, name: str, column: Seen) -> Iterator[t
             yield each, rule.type
 
 
-def _said(decision: Decision) -> tuple[str, ...]:
+def said(decision: Decision) -> tuple[str, ...]:
     """Who says so, without the user's name, which is in the sentences."""
     return tuple(dict.fromkeys(_by(each.policy, each.item, each.rule) for each in decision.reasons))
 

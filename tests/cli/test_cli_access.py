@@ -65,6 +65,26 @@ def test_who_can_refuses_what_does_not_exist(lake: Host) -> None:
         lake.run("access", "who-can", "update", "sales.orders", *ignored, code=2)
 
 
+def test_a_matrix_shows_what_a_user_and_a_group_can_do(lake: Host) -> None:
+    lake.make_table("sales.returns")
+    for who in (("--user", "bob"), ("--group", "hr")):
+        found = lake.json("access", "matrix", *who)["answers"]
+        (tables,) = [each for each in found if each["kind"] == "table"]
+        assert tables["resources"] == ["sales.orders", "sales.returns"]
+        assert (tables["accesses"], tables["read"]) == (["select"], "all columns")
+    assert "no other group" in lake.run("access", "matrix", "--group", "hr").stderr
+    assert lake.json("access", "matrix", "--user", "eve")["answers"] == []
+    (tables,) = [
+        each
+        for each in lake.json("access", "matrix", "--user", "eve", "--all")["answers"]
+        if each["kind"] == "table"
+    ]
+    assert tables["read"] == "denied"
+    assert "does not know the user zoe" in lake.run("access", "matrix", "--user", "zoe").stderr
+    lake.run("access", "matrix", code=2)
+    lake.run("access", "matrix", "--user", "bob", "--group", "hr", code=2)
+
+
 def test_diff_shows_what_a_draft_takes_away_and_grants(lake: Host) -> None:
     path = files(lake, reading("sales", groups=["it"]))
     changes = lake.json("access", "diff", "catalog", path)["changes"]
