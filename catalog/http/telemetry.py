@@ -39,7 +39,7 @@ _log: Final = logging.getLogger("lakewarden.telemetry")
 #: Seconds until the service stops without having sent everything.
 _CLOSING_S: Final = 5.0
 #: What is supported of variables that choose among several.
-_SUPPORTED: Final[Mapping[str, tuple[str, ...]]] = {
+SUPPORTED: Final[Mapping[str, tuple[str, ...]]] = {
     "OTEL_EXPORTER_OTLP_PROTOCOL": ("http/protobuf",),
     "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": ("http/protobuf",),
     "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": ("http/protobuf",),
@@ -61,8 +61,8 @@ _SUPPORTED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 _INTERVAL: Final = "OTEL_METRIC_EXPORT_INTERVAL"
-#: Numbers, with their least and greatest value. The libraries would take their default for another text.
-_NUMBERS: Final[Mapping[str, tuple[float, float]]] = {
+#: Numbers, with their minimum and maximum. The libraries would take their default for another text.
+NUMBERS: Final[Mapping[str, tuple[float, float]]] = {
     "OTEL_TRACES_SAMPLER_ARG": (0, 1),
     "OTEL_EXPORTER_OTLP_TIMEOUT": (0.1, 600),
     "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": (0.1, 600),
@@ -199,11 +199,11 @@ def _resource() -> Resource:
 
 
 def _require(environ: Mapping[str, str]) -> None:
-    for name, supported in _SUPPORTED.items():
+    for name, supported in SUPPORTED.items():
         value = environ.get(name, "").strip().lower()
         if value and value not in supported:
             raise _refused(f"{name} asks for what is not supported. Supported: {', '.join(supported)}.")
-    for name, (least, most) in _NUMBERS.items():
+    for name, (least, most) in NUMBERS.items():
         if not least <= _number(environ, name, least) <= most:
             raise _refused(f"{name} is no number from {least:g} to {most:g}.")
 

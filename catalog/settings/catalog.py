@@ -85,13 +85,14 @@ MIN_AGE_OF_GARBAGE_S: Final = 3 * 24 * 3600
 DEFAULT_FILE: Final = Path("lakewarden.toml")
 
 #: Variables with the prefix that are not settings of the service: the settings file, the directory of
-#: secrets, the tokens of the command line and of an engine, the authorities of clients.
+#: secrets, the tokens of clients, of Spark's user and of an engine, the authorities of clients.
 NOT_SETTINGS: Final = frozenset(
     {
         "LAKEWARDEN_CA_FILE",
         "LAKEWARDEN_CONFIG",
         "LAKEWARDEN_ENGINE_TOKEN_FILE",
         "LAKEWARDEN_TOKEN",
+        "LAKEWARDEN_TOKEN_FILE",
         SECRETS_DIRECTORY,
     }
 )
@@ -105,17 +106,18 @@ class Settings(BaseSettings):
     """All settings; create with `Settings.load`.
 
     Attributes:
-        data_dir: where the embedded database and keystore lie.
-        warehouse: below which new tables get their default location; a directory in `data_dir` by default.
+        data_dir: the directory of the embedded database, the keystore and the cache.
+        warehouse: the location below which new tables are created, `file://` or `s3://`.
         catalog: the catalog as clients see it.
         database: the governed state.
-        policies: Ranger policy documents, and directories of them, that are applied to the embedded database
-            when the catalog is opened.
+        policies: policy documents, and directories of them, that are applied to the embedded database when
+            the catalog is opened. They are refused with PostgreSQL.
         encryption_rules: the same for documents of rules for encryption.
-        policies_poll_s: seconds between two looks whether the policies changed.
+        policies_poll_s: seconds between two checks for changed policies.
         ranger: services of Ranger Admins whose policies are put in force, by a name for each.
         kms: the key management service; what it takes depends on its kind.
-        other_kms: further key management services, by name, that keys move to or from.
+        other_kms: further key management services, by name, that keys move to or from. They have the
+            settings of `kms`, without `name`, `default_master_key_id` and `pek_ttl_s`.
         s3: access to S3.
         http: the service.
         planning: plans of scans for standard clients.
@@ -126,14 +128,17 @@ class Settings(BaseSettings):
         cache: the cache of decoded manifests.
         limits: the largest metadata that is opened, and requests for files that commits add.
         audit: the audit trail.
-        plan_valid_s: seconds for which a scan may be begun by a plan; what was revoked after that refuses it.
-        write_ttl_s: seconds after which an unfinished write may be cleaned up.
+        plan_valid_s: seconds within which a scan must start after its plan. A DataFrame that runs again
+            later is planned again.
+        write_ttl_s: seconds after which an unfinished write expires and can be cleaned up.
         staged_ttl_s: seconds for which a staged table keeps its identity.
-        key_destroy_wait_s: seconds for which a key that is to be destroyed can be enabled again.
-        unsealed_metadata: whether namespaces that say nothing allow metadata that did not come through the
-            catalog; by default what the database says: ``forbid``, or ``allow`` in one of an older release.
-        standard_clients: whether Iceberg clients without Lakewarden can load encrypted tables, where neither
-            the table nor its namespace says.
+        key_destroy_wait_s: seconds before a key that is scheduled for destruction is destroyed. Until then it
+            can be enabled again.
+        unsealed_metadata: whether namespaces without the property allow metadata that did not come through
+            the catalog. Without the setting, the database decides: `forbid`, or `allow` in one in which an
+            older release created tables.
+        standard_clients: whether Iceberg clients without Lakewarden can load encrypted tables, for tables and
+            namespaces without the property.
     """
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -350,7 +355,7 @@ def _refusal(
     return RequestInvalid(
         f"The setting {'.'.join(keys)} ({_source(keys, names, file)}) is not valid: {said}.",
         rule="settings",
-        hint="Correct or remove it. docs/operations.md lists the settings.",
+        hint="Correct or remove it. docs/settings.md lists the settings.",
     )
 
 

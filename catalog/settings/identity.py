@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from catalog.settings.kms_options import AbsolutePath, Seconds, listed, parts_of, require_private_way
 from catalog.settings.sections import Section
@@ -31,7 +31,9 @@ def provider_url(url: str) -> str:
     return url
 
 
-ProviderUrl = Annotated[str, AfterValidator(provider_url)]
+ProviderUrl = Annotated[
+    str, AfterValidator(provider_url), WithJsonSchema({"type": "string", "format": "url"})
+]
 _Text = Annotated[str, Field(min_length=1, max_length=1000)]
 _Texts = Annotated[tuple[_Text, ...], BeforeValidator(listed), Field(min_length=1, max_length=100)]
 #: The name of a claim, or the names on the way to it in nested objects. A name is taken as it is: dots in it
@@ -43,30 +45,33 @@ class IssuerSettings(Section):
     """An identity provider whose access tokens are accepted.
 
     Attributes:
-        issuer: the `iss` of its tokens, exactly.
-        audience: one of these has to be in `aud`: what the provider calls this catalog.
-        jwks_uri: the address of its public keys; by default what its discovery document says (OpenID Connect
-            Discovery 1.0, section 4).
-        ca_file: the authorities that its certificate is checked against; by default those of the system.
-        token_file: a file with a bearer token that the provider asks for before it shows its keys, as
-            Kubernetes does. It is read again for each request.
+        issuer: the `iss` claim of its tokens, exactly.
+        audience: values of which the claim `aud` must have one: what the provider calls this catalog.
+        jwks_uri: the address of its public keys: https, or a loopback address. By default, what the discovery
+            document at `ISSUER/.well-known/openid-configuration` says (OpenID Connect Discovery 1.0,
+            section 4).
+        ca_file: the authorities that its certificate is checked against, PEM; by default those of the system.
+        token_file: a file with a bearer token for requests to the provider, as Kubernetes requires. It is
+            read for each request.
         algorithms: the accepted signature algorithms.
         user_claim: the claim with the user's name.
         groups_claim: the claim with the user's groups; without it, tokens name no groups.
         roles_claim: the claim with the user's roles; without it, tokens name no roles.
         missing_groups: whether a token without one of these claims is refused, or stands for a user without
             groups or roles.
-        names: whether names of users count as they are, or in lower case, for a provider to which `Ann` and
-            `ann` are one user.
-        prefix: is put before each name of users, groups and roles. No two issuers have the same.
+        names: `lower` takes names of users in lower case, for a provider to which `Ann` and `ann` are one
+            user.
+        prefix: text before each name of a user, group and role, with `:` or `/` at its end. No two issuers
+            can have the same.
         required_claims: claims that a token must have, each with the accepted values.
         leeway_s: seconds by which the provider's clock can differ.
         refresh_s: seconds after which its keys are fetched again.
         keys_max_age_s: seconds for which its keys are used while it does not answer.
         timeout_s: seconds for a request to it.
-        logout_audience: one of these has to be in the `aud` of a logout token: what the provider calls the
-            client that it tells of logouts; by default, it tells of none.
-        max_lifetime_s: seconds after its issue for which a token can be valid at most.
+        logout_audience: values of which the claim `aud` of a logout token must have one. Without it, logouts
+            are not accepted. Needs `max_lifetime_s`.
+        max_lifetime_s: maximum number of seconds after `iat` for which a token can be valid. Others, and
+            tokens without `iat`, are refused.
     """
 
     issuer: _Text
@@ -112,13 +117,13 @@ class IssuerSettings(Section):
 
 
 class IdentitySettings(Section):
-    """Who vouches for users besides the catalog's own tokens.
+    """Identity providers, beside the catalog's own tokens.
 
     Attributes:
         issuers: the identity providers, by a name for logs.
-        claims_max_age_s: seconds for which groups and roles of a provider's last token count where its user
-            comes without such a token: with a token of the catalog, or as the definer of a view.
-        oauth2_server_uri: the address at which clients get tokens; it is told to Iceberg clients as
+        claims_max_age_s: seconds for which groups and roles of a provider's last token count for requests
+            without such a token: with a token of the catalog, or as the definer of a view.
+        oauth2_server_uri: the address at which clients get tokens, told to Iceberg clients as
             `oauth2-server-uri`.
     """
 

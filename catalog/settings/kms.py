@@ -41,13 +41,12 @@ class KmsCallSettings(_Section):
     """The time-outs, retries and limits of calls to a remote KMS; the local KMS is called directly.
 
     Attributes:
-        attempts: how often a call is tried.
+        attempts: maximum number of attempts of a call.
         attempt_s: seconds for one attempt.
-        deadline_s: seconds for all attempts of a call. Other callers' keys are waited for as long; together,
-            that stays below 30.
-        concurrency: calls under way at a time.
-        failures: after so many failures in a row the KMS is left alone for a while.
-        open_s: for so many seconds at first.
+        deadline_s: seconds for all attempts of a call. A call for the same key waits as long for its result.
+        concurrency: maximum number of concurrent calls.
+        failures: number of consecutive failures that opens the circuit breaker.
+        open_s: seconds that the circuit breaker stays open before the first new attempt.
     """
 
     attempts: int = Field(default=3, ge=1, le=10)
@@ -62,10 +61,12 @@ class _Kms(_Section):
     """Settings of every kind of KMS.
 
     Attributes:
-        name: what the catalog calls the KMS, beside each key that it wraps; its kind by default. Of a KMS in
+        kind: where the master keys are: in a file (not for production), AWS KMS, HashiCorp Vault or OpenBao,
+            a Hadoop or Ranger KMS, or the back end of an installed package, by its name.
+        name: the name of the KMS beside each key that it wraps; its kind by default. For a KMS in
             `other_kms`, it is the name of the section.
         default_master_key_id: the master key of tables that name none.
-        pek_ttl_s: seconds for which an unwrapped key is used.
+        pek_ttl_s: seconds for which an unwrapped PEK is used. After that, a disabled master key takes effect.
         calls: the limits of calls.
     """
 
@@ -76,28 +77,44 @@ class _Kms(_Section):
 
 
 class LocalKmsSettings(_Kms):
-    """The local KMS."""
+    """The local KMS.
+
+    Attributes:
+        options: its options.
+    """
 
     kind: Literal["local"] = "local"
     options: LocalKmsOptions
 
 
 class AwsKmsSettings(_Kms):
-    """AWS KMS."""
+    """AWS KMS.
+
+    Attributes:
+        options: its options.
+    """
 
     kind: Literal["aws"]
     options: AwsKmsOptions = AwsKmsOptions()
 
 
 class VaultKmsSettings(_Kms):
-    """The Transit engine of HashiCorp Vault or OpenBao."""
+    """The Transit engine of HashiCorp Vault or OpenBao.
+
+    Attributes:
+        options: its options.
+    """
 
     kind: Literal["vault"]
     options: VaultKmsOptions
 
 
 class HadoopKmsSettings(_Kms):
-    """A Hadoop or Ranger KMS."""
+    """A Hadoop or Ranger KMS.
+
+    Attributes:
+        options: its options.
+    """
 
     kind: Literal["hadoop"]
     options: HadoopKmsOptions
@@ -108,8 +125,8 @@ class OtherKmsSettings(_Kms):
 
     Attributes:
         kind: the name of its entry point.
-        options: what it takes.
-        secrets: more of it, which masks itself; the back end gets it as `SecretBytes`.
+        options: its options, as its package defines them.
+        secrets: those of its options that are secret. They are masked in output.
     """
 
     kind: str = Field(min_length=1, max_length=255)

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Annotated, Final, Self
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    WithJsonSchema,
+    model_validator,
+)
 
 from catalog.base.addresses import is_private_way
 
@@ -97,7 +106,7 @@ def _ascii(text: str) -> str:
     return text
 
 
-Endpoint = Annotated[str, AfterValidator(_endpoint)]
+Endpoint = Annotated[str, AfterValidator(_endpoint), WithJsonSchema({"type": "string", "format": "url"})]
 AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 Seconds = Annotated[float, Field(gt=0, le=_LONGEST_S)]
 HeaderText = Annotated[SecretStr, AfterValidator(_header_text)]
@@ -112,7 +121,13 @@ class BackendOptions(BaseModel):
 
 
 class LocalKmsOptions(BackendOptions):
-    """The local KMS: where its master keys are, and the passphrase or key file that decrypts them."""
+    """The local KMS: where its master keys are, and what decrypts them.
+
+    Attributes:
+        keystore: the file with the master keys.
+        key_file: the key file that decrypts the keystore.
+        passphrase: a passphrase of at least 8 bytes, instead of a key file.
+    """
 
     keystore: AbsolutePath
     key_file: AbsolutePath | None = None
@@ -130,13 +145,13 @@ class AwsKmsOptions(BackendOptions):
 
     Attributes:
         region: the region of the master keys.
-        endpoint: another endpoint than AWS's own for the region.
-        accounts: accounts whose master keys may be named by ARN.
+        endpoint: another endpoint than AWS's own for the region, such as one inside a VPC.
+        accounts: accounts whose master keys tables can name by ARN. Without it, ARNs are refused.
         profile: a profile of the AWS configuration files.
-        access_key_id: credentials, instead of those that the standard chain finds.
-        secret_access_key: belongs to it.
-        connect_timeout_s: seconds for a connection.
-        request_timeout_s: seconds for an answer.
+        access_key_id: credentials, instead of those of the standard chain.
+        secret_access_key: the secret of `access_key_id`.
+        connect_timeout_s: time-out of a connection.
+        request_timeout_s: time-out of an answer.
     """
 
     region: str | None = None
@@ -161,17 +176,17 @@ class VaultKmsOptions(BackendOptions):
     """Access to the Transit engine of HashiCorp Vault or OpenBao.
 
     Attributes:
-        url: address of the server.
-        mount: where the Transit engine is mounted.
-        namespace: the namespace, if the server has such.
-        token: a token.
-        token_file: or a file that holds one, such as an agent's; it is read on every call.
-        role_id: or the role of an AppRole.
-        secret_id: belongs to it, unless the role needs none.
-        auth_mount: where AppRole is mounted.
-        ca_file: certificates of the authorities that vouch for the server, instead of the public ones.
-        connect_timeout_s: seconds for a connection.
-        request_timeout_s: seconds for an answer.
+        url: address of the server: https, or a loopback address.
+        mount: mount path of the Transit engine.
+        namespace: the namespace, if the server has namespaces.
+        token: a token. Give exactly one of `token`, `token_file` and `role_id`.
+        token_file: a file with a token, such as the sink of an agent. It is read on each call.
+        role_id: the role of an AppRole. The catalog logs in, and logs in again before the lease expires.
+        secret_id: the secret of `role_id`, if the role needs one.
+        auth_mount: mount path of AppRole.
+        ca_file: certificate authorities of the server, instead of the public ones.
+        connect_timeout_s: time-out of a connection.
+        request_timeout_s: time-out of an answer.
     """
 
     url: Endpoint
@@ -200,14 +215,15 @@ class HadoopKmsOptions(BackendOptions):
     """Access to a Hadoop or Ranger KMS.
 
     Attributes:
-        url: its address as Hadoop writes it: ``kms://https@kms1.example;kms2.example:9600/kms``; all hosts
-            listen on one port.
-        token: a token that goes into `Authorization: Bearer`, such as a gateway's or this catalog's own.
-        delegation_token: or a delegation token of the KMS, in Hadoop's text form.
-        user: or the name that the catalog calls itself by, for a KMS that believes names.
-        ca_file: certificates of the authorities that vouch for the hosts, instead of the public ones.
-        connect_timeout_s: seconds for a connection to one host.
-        request_timeout_s: seconds for an answer, all hosts together.
+        url: the address in Hadoop's form, `kms://https@kms1.example;kms2.example:9600/kms`. The catalog tries
+            several hosts, on one port, in turn.
+        token: a token for `Authorization: Bearer`, of a gateway such as Knox or of another catalog's KMS
+            endpoint. Give exactly one of `token`, `delegation_token` and `user`.
+        delegation_token: a delegation token of the KMS in its text form.
+        user: the user name of the catalog, for a KMS with simple authentication.
+        ca_file: certificate authorities of the hosts, instead of the public ones.
+        connect_timeout_s: time-out of a connection to one host.
+        request_timeout_s: time-out of an answer from all hosts together.
     """
 
     url: Annotated[str, AfterValidator(_hadoop_url)]

@@ -21,12 +21,14 @@ class RangerSettings(Section):
         service: the name of the service in Ranger.
         user: the user for HTTP basic authentication.
         password_file: a private file (mode 0600) with the password. It is read again for each request.
-        kerberos: whether to authenticate with Kerberos (SPNEGO), by the credentials of the process.
+        kerberos: whether to authenticate with Kerberos (SPNEGO), by the credentials of the process. Needs the
+            extra `kerberos`.
         ca_file: the authorities that Ranger's certificate is checked against; by default those of the system.
         certificate_file: a client certificate, as PEM.
         key_file: its private key, as PEM without a passphrase.
         roles: whether roles are downloaded.
-        tags: whether the tags of the service's resources are downloaded.
+        tags: whether the tags of the service's resources are downloaded. Required if policies on tags deny,
+            mask or filter.
         users: whether attributes of users and groups are downloaded.
         partial: whether policies are put in force although some, which only grant, are refused.
         poll_s: seconds from one download to the next.

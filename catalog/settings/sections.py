@@ -13,6 +13,7 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     SecretStr,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -31,7 +32,9 @@ def _location(text: str) -> str:
         raise ValueError(error.message) from error
 
 
-LocationText = Annotated[str, AfterValidator(_location)]
+LocationText = Annotated[
+    str, AfterValidator(_location), WithJsonSchema({"type": "string", "format": "location"})
+]
 
 
 class Section(BaseModel):
@@ -41,7 +44,11 @@ class Section(BaseModel):
 
 
 class CatalogSettings(Section):
-    """The catalog's public name and defaults."""
+    """The catalog's public name.
+
+    Attributes:
+        name: the catalog's name. Keys are bound to it, so do not change it.
+    """
 
     name: str = Field(default="lakewarden", min_length=1, max_length=255)
 
@@ -50,14 +57,17 @@ class AuditSettings(Section):
     """The audit log: signing key, copies, and limits of space and time.
 
     Attributes:
-        key_file: the key that signs checkpoints, outside of the database; without it they are not signed.
+        key_file: the key file that signs checkpoints, outside of the database, the same for all replicas.
+            Without it they are not signed. `lakewarden init` makes one.
         checkpoint_s: seconds from one checkpoint to the next.
-        checkpoint_file: where checkpoints are appended as lines of JSON.
-        stream_file: where records are appended as lines of JSON.
+        checkpoint_file: a file to which checkpoints are appended as lines of JSON.
+        stream_file: a file to which records are appended as lines of JSON.
         stream_format: the form of these lines: that of the audit log, CloudEvents, or OCSF.
-        refusal_bytes: what refusals may take of the database; what comes later is only counted.
+        refusal_bytes: bytes that records of refusals can use in the database. Later refusals are only
+            counted.
         keep_days: records younger than that are never pruned.
-        archive: where old records are moved to, a directory of its own; None to keep them in the database.
+        archive: the location to which old records are moved, `file://` or `s3://`, outside of the warehouse.
+            Without it they stay in the database.
         archive_after_days: days that records stay in the database before they are archived.
         archive_every_s: seconds from one look for records to archive to the next.
     """
@@ -88,7 +98,11 @@ class AuditSettings(Section):
 
 
 class DatabaseSettings(Section):
-    """The database that holds the governed state; by default a SQLite file in `data_dir`."""
+    """The database that holds the governed state.
+
+    Attributes:
+        url: `sqlite:////ABSOLUTE/PATH.db` or `postgresql://USER:PASSWORD@HOST/DATABASE`.
+    """
 
     url: SecretStr
 
@@ -97,12 +111,14 @@ class StsSettings(Section):
     """Storage credentials of a single table for standard clients, by AssumeRole of AWS STS.
 
     Attributes:
-        role_arn: the role that the catalog assumes; it can do on the warehouse what tables need.
-        external_id: what the role's trust policy asks for.
+        role_arn: the role that the catalog assumes. It needs permission on the warehouse for what tables
+            need.
+        external_id: the external id that the role's trust policy requires.
         duration_s: seconds for which a credential is valid.
         endpoint: URL of the STS of a store other than Amazon's: https, or a loopback address.
-        policy_variables: whether the store knows the variables `${*}`, `${?}` and `${$}` in policies; by
-            default, whether it is Amazon's. Without them, locations with these characters get no credential.
+        policy_variables: whether the store knows the variables `${*}`, `${?}` and `${$}` in policies: `true`
+            for Amazon's by default, `false` for others. Without them, locations with these characters get no
+            credential.
     """
 
     role_arn: str = Field(pattern=r"^arn:[a-z0-9-]{1,32}:iam::([0-9]{12})?:role/[!-~]{1,512}$")
@@ -119,10 +135,11 @@ class S3Settings(Section):
         endpoint: URL of a store other than Amazon's.
         region: region of the buckets.
         access_key_id: with `secret_access_key`, fixed credentials of the catalog.
-        secret_access_key: see `access_key_id`.
+        secret_access_key: the secret of `access_key_id`.
         connect_timeout_s: seconds until an attempt to connect is given up.
         request_timeout_s: seconds without a byte until a request is given up.
-        signing: whether standard clients get single requests signed.
+        signing: whether the catalog signs single requests of standard clients to S3. Needs `region`, and the
+            extra `aws`.
         sts: storage credentials for standard clients; without it, none is issued.
     """
 
@@ -179,9 +196,10 @@ class HttpSettings(Section):
         tls: the certificate; without it the service speaks plain HTTP.
         workers: processes that serve; with 1, one process does everything.
         max_body_bytes: the largest request body.
-        max_bodies_bytes: all request bodies together that are read or processed at a time.
-        max_json_elements: values, names and containers of a body that brings a schema or a snapshot.
-        max_bulk_json_elements: the same of a body that brings data files or policies.
+        max_bodies_bytes: total size of all request bodies in progress. One user can use half of it, or one
+            body.
+        max_json_elements: values, names and containers in a body with a schema, snapshot or filter.
+        max_bulk_json_elements: the same in a body with data files or policies.
         max_head_bytes: request line and header fields.
         max_connections: open connections.
         max_connections_per_address: open connections of one network address.
@@ -229,8 +247,8 @@ class LogSettings(Section):
 
     Attributes:
         format: text, or JSON lines.
-        level: the least level that is logged; each request is a line of level info, and each call to the
-            database, a KMS, storage or an identity provider one of level debug.
+        level: the minimum level that is logged. Each request is a line of level `info`. Each call to the
+            database, a KMS, storage or an identity provider is a line of level `debug`.
     """
 
     format: Literal["text", "json"] = "text"
@@ -238,13 +256,13 @@ class LogSettings(Section):
 
 
 class TelemetrySettings(Section):
-    """Traces and metrics by OpenTelemetry's protocol, over HTTP.
+    """Traces and metrics by OpenTelemetry's protocol, over HTTP. Needs the extra `otel`.
 
     Attributes:
         traces: whether spans of requests and of their calls are sent.
         metrics: whether the metrics of `/metrics` are sent.
-        endpoint: the collector, such as ``http://127.0.0.1:4318``; by default what the standard variables of
-            OpenTelemetry say. Credentials are in OTEL_EXPORTER_OTLP_HEADERS.
+        endpoint: the collector, such as `http://127.0.0.1:4318`; by default what the standard variables of
+            OpenTelemetry say. Credentials are in `OTEL_EXPORTER_OTLP_HEADERS`.
     """
 
     traces: bool = False
@@ -256,10 +274,10 @@ class KmsEndpointSettings(Section):
     """The KMS endpoint for Hadoop and ORC clients, `/kms/v1`.
 
     Attributes:
-        enabled: whether it is open.
-        pseudo: whether those on this host are believed who name themselves; the service then listens on
-            loopback alone.
-        master_key_id: the master key that its new keys are wrapped by; that of tables by default.
+        enabled: whether the service has it.
+        pseudo: whether users of this host authenticate with their name alone. The service must then listen on
+            loopback.
+        master_key_id: the master key that wraps its new keys; that of tables by default.
     """
 
     enabled: bool = False
@@ -272,8 +290,11 @@ class CacheSettings(Section):
 
     Attributes:
         manifest_bytes: memory for manifests that are not on disk.
-        directory: where they are on disk; `manifest-cache` in `data_dir` by default.
-        directory_bytes: the size of the directory; 0 for none.
+        directory: the directory on disk: about 1 KB a data file, on a local disk. Processes of one catalog
+            can share it. If other users can write it, the catalog does not start. Files with other names in
+            it are left alone.
+        directory_bytes: the size of the directory. Each process can exceed it by a sixteenth. 0 keeps nothing
+            on disk.
     """
 
     manifest_bytes: int = Field(default=256 * _MIB, ge=0)
@@ -282,7 +303,17 @@ class CacheSettings(Section):
 
 
 class LimitSettings(Section):
-    """The largest metadata that is parsed, and the parallel storage requests of a commit."""
+    """The largest metadata that is parsed, and the concurrent storage requests of commits.
+
+    Attributes:
+        metadata_bytes: the largest metadata.json that is opened.
+        manifest_list_bytes: the largest manifest list.
+        manifest_bytes: the largest manifest.
+        manifest_decompressed_bytes: the largest manifest after decompression.
+        manifest_entries: the maximum number of entries of a manifest.
+        added_file_requests: maximum number of concurrent storage requests for files that commits add, for all
+            commits together.
+    """
 
     metadata_bytes: PositiveInt = 256 * _MIB
     manifest_list_bytes: PositiveInt = 256 * _MIB

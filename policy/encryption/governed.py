@@ -12,7 +12,7 @@ Rules:
 - Names come from people who may have no right at all: judging one costs microseconds whatever it looks like,
   and one request brings at most `MAX_PROPERTIES`.
 
-Source: docs/operations.md, "Governed table properties".
+Source: docs/table-properties.md.
 """
 
 from __future__ import annotations
@@ -64,6 +64,25 @@ def _closed(allowed: Mapping[str, str]) -> Normalise:
     return lambda name, value: values.one_of(name, value, allowed)
 
 
+#: The values of properties that have a closed list of them.
+CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        MECHANISM: ("plaintext", "envelope"),
+        ALGORITHM: ("AES_GCM_V1", "AES_GCM_CTR_V1", "ORC_AES_CTR"),
+        DATA_KEY_LENGTH: ("16", "24", "32"),
+        PARTITION_VALUES: ("plaintext", "refuse"),
+        FOOTER: ("encrypted", "plaintext"),
+        STOCK_READERS: ("true", "false"),
+        STANDARD_CLIENTS: ("load", "refuse"),
+        VERIFY_DIGEST: ("never", "first-read", "always"),
+    }
+)
+
+
+def _chosen(name: str) -> Normalise:
+    return _closed(values.words(*CHOICES[name]))
+
+
 _PARQUET_ALGORITHMS = _closed(values.words("AES_GCM_V1", "AES_GCM_CTR_V1"))
 _PLAINTEXT_FOOTER = _closed(MappingProxyType({"true": "plaintext", "false": "encrypted"}))
 
@@ -98,18 +117,18 @@ def _provider(name: str, value: object) -> str:
 _CANONICAL: Mapping[str, Normalise] = MappingProxyType(
     {
         ALLOWED_PATHS: _paths,
-        MECHANISM: _closed(values.words("plaintext", "envelope")),
+        MECHANISM: _chosen(MECHANISM),
         MASTER_KEY_ID: values.master_key_id,
-        ALGORITHM: _closed(values.words("AES_GCM_V1", "AES_GCM_CTR_V1", "ORC_AES_CTR")),
-        DATA_KEY_LENGTH: _closed(values.words("16", "24", "32")),
+        ALGORITHM: _chosen(ALGORITHM),
+        DATA_KEY_LENGTH: _chosen(DATA_KEY_LENGTH),
         COLUMNS: _columns,
         PLAINTEXT_COLUMNS: _plaintext_columns,
-        PARTITION_VALUES: _closed(values.words("plaintext", "refuse")),
-        FOOTER: _closed(values.words("encrypted", "plaintext")),
+        PARTITION_VALUES: _chosen(PARTITION_VALUES),
+        FOOTER: _chosen(FOOTER),
         MASKS: _masks,
-        STOCK_READERS: _closed(values.words("true", "false")),
-        STANDARD_CLIENTS: _closed(values.words("load", "refuse")),
-        VERIFY_DIGEST: _closed(values.words("never", "first-read", "always")),
+        STOCK_READERS: _chosen(STOCK_READERS),
+        STANDARD_CLIENTS: _chosen(STANDARD_CLIENTS),
+        VERIFY_DIGEST: _chosen(VERIFY_DIGEST),
         ORC_KEY_PROVIDER: _provider,
         HADOOP_KEY_PROVIDER: _provider,
     }
@@ -128,6 +147,13 @@ _ALIASES: Mapping[str, tuple[str, Normalise]] = MappingProxyType(
 )
 _SPELLINGS: Mapping[str, tuple[str, Normalise]] = MappingProxyType(
     {**{name: (name, read) for name, read in _CANONICAL.items()}, **_ALIASES}
+)
+#: Every governed property by its canonical name, with the other names that mean the same.
+NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        name: tuple(alias for alias, (canonical, _) in _ALIASES.items() if canonical == name)
+        for name in (*_CANONICAL, PEK_ID)
+    }
 )
 _KNOWN = (*_SPELLINGS, PEK_ID)
 _SEPARATORS = re.compile("[._-]")

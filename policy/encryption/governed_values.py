@@ -6,7 +6,7 @@ Rules:
   not part of a name. Empty groups, empty names and a column that stands twice are refused.
 - Two values are equal when their normal forms are: groups of one key are merged, keys and columns are sorted.
 
-Source: docs/operations.md, "Governed table properties".
+Source: docs/table-properties.md.
 """
 
 from __future__ import annotations

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from spark_ext.demo import stock
 from spark_ext.demo.attacker import forged, in_place_of, overwritten, planted
 from spark_ext.demo.outcome import expect
 from spark_ext.demo.people import ANN, MASTER_KEY, OLGA
 from spark_ext.demo.stage import ENCRYPTED, FLIGHTS, PICKS, Stage
+from spark_ext.demo.workspace import REPORT
 from spark_ext.pipelines.audit import audit
 from spark_ext.pipelines.migrate import migrate
 from spark_ext.pipelines.report import Report, place
-
-#: Where the report of the first audit is written, below the directory of the demonstration.
-REPORT: Final = "audit.html"
 
 
 def look_over(stage: Stage) -> None:

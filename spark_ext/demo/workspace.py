@@ -10,7 +10,9 @@ from typing import Final
 from policy.errors import RequestInvalid
 
 _MARK: Final = "made-by-lakewarden-demo"
-_MADE: Final = frozenset({_MARK, "input", "lake", "spark", "stock-catalog.db", "stock-encryption"})
+#: The report of the audit of the whole lake.
+REPORT: Final = "audit.html"
+_MADE: Final = frozenset({_MARK, REPORT, "input", "lake", "spark", "stock-catalog.db", "stock-encryption"})
 
 
 def prepare(directory: Path | None) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_ext.demo.workspace import remove
 from spark_ext.jar import SOURCES, spark_jar
 
 pytestmark = pytest.mark.nightly
@@ -84,6 +85,8 @@ def test_demonstration_passes(tmp_path: Path) -> None:
     assert not re.search(
         r"lw_[0-9a-f]{32}_", told.stdout + (tmp_path / "demo" / "spark" / "spark.log").read_text()
     )
+    remove(tmp_path / "demo")  # It knows everything that the demonstration leaves.
+    assert not (tmp_path / "demo").exists()
 
 
 @pytest.mark.slow

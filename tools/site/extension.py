@@ -1,6 +1,6 @@
 """The Sphinx extension of the documentation site.
 
-- ``{reference}`` inserts a page that is made from the code: `errors`, `commands` or `rest`.
+- ``{reference}`` inserts a page that is made from the code, such as `errors` or `settings`.
 - Links that leave `docs/` name files of the source code, which the site does not have. It shows their paths.
 """
 
@@ -14,13 +14,23 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from tools.site import command_page, error_page, rest_page
+from tools.site import (
+    command_page,
+    error_page,
+    privilege_page,
+    property_page,
+    rest_page,
+    settings_page,
+)
 from tools.site.links import without_outer_links
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "commands": command_page.page,
     "errors": error_page.page,
+    "privileges": privilege_page.page,
+    "properties": property_page.page,
     "rest": rest_page.page,
+    "settings": settings_page.page,
 }
 
 
