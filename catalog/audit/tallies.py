@@ -17,11 +17,12 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Final, NamedTuple, TypeAlias
 
@@ -44,6 +45,14 @@ ENTRIES: Final = 10_000
 
 _EQUAL: Final = ("engine", "action", "resource", "reasons")
 _OTHER: Final = ("other", "other")
+#: The action of records that count refusals of all users.
+_COUNTED: Final = "audit.counted"
+#: The rules of the remark in records that count refusals: equal ones, those of one kind, and all others.
+_REPEATED: Final = "repeated"
+_AGGREGATED: Final = "aggregated"
+_OTHERS: Final = "aggregated-others"
+_WHICH: Final = {_AGGREGATED: "of this action by this rule", _OTHERS: "of other actions or rules"}
+_KIND: Final = re.compile(r"([1-9][0-9]*) of (\S+); some users: ", re.ASCII)
 _SAMPLES: Final = 3
 _SAMPLE_LENGTH: Final = 120
 
@@ -60,11 +69,13 @@ class Count:
     Attributes:
         first: the recorded refusal.
         on_record: done when it is durable; failed when it is not.
+        counts: `_REPEATED` for refusals that equal the first, `_AGGREGATED` for those of its action and rule,
+            `_OTHERS` for those of any.
     """
 
     first: Row
     on_record: Future[None] = field(default_factory=Future)
-    equal: bool = True
+    counts: str = _REPEATED
     number: int = 0
     last: Row = field(default_factory=dict)
     samples: list[str] = field(default_factory=list)
@@ -73,16 +84,16 @@ class Count:
         """Count one more refusal."""
         self.number += 1
         self.last = {name: row[name] for name in ("at_ms", "request_id", "resource", "engine")}
-        if not self.equal and len(self.samples) < _SAMPLES:
+        if self.counts != _REPEATED and len(self.samples) < _SAMPLES:
             _sample(self.samples, str(row["resource"]))
 
     def row(self) -> Row:
         """Return the record of the counted refusals, with time and request of the last one."""
         since = f"since the record of request {self.first['request_id']}"
-        reason = Reason("repeated", f"Refused {self.number} more times {since}.")
-        if not self.equal:
-            detail = f"{self.number} more refusals of this action by this rule {since}. Some resources: "
-            reason = Reason("aggregated", detail + ", ".join(self.samples))
+        reason = Reason(_REPEATED, f"Refused {self.number} more times {since}.")
+        if self.counts != _REPEATED:
+            detail = f"{self.number} more refusals {_WHICH[self.counts]} {since}. Some resources: "
+            reason = Reason(self.counts, detail + ", ".join(self.samples))
         return with_reason({**self.first, **self.last, "decisions": self.number}, reason)
 
 
@@ -136,7 +147,7 @@ class _Crowd:
             Reason(rule, f"{number} of {action}; some users: {', '.join(self.users[action, rule])}")
             for (action, rule), number in self.numbers.items()
         ]
-        record = AuditRecord(NOBODY, None, "audit.counted", "*", False, (why, *kinds), "", self.at_ms, total)
+        record = AuditRecord(NOBODY, None, _COUNTED, "*", False, (why, *kinds), "", self.at_ms, total)
         return to_columns(record)
 
 
@@ -216,8 +227,9 @@ class Tallies:
         count = user.kinds.get(kind)
         if count is not None:
             return Admitted(count, leads=False)
-        remark = Reason("aggregated", "Further refusals of this action by this rule are counted.")
-        return self._begin(user.kinds, kind, Count(with_reason(row, remark), equal=False))
+        counts = _OTHERS if kind == _OTHER else _AGGREGATED
+        remark = Reason(counts, f"Further refusals {_WHICH[counts]} are counted.")
+        return self._begin(user.kinds, kind, Count(with_reason(row, remark), counts=counts))
 
     def _begin(self, counts: dict[_Key, Count], key: _Key, count: Count) -> Admitted:
         counts[key] = count
@@ -257,6 +269,28 @@ class Tallies:
             rows.append(self._crowd.row())
             self._crowd = None
         return rows
+
+
+def counted_together(record: AuditRecord) -> list[AuditRecord]:
+    """Return what a record counts of all users, each action and rule by itself; empty for another record."""
+    if record.action != _COUNTED or record.principal != NOBODY:
+        return []
+    found = [
+        replace(record, action=kind[2], reasons=(reason,), decisions=int(kind[1]))
+        for reason in record.reasons[1:]
+        if (kind := _KIND.match(reason.detail)) is not None
+    ]
+    # An edited record must not count less than it says.
+    return found if sum(each.decisions for each in found) == record.decisions else [record]
+
+
+def one_of_several(record: AuditRecord, several: str) -> AuditRecord:
+    """Return a record with `several` for what it names of one of the refusals that it counts alone."""
+    counts = {each.rule for each in record.reasons[1:]} if record.decisions > 1 else set[str]()
+    if _OTHERS in counts:
+        reasons = (Reason(several, several),)
+        return replace(record, action=several, resource=several, engine=None, reasons=reasons)
+    return replace(record, resource=several, engine=None) if _AGGREGATED in counts else record
 
 
 def _sample(samples: list[str], text: str) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from catalog.cli.arguments import AsJson
 from catalog.cli.policy_check import moment_with_zone
-from catalog.cli.reports import AsCsv, HtmlFile, require_one_form, show
+from catalog.cli.reports import AsCsv, HtmlFile, one_form, show
 from catalog.cli.session import open_services, policies_in_force
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ def diff(
     """
     from catalog.reports.access_changes import changes_report
 
-    require_one_form(as_json=as_json, as_csv=as_csv, html=html)
+    form = one_form(as_json=as_json, as_csv=as_csv, html=html)
     before = _policies(ctx, old, None)
     after = _policies(ctx, new, before)
     with open_services(ctx) as services:
         report = changes_report(services, before, after, at or datetime.now(UTC), f"Access: {old} to {new}")
-    show(report, as_json=as_json, as_csv=as_csv, html=html)
+    show(report, form)
 
 
 def _policies(ctx: typer.Context, side: str, before: PolicySet | None) -> PolicySet:

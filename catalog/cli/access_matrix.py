@@ -10,7 +10,7 @@ import typer
 from catalog.cli import output
 from catalog.cli.arguments import AsJson
 from catalog.cli.policy_check import moment_with_zone
-from catalog.cli.reports import AsCsv, HtmlFile, require_one_form, show
+from catalog.cli.reports import AsCsv, HtmlFile, one_form, show
 from catalog.cli.session import open_services, policies_in_force
 from policy.privileges.requests import Through
 
@@ -43,7 +43,7 @@ def matrix(
     from catalog.reports.access_matrix import group_subject, matrix_report, user_subject
     from policy.access import Asker
 
-    require_one_form(as_json=as_json, as_csv=as_csv, html=html)
+    form = one_form(as_json=as_json, as_csv=as_csv, html=html)
     if (user is None) == (group is None):
         raise typer.BadParameter("Give --user or --group.")
     policies = policies_in_force(ctx).policies
@@ -61,4 +61,4 @@ def matrix(
             show_all=show_all,
             advance=lambda done, total: advance("Tables", done, total),
         )
-    show(report, as_json=as_json, as_csv=as_csv, html=html)
+    show(report, form)

@@ -9,7 +9,7 @@ import typer
 
 from catalog.cli.arguments import AsJson
 from catalog.cli.policy_check import moment_with_zone
-from catalog.cli.reports import AsCsv, HtmlFile, require_one_form, show
+from catalog.cli.reports import AsCsv, HtmlFile, one_form, show
 from catalog.cli.session import open_services, policies_in_force
 from policy.privileges.requests import ACCESS_TYPES, Through
 
@@ -62,11 +62,11 @@ def who_can(
     """List the users who can access a table or a column, how much they see of it, and by which policies."""
     from catalog.reports.who_can import Asked, who_can_report
 
-    require_one_form(as_json=as_json, as_csv=as_csv, html=html)
+    form = one_form(as_json=as_json, as_csv=as_csv, html=html)
     if access != _READ and (through is not None or engine is not None):
         raise typer.BadParameter(f"--through and --engine are for {_READ} alone.")
     policies = policies_in_force(ctx).policies
     asked = Asked(access, name, at or datetime.now(UTC), through or Through.ENGINE, engine)
     with open_services(ctx) as services:
         report = who_can_report(services, policies, asked, show_all=show_all)
-    show(report, as_json=as_json, as_csv=as_csv, html=html)
+    show(report, form)

@@ -16,8 +16,9 @@ import typer
 
 from catalog.audit.formats import LineFormat, formatter
 from catalog.base.identifiers import TableName
-from catalog.cli import output
+from catalog.cli import output, reports
 from catalog.cli.arguments import AsJson, AsUser, moment_of, table_of
+from catalog.cli.reports import AsCsv, HtmlFile, one_form
 from catalog.cli.session import acting, open_services, open_state, settings_of
 from policy.errors import RequestInvalid
 
@@ -62,6 +63,36 @@ def show(
         output.document([_full(stored) for stored in found])
     else:
         output.rows(("time", "user", "engine", "action", "resource", "answer", "why"), map(_line, found))
+
+
+@app.command(epilog="Example: lakewarden audit report --since 7d --refused --by user,table,rule")
+def report(
+    ctx: typer.Context,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="FIELDS",
+            help="Fields to count by, with commas: user, engine, action, table, rule, policy, answer.",
+        ),
+    ],
+    since: Annotated[
+        datetime,
+        typer.Option(parser=moment_of, metavar="TIME", help=f"Start of the time range. {_WHEN}"),
+    ],
+    refused: Annotated[bool, typer.Option("--refused", help="Count only refusals.")] = False,
+    top: Annotated[int, typer.Option(min=1, help="Maximum number of rows, the largest counts first.")] = 50,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    html: HtmlFile = None,
+) -> None:
+    """Count audit records by some fields, with those of the archive and with counted refusals."""
+    from catalog.reports.audited import Counting, audited_report
+
+    form = one_form(as_json=as_json, as_csv=as_csv, html=html)
+    counting = Counting(since, datetime.now(UTC), _fields(by), refused, top)
+    with _history(settings_of(ctx)) as history:
+        found = audited_report(history, counting)
+    reports.show(found, form)
 
 
 @app.command(epilog="Example: lakewarden audit verify --checkpoint checkpoints.jsonl")
@@ -208,6 +239,22 @@ def prune(
     with open_services(ctx) as services, acting(services, as_user) as caller:
         gone = prune_as(services, caller, _ms(before), force=force)
     output.note(f"Records removed: {gone}.")
+
+
+def _fields(text: str) -> tuple[str, ...]:
+    """Parse names of fields, separated by commas.
+
+    Raises:
+        typer.BadParameter: one is not a field, or is given twice.
+    """
+    from catalog.reports.audited import FIELDS
+
+    names = tuple(text.split(","))
+    unknown = [each for each in names if each not in FIELDS]
+    if unknown or len(set(names)) < len(names):
+        wrong = f"{unknown[0]!r} is not a field." if unknown else "A field is given twice."
+        raise typer.BadParameter(f"--by: {wrong} Give each at most once: {', '.join(FIELDS)}.")
+    return names
 
 
 @contextmanager

@@ -6,14 +6,26 @@ catalog's host, commands on master keys need no policy (`session`).
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 import typer
 
-from catalog.cli import output
-from catalog.cli.arguments import AsJson, AsUser, KeysOf, Table, TableOrUuid, admin_path
+from catalog.cli import output, reports
+from catalog.cli.arguments import (
+    AsJson,
+    AsUser,
+    KeysOf,
+    Table,
+    TableOrUuid,
+    admin_path,
+    duration_of,
+    keys_of,
+)
+from catalog.cli.reports import AsCsv, Form, HtmlFile, one_form
 from catalog.cli.session import (
+    acting,
     administration,
     calling,
     open_local_kms,
@@ -29,6 +41,7 @@ app = typer.Typer(
 )
 
 _FAILED: Final = 3
+_WITHIN: Final = timedelta(days=30)
 _PEKS: Final = (
     "id",
     "version",
@@ -51,8 +64,49 @@ _Version = Annotated[
 
 
 @app.command("list", epilog="Example: lakewarden key list sales.orders --as ann")
-def list_(ctx: typer.Context, table: TableOrUuid, as_user: AsUser = None, as_json: AsJson = False) -> None:
-    """List the keys (PEKs) of a table, with all versions and states."""
+def list_(
+    ctx: typer.Context,
+    table: Annotated[
+        KeysOf | None,
+        typer.Argument(
+            parser=keys_of,
+            metavar="TABLE",
+            help="The table, as NAMESPACE.TABLE, or the UUID of a dropped table. None with --expiring.",
+            show_default=False,
+        ),
+    ] = None,
+    expiring: Annotated[
+        bool,
+        typer.Option("--expiring", help="List the keys of all tables that are to be destroyed or rotated."),
+    ] = False,
+    within: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=duration_of, metavar="SPAN", help="With --expiring: how far to look ahead. Default: 30d."
+        ),
+    ] = None,
+    older_than: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=duration_of,
+            metavar="SPAN",
+            help="With --expiring: the age at which keys are due for rotation.",
+        ),
+    ] = None,
+    as_user: AsUser = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    html: HtmlFile = None,
+) -> None:
+    """List the keys (PEKs) of a table with all versions and states, or those of all tables that are due."""
+    form = one_form(as_json=as_json, as_csv=as_csv, html=html)
+    if expiring == (table is not None):
+        raise typer.BadParameter("Give a table, or --expiring for the keys of all tables.")
+    if table is None:
+        _list_expiring(ctx, within or _WITHIN, older_than, as_user, form)
+        return
+    if as_csv or any(each is not None for each in (within, older_than, html)):
+        raise typer.BadParameter("--within, --older-than, --csv and --html are for --expiring.")
     with administration(ctx, as_user) as admin:
         _print_keys(admin.ask("GET", _keys(table)), as_json)
 
@@ -269,6 +323,18 @@ def _rewrapped(ctx: typer.Context, master_key_id: str, as_user: str | None) -> d
         begin("master-key.rewrap", master_key_id)
         done = services.master_keys.rewrap(master_key_id, lambda count: advance("Keys", count, None))
     return MasterRewrapped.of(done).model_dump(mode="json")
+
+
+def _list_expiring(
+    ctx: typer.Context, within: timedelta, older_than: timedelta | None, as_user: str | None, form: Form
+) -> None:
+    from catalog.http.admin_access import require_service
+    from catalog.reports.expiring_keys import Period, expiring_report
+
+    with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
+        require_service(services, caller, "audit.states")
+        report = expiring_report(services, Period(datetime.now(UTC), within, older_than))
+    reports.show(report, form)
 
 
 def _keys(table: KeysOf) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ from catalog.cli import (
     policy_test,
     serve,
     table,
+    table_list,
     tag,
     token,
     user,
@@ -127,6 +128,7 @@ app.command("init", epilog="Example: lakewarden init --admin ann")(init.init)
 app.command("serve", epilog="Example: lakewarden --config /etc/lakewarden.toml serve")(serve.serve)
 app.command("doctor", epilog="Example: lakewarden doctor")(doctor.doctor)
 app.add_typer(db.app, name="db")
+table.app.command("list", epilog="Example: lakewarden table list --encryption --as ann")(table_list.list_)
 app.add_typer(table.app, name="table")
 key.app.command("kms-keys", epilog="Example: lakewarden key kms-keys --as ann")(master_keys.kms_keys)
 key.app.command(

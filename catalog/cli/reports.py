@@ -7,6 +7,7 @@ columns without content.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -27,29 +28,45 @@ HtmlFile: TypeAlias = Annotated[
 _SHOWN: Final = 5
 
 
-def require_one_form(*, as_json: bool, as_csv: bool, html: Path | None) -> None:
-    """Check that a report has one form.
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form in which a report is printed; a table if none is given.
+
+    Attributes:
+        as_json: the JSON document.
+        as_csv: CSV.
+        html: a page in this new file.
+    """
+
+    as_json: bool
+    as_csv: bool
+    html: Path | None
+
+
+def one_form(*, as_json: bool, as_csv: bool, html: Path | None) -> Form:
+    """Return the form that the options give.
 
     Raises:
         typer.BadParameter: more than one is given.
     """
     if as_json + as_csv + (html is not None) > 1:
         raise typer.BadParameter("Give only one of --json, --csv and --html.")
+    return Form(as_json, as_csv, html)
 
 
-def show(report: Report, *, as_json: bool, as_csv: bool, html: Path | None) -> None:
-    """Print a report in one form.
+def show(report: Report, form: Form) -> None:
+    """Print a report.
 
     Raises:
         RequestInvalid: the page cannot be written, or there is such a file.
     """
-    if as_json:
+    if form.as_json:
         output.document(report.document)
         return
-    if as_csv:
+    if form.as_csv:
         sys.stdout.write(csv_text(report))
-    elif html is not None:
-        _write(html, page(report))
+    elif form.html is not None:
+        _write(form.html, page(report))
     else:
         _print(report)
     for each in report.notes:

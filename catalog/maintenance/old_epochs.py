@@ -26,6 +26,7 @@ from catalog.db.engine import read
 from catalog.iceberg.metadata import require_written_version
 from catalog.maintenance.census import Census, EpochFiles, OldSnapshot
 from catalog.reading.loading import LoadedTable
+from catalog.reading.snapshots import SnapshotReader
 from catalog.rules import table_changes as change_rules
 from catalog.state import table_state
 from catalog.writes.filters import require_every_row
@@ -77,7 +78,7 @@ class OldEpochs:
         """
         self._context.require(caller, "table.epochs", name)
         with self._context.authorizer.recorded(caller, "table.epochs", str(name), show_path=False):
-            return self._report(self._loaded(caller, name, "table.epochs"))
+            return epochs_of(self._context.reader, self._loaded(caller, name, "table.epochs"))
 
     def forbid(self, caller: Caller, name: TableName) -> EpochReport:
         """Refuse all old files from now on. Repeating this has no further effect.
@@ -101,23 +102,11 @@ class OldEpochs:
         return table
 
     def _forbidden(self, caller: Caller, table: LoadedTable) -> EpochReport:
-        report = self._report(table)
+        report = epochs_of(self._context.reader, table)
         if report.forbidden:
             return report
         _require_gone(table, report.snapshots)
-        return self._report(self._publish(caller, table))
-
-    def _report(self, table: LoadedTable) -> EpochReport:
-        census, epochs = Census(self._context.reader, table), table.governed.epochs
-        snapshots = tuple(census.snapshots())
-        alone = epochs.current.spec.encrypts and migrated(epochs) == epochs
-        return EpochReport(
-            table.name,
-            table.governed.version,
-            tuple(census.branches()),
-            snapshots,
-            forbidden=alone and not snapshots,
-        )
+        return epochs_of(self._context.reader, self._publish(caller, table))
 
     def _publish(self, caller: Caller, table: LoadedTable) -> LoadedTable:
         with read(self._context.engine) as connection:
@@ -143,6 +132,29 @@ class OldEpochs:
     def _record(self, caller: Caller, table: LoadedTable, what: str) -> None:
         decision = Decision.allow(Reason("old-epochs-forbidden", what))
         self._context.authorizer.record(caller, "table.old-epochs-forbidden", table.name, decision)
+
+
+def epochs_of(reader: SnapshotReader, table: LoadedTable) -> EpochReport:
+    """Count the files of old epochs of a table; callers authorize.
+
+    Args:
+        reader: reads manifests.
+        table: the table, sealed.
+
+    Raises:
+        MetadataTampered, MetadataInvalid, LocationNotAllowed, DecryptionRefused: a snapshot cannot be
+            trusted, so that it is not known what is left.
+    """
+    census, epochs = Census(reader, table), table.governed.epochs
+    snapshots = tuple(census.snapshots())
+    alone = epochs.current.spec.encrypts and migrated(epochs) == epochs
+    return EpochReport(
+        table.name,
+        table.governed.version,
+        tuple(census.branches()),
+        snapshots,
+        forbidden=alone and not snapshots,
+    )
 
 
 def _require_gone(table: LoadedTable, left: Sequence[OldSnapshot]) -> None:

@@ -89,6 +89,26 @@ def current_governed(connection: Connection, table_ids: Sequence[str]) -> dict[s
     return {row.table_id: table_state.governed_of(row) for row in rows}
 
 
+def governed_versions(
+    connection: Connection, table_ids: Sequence[str]
+) -> dict[str, list[tuple[int, Governed]]]:
+    """Return what governed tables and governs them now, oldest first, each with the time when it was made.
+
+    Args:
+        connection: to the database.
+        table_ids: internal ids of the tables.
+
+    Returns:
+        times in milliseconds since 1970 and versions, by internal id.
+    """
+    was_in_force = lw_governed.c.state.in_((SealState.CURRENT, SealState.SUPERSEDED))
+    statement = select(lw_governed).where(was_in_force).order_by(lw_governed.c.version)
+    found: dict[str, list[tuple[int, Governed]]] = {}
+    for row in _of(connection, statement, lw_governed.c.table_id, table_ids):
+        found.setdefault(row.table_id, []).append((row.created_ms, table_state.governed_of(row)))
+    return found
+
+
 def peks(connection: Connection, records: Sequence[TableRecord]) -> dict[str, list[PekRecord]]:
     """Return the PEKs of tables in every version and state, by internal id."""
     uuids = {record.id: record.table_uuid for record in records}

@@ -1,0 +1,172 @@
+"""Reports the keys of the catalog that end, or should be rotated, and what to do.
+
+Rules:
+- A key ends if it is scheduled for destruction, at that time or, once it has passed, with the next clean-up.
+- A key in force should be rotated if it has used up half of its encryptions (`catalog.state.invocations`), or
+  if it is as old as the report asks. The catalog has no rotation period of its own.
+- Keys of tables, of dropped tables and of the KMS endpoint are compared. When master keys end, is known to
+  their KMS alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from catalog.db.engine import read
+from catalog.key_management.key_list import ListedKey
+from catalog.reports.report import Chart, Report
+from catalog.service.services import Services
+from catalog.state.invocations import MOST, counted
+from catalog.state.stored_keys import KeyFilter
+from policy.encryption.epochs import PekRef
+
+_COLUMNS: Final = ("due", "reason", "belongs to", "key", "version", "master key", "state", "what to do")
+_PAGE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """What is compared.
+
+    Attributes:
+        now: the time, with a zone.
+        within: how long from now keys are looked for.
+        rotate_after: the age at which a key in force should be rotated; None if ages do not count.
+    """
+
+    now: datetime
+    within: timedelta
+    rotate_after: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A key that is due.
+
+    Attributes:
+        at: the time; None for now.
+        reason: why.
+        remedy: what to do.
+    """
+
+    at: datetime | None
+    reason: str
+    remedy: str
+
+
+def expiring_report(services: Services, period: Period) -> Report:
+    """Report the keys that are due, the first ones first.
+
+    Args:
+        services: the open catalog.
+        period: what is compared.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    found = [(key, due) for key, used in _keys(services) for due in _due(services, key, used, period)]
+    found.sort(key=lambda each: (each[1].at or period.now, each[0].stored.pek.ref.pek_id, each[1].reason))
+    keys = [_document(key, due) for key, due in found]
+    amounts: dict[str, int] = {}
+    for each in keys:
+        amounts[each["reason"]] = amounts.get(each["reason"], 0) + 1
+    return Report(
+        "Keys that are due",
+        _COLUMNS,
+        [tuple(each.values()) for each in keys],
+        {
+            "at": period.now.isoformat(),
+            "within-s": int(period.within.total_seconds()),
+            "rotate-after-s": None
+            if period.rotate_after is None
+            else int(period.rotate_after.total_seconds()),
+            "keys": keys,
+        },
+        [Chart("Keys by reason", amounts)] if amounts else [],
+        [_compared(period)],
+    )
+
+
+def _compared(period: Period) -> str:
+    ages = (
+        "Ages are not compared: give an age with --older-than."
+        if period.rotate_after is None
+        else f"Ages of keys in force are compared with {period.rotate_after}."
+    )
+    return (
+        f"Compared: times of scheduled destruction up to {_moment(period.now + period.within)}, and the "
+        f"encryptions of each key with half of the limit, {MOST // 2:,}. {ages} When master keys end, is "
+        "known to their KMS alone."
+    )
+
+
+def _keys(services: Services) -> Iterator[tuple[ListedKey, int]]:
+    """Return all keys that are not destroyed, with the numbers of their encryptions."""
+    after: PekRef | None = None
+    while page := services.key_list.page(KeyFilter(), after, _PAGE):
+        with read(services.engine) as connection:
+            used = counted(connection, {each.stored.pek.id for each in page})
+        for each in page:
+            pek = each.stored.pek
+            yield each, used.get((pek.id, pek.version), 0)
+        after = page[-1].stored.pek.ref
+
+
+def _due(services: Services, key: ListedKey, used: int, period: Period) -> Iterator[_Due]:
+    pek = key.stored.pek
+    if pek.destroy_after_ms is not None:
+        at = _time(pek.destroy_after_ms)
+        if at <= period.now:
+            yield _Due(at, "destruction", "It cannot be kept any more. The next clean-up destroys it.")
+        elif at <= period.now + period.within:
+            keep = f"lakewarden key enable {_table(key)} --key {pek.id} --version {pek.version}"
+            yield _Due(at, "destruction", f"To keep it, run `{keep}` before then.")
+    in_use = key.in_force or key.stored.endpoint_key is not None
+    if in_use and services.invocations.needs_rotation(used):
+        yield _Due(None, "encryption limit", f"{_rotate(key)} It has encrypted {used:,} times.")
+    if key.in_force and period.rotate_after is not None:
+        at = _time(key.stored.created_ms) + period.rotate_after
+        if at <= period.now + period.within:
+            yield _Due(at, "age", _rotate(key))
+
+
+def _rotate(key: ListedKey) -> str:
+    if key.stored.endpoint_key is not None:
+        return "Roll the key with a client of the KMS endpoint."
+    return f"Run `lakewarden key rotate {_table(key)}`."
+
+
+def _document(key: ListedKey, due: _Due) -> dict[str, Any]:
+    pek = key.stored.pek
+    return {
+        "due": None if due.at is None else _moment(due.at),
+        "reason": due.reason,
+        "belongs-to": _owner(key),
+        "id": str(pek.id),
+        "version": pek.version,
+        "master-key-id": pek.master_key_id,
+        "state": pek.state.value,
+        "what-to-do": due.remedy,
+    }
+
+
+def _owner(key: ListedKey) -> str:
+    if key.stored.endpoint_key is not None:
+        return f"KMS endpoint: {key.stored.endpoint_key}"
+    return str(key.stored.table or f"dropped table {key.stored.pek.table_uuid}")
+
+
+def _table(key: ListedKey) -> str:
+    """Return how commands call the table of a key."""
+    return str(key.stored.table or key.stored.pek.table_uuid)
+
+
+def _time(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
+
+
+def _moment(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="seconds")
