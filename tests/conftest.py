@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.memory import temporary_files_in_memory
+from tests.support.rows_by_day import leave_rows_to_nightly
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -46,7 +47,10 @@ def pytest_configure() -> None:
     temporary_files_in_memory()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Before pytest looks at the marks that `-m` asks for.
+    leave_rows_to_nightly(items)
     # The longest files first, so that no worker waits for another one at the end.
     items.sort(key=lambda item: not item.nodeid.startswith("tests/spark/"))
     others = [item for item in items if not _is_asked_for(config, item)]

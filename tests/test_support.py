@@ -1,6 +1,6 @@
 """The index of tests/support names each of its modules; tables of vectors run each of their rows.
 
-Few workers run Spark.
+Few workers run Spark, and few rows of a long table of examples run by day.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.rows_by_day import leave_rows_to_nightly
 from tests.support.scheduling import FewSparks
 from tests.support.vectors import each_row
 
@@ -21,6 +22,37 @@ _SUPPORT = Path(__file__).parent / "support"
 def test_index_of_the_shared_modules_is_whole() -> None:
     named = re.findall(r"^\| `(\w+\.py)` \| .+ \|$", (_SUPPORT / "README.md").read_text(), re.MULTILINE)
     assert named == sorted(path.name for path in _SUPPORT.glob("*.py"))
+
+
+class _Item:
+    """A test that was collected, with its marks."""
+
+    def __init__(self, nodeid: str, *marks: pytest.MarkDecorator) -> None:
+        self.nodeid = nodeid
+        self.marks = {each.name: each.mark for each in marks}
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return self.marks.get(name)
+
+    def add_marker(self, name: str) -> None:
+        self.marks[name] = getattr(pytest.mark, name).mark
+
+
+@pytest.mark.parametrize(
+    ("rows", "by_day"), [(7, [0, 3, 6]), (4, [0, 2, 3]), (3, [0, 1, 2]), (2, [0, 1]), (1, [0])]
+)
+def test_rows_by_day_are_spread_from_the_first_to_the_last(rows: int, by_day: list[int]) -> None:
+    items = [_Item(f"test_x[{each}]", pytest.mark.rows_by_day(3)) for each in range(rows)]
+    others = [_Item(f"test_y[{each}]") for each in range(9)]
+    nightly = _Item("test_x[all]", pytest.mark.rows_by_day(3), pytest.mark.nightly)
+    leave_rows_to_nightly([nightly, *items, *others])
+    assert [each.nodeid for each in items if "nightly" not in each.marks] == [f"test_x[{n}]" for n in by_day]
+    assert not any("nightly" in each.marks for each in others)
+
+
+def test_one_row_by_day_would_be_an_end_alone() -> None:
+    with pytest.raises(ValueError, match="at least 2, not 1"):
+        leave_rows_to_nightly([_Item("test_x[0]", pytest.mark.rows_by_day(1))])
 
 
 class _Worker:

@@ -54,6 +54,7 @@ def newest(attacker: Attacker, pattern: str) -> Path:
     return max(found, key=lambda path: path.stat().st_mtime_ns)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("what", ["manifest", "manifest list"])
 def test_new_manifest_edited_after_it_was_checked(

@@ -92,6 +92,7 @@ def with_schema(*fields: NestedField, number: int = 7) -> AddSchemaUpdate:
 # -- names
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "name",
     ["ssn", "SSN", "Ssn", "ѕsn", "ss\u200bn", "\u202essn", "ｓｓｎ", " ssn", "ssń", "s\u00a0s\u00a0n", "ⓢⓢⓝ"],

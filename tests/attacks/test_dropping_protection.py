@@ -135,6 +135,7 @@ def _beside_a_column(attacker: Attacker, properties: dict[str, str]) -> None:
     )
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("door", [_by_commit, _by_alter, _beside_a_column])
 @pytest.mark.parametrize("way", _WEAKER)
 def test_protection_weakened_without_unprotect(

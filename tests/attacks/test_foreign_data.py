@@ -91,6 +91,7 @@ def test_standard_client_reads_foreign_rows(siege: Siege, watch: OpenWatch, plan
     assert watch.opened()
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("plant", ALL_PLANTS)
 def test_foreign_path_committed_through_catalog(siege: Siege, watch: OpenWatch, plant: Plant) -> None:
     planted = plant(siege)
@@ -103,6 +104,7 @@ def test_foreign_path_committed_through_catalog(siege: Siege, watch: OpenWatch, 
     assert siege.attacker.pointer() == before
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("plant", ALL_PLANTS)
 def test_foreign_path_committed_to_pointer_store(siege: Siege, watch: OpenWatch, plant: Plant) -> None:
     """Not even for a user who can read both tables, or with unsealed metadata allowed."""
@@ -139,6 +141,7 @@ def test_foreign_path_committed_to_pointer_store_seen_over_rest(service: Service
         assert watch.opened() == []
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("plant", ALL_PLANTS)
 def test_foreign_path_is_never_sealed(siege: Siege, watch: OpenWatch, plant: Plant) -> None:
     """What went behind the catalog's back is not sealed afterwards either."""

@@ -202,6 +202,7 @@ SPOILT: list[tuple[Spoil, type[LakewardenError]]] = [
 ]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(("spoil", "error"), SPOILT, ids=lambda each: getattr(each, "__name__", ""))
 def test_half_made_table_registered(
     stray: Stray, watch: OpenWatch, spoil: Spoil, error: type[LakewardenError]

@@ -66,6 +66,7 @@ CHANGES: dict[str, Callable[[Attacker], object]] = {
 }
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("change", CHANGES)
 def test_stock_readers_let_in_without_unprotect(vault: Attacker, change: str) -> None:
     before = vault.loaded().governed

@@ -117,6 +117,7 @@ def test_disguised_name_is_refused_by_the_rule(name: str, disguise: str) -> None
         split({given: "envelope"})
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("disguise", DISGUISES)
 def test_disguised_name_is_refused_by_every_interface(
     served: Service, alice: httpx.Client, disguise: str
@@ -146,6 +147,7 @@ def test_disguised_name_is_refused_by_every_interface(
     )
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("disguise", [each for each in DISGUISES if "option" not in each])
 def test_disguised_protection_of_a_namespace_is_refused(
     alice: httpx.Client, served: Service, disguise: str

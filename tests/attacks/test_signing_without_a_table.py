@@ -94,6 +94,7 @@ def test_a_staged_table_opens_nothing_else(served: Service) -> None:
     refused(made.sign("GET", "", uri=listed), 403, "NotAuthorized")
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("name", ["*", "t*", "?", "a'b", 'a"b', "${*}", "a%2Fb", "a b"])
 def test_names_of_staged_tables_are_literal(served: Service, name: str) -> None:
     made, other = _staged(served, name), Opened.of(served, "other")

@@ -112,6 +112,7 @@ def disguised(request: pytest.FixtureRequest, field: Field) -> Iterator[str]:
     assert field.watch.opened() == []
 
 
+@pytest.mark.rows_by_day(3)
 def test_disguised_data_file(field: Field, disguised: str) -> None:
     attacker = field.siege.attacker
     planted = attacker.appending(entry(data_file(disguised)))
@@ -124,6 +125,7 @@ def test_disguised_data_file(field: Field, disguised: str) -> None:
             attacker.scan(ALICE)
 
 
+@pytest.mark.rows_by_day(3)
 def test_disguised_manifest(field: Field, disguised: str) -> None:
     attacker = field.siege.attacker
     moved = relisted(field.manifest, manifest_path=disguised)
@@ -134,6 +136,7 @@ def test_disguised_manifest(field: Field, disguised: str) -> None:
         attacker.plan(ALICE)
 
 
+@pytest.mark.rows_by_day(3)
 def test_disguised_manifest_list(field: Field, disguised: str) -> None:
     attacker = field.siege.attacker
     planted = updates(attacker.snapshot([], new_id(), at=disguised))
@@ -155,6 +158,7 @@ def test_disguised_pointer(field: Field, disguised: str) -> None:
         attacker.point(before)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("name", ["write.data.path", "write.metadata.path", "write.object-storage.path"])
 def test_disguised_write_path(field: Field, disguised: str, name: str) -> None:
     """Nobody's writers are sent there: what is a location is not granted, what is none is refused."""
@@ -167,12 +171,14 @@ def test_disguised_table_location(field: Field, disguised: str) -> None:
         field.siege.attacker.commit(SetLocationUpdate(location=disguised))
 
 
+@pytest.mark.rows_by_day(3)
 def test_disguised_allowed_list(field: Field, disguised: str) -> None:
     listed = json.dumps([field.siege.attacker.location, disguised])
     with pytest.raises((NotAuthorized, InvalidInput)):
         field.siege.attacker.commit(SetPropertiesUpdate(updates={"read.allowed.data.paths": listed}))
 
 
+@pytest.mark.rows_by_day(3)
 def test_disguised_registration(field: Field, disguised: str) -> None:
     with pytest.raises((NotAuthorized, LocationInvalid)):
         field.siege.attacker.catalog.register_table("bobs.taken", disguised)

@@ -193,6 +193,7 @@ FORGED: dict[str, tuple[Callable[[Scene], bytes], bool]] = {
 }
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("name", FORGED)
 def test_commit_of_forged_key_metadata(scene: Scene, name: str) -> None:
     forge, _ = FORGED[name]
@@ -211,6 +212,7 @@ def add_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "check_picked", lambda *_: None)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("name", FORGED)
 def test_plan_of_forged_key_metadata(scene: Scene, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     forge, early = FORGED[name]

@@ -152,6 +152,7 @@ MOVES: dict[str, Callable[[Attack], list[TableUpdate]]] = {
 }
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("move", MOVES)
 def test_main_moves_to_a_descendant_alone(attack: Attack, move: str) -> None:
     before, head = attack.rows, attack.files.metadata.current_snapshot_id

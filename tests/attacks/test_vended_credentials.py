@@ -145,6 +145,7 @@ def test_a_credential_opens_nothing_of_another_table(
         assert _opened(store, client, victim) == []
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("staged", [True, False])
 @pytest.mark.parametrize("where", ["location", "write.data.path", "write.metadata.path"])
 def test_cve_2026_42809_no_credential_for_a_location_that_was_not_authorized(

@@ -159,6 +159,7 @@ def unauthorized(request: pytest.FixtureRequest, served: Service) -> Iterator[st
         yield found
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("door", "name"),
     [
@@ -275,6 +276,7 @@ def test_a_users_own_name_is_no_pattern(user: str) -> None:
         assert may(Resource.storage(f"s3://lake/home/{user}/x"), "rwstorage")
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("namespace", "table"),
     [
@@ -314,6 +316,7 @@ def test_cve_2026_42810_names_with_wildcards_reach_no_other_table(
     assert (_snapshot_of(lake), _names(served)) == (before, others)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("location", "neighbour"),
     [
@@ -376,6 +379,7 @@ def test_audit_records_are_found_by_the_whole_name(served: Service) -> None:
 # CVE-2026-42811: quotes end nothing.
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("text", QUOTING)
 def test_cve_2026_42811_names_with_quotes_come_back_as_they_are(
     served: Service, bob: httpx.Client, text: str
@@ -412,6 +416,7 @@ def test_cve_2026_42811_names_with_quotes_come_back_as_they_are(
 # CVE-2026-42812: a change of where metadata goes is checked, whatever else is changed with it or not.
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("door", "name"),
     [*(("iceberg", name) for name in ("location", *WRITE_PATHS)), ("engine", "write.metadata.path")],

@@ -104,6 +104,7 @@ def _older_note(path: Path) -> None:
     path.write_bytes(json.dumps({**note, "at_ms": 1}).encode())
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize(
     ("ending", "attack"),

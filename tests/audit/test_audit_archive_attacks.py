@@ -64,6 +64,7 @@ class Dying(LocalStorage):
         super().create(location, data)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("step", range(6))
 def test_a_process_killed_while_it_writes_a_segment_is_in_nobodys_way(
     engine: Engine, signer: Signer, archive: Archive, step: int

@@ -73,6 +73,7 @@ SPOILT: list[tuple[Callable[[Path], None], type[LakewardenError], str]] = [
 ]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(("spoil", "kind", "rule"), SPOILT, ids=lambda each: getattr(each, "__name__", None))
 def test_an_engine_commits_files_that_are_there(
     lake: Lake, spoil: Callable[[Path], None], kind: type[LakewardenError], rule: str

@@ -213,6 +213,7 @@ def test_a_required_column_becomes_optional_and_never_the_other_way(lake: Lake) 
     assert "optional" in (error.hint or "")
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "change",
     [

@@ -117,6 +117,7 @@ def _two_snapshots(lake: Lake, table: Table) -> int:
     return lake.catalog().load_table(table.name()).metadata.snapshots[0].snapshot_id
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("rule", "change"),
     [

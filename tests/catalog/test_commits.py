@@ -110,6 +110,7 @@ def test_an_alias_is_the_property_that_it_stands_for(lake: Lake) -> None:
     assert "encryption.key-id" not in shown
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("given", "error"),
     [

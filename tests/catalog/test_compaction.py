@@ -71,6 +71,7 @@ def test_number_of_files(size: int, outputs: int) -> None:
     assert parse().file_size == 1400
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("option", "value", "error"),
     [

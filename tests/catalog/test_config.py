@@ -110,6 +110,7 @@ def test_an_unknown_variable_names_itself(name: str) -> None:
     assert name in _refusal(None, {name: "hush"})
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "environ",
     [

@@ -259,6 +259,7 @@ RULES: list[tuple[str, list[Act], Act, str | None]] = [
 ]
 
 
+@pytest.mark.rows_by_day(12)
 @pytest.mark.parametrize(
     ("others", "statement", "rule"), [row[1:] for row in RULES], ids=[row[0] for row in RULES]
 )

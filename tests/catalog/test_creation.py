@@ -61,6 +61,7 @@ def refused(
     return raised.value
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("properties", "error"),
     [

@@ -318,6 +318,7 @@ def test_only_the_definer_renames_a_view_with_definer_rights(door: Door) -> None
     assert views._find(target).definer_rights
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "text",
     [

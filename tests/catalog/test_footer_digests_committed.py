@@ -66,6 +66,7 @@ def refuse(lake: Lake, table: Any, **given: Any) -> None:
     assert (refused.value.rule, refused.value.path) == ("footer-digest", file.path)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "given",
     [

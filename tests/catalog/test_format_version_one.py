@@ -86,6 +86,7 @@ def test_readers_of_version_one_alone_find_the_current_schema_and_spec(lake: Lak
     assert [each["field-id"] for each in metadata.partition_spec] == [1000]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "attempt",
     [

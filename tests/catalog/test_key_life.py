@@ -269,6 +269,7 @@ ACTS: list[Callable[[Lake, Caller, TableName], object]] = [
 ]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("act", ACTS)
 def test_without_a_right_nobody_learns_whether_there_is_a_table(
     lake: Lake, act: Callable[[Lake, Caller, TableName], object]

@@ -117,6 +117,7 @@ def test_a_commit_that_was_cut_short_keeps_a_version_until_the_next_one(lake: La
     destroy(lake, name, unused)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("what", ["disable", "destroy"])
 def test_a_rotation_does_not_undo_what_is_done_to_all_keys_beside_it(lake: Lake, what: str) -> None:
     name, life, caller = encrypted(lake, files=1), lake.services.key_life, lake.caller(ALICE)
@@ -131,6 +132,7 @@ def test_a_rotation_does_not_undo_what_is_done_to_all_keys_beside_it(lake: Lake,
         append_files(lake, name)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("what", ["disable", "destroy"])
 def test_all_keys_are_all_that_there_are_when_it_is_done(
     lake: Lake, what: str, monkeypatch: pytest.MonkeyPatch

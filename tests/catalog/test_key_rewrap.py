@@ -222,6 +222,7 @@ def written(lake: Lake, name: TableName) -> dict[str, bytes]:
     return {each.name: each.read_bytes() for each in directory.glob("rewrap-*")}
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "what", ["garbage", "truncated", "of another table", "with another key", "a link", "a directory"]
 )

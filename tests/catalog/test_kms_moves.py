@@ -166,6 +166,7 @@ def assigned(lake: Lake) -> dict[str, KmsKey]:
         return all_assigned(connection, lake.settings.catalog.name)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("master_key_id", "kms", "key_id", "error"),
     [

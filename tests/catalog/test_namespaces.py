@@ -118,6 +118,7 @@ def test_owners_are_shown_what_they_own(lake: Lake, namespaces: Namespaces, name
     assert [each.name for each in shown] == ["of_dave"]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("tables", "seen"),
     [
@@ -189,6 +190,7 @@ def test_what_is_not_governed_is_not_listed(
         namespaces.drop(alice, name)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "properties",
     [

@@ -266,6 +266,7 @@ NONSENSE = [
 ]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(("transform", "source", "rule"), NONSENSE)
 def test_transforms_that_their_source_does_not_have_are_refused(
     lake: Lake, table: Table, transform: Transform[Any, Any], source: int, rule: str

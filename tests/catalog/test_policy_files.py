@@ -116,6 +116,7 @@ def test_what_is_gone_is_removed_and_what_is_of_others_stays(
     assert len(PolicyStore(documents).encryption().rules) == 1
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("bad", ["{", "", '{"policies": [{"name": "x", "resuorces": {}}]}'])
 def test_a_file_with_a_mistake_is_named_and_what_is_in_force_stays(
     tmp_path: Path, documents: PolicyDocuments, apply: Apply, bad: str

@@ -185,6 +185,7 @@ def test_what_has_not_changed_is_confirmed_without_a_change(replica: Replica, ra
 JSON = "application/json"
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("fault", "says"),
     [

@@ -163,6 +163,7 @@ def test_a_set_that_says_the_same_again_is_not_the_one_before(documents: PolicyD
     assert documents.current() == after
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "change",
     [

@@ -85,6 +85,7 @@ def test_the_keys_go_with_the_name(lake: Lake) -> None:
     assert (keys_of(lake, record), now(lake, record).purging) == (["destroyed"], True)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("point", ["drop:buried", "purge:files-deleted"])
 def test_a_purge_that_took_effect_is_finished_by_the_next_clean_up(lake: Lake, point: str) -> None:
     record = cut(lake, encrypted(lake, files=1), point)

@@ -93,6 +93,7 @@ def struct(*fields: tuple[str, IcebergType]) -> StructType:
     return StructType(*(NestedField(100 + at, name, kind) for at, (name, kind) in enumerate(fields)))
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("before", "after", "kept"),
     [

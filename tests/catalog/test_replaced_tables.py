@@ -136,6 +136,7 @@ class Killed(BaseException):
     """The end of a process."""
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "point", ["replace:begun", "write:committing", "replace:built", "checked", "metadata-written", "prepared"]
 )
@@ -259,6 +260,7 @@ WEAKER = [
 ]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(("before", "after", "schema"), WEAKER)
 def test_less_protection_needs_unprotect(
     lake: Lake, before: dict[str, str], after: dict[str, str], schema: Schema
@@ -291,6 +293,7 @@ def test_locations_and_paths_are_checked_as_in_alter(lake: Lake) -> None:
     assert files(lake, name)[0]["file_path"].startswith(elsewhere)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "given",
     [

@@ -84,6 +84,7 @@ def test_files_without_rows_are_replaced_by_none(lake: Lake) -> None:
     assert paths(lake, table) == {kept}
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("change", CHANGES, ids=str)
 @pytest.mark.parametrize("operation", ["append", "replace"])
 def test_files_that_were_written_before_a_change_of_encryption_are_refused(

@@ -74,6 +74,7 @@ def _named(database: str) -> TableName:
     return table_name((database,), "t")
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("one", "other", "names"),
     [

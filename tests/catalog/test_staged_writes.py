@@ -151,6 +151,7 @@ def test_a_namespace_that_is_gone(lake: Lake) -> None:
         Engine.stage(lake, named("t", "passing"))
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "files",
     [

@@ -125,6 +125,7 @@ def test_a_dropped_table_leaves_a_tombstone_and_frees_its_name(db: Db) -> None:
     )
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("location", "overlaps"),
     [

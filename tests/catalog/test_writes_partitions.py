@@ -81,6 +81,7 @@ def test_an_append_to_a_partitioned_table_takes_update_alone(lake: Lake) -> None
         lake.set_policies(standard_policies())
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -56,6 +56,7 @@ def _commands(command: Any, words: str = "") -> Iterator[tuple[str, Any]]:
 COMMANDS = dict(_commands(typer.main.get_command(app)))
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("words", COMMANDS)
 def test_the_help_of_a_command_shows_an_example_that_can_be_run(words: str) -> None:
     command = COMMANDS[words]

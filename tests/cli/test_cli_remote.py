@@ -186,6 +186,7 @@ def test_the_token_is_read_from_a_private_file_and_shown_nowhere(laptop: Laptop)
     assert "not a token" not in shown.stdout + shown.stderr
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "words",
     [

@@ -91,6 +91,7 @@ def other() -> Iterator[Canned]:
         yield running
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("status", [200, 204, 302, 401, 403, 404, 500, 502])
 @pytest.mark.parametrize("body", ["", "<html>", "{}", '{"error": {"message": "no"}}', "ARROW1"])
 def test_what_is_not_the_catalog_is_not_believed(other: Canned, status: int, body: str) -> None:

@@ -190,6 +190,7 @@ def read_groups(table: lakewarden.Table, wanted: Any, columns: list[str]) -> lis
         return [start for start, _ in source.row_groups(fields, bound)]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("wanted", "left"),
     [

@@ -165,6 +165,7 @@ def ordered(rows: pa.Table) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.rows_by_day(3)
 def test_every_type_comes_back_as_it_was(alice: lakewarden.Connection, filled: str) -> None:
     read = alice.table(filled).scan().to_arrow()
     assert ordered(read) == ROWS
@@ -190,6 +191,7 @@ MIN = datetime.datetime(1, 1, 1, tzinfo=UTC)
 TEN = datetime.datetime(2024, 2, 29, 10, tzinfo=UTC)
 
 
+@pytest.mark.rows_by_day(3)
 @each_row(("given", "holds"), FILTERS, ids=lambda row: str(row[0]))
 def test_a_filter_keeps_the_rows_that_sql_would(
     alice: lakewarden.Connection, filled: str, given: Any, holds: Callable[[dict[str, Any]], bool | None]
@@ -198,12 +200,14 @@ def test_a_filter_keeps_the_rows_that_sql_would(
     assert rows == [each for each in ROWS if holds(each)]
 
 
+@pytest.mark.rows_by_day(3)
 def test_columns_come_in_the_order_in_which_they_are_named(alice: lakewarden.Connection, filled: str) -> None:
     read = alice.table(filled).scan("id = 8", ["who.y", "name", "deep.element.b", "id"]).to_arrow()
     assert read.column_names == ["who", "name", "deep", "id"]
     assert read.to_pylist() == [{"who": {"y": "y8"}, "name": "né€8", "deep": [{"b": None}, None], "id": 8}]
 
 
+@pytest.mark.rows_by_day(3)
 def test_a_column_that_is_only_filtered_by_is_not_in_the_answer(
     alice: lakewarden.Connection, filled: str
 ) -> None:
@@ -254,11 +258,13 @@ def test_columns_that_are_not_there_are_refused(
         alice.table(keyed).scan(columns=columns).to_arrow()
 
 
+@pytest.mark.rows_by_day(3)
 def test_names_may_be_compared_without_regard_to_case(alice: lakewarden.Connection, filled: str) -> None:
     read = alice.table(filled).scan("ID = 3", ["NAME", "Who.Y"], case_sensitive=False).to_arrow()
     assert read.to_pylist() == [{"name": "né€3", "who": {"y": "y3"}}]
 
 
+@pytest.mark.rows_by_day(3)
 def test_batches_and_reader_hold_the_same_rows(alice: lakewarden.Connection, filled: str) -> None:
     scan = alice.table(filled).scan()
     assert ordered(pa.Table.from_batches(scan.to_batches())) == ROWS

@@ -184,6 +184,7 @@ def test_a_reader_that_waited_too_long_shows_nothing_by_former_restrictions(
     assert engine.table(name).scan().to_reader().read_all()["ssn"].null_count == PEOPLE.num_rows
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("condition", "masks"),
     [

@@ -95,6 +95,7 @@ def test_masks_are_those_of_the_vectors() -> None:
         assert len(masked(action, values.slice(0, 0), salt)) == 0
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "raw", [[b"\x80\x81secret"], [b"078-05-\xbf\xbf\xbf\xbf"], [b"\xf0\x9f", b"\x98\x80"]]
 )

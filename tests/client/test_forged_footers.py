@@ -228,6 +228,7 @@ def in_units(logical: int, unit: int, *, adjusted: bool) -> dict[int, Value]:
     return {LOGICAL: Value(thrift.STRUCT, Struct({logical: Value(thrift.STRUCT, kind)}))}
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("written", "said"),
     [

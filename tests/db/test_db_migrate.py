@@ -111,6 +111,7 @@ def test_steps_and_schema_agree(url: str, tmp_path: Path, request: pytest.Fixtur
     direct.dispose()
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("with_type", [True, False])
 def test_a_pyiceberg_database_is_adopted_with_its_rows(url: str, empty: Engine, with_type: bool) -> None:
     theirs = SqlCatalog("lake", uri=url)
@@ -257,6 +258,7 @@ def test_each_file_of_a_step_is_named_after_its_revision() -> None:
     assert migrate_module._steps() == tuple(step.revision for step in steps)[::-1]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("others", [[], ["9999"], ["9999", "9998"]])
 def test_a_revision_that_is_missing_or_not_the_only_one_is_refused(engine: Engine, others: list[str]) -> None:
     with write(engine) as connection:

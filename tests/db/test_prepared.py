@@ -22,6 +22,7 @@ def _table(table_id: str, *, purging: bool | None) -> dict[str, object]:
     return {"id": table_id, "table_uuid": f"uuid of {table_id}", **names, **states}
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("purging", [None, False, True])
 def test_a_prepared_statement_finds_the_values_that_a_transaction_finds(
     engine: Engine, purging: bool | None

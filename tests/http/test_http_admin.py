@@ -70,6 +70,7 @@ def _tokens(served: Service) -> list[tuple[UUID, datetime | None]]:
     return [(each.id, each.revoked_at) for each in served.lake.services.tokens.list()]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(("method", "path", "body"), SERVICE_OPERATIONS)
 def test_service_operations_need_their_right(
     served: Service, bob: httpx.Client, method: str, path: str, body: Any
@@ -129,6 +130,7 @@ def test_other_properties_are_set_and_removed(
     assert answer["properties"] == before
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("body", "ours"),
     [
@@ -251,6 +253,7 @@ def test_policies_are_shown_reloaded_and_asked(service: Service) -> None:
         assert after["version"] == first["version"] and "ranger/zz" in after["problem"]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "change",
     [
@@ -283,6 +286,7 @@ def test_tokens_are_issued_once_listed_and_revoked(served: Service, alice: httpx
     assert httpx.get(f"{served.url}/v1/config", headers=headers).status_code == 401
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "change",
     [

@@ -77,6 +77,7 @@ def test_every_action_in_one_request(alice: httpx.Client, table: str) -> None:
     assert alice.post(f"{table}/load").json()["metadata"] == metadata
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "change",
     [

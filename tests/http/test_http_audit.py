@@ -102,6 +102,7 @@ def test_pages_go_back_to_the_first_record_and_do_not_shift(service: Service) ->
     assert {record["decisions"] for record in seen} == {1}
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("token", ["", "1", "1.2.3.4", "a.b.1", "1.x'--.1", "9" * 30 + ".w.1", "1.w.-1"])
 def test_a_page_token_that_was_made_up_is_refused(service: Service, token: str) -> None:
     with service.client(ALICE) as client:

@@ -155,6 +155,7 @@ def test_filter_columns_and_snapshots(alice: httpx.Client, table: str) -> None:
         assert _plan(alice, table, **how)[1].num_rows == 1
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "body",
     [
@@ -218,6 +219,7 @@ def test_write_of_another_is_unknown(served: Service, alice: httpx.Client, table
     refused(alice.delete("/engine/v1/writes/x"), 400, "RequestInvalid", "write-id")
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "change",
     [

@@ -49,6 +49,7 @@ AMBIGUOUS = {
 }
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("sent", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
 def test_a_head_that_could_be_read_in_two_ways_is_refused(served: Service, sent: bytes) -> None:
     answer = answer_to(served, sent)

@@ -67,6 +67,7 @@ def test_namespaces_from_creation_to_drop(served: Service, alice: httpx.Client, 
     refused(alice.get(nested), 404, "NoSuchNamespace")
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("levels", [[], [""], ["a.b"], ["a/b"], [" a"], ["a\u202eb"], ["x"] * 9, ["x" * 200]])
 def test_names_that_could_be_read_in_two_ways(
     served: Service, alice: httpx.Client, levels: list[str]
@@ -178,6 +179,7 @@ BAD_TABLES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("staged", [False, True], ids=["at once", "staged"])
 @pytest.mark.parametrize("body", BAD_TABLES.values(), ids=BAD_TABLES.keys())
 def test_malformed_table_is_one_error_and_nothing_half_created(
@@ -265,6 +267,7 @@ def test_commit_holds_requirements_and_answers_metadata(
     )
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "body",
     [

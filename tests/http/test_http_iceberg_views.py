@@ -299,6 +299,7 @@ def test_files_of_former_states_are_deleted(alice: httpx.Client, views: str, mak
     assert alice.delete(f"{views}/v").status_code == 204 and not exists(second)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "damage",
     [

@@ -262,6 +262,7 @@ def test_a_request_that_is_refused_before_its_body_is_read_begins_no_attempt(
     assert begun == []
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "key",
     [

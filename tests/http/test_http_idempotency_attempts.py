@@ -76,6 +76,7 @@ def both(
         return one.result(), two.result()
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("point", ["metadata-written", "prepared"])
 def test_repetition_waits_for_the_first_request(
     replicas: tuple[Service, Service], monkeypatch: pytest.MonkeyPatch, point: str
@@ -96,6 +97,7 @@ def test_repetition_waits_for_the_first_request(
     assert commits(service, "n.t") == 1
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("point", ["write:committing", "write:built", "published"])
 def test_commit_of_a_write_waits_for_the_same_commit(
     replicas: tuple[Service, Service], monkeypatch: pytest.MonkeyPatch, point: str

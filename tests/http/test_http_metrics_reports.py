@@ -75,6 +75,7 @@ def test_a_report_is_counted_and_logged_as_numbers(
     assert "secret" not in text and namespace not in text
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -127,6 +127,7 @@ def test_a_change_that_was_not_seen_is_not_overwritten(
     assert _put(alice, path, text).json()["changes"] == []
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("tag", ["7", '"a"', 'W/"1"', "*", '"1", "2"', '"-1"', '"0"', '"\u0661"'])
 def test_what_is_no_revision_is_refused(alice: httpx.Client, path: str, tag: str) -> None:
     headers = [(b"If-Match", tag.encode("utf-8"))]
@@ -241,6 +242,7 @@ def test_a_change_is_on_record_with_both_revisions_and_digests(
     assert all(f"revision {each['revision']}" in told and each["sha256"] in told for each in (first, second))
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("name", ["-x", ".x", "a b", "\u00e4", "x" * 129, "a;b", "%3Cb%3E", "a%0Ab"])
 def test_what_is_no_name_is_refused(alice: httpx.Client, name: str) -> None:
     refused(_put(alice, f"{DOCUMENTS}/ranger/{name}", "[]"), 400, "RequestInvalid")

@@ -87,6 +87,7 @@ FAULTS: dict[str, tuple[Callable[[Lake], AbstractContextManager[None]], list[str
 }
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_cannot_be_served_is_reported_by_name_and_ends_with_the_fault(lake: Lake, fault: str) -> None:
     begin, lost = FAULTS[fault]

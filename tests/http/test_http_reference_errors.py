@@ -230,6 +230,7 @@ def _filled(value: Any, names: dict[str, str]) -> Any:
     return [_filled(each, names) for each in value] if isinstance(value, list) else value
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("refusal", _REFUSALS, ids=lambda each: f"{each.method} {each.path} {each.thrown}")
 def test_a_refusal_is_the_exception_that_iceberg_java_promises(
     served: Service, names: dict[str, str], alice: httpx.Client, refusal: Refusal

@@ -93,6 +93,7 @@ def _key(key: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "body",
     [

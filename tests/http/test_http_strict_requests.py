@@ -60,6 +60,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN.keys())
 def test_ambiguous_json_is_refused(served: Service, alice: httpx.Client, body: str | bytes) -> None:
     before = alice.get(f"{served.prefix}/namespaces").json()
@@ -69,6 +70,7 @@ def test_ambiguous_json_is_refused(served: Service, alice: httpx.Client, body: s
     assert alice.get(f"{served.prefix}/namespaces").json() == before
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("body", ["null", "[]", '"x"', "7", "{}", '{"namespace": "a"}', '{"namespace": [1]}'])
 def test_json_of_another_shape_is_refused(served: Service, alice: httpx.Client, body: str) -> None:
     answer = alice.post(f"{served.prefix}/namespaces", content=body, headers=JSON)
@@ -144,6 +146,7 @@ SCREENED = [
 ]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(("method", "path"), SMALL_BODIES)
 def test_large_body_of_a_small_operation_is_refused(service: Service, method: str, path: str) -> None:
     """Attack: a user with a token, and no permission at all, makes the service parse what it then refuses."""
@@ -153,6 +156,7 @@ def test_large_body_of_a_small_operation_is_refused(service: Service, method: st
     refused(answer, 413, "BodyTooLarge", "body-size")
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(("method", "path"), SCREENED)
 def test_a_caller_without_permissions_is_refused_before_the_body(
     service: Service, method: str, path: str
@@ -281,6 +285,7 @@ def _of_size(size: int) -> bytes:
     return b'{"x": "' + b"a" * (size - 9) + b'"}'
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "headers",
     [
@@ -345,6 +350,7 @@ BAD_ADDRESSES = {
 }
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("tail", BAD_ADDRESSES.values(), ids=BAD_ADDRESSES.keys())
 def test_ambiguous_address_is_refused(served: Service, tail: str) -> None:
     """Over a plain socket, since HTTP clients mend addresses."""
@@ -380,6 +386,7 @@ def test_request_id_of_the_client_is_returned(alice: httpx.Client, given: str) -
     assert alice.get("/v1/config", headers={"X-Request-Id": given}).headers["x-request-id"] == given
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("given", ["", "x" * 65, "a b", 'a"b', "{}"])
 def test_malformed_request_id_is_replaced(alice: httpx.Client, given: str) -> None:
     shown = alice.get("/nowhere", headers={"X-Request-Id": given}).headers["x-request-id"]

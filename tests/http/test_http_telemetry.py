@@ -257,6 +257,7 @@ def test_standard_variables_apply(
     assert receiver.resource()["deployment.environment"] == "prod"
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -151,6 +151,7 @@ REFUSALS: dict[str, tuple[Callable[[str], list[Change]], int, str, str]] = {
 }
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("reason", REFUSALS)
 def test_one_refusal_refuses_all(served: Service, alice: httpx.Client, pair: str, reason: str) -> None:
     others, status, kind, rule = REFUSALS[reason]

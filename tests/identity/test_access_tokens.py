@@ -138,6 +138,7 @@ def test_a_key_that_cannot_be_trusted_is_not_used(make: Callable[[], Key]) -> No
         assert why_refused(of(careless), careless.signed(careless.claims(), key=signing)) == "key"
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("changed", "check"),
     [

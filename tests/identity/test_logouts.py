@@ -148,6 +148,7 @@ def test_a_logout_token_that_is_sent_again_changes_nothing(
     ]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("check", "claims"),
     [

@@ -173,6 +173,7 @@ def test_refusal_of_one_host_is_not_taken_to_the_next() -> None:
         assert second.seen == []
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("status", "said", "error"),
     [

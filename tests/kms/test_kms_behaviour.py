@@ -242,6 +242,7 @@ def test_absent_kms_is_unavailable(backend):
         backend.client.create_key(backend.lake, 32, CONTEXT)
 
 
+@pytest.mark.rows_by_day(3)
 def test_many_threads_share_a_client(backend):
     wrapped, key = backend.client.create_key(backend.lake, 32, CONTEXT)
 

@@ -219,6 +219,7 @@ def test_keystore_edited_without_the_root_key_is_refused(kms, tmp_path, change):
         kms.list_master_keys()
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "change",
     [

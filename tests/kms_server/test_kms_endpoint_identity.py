@@ -124,6 +124,7 @@ def test_a_disabled_user_who_names_themselves_is_refused_and_others_have_their_g
     assert ask(served, path=query).status_code == ask(served, Cookie=given).status_code == 200
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "headers",
     [
@@ -167,6 +168,7 @@ def test_who_comes_as_nginx_passes_requests_on_is_not_believed(served: Service) 
             assert int(connection.makefile("rb").readline().split()[1]) == status
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("user", ["", " ", "a&u=alice", 'a"b', "a\nb", "a" * 129, "-a", "{OWNER}", "ä"])
 def test_names_that_nobody_has_are_not_believed(served: Service, user: str) -> None:
     assert cookie_of(served, user) is None

@@ -136,6 +136,7 @@ def test_what_there_is_not_is_empty_as_standard_clients_expect(alice: httpx.Clie
     assert alice.get(f"/kms/v1/keys/metadata?key=none&key={key}").json()[0] == {}
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "body",
     [
@@ -162,6 +163,7 @@ def test_malformed_encrypted_keys_are_refused(alice: httpx.Client, key: str, bod
     loud(_decrypt(alice, key, whole), 400)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "path",
     [
@@ -233,6 +235,7 @@ def test_outage_and_what_nobody_foresaw_are_loud(
     loud(_decrypt(alice, key, _eek(key, bytes(32))), 500)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "body",
     [

@@ -73,6 +73,7 @@ def _denied(answer: httpx.Response, status: int, java: str, ours: str) -> str:
     return message
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("use", USES)
 def test_each_use_needs_its_right_and_is_on_record(served: Service, pii: str, use: str) -> None:
     call, allowed = USES[use]
@@ -106,6 +107,7 @@ def test_key_of_a_table_is_not_to_be_had_at_the_kms_endpoint(served: Service) ->
         assert alice.get("/kms/v1/key/unmade/_metadata").json() == {}
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("use", list(USES))
 def test_who_has_no_right_is_not_told_whether_there_is_a_key(served: Service, pii: str, use: str) -> None:
     with served.client(MALLORY) as mallory:

@@ -54,6 +54,7 @@ def comparable(value: Any) -> Any:
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "kind", ["files", "data_files", "delete_files", "entries", "snapshots", "history", "refs"]
 )

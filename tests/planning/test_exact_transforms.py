@@ -74,6 +74,7 @@ def numbers(kind: PrimitiveType) -> st.SearchStrategy[int]:
     )
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(("transform", "kind"), _TYPED, ids=str)
 @_FEW
 @given(data=st.data())
@@ -151,6 +152,7 @@ PRUNED: list[tuple[Transform[Any, Any], PrimitiveType]] = [
 ]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(("transform", "kind"), PRUNED, ids=str)
 @_FEW
 @given(data=st.data())
@@ -172,6 +174,7 @@ def test_no_partition_of_a_matching_row_is_pruned(
             assert expression_evaluator(partitions, projected, True)(partition), (row_filter, projected)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("transform", "kind"), [each for each in PRUNED if each[0] != IdentityTransform()], ids=str
 )

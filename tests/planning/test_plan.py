@@ -151,6 +151,7 @@ def test_no_columns_is_not_all_columns(lake: Lake) -> None:
     assert plan(lake, make(lake), columns=()).header.columns == ()
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "request_",
     [

@@ -49,6 +49,7 @@ def history(lake: Lake) -> Table:
     return table
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("start", "end", "inclusive", "found"),
     [

@@ -80,6 +80,7 @@ def table_now(lake: Lake, table: Table) -> Table:
     return lake.catalog().load_table(table.name())
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("engine", ["spark", None])
 @pytest.mark.parametrize(
     ("columns", "filtered", "keys"),

@@ -98,6 +98,7 @@ def test_partition_value_that_no_clock_has(lake: Lake) -> None:
         assert (refused.value.path, refused.value.rule) == (manifest, "partition-spec")
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("written", "value", "stated"),
     [

@@ -43,6 +43,7 @@ def counts(lake: Lake, table: Table, **request: Any) -> list[int]:
     return [each["record_count"] for each in sorted(found, key=lambda each: each["file_sequence_number"])]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("start", "end", "inclusive", "found"),
     [
@@ -73,6 +74,7 @@ def test_plan_has_the_files_of_appends_between_two_snapshots(
     assert filtered == [each for each in found if each > 2]
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("asked", "rule"),
     [

@@ -120,6 +120,7 @@ def agree(lake: Lake, table: Table, seed: int, count: int = 10) -> None:
     assert spared > everything  # the filters did spare files
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("partitioning", SPECS, ids=str)
 def test_the_same_files_are_planned_as_by_pyiceberg(lake: Lake, partitioning: str) -> None:
     table = make(lake, schema=SCHEMA, partition_spec=SPECS[partitioning])

@@ -93,6 +93,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> tuple[DecodedManifest, M
     return decode_manifest(data, path=PATH), entry, (manifest, files)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("row_filter", FILTERS, ids=str)
 @pytest.mark.parametrize("bound", [False, True])
 def test_the_same_files_and_manifests_are_kept(

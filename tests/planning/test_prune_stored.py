@@ -92,6 +92,7 @@ def planned(schema: Any, row_filter: BooleanExpression, forms: list[StoredForm])
     return found
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(("kind", "values"), TYPES, ids=lambda value: str(value).split("(")[0][:12])
 def test_no_file_that_can_match_is_left_out(
     kind: PrimitiveType, values: st.SearchStrategy[Any], store: Stores

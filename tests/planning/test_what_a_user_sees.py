@@ -421,6 +421,7 @@ def test_the_answers_agree_however_a_table_is_read(
         assert check(lake, table, documents, Resource.table(name.database, name.name), through) == served
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("column", "policies"),
     [
@@ -443,6 +444,7 @@ def test_every_name_of_a_column_counts(
     assert of_check(lake, names_table, documents, column) == of_service(lake, names_table, column)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("kind", ["plaintext", "one key", "column keys"])
 @pytest.mark.parametrize("through", Through)
 @pytest.mark.parametrize("hides", [hiding("ssn"), masking("ssn", "MASK_HASH"), masking("ssn", "MASK_NULL")])

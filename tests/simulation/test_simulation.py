@@ -125,6 +125,7 @@ def _reads_an_old_pointer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(standing, "rows_of", load)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("fault", "faults"),
     [

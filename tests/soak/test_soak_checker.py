@@ -95,6 +95,7 @@ def test_a_change_of_one_answer_is_found(mutation: str, seed: int) -> None:
     assert check(_changed(twice, MUTATIONS[mutation], len(twice) - 2))
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("history", "rule"),
     [

@@ -265,6 +265,7 @@ def mixed(spark_lake: SparkLake, keys: None) -> str:
     return table
 
 
+@pytest.mark.nightly
 def test_files_of_several_schemas_types_and_epochs_give_one_answer(spark_lake: SparkLake, mixed: str) -> None:
     assert agree(spark_lake, mixed)[0] == 34
     for name in ("id", "i", "m", "w"):
@@ -314,6 +315,7 @@ def test_a_footer_of_orc_answers_without_a_stripe_but_not_for_a_file_that_is_ano
     assert local_path(file).stat().st_size == size
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ["parquet", "orc"])
 def test_a_file_is_opened_once_and_what_was_verified_is_read_where_its_footer_does_not_answer(
     spark_lake: SparkLake, namespace: str, form: str
@@ -336,6 +338,7 @@ def about(column: str) -> dict[str, list[str]]:
     return {"database": ["*"], "table": ["*"], "column": [column]}
 
 
+@pytest.mark.nightly
 def test_a_denied_column_is_not_aggregated(spark_lake: SparkLake, mixed: str) -> None:
     items = [{"users": [CAROL], "accesses": [{"type": "select", "isAllowed": True}]}]
     grant = policy(
@@ -358,6 +361,7 @@ def test_a_denied_column_is_not_aggregated(spark_lake: SparkLake, mixed: str) ->
         spark_lake.lake.set_policies(standard_policies())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ["parquet", "orc"])
 def test_a_masked_column_is_aggregated_as_its_mask_shows_it(
     spark_lake: SparkLake, keys: None, form: str
@@ -397,6 +401,7 @@ def test_files_in_orc_and_states_of_the_past_are_counted_too(spark_lake: SparkLa
     assert agree(spark_lake, table, "max(key)") == [6]
 
 
+@pytest.mark.nightly
 def test_neither_deleted_rows_nor_values_that_the_file_lacks_are_counted_by_footers(
     spark_lake: SparkLake, namespace: str
 ) -> None:

@@ -113,6 +113,7 @@ def old_table(spark_lake: SparkLake) -> Old:
     return Old(name, spark_lake.rows(f"SELECT * FROM {name}"))
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_a_footer_that_was_rewritten_is_refused(spark_lake: SparkLake, table: str, forgery: str) -> None:
     change, name = FORGERIES[forgery]
@@ -123,6 +124,7 @@ def test_a_footer_that_was_rewritten_is_refused(spark_lake: SparkLake, table: st
             assert f"[table={table}, file=file:" in told and "Restore the original file" in told
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("forgery", sorted(FORGERIES.keys() - {"rows moved"}))
 def test_it_is_the_digest_that_refuses_it(spark_lake: SparkLake, old_table: Old, forgery: str) -> None:
     """Without one, the same footer gives other values."""
@@ -133,6 +135,7 @@ def test_it_is_the_digest_that_refuses_it(spark_lake: SparkLake, old_table: Old,
     assert {row["id"]: row[name] for row in found} != {row["id"]: row[name] for row in old_table.rows}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("way", WAYS)
 def test_a_footer_is_checked_against_its_digest_in_every_mode(spark_lake: SparkLake, way: str) -> None:
     table = made(spark_lake, WAYS[way])

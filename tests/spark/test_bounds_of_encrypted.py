@@ -98,6 +98,7 @@ def test_no_bound_of_an_encrypted_column_stands_anywhere_in_plaintext(
     assert found_in("\n".join(told).encode()) == []
 
 
+@pytest.mark.nightly
 def test_the_search_finds_bounds_that_stand_in_plaintext(spark_lake: SparkLake) -> None:
     spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS lake.{IN_CLEAR}")
     table = f"lake.{IN_CLEAR}.t"

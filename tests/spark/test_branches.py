@@ -103,6 +103,7 @@ def test_statements_change_the_branch_that_they_name_alone(spark_lake: SparkLake
     assert [_ids(spark_lake, each) for each in (audit, f"{table}.branch_other", table)] == [[], [1], [1, 2]]
 
 
+@pytest.mark.nightly
 def test_merge_on_read_deletes_on_the_branch_alone(spark_lake: SparkLake, encrypted: str) -> None:
     table = encrypted
     _reset(spark_lake, table)
@@ -112,6 +113,7 @@ def test_merge_on_read_deletes_on_the_branch_alone(spark_lake: SparkLake, encryp
     assert (_ids(spark_lake, f"{table}.branch_audit"), _ids(spark_lake, table)) == ([1, 2], [1, 2])
 
 
+@pytest.mark.nightly
 def test_every_name_of_a_state_reads_it(spark_lake: SparkLake, table: str) -> None:
     _reset(spark_lake, table)
     spark_lake.rows(f"INSERT INTO {table}.branch_audit VALUES (3, 'b')")
@@ -136,6 +138,7 @@ def test_every_name_of_a_state_reads_it(spark_lake: SparkLake, table: str) -> No
     assert read == {"branch": [1, 3], "tag": [1], "snapshot-id": [1], "as-of-timestamp": [1]}
 
 
+@pytest.mark.nightly
 def test_a_branch_has_the_current_schema_and_a_tag_that_of_its_snapshot(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -176,6 +179,7 @@ def test_a_branch_that_does_not_exist_is_refused(spark_lake: SparkLake, table: s
     refused_as("TABLE_OR_VIEW_NOT_FOUND", spark, f"SELECT * FROM {table}x.branch_audit")
 
 
+@pytest.mark.nightly
 def test_two_states_in_one_statement_are_refused(spark_lake: SparkLake, table: str) -> None:
     for name in (
         ".branch_audit VERSION AS OF 'audit'",
@@ -195,6 +199,7 @@ def test_two_states_in_one_statement_are_refused(spark_lake: SparkLake, table: s
     assert "Name the branch once" in str(refusal(both.append))
 
 
+@pytest.mark.nightly
 def test_a_table_of_the_name_of_a_branch_is_not_taken_for_it(spark_lake: SparkLake, table: str) -> None:
     spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {table}")
     spark_lake.rows(f"CREATE TABLE {table}.branch_shadow (id INT)")
@@ -207,12 +212,14 @@ def test_a_table_of_the_name_of_a_branch_is_not_taken_for_it(spark_lake: SparkLa
         spark_lake.rows(f"DROP TABLE {table}.branch_shadow")
 
 
+@pytest.mark.nightly
 def test_a_table_of_such_a_name_in_a_namespace_is_read(spark_lake: SparkLake, namespace: str) -> None:
     spark_lake.rows(f"CREATE NAMESPACE {namespace}.deep")
     spark_lake.rows(f"CREATE TABLE {namespace}.deep.branch_x AS SELECT 4 AS id")
     assert _ids(spark_lake, f"{namespace}.deep.branch_x") == [4]
 
 
+@pytest.mark.nightly
 def test_writers_to_different_branches_do_not_conflict(spark_lake: SparkLake, table: str) -> None:
     """Each reads its branch, the other one commits, then the first one commits."""
     _reset(spark_lake, table)
@@ -237,6 +244,7 @@ def _staged(spark_lake: SparkLake, table: str) -> list[Any]:
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("protection", ["encrypted", pytest.param("plaintext", marks=pytest.mark.nightly)])
 def test_an_audited_row_is_not_on_main(spark_lake: SparkLake, namespace: str, protection: str) -> None:
     table = _table(spark_lake, f"{namespace}.t", **PROTECTIONS[protection], **{"write.wap.enabled": "true"})
@@ -267,6 +275,7 @@ def test_an_audited_row_is_not_on_main(spark_lake: SparkLake, namespace: str, pr
         assert "[rule=wap]" in refused_as("NOT_SUPPORTED_YET", spark_lake.spark, created)
 
 
+@pytest.mark.nightly
 def test_the_settings_have_no_effect_on_other_tables(spark_lake: SparkLake, namespace: str) -> None:
     table = _table(spark_lake, f"{namespace}.t")
     with _session(spark_lake, id="w1", branch="audit"):
@@ -274,6 +283,7 @@ def test_the_settings_have_no_effect_on_other_tables(spark_lake: SparkLake, name
     assert (_ids(spark_lake, table), _staged(spark_lake, table)) == ([1, 2], [])
 
 
+@pytest.mark.nightly
 def test_cached_rows_of_a_branch_are_not_those_of_main(spark_lake: SparkLake, namespace: str) -> None:
     table = _table(spark_lake, f"{namespace}.t", **{"write.wap.enabled": "true"})
     with _session(spark_lake, branch="audit"):

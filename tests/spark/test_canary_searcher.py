@@ -46,6 +46,7 @@ FORMS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("secret", [SECRET, SECRET[:16], TOKEN], ids=["key", "short-key", "token"])
 def test_a_secret_is_found_in_each_form(form: str, secret: bytes) -> None:

@@ -75,6 +75,7 @@ def test_every_type_is_the_same_to_spark_and_the_client(
     assert len(session.sql(f"SELECT whole FROM {name} WHERE {wanted}").collect()) == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "mode", [pytest.param(each, marks=() if each == "gcm" else pytest.mark.nightly) for each in KEYED]
 )
@@ -98,6 +99,7 @@ def test_columns_with_keys(spark_lake: SparkLake, alice: lakewarden.Connection, 
     assert spark_lake.rows(f"SELECT count(ssn), max(person.street) FROM {name}")[0] == (20, "needle-street")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("keys", [ENCRYPTED, KEYS], ids=["whole", "keyed"])
 def test_files_for_stock_readers(
     spark_lake: SparkLake, alice: lakewarden.Connection, keys: dict[str, str]
@@ -155,6 +157,7 @@ def ids(rows: pa.Table) -> list[int]:
     return sorted(rows["id"].to_pylist())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", [pytest.param("plaintext", marks=pytest.mark.nightly), "encrypted"])
 def test_partitions_written_here_are_those_of_spark(
     spark_lake: SparkLake, alice: lakewarden.Connection, mode: str

@@ -107,6 +107,7 @@ def test_nothing_is_told_of_a_column_that_is_masked_or_unless_it_is_asked_for(
         assert told(spark_lake, table)["secret"] == ("0", None, "2", "4")
 
 
+@pytest.mark.nightly
 def test_distinct_values_are_counted_for_the_optimizer_and_in_no_file(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -151,6 +152,7 @@ def test_distinct_values_are_counted_for_the_optimizer_and_in_no_file(
         spark_lake.lake.set_policies(standard_policies())
 
 
+@pytest.mark.nightly
 def test_distinct_values_are_counted_of_columns_that_changed_since_the_snapshot(
     spark_lake: SparkLake, namespace: str
 ) -> None:

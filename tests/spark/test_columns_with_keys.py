@@ -73,6 +73,7 @@ def test_rows_come_back(spark_lake: SparkLake, table: str) -> None:
     assert one["cards"] == [{"bank": "clear-bank", "number": "needle-card"}]
 
 
+@pytest.mark.nightly
 def test_columns_with_keys_are_ciphertext_and_the_others_are_not(spark_lake: SparkLake, table: str) -> None:
     for file in data_files(spark_lake, table):
         data = local_path(file).read_bytes()
@@ -81,6 +82,7 @@ def test_columns_with_keys_are_ciphertext_and_the_others_are_not(spark_lake: Spa
         assert [each for each in CLEAR if each not in data] == []
 
 
+@pytest.mark.nightly
 def test_statistics_are_kept_of_columns_in_plaintext_alone(spark_lake: SparkLake, table: str) -> None:
     loaded = spark_lake.lake.services.loader.load(name_of(table))
     schema, epoch = loaded.metadata.schema(), loaded.governed.epochs.current
@@ -92,6 +94,7 @@ def test_statistics_are_kept_of_columns_in_plaintext_alone(spark_lake: SparkLake
         assert dict(file["lower_bounds"])[schema.find_field("open").field_id] == b"clear-open"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("condition", "found"),
     [
@@ -107,6 +110,7 @@ def test_filters_find_rows_by_columns_with_keys_and_without(
     assert [row[0] for row in _by_id(spark_lake, f"SELECT id FROM {table} WHERE {condition}")] == found
 
 
+@pytest.mark.nightly
 def test_columns_in_plaintext_partition_a_table_and_prune_files(spark_lake: SparkLake, database: str) -> None:
     name = f"{database}.columns_and_parts"
     keys = {"encryption.columns": "pii:ssn"}
@@ -119,6 +123,7 @@ def test_columns_in_plaintext_partition_a_table_and_prune_files(spark_lake: Spar
         create_table(spark_lake, f"{name}_2", "id BIGINT, ssn STRING", keys, "ssn")
 
 
+@pytest.mark.nightly
 def test_a_table_made_with_its_rows_has_column_keys(spark_lake: SparkLake, database: str) -> None:
     name = f"{database}.columns_at_once"
     spark_lake.rows(
@@ -132,6 +137,7 @@ def test_a_table_made_with_its_rows_has_column_keys(spark_lake: SparkLake, datab
         assert b"needle-" not in data and b"clear" in data
 
 
+@pytest.mark.nightly
 def test_files_stay_readable_when_keys_and_names_of_columns_change(
     spark_lake: SparkLake, database: str
 ) -> None:
@@ -151,6 +157,7 @@ def test_files_stay_readable_when_keys_and_names_of_columns_change(
     assert rows == [(number, f"s{number}", f"e{number}") for number in range(5)]
 
 
+@pytest.mark.nightly
 def test_a_struct_of_which_a_file_has_no_wanted_field_is_null_where_it_was(
     spark_lake: SparkLake, database: str
 ) -> None:
@@ -180,6 +187,7 @@ def test_a_struct_of_which_a_file_has_no_wanted_field_is_null_where_it_was(
     refused(spark_lake, f"SELECT t.z FROM {name}", "NOT_SUPPORTED_YET", "absent-column")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("using", ["iceberg", "orc"])
 def test_a_struct_under_a_key_gives_it_for_a_field_that_the_file_lacks(
     spark_lake: SparkLake, database: str, using: str
@@ -198,6 +206,7 @@ def test_a_struct_under_a_key_gives_it_for_a_field_that_the_file_lacks(
 # -- users
 
 
+@pytest.mark.nightly
 def test_a_user_reads_what_he_may_and_the_refusal_names_the_column(spark_lake: SparkLake, table: str) -> None:
     assert len(spark_lake.rows(f"SELECT ssn FROM {table}", CAROL)) == 10
     with denied(spark_lake, "email"):
@@ -295,12 +304,14 @@ def fresh(spark_lake: SparkLake, namespace: str, database: str) -> str:
     return name
 
 
+@pytest.mark.nightly
 def test_a_file_as_the_table_says_is_read_whoever_wrote_it(spark_lake: SparkLake, fresh: str) -> None:
     Writer.of(spark_lake, fresh).publish({"ssn": "pii", "email": "hr"})
     read = spark_lake.rows(f"SELECT * FROM {fresh}")
     assert read == [(LARGE, "value of open", "value of ssn", "value of email")]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("columns", "rule", "readable"),
     [
@@ -322,6 +333,7 @@ def test_a_column_that_is_not_under_its_key_is_refused(
         refused(spark_lake, f"SELECT open FROM {fresh}", "DECRYPTION_REFUSED", rule)
 
 
+@pytest.mark.nightly
 def test_a_column_that_should_be_in_plaintext_is_refused_under_a_key(
     spark_lake: SparkLake, fresh: str
 ) -> None:
@@ -330,6 +342,7 @@ def test_a_column_that_should_be_in_plaintext_is_refused_under_a_key(
     assert spark_lake.rows(f"SELECT ssn FROM {fresh}") == [("value of ssn",)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("more", [-1, 1])
 def test_the_digest_of_a_footer_is_of_that_and_of_nothing_else(
     spark_lake: SparkLake, fresh: str, more: int
@@ -344,6 +357,7 @@ def test_columns_are_checked_against_their_ids_not_their_names(spark_lake: Spark
     refused(spark_lake, f"SELECT ssn FROM {fresh}", "DECRYPTION_REFUSED", "column-key")
 
 
+@pytest.mark.nightly
 def test_a_file_encrypted_whole_does_not_stand_in_for_one_with_column_keys(
     spark_lake: SparkLake, namespace: str, fresh: str
 ) -> None:
@@ -356,6 +370,7 @@ def test_a_file_encrypted_whole_does_not_stand_in_for_one_with_column_keys(
     refused(spark_lake, f"SELECT open FROM {whole}", "DECRYPTION_REFUSED", "algorithm")
 
 
+@pytest.mark.nightly
 def test_a_file_of_another_table_with_the_same_keys_is_refused(
     spark_lake: SparkLake, namespace: str, fresh: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

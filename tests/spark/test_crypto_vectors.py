@@ -64,12 +64,14 @@ def test_every_valid_vector_opens_to_its_data_key(keys):
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", TRANSPORT["refused"], ids=lambda case: case["name"])
 def test_what_is_of_another_scan_table_file_or_key_does_not_open(keys, case):
     with pytest.raises(Exception, match="DecryptionRefused"):
         keys.open(case)
 
 
+@pytest.mark.nightly
 def test_file_ids_are_read_from_names_as_the_vectors_say(keys):
     table = UUID(int=1)
     for case in FILE_IDS["valid"]:
@@ -77,12 +79,14 @@ def test_file_ids_are_read_from_names_as_the_vectors_say(keys):
         assert bytes(keys.file(table, case["location"]).aadPrefix()) == expected
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("location", FILE_IDS["refused"], ids=ascii)
 def test_a_name_without_a_file_id_is_refused(keys, location):
     with pytest.raises(Exception, match="DecryptionRefused"):
         keys.file(UUID(int=1), location)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("length", [16, 24, 32])
 def test_the_catalog_opens_what_the_engine_wraps(keys, length):
     table, case = UUID(int=7), TRANSPORT["valid"][0] | {"purpose": "write"}
@@ -110,6 +114,7 @@ def opened(ask):
         return None
 
 
+@pytest.mark.nightly
 def test_wycheproof_of_the_engine(keys):
     """Nonces of 12 bytes alone, whatever else the primitive takes."""
     aead = keys.package.AesGcm
@@ -125,6 +130,7 @@ def test_wycheproof_of_the_engine(keys):
             )
 
 
+@pytest.mark.nightly
 def test_wycheproof_of_parquet_in_the_engine(keys, spark_lake):
     """Modules as Parquet stores them: length, nonce of 12 bytes, ciphertext, tag."""
     parquet = spark_lake.spark.sparkContext._jvm.org.apache.parquet.crypto
@@ -137,6 +143,7 @@ def test_wycheproof_of_parquet_in_the_engine(keys, spark_lake):
             assert found == (case.message if case.opens else None), case.id
 
 
+@pytest.mark.nightly
 def test_no_key_is_printed(keys):
     case = TRANSPORT["valid"][0]
     shown = " ".join(

@@ -168,6 +168,7 @@ TYPES: Final[dict[str, tuple[str, list[str], Any]]] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ["parquet", pytest.param("orc", marks=pytest.mark.nightly)])
 def test_values_are_equal_as_iceberg_compares_them(spark_lake: SparkLake, namespace: str, form: str) -> None:
     """Each column deletes one row by its first value and one by NULL, not the one with the other value."""
@@ -202,6 +203,7 @@ def test_values_are_equal_as_iceberg_compares_them(spark_lake: SparkLake, namesp
         assert sorted(client_scan(spark_lake, table).to_arrow()["id"].to_pylist()) == [0, first + 2]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", [pytest.param("parquet", marks=pytest.mark.nightly), "orc"])
 def test_columns_of_deletes_are_found_by_id_whatever_became_of_them(
     spark_lake: SparkLake, namespace: str, form: str
@@ -231,6 +233,7 @@ def test_columns_of_deletes_are_found_by_id_whatever_became_of_them(
         ]
 
 
+@pytest.mark.nightly
 def test_partitions_and_their_deletes_are_kept_apart_and_shown(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id INT, day DATE, name STRING", partitioned_by="day, truncate(1, name)")
@@ -261,6 +264,7 @@ def test_partitions_and_their_deletes_are_kept_apart_and_shown(spark_lake: Spark
     assert spark_lake.rows(f"SELECT id FROM {table} WHERE _file = '{file._file}' AND _pos = 0")[0].id == 1
 
 
+@pytest.mark.nightly
 def test_a_column_by_whose_name_spark_numbers_rows_is_refused_and_never_numbers(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -316,6 +320,7 @@ def test_an_equality_delete_without_its_column_deletes_nothing_and_is_refused(
         client_scan(spark_lake, table).to_arrow()
 
 
+@pytest.mark.nightly
 def test_deletes_beyond_the_memory_for_them_are_read_for_each_file_or_refused(
     spark_lake: SparkLake, namespace: str
 ) -> None:

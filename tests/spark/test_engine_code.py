@@ -236,6 +236,7 @@ def test_code_and_paths_are_refused_before_anything_is_looked_for(bob: SparkSess
         assert "engine-code" in refused_as("NOT_AUTHORIZED", bob, statement)
 
 
+@pytest.mark.nightly
 def test_a_default_value_in_a_schema(bob: SparkSession) -> None:
     """Spark evaluates its text where rows are parsed, and no rule sees it."""
     default = "CAST(from_xml('<a/>', 'b INT', map('rowValidationXSDPath', '/absent.xsd')) AS STRING)"
@@ -272,12 +273,14 @@ DATA_FRAMES: dict[str, Callable[[SparkSession], Any]] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("action", DATA_FRAMES.values(), ids=DATA_FRAMES)
 def test_data_frames_are_refused_alike(bob: SparkSession, action: Callable[[SparkSession], Any]) -> None:
     error = refusal(lambda: action(bob))
     assert error.getCondition() == "LAKEWARDEN.NOT_AUTHORIZED", error
 
 
+@pytest.mark.nightly
 def test_user_with_the_permission_runs_code_and_reads_paths(spark_lake: SparkLake, tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
     file.write_text("one\n")
@@ -287,6 +290,7 @@ def test_user_with_the_permission_runs_code_and_reads_paths(spark_lake: SparkLak
     assert spark_lake.session(ALICE).read.text(str(tmp_path / "out")).collect()[0][0] == "two"
 
 
+@pytest.mark.nightly
 def test_view_over_files_of_another_user(spark_lake: SparkLake, bob: SparkSession, tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
     file.write_text("one\n")
@@ -305,6 +309,7 @@ def test_view_over_files_of_another_user(spark_lake: SparkLake, bob: SparkSessio
         spark_lake.rows("DROP TABLE spark_catalog.default.files")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("of_code", [False, True], ids=["files", "code"])
 def test_view_that_keeps_the_analyzed_plan_of_another_user(
     spark_lake: SparkLake, bob: SparkSession, tmp_path: Path, of_code: bool
@@ -323,6 +328,7 @@ def test_view_that_keeps_the_analyzed_plan_of_another_user(
         spark_lake.rows("DROP VIEW global_temp.kept_frame")
 
 
+@pytest.mark.nightly
 def test_setting_outside_of_sql_spoils_the_session(spark_lake: SparkLake) -> None:
     """Over Spark Connect, the request that sets it is refused."""
     session = spark_lake.new_session(BOB)
@@ -341,6 +347,7 @@ def test_setting_outside_of_sql_spoils_the_session(spark_lake: SparkLake) -> Non
     assert session.sql("SELECT '${env:HOME}'").collect()[0][0] == "${env:HOME}"
 
 
+@pytest.mark.nightly
 def test_setting_of_the_launch_that_a_session_has_taken_away(spark_lake: SparkLake) -> None:
     session: Any = spark_lake.new_session(BOB)._jsparkSession
     settings = session.sessionState().conf()
@@ -349,6 +356,7 @@ def test_setting_of_the_launch_that_a_session_has_taken_away(spark_lake: SparkLa
     assert found == "The setting spark.sql.orders of this session"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "setting", ["spark.sql.variable.substitute", "spark.sql.udt.allowCreatingUDTFromString"]
 )
@@ -360,6 +368,7 @@ def test_engine_that_was_launched_without_a_required_setting(spark_lake: SparkLa
     assert found == f"An engine that was launched without {setting}=false"
 
 
+@pytest.mark.nightly
 def test_functions_of_another_user(spark_lake: SparkLake, bob: SparkSession) -> None:
     """Spark makes an instance of a class as soon as its function is named."""
     spark_lake.rows("CREATE FUNCTION spark_catalog.default.of_a_class AS 'absent.Class'")
@@ -370,6 +379,7 @@ def test_functions_of_another_user(spark_lake: SparkLake, bob: SparkSession) -> 
     assert "The function `spark_catalog`.`default`.`of_a_class`" in found
 
 
+@pytest.mark.nightly
 def test_functions_that_a_session_has_from_its_last_user(spark_lake: SparkLake) -> None:
     session = spark_lake.new_session(ALICE)
     session.udf.register("of_python", lambda value: value)
@@ -390,6 +400,7 @@ def test_catalog_that_a_session_has_loaded(spark_lake: SparkLake) -> None:
     assert found == "The catalog other, which was not defined when Spark was launched,"
 
 
+@pytest.mark.nightly
 def test_analyzer_that_runs_no_rules(spark_lake: SparkLake) -> None:
     session = spark_lake.new_session(BOB)
     with pytest.raises(
@@ -399,6 +410,7 @@ def test_analyzer_that_runs_no_rules(spark_lake: SparkLake) -> None:
         session.sql(f"SELECT * FROM text.`{ABSENT}`")
 
 
+@pytest.mark.nightly
 def test_parser_of_a_session_with_the_analyzer_that_runs_no_rules(spark_lake: SparkLake) -> None:
     session = spark_lake.new_session(BOB)
     parser: Any = session._jsparkSession.sessionState().sqlParser()
@@ -407,11 +419,13 @@ def test_parser_of_a_session_with_the_analyzer_that_runs_no_rules(spark_lake: Sp
         parser.parsePlan("SELECT 1")
 
 
+@pytest.mark.nightly
 def test_error_in_a_script_is_one_of_the_parser(bob: SparkSession) -> None:
     with pytest.raises(ParseException, match="LABELS_MISMATCH"):
         bob.sql("BEGIN one: BEGIN SELECT 1; END other; END")
 
 
+@pytest.mark.nightly
 def test_permission_that_is_revoked(spark_lake: SparkLake) -> None:
     """A grant is known for a while, by the token that it was asked with."""
     more = policy("bob-code", {"engine": ["spark"]}, {BOB: ["code"]})
@@ -429,6 +443,7 @@ def test_permission_that_is_revoked(spark_lake: SparkLake) -> None:
     assert refusal(analyzed.collect).getCondition() == "LAKEWARDEN.NOT_AUTHORIZED"
 
 
+@pytest.mark.nightly
 def test_session_without_a_token_runs_no_code(spark_lake: SparkLake) -> None:
     assert "engine-code" in refused_as(
         "NOT_AUTHORIZED", spark_lake.new_session(None), "SELECT reflect('a', 'b')"

@@ -32,6 +32,7 @@ def test_tables_are_read_and_written_by_name(spark_lake: SparkLake, namespace: s
     assert spark.read.format("iceberg").load(table).count() == 1
 
 
+@pytest.mark.nightly
 def test_paths_and_other_names_are_refused(spark_lake: SparkLake, tmp_path: Path) -> None:
     spark = spark_lake.spark
     frame = spark.createDataFrame([(1,)], "id INT")
@@ -45,6 +46,7 @@ def test_paths_and_other_names_are_refused(spark_lake: SparkLake, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_what_a_name_cannot_have_is_refused(spark_lake: SparkLake, namespace: str, tmp_path: Path) -> None:
     table, spark = f"{namespace}.t", spark_lake.spark
     spark_lake.rows(f"CREATE TABLE {table} (id INT)")

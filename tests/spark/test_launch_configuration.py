@@ -24,6 +24,7 @@ def session(spark_lake: SparkLake) -> SparkSession:
     return spark_lake.new_session()
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
@@ -43,6 +44,7 @@ def test_override_by_a_session(session: SparkSession, setting: str, value: str) 
     refused_as(NOT_TRUSTED, session, "SELECT 1")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("setting", [LAKE, f"{LAKE}.uri", f"{LAKE}.token"])
 def test_override_in_sql_does_not_take_effect(session: SparkSession, setting: str) -> None:
     message = refused_as(NOT_TRUSTED, session, f"SET {setting}=hunter2")
@@ -50,18 +52,21 @@ def test_override_in_sql_does_not_take_effect(session: SparkSession, setting: st
     assert session.sql(f"SHOW NAMESPACES IN {CATALOG}") is not None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("setting", [LAKE, f"{LAKE}.uri"])
 def test_setting_taken_away_by_a_session(session: SparkSession, setting: str) -> None:
     session.conf.unset(setting)
     refused_as(NOT_TRUSTED, session, f"SHOW NAMESPACES IN {CATALOG}")
 
 
+@pytest.mark.nightly
 def test_override_after_the_catalog_was_used(session: SparkSession) -> None:
     assert session.sql(f"SHOW NAMESPACES IN {CATALOG}") is not None
     session.conf.set(f"{LAKE}.uri", "http://127.0.0.1:1")
     refused_as(NOT_TRUSTED, session, f"SHOW NAMESPACES IN {CATALOG}")
 
 
+@pytest.mark.nightly
 def test_override_met_by_data_frames(session: SparkSession, spark_lake: SparkLake, namespace: str) -> None:
     spark_lake.rows(f"CREATE TABLE {namespace}.t (id INT)")
     session.conf.set(LAKE, OTHER_CLASS)
@@ -74,6 +79,7 @@ def test_override_met_by_data_frames(session: SparkSession, spark_lake: SparkLak
     assert {each.getCondition() for each in refusals} == {f"LAKEWARDEN.{NOT_TRUSTED}"}
 
 
+@pytest.mark.nightly
 def test_override_under_the_analyzer_that_runs_no_rules(session: SparkSession) -> None:
     session.conf.set(SINGLE_PASS, "true")
     assert session.sql("SELECT 1 AS one").collect()
@@ -96,6 +102,7 @@ def test_class_loaded_under_the_name_before_the_settings_were_put_back(session: 
     assert "another class" in message
 
 
+@pytest.mark.nightly
 def test_later_definition_named_by_the_catalog_interface(session: SparkSession) -> None:
     with active(session):
         session.conf.set("spark.sql.catalog.evil", CATALOG_CLASS)
@@ -104,6 +111,7 @@ def test_later_definition_named_by_the_catalog_interface(session: SparkSession) 
     assert error.getCondition() == f"LAKEWARDEN.{NOT_TRUSTED}"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("repair", [f"RESET {LAKE}.uri", "RESET"])
 def test_session_that_is_set_right_again(session: SparkSession, repair: str, spark_lake: SparkLake) -> None:
     session.conf.set(f"{LAKE}.uri", "http://127.0.0.1:1")
@@ -112,11 +120,13 @@ def test_session_that_is_set_right_again(session: SparkSession, repair: str, spa
     assert session.sql(f"SHOW NAMESPACES IN {CATALOG}") is not None
 
 
+@pytest.mark.nightly
 def test_other_catalogs_are_a_sessions_own_affair(session: SparkSession) -> None:
     session.conf.set("spark.sql.catalog.mine", OTHER_CLASS)
     assert session.sql("SELECT 1").collect()
 
 
+@pytest.mark.nightly
 def test_refusal_names_the_setting_and_not_its_value(session: SparkSession) -> None:
     session.conf.set(f"{LAKE}.uri", "http://user:hunter2@127.0.0.1:1")
     message = refused_as(NOT_TRUSTED, session, "SELECT 1")

@@ -132,6 +132,7 @@ def test_what_sql_can_call_shows_no_token(spark_lake: SparkLake, declared: list[
     assert called > 20
 
 
+@pytest.mark.nightly
 def test_no_static_field_holds_a_credential_inside_of_anything(
     spark_lake: SparkLake, declared: list[Declared]
 ) -> None:
@@ -151,6 +152,7 @@ def _is_secret(shown: str) -> bool:
     return any(each in shown for each in ("lw_", "PrivateKey", "(***)"))
 
 
+@pytest.mark.nightly
 def test_variables_of_sql_do_not_hold_the_token(spark_lake: SparkLake) -> None:
     session = spark_lake.new_session()
     session.sql("SET spark.sql.variable.substitute=true")
@@ -172,6 +174,7 @@ def test_the_key_is_not_shown_and_not_sent_to_executors(spark_lake: SparkLake) -
             stream.writeObject(each)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "host", ["lake.example", "10.0.0.1", "127.0.0.1.example", "localhost.example", "[::2]"]
 )
@@ -198,6 +201,7 @@ def test_a_one_time_token_serves_one_launch_and_its_file_is_deleted(spark_lake: 
     again.unlink()
 
 
+@pytest.mark.nightly
 def test_a_reusable_token_serves_each_launch(spark_lake: SparkLake) -> None:
     token = spark_lake.service.engine_token(kind="engine-reusable")
     spark_lake.lake.set_policies(policies_without_code())
@@ -208,6 +212,7 @@ def test_a_reusable_token_serves_each_launch(spark_lake: SparkLake) -> None:
         spark_lake.lake.set_policies(standard_policies())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", [0o400, 0o440, 0o640])
 def test_a_file_that_its_group_alone_can_read_besides_is_taken(spark_lake: SparkLake, mode: int) -> None:
     """As Kubernetes mounts a secret for an `fsGroup`."""
@@ -217,6 +222,7 @@ def test_a_file_that_its_group_alone_can_read_besides_is_taken(spark_lake: Spark
     assert not file.exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", [0o604, 0o644, 0o620, 0o602, 0o660])
 def test_a_file_that_others_can_use_is_not_taken(spark_lake: SparkLake, mode: int) -> None:
     file = engine_token_file("lw_seen_by_others")
@@ -228,6 +234,7 @@ def test_a_file_that_others_can_use_is_not_taken(spark_lake: SparkLake, mode: in
     file.unlink()
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_file_of_another_user_is_not_taken(spark_lake: SparkLake) -> None:
     file = engine_token_file("lw_planted")
@@ -238,6 +245,7 @@ def test_a_file_of_another_user_is_not_taken(spark_lake: SparkLake) -> None:
     file.unlink()
 
 
+@pytest.mark.nightly
 def test_a_file_that_is_not_there_is_an_error(spark_lake: SparkLake, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"CatalogNotTrusted.*cannot be read"):
         _launch(spark_lake, tmp_path / "gone")
@@ -287,6 +295,7 @@ def launches(spark_lake: SparkLake) -> Launches:
     return Launches(without_extension, without_catalog, file)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_engine_does_not_start_without_the_catalog_and_keeps_its_token(
     spark_lake: SparkLake, launches: Launches
@@ -296,6 +305,7 @@ def test_an_engine_does_not_start_without_the_catalog_and_keeps_its_token(
     assert not launches.token.exists()
 
 
+@pytest.mark.nightly
 def test_a_further_launch_of_the_extension_uses_the_key_that_there_is(spark_lake: SparkLake) -> None:
     """Spark applies extensions anew for a session that is not made from another one."""
     context: Any = spark_lake.spark.sparkContext
@@ -304,6 +314,7 @@ def test_a_further_launch_of_the_extension_uses_the_key_that_there_is(spark_lake
     assert made.sql(f"SHOW NAMESPACES IN {CATALOG}").count() >= 0
 
 
+@pytest.mark.nightly
 def test_a_driver_whose_clock_is_off_follows_the_catalogs(spark_lake: SparkLake, namespace: str) -> None:
     spark_lake.rows(f"CREATE TABLE {namespace}.clock AS SELECT 1 AS id")
     java: Any = spark_lake.spark.sparkContext._jvm
@@ -320,6 +331,7 @@ def test_extension_that_is_not_in_force(launches: Launches) -> None:
     assert "CatalogNotTrusted: Spark was launched without" in launches.without_extension
 
 
+@pytest.mark.nightly
 def test_the_engine_acts_by_its_key(spark_lake: SparkLake, namespace: str) -> None:
     """Bob's own process would need `release` on the key of an encrypted table."""
     properties = "TBLPROPERTIES ('encryption.mechanism' = 'envelope')"

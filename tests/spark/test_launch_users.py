@@ -33,6 +33,7 @@ def test_session_without_a_token(spark_lake: SparkLake, namespace: str) -> None:
     assert TOKEN in message
 
 
+@pytest.mark.nightly
 def test_token_that_is_not_valid(spark_lake: SparkLake, namespace: str) -> None:
     session = spark_lake.new_session(None)
     session.conf.set(TOKEN, "lw_0123456789")
@@ -40,6 +41,7 @@ def test_token_that_is_not_valid(spark_lake: SparkLake, namespace: str) -> None:
     assert "lw_0123456789" not in message
 
 
+@pytest.mark.nightly
 def test_token_that_smuggles_a_header(spark_lake: SparkLake, namespace: str) -> None:
     session = spark_lake.new_session(None)
     token = spark_lake.service.token(ALICE)
@@ -49,6 +51,7 @@ def test_token_that_smuggles_a_header(spark_lake: SparkLake, namespace: str) -> 
     assert token not in str(error)
 
 
+@pytest.mark.nightly
 def test_token_is_read_at_each_request(spark_lake: SparkLake, namespace: str) -> None:
     session = spark_lake.new_session(BOB)
     refused_as("NOT_AUTHORIZED", session, f"SHOW TABLES IN {namespace}")
@@ -56,12 +59,14 @@ def test_token_is_read_at_each_request(spark_lake: SparkLake, namespace: str) ->
     assert session.sql(f"SHOW TABLES IN {namespace}").collect() == []
 
 
+@pytest.mark.nightly
 def test_spark_masks_the_token(spark_lake: SparkLake) -> None:
     token = spark_lake.service.token(ALICE)
     for statement in (f"SET {TOKEN}", "SET", "SET -v"):
         assert token not in str(spark_lake.rows(statement)), statement
 
 
+@pytest.mark.nightly
 def test_each_user_sees_what_is_theirs(spark_lake: SparkLake) -> None:
     table = _carols_table(spark_lake, "theirs")
     assert len(spark_lake.rows(f"SELECT * FROM {table}", CAROL)) == 3
@@ -69,6 +74,7 @@ def test_each_user_sees_what_is_theirs(spark_lake: SparkLake) -> None:
     refused_as("NOT_AUTHORIZED", spark_lake.session(CAROL), f"INSERT INTO {table} VALUES (4)")
 
 
+@pytest.mark.nightly
 def test_whether_a_table_exists_is_told_to_those_with_a_right_on_it(spark_lake: SparkLake) -> None:
     table = _carols_table(spark_lake, "told")
     bob = spark_lake.session(BOB)
@@ -79,6 +85,7 @@ def test_whether_a_table_exists_is_told_to_those_with_a_right_on_it(spark_lake: 
     refused_as("NOT_AUTHORIZED", bob, f"CREATE TABLE IF NOT EXISTS {table} (id INT)")
 
 
+@pytest.mark.nightly
 def test_cached_table_answers_for_nobody_else(spark_lake: SparkLake) -> None:
     table = _carols_table(spark_lake, "cached")
     spark_lake.rows(f"CACHE TABLE {table}")
@@ -105,6 +112,7 @@ def test_cached_table_does_not_outlive_the_policies_it_was_read_by(spark_lake: S
         spark_lake.spark.catalog.clearCache()
 
 
+@pytest.mark.nightly
 def test_session_asks_as_itself_while_another_is_active(spark_lake: SparkLake) -> None:
     """Spark asks the catalog of Bob's session for these while Alice's is the thread's active one."""
     table = _carols_table(spark_lake, "asked_for")
@@ -125,6 +133,7 @@ def test_session_asks_as_itself_while_another_is_active(spark_lake: SparkLake) -
             assert f"bob is not authorized ({action})" in str(error)
 
 
+@pytest.mark.nightly
 def test_views_in_spark_hold_neither_token_nor_rights(spark_lake: SparkLake) -> None:
     table = _carols_table(spark_lake, "behind_a_view")
     view = "spark_catalog.default.behind"
@@ -154,6 +163,7 @@ def test_data_frame_is_not_read_on_by_the_sessions_next_user(spark_lake: SparkLa
     session.catalog.clearCache()
 
 
+@pytest.mark.nightly
 def test_data_frame_survives_a_renewed_token(spark_lake: SparkLake) -> None:
     table = _carols_table(spark_lake, "renewed")
     session = spark_lake.new_session(CAROL)

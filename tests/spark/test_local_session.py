@@ -94,6 +94,7 @@ def test_a_session_without_the_token_is_nobody(spark_lake: SparkLake) -> None:
         spark_lake.new_session(None).sql("SHOW NAMESPACES IN lake").collect()
 
 
+@pytest.mark.nightly
 def test_spark_that_runs_already_is_not_taken_over(spark_lake: SparkLake, tmp_path: Path) -> None:
     with pytest.raises(RequestInvalid, match="Spark already runs in this process"):
         lakewarden.local_session(tmp_path)

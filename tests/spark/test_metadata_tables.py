@@ -117,6 +117,7 @@ def test_states_of_metadata_tables_by_options(spark_lake: SparkLake, table: str)
     assert spark_lake.rows(by_sql) == [(1,), (1,), (0,), (1,), (1,)]
 
 
+@pytest.mark.nightly
 def test_show_partitions(spark_lake: SparkLake, table: str) -> None:
     assert sorted(spark_lake.rows(f"SHOW PARTITIONS {table}")) == [
         ("part=a/day_day=2020-01-01",),
@@ -127,6 +128,7 @@ def test_show_partitions(spark_lake: SparkLake, table: str) -> None:
     ]
 
 
+@pytest.mark.nightly
 @each_row(
     "statement",
     [
@@ -154,6 +156,7 @@ def test_what_metadata_tables_and_partitions_refuse(
     refused_as("NOT_SUPPORTED_YET", spark_lake.spark, statement.replace("{}", table))
 
 
+@pytest.mark.nightly
 def test_what_a_user_of_some_columns_sees(spark_lake: SparkLake, table: str) -> None:
     namespace = table.split(".")[1]
     resources = {"database": [namespace], "table": ["t"], "column": ["id"]}

@@ -154,6 +154,7 @@ def test_each_option_that_is_not_honoured_is_refused_by_name(judge: Judge, kind:
     assert f"rule={kind}-option" in (judge(kind, {"no-such-option": "1"}) or "")
 
 
+@pytest.mark.nightly
 def test_each_setting_that_is_not_honoured_is_refused_by_name(spark_lake: SparkLake, judge: Judge) -> None:
     conf = spark_lake.spark.conf
     for name, said in (*_declared("setting").items(), ("spark.sql.iceberg.x", ""), ("spark.wap.x", "")):
@@ -166,6 +167,7 @@ def test_each_setting_that_is_not_honoured_is_refused_by_name(spark_lake: SparkL
         assert message is None or (name in message and "rule=setting" in message)
 
 
+@pytest.mark.nightly
 def test_reads_and_writes_are_refused_where_they_are_planned(spark_lake: SparkLake, table: str) -> None:
     spark = spark_lake.spark
     before = stock_table(spark_lake, table).metadata_location
@@ -196,6 +198,7 @@ def test_reads_and_writes_are_refused_where_they_are_planned(spark_lake: SparkLa
     assert stock_table(spark_lake, table).metadata_location == before
 
 
+@pytest.mark.nightly
 def test_options_and_settings_take_effect(spark_lake: SparkLake, table: str) -> None:
     spark = spark_lake.spark
     whole, split = (

@@ -84,6 +84,7 @@ def test_all_columns_are_encrypted_with_their_statistics(
     assert {value for column in shown.values() for value in column} == {None}
 
 
+@pytest.mark.nightly
 def test_columns_with_keys_are_encrypted_and_the_others_are_not(spark_lake: SparkLake, keyed: str) -> None:
     path = made(spark_lake, f"{keyed}.t", KEYED, "'write.orc.compression-codec' = 'none'")
     assert spark_lake.rows(SUM.format(f"{keyed}.t")) == HONEST
@@ -93,6 +94,7 @@ def test_columns_with_keys_are_encrypted_and_the_others_are_not(spark_lake: Spar
     assert shown[3] == {"id": 3, "ssn": None, "person": None, "open": "clear"}
 
 
+@pytest.mark.nightly
 def test_a_key_for_a_part_of_a_struct_is_refused_with_the_reason(spark_lake: SparkLake, keyed: str) -> None:
     sql = f"CREATE TABLE {keyed}.t ({COLUMNS}) USING orc TBLPROPERTIES "
     message = refused(
@@ -116,6 +118,7 @@ def test_a_file_in_anothers_place_is_refused_by_its_keys(spark_lake: SparkLake, 
     assert spark_lake.rows(SUM.format(f"{namespace}.a")) == HONEST
 
 
+@pytest.mark.nightly
 def test_a_file_of_the_same_table_under_anothers_name_is_refused(
     spark_lake: SparkLake, pair: PairOfTables
 ) -> None:
@@ -146,6 +149,7 @@ def plaintext_of(size: int) -> bytes:
     return data[:3] + bytes(max(0, size - len(data))) + data[3:]
 
 
+@pytest.mark.nightly
 def test_a_plaintext_file_in_the_place_of_an_encrypted_one_is_refused(
     spark_lake: SparkLake, pair: PairOfTables
 ) -> None:
@@ -154,6 +158,7 @@ def test_a_plaintext_file_in_the_place_of_an_encrypted_one_is_refused(
         refused(spark_lake, EACH.format(f"{namespace}.a"), "DECRYPTION_REFUSED", "plaintext-file")
 
 
+@pytest.mark.nightly
 def test_a_flipped_bit_is_refused_by_the_digest_each_time_or_at_the_first_read(
     spark_lake: SparkLake, namespace: str, whole: tuple[str, Path]
 ) -> None:
@@ -172,6 +177,7 @@ def test_a_flipped_bit_is_refused_by_the_digest_each_time_or_at_the_first_read(
     assert spark_lake.rows(SUM.format(first)) == HONEST
 
 
+@pytest.mark.nightly
 def test_a_truncated_file_is_refused(spark_lake: SparkLake, whole: tuple[str, Path]) -> None:
     table, path = whole
     with replaced(path, path.read_bytes()[:-9]):

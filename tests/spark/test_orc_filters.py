@@ -147,6 +147,7 @@ IN_WHOLE_STRIPES = [
 ]
 
 
+@pytest.mark.nightly
 def test_stripes_without_a_wanted_row_are_not_read(spark_lake: SparkLake, halves: str) -> None:
     asked = " UNION ALL ".join(
         f"SELECT {place} AS place, xxhash64(*) AS hash FROM {halves} WHERE {condition}"
@@ -156,6 +157,7 @@ def test_stripes_without_a_wanted_row_are_not_read(spark_lake: SparkLake, halves
     assert {row.place for row in found} == {*range(len(IN_WHOLE_STRIPES))}
 
 
+@pytest.mark.nightly
 @each_row("condition", IN_WHOLE_STRIPES)
 def test_stripes_with_a_wanted_row_are_read(spark_lake: SparkLake, halves: str, condition: str) -> None:
     every = f"SELECT * FROM {halves} WHERE NOT ({condition})"

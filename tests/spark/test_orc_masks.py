@@ -81,12 +81,14 @@ def test_a_key_that_opens_a_granted_column_too_stays_closed(spark_lake: SparkLak
         assert spark_lake.rows(f"SELECT ssn, name FROM {people} WHERE name = 'Ann'", CAROL) == [(None, "Ann")]
 
 
+@pytest.mark.nightly
 def test_nothing_but_masked_columns_needs_the_rest(spark_lake: SparkLake, people: str) -> None:
     with denied(spark_lake, "ssn", "name"):
         refused(spark_lake, f"SELECT ssn FROM {people}", "NOT_AUTHORIZED", "policy-deny", CAROL)
         refused(spark_lake, f"SELECT name FROM {people}", "NOT_AUTHORIZED", "policy-deny", CAROL)
 
 
+@pytest.mark.nightly
 def test_a_renamed_column_keeps_its_mask(spark_lake: SparkLake, database: str) -> None:
     name = f"{database}.orc_renamed"
     spark_lake.rows(ENCRYPTED_ORC.format(name))
@@ -97,6 +99,7 @@ def test_a_renamed_column_keeps_its_mask(spark_lake: SparkLake, database: str) -
         assert spark_lake.rows(f"SELECT DISTINCT number FROM {name}", CAROL) == [(None,)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("using", ["orc", "parquet"])
 def test_one_key_for_all_and_a_mask_hide_the_column_in_the_engine(
     spark_lake: SparkLake, database: str, using: str
@@ -116,6 +119,7 @@ def test_one_key_for_all_and_a_mask_hide_the_column_in_the_engine(
     assert spark_lake.rows(f"SELECT ssn, st.a FROM {name} ORDER BY id", CAROL) == [("s1", 1), ("s2", None)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("using", ["orc", "parquet"])
 def test_files_from_before_the_mask_show_nothing_of_the_column(
     spark_lake: SparkLake, database: str, using: str
@@ -132,6 +136,7 @@ def test_files_from_before_the_mask_show_nothing_of_the_column(
         assert spark_lake.rows(f"SELECT * FROM {name} ORDER BY id", CAROL) == [(1, None), (2, None)]
 
 
+@pytest.mark.nightly
 def test_numbers_and_days_are_redacted(spark_lake: SparkLake, database: str) -> None:
     name = f"{database}.orc_redacted"
     columns = "id INT, n INT, d DOUBLE, dt DATE, ts TIMESTAMP, st STRUCT<a: INT>, name STRING"
@@ -199,6 +204,7 @@ def test_a_mask_that_files_cannot_hold_is_refused_at_create_and_alter(
     refused(spark_lake, alter, "PROPERTY_INVALID", rule)
 
 
+@pytest.mark.nightly
 def test_a_hash_of_bytes_is_of_the_value_alone(spark_lake: SparkLake, database: str) -> None:
     name = f"{database}.orc_bytes"
     properties = "'encryption.columns' = 'pii:bin', 'encryption.masks' = 'sha256:bin'"
@@ -209,6 +215,7 @@ def test_a_hash_of_bytes_is_of_the_value_alone(spark_lake: SparkLake, database: 
     assert [bytes(row.bin) for row in shown] == [hashlib.sha256(each).digest() for each in (b"\1", b"\2\3")]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("using", ["orc", pytest.param("parquet", marks=pytest.mark.nightly)])
 def test_a_mask_shows_null_in_a_snapshot_whose_column_was_required(
     spark_lake: SparkLake, database: str, using: str
@@ -235,6 +242,7 @@ def test_a_mask_shows_null_in_a_snapshot_whose_column_was_required(
     assert spark_lake.rows(f"SELECT sum(v), max(n) FROM {then}") == [(30, "b")]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mechanism", [pytest.param("plaintext", marks=pytest.mark.nightly), "envelope"])
 def test_a_required_column_without_a_mask_in_the_file_is_refused(
     spark_lake: SparkLake, database: str, mechanism: str

@@ -62,6 +62,7 @@ def test_every_type_comes_back_as_from_parquet(
     assert [len(in_orc), in_orc[0]["ts"].microsecond, in_orc[1]["s"]] == [3, 123456, "ü😀"]
 
 
+@pytest.mark.nightly
 def test_the_two_zeros_of_a_batch_differ(spark_lake: SparkLake, namespace: str) -> None:
     rows = "(float('0.0'), -0.0D, array(0.0D, -0.0D)), (float('-0.0'), 0.0D, NULL)"
     zeros = f"SELECT /*+ COALESCE(1) */ * FROM VALUES {rows} AS t(f, d, a)"
@@ -70,6 +71,7 @@ def test_the_two_zeros_of_a_batch_differ(spark_lake: SparkLake, namespace: str) 
     assert repr(plain(found)) == repr(plain(spark_lake.rows(zeros)))
 
 
+@pytest.mark.nightly
 def test_stock_readers_see_true_iceberg_files(spark_lake: SparkLake, typed: tuple[str, str]) -> None:
     """Field ids on every level, required columns, and instants in microseconds of UTC."""
     files = data_files(spark_lake, typed[0])
@@ -87,6 +89,7 @@ def test_stock_readers_see_true_iceberg_files(spark_lake: SparkLake, typed: tupl
     assert rows[1]["ts"].isoformat() == "1969-12-31T23:59:58.999999+00:00"
 
 
+@pytest.mark.nightly
 def test_statistics_are_those_of_the_same_rows_in_parquet(
     spark_lake: SparkLake, typed: tuple[str, str]
 ) -> None:
@@ -102,6 +105,7 @@ def test_statistics_are_those_of_the_same_rows_in_parquet(
     assert told(typed[0]) == told(typed[1])
 
 
+@pytest.mark.nightly
 def test_made_from_a_query_partitioned_and_from_a_data_frame(spark_lake: SparkLake, namespace: str) -> None:
     """Encrypted beside a partition column in plaintext; odd names of columns."""
     table = f"{namespace}.made"
@@ -146,6 +150,7 @@ def test_rows_of_many_stripes_are_read_by_many_tasks_once_each(spark_lake: Spark
     assert read.where("id = 11234").count() == 1 and read.where("id > 29990").count() == 9
 
 
+@pytest.mark.nightly
 def test_what_orc_cannot_hold_is_refused_when_it_is_written(spark_lake: SparkLake, namespace: str) -> None:
     """ORC would give back the first second after 1970 for the last one before."""
     spark_lake.rows(f"CREATE TABLE {namespace}.t (ts TIMESTAMP) USING orc")
@@ -163,6 +168,7 @@ ALTERED = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("encrypted", ["envelope", "plaintext"])
 def test_texts_whose_bounds_orc_alters_are_found(
     spark_lake: SparkLake, namespace: str, encrypted: str
@@ -178,6 +184,7 @@ def test_texts_whose_bounds_orc_alters_are_found(
     assert sorted(spark_lake.rows(found)) == [("a",), ("b",), ("c",)]
 
 
+@pytest.mark.nightly
 def test_using_and_the_property_may_not_contradict_each_other(spark_lake: SparkLake, namespace: str) -> None:
     sql = f"CREATE TABLE {namespace}.t (id INT) USING orc TBLPROPERTIES ('write.format.default' = 'parquet')"
     refused_as("PROPERTY_INVALID", spark_lake.spark, sql)

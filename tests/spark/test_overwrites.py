@@ -63,6 +63,7 @@ def _rows(spark_lake: SparkLake, table: str) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, spark_lake.rows(f"SELECT * FROM {table}")))
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "statement",
     [pytest.param(each, marks=pytest.mark.nightly) if each in AT_NIGHT else each for each in STATEMENTS],
@@ -82,6 +83,7 @@ FRAMES: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "write",
     [
@@ -100,6 +102,7 @@ def test_data_frame_overwrites_a_partition(
     assert summary.operation.value == "overwrite"
 
 
+@pytest.mark.nightly
 def test_dynamic_mode_of_the_session_overwrites_partitions(spark_lake: SparkLake, table: str) -> None:
     _filled(spark_lake, table)
     session = spark_lake.new_session()
@@ -124,12 +127,14 @@ def test_overwrite_with_an_isolation_level_sees_what_came_since(spark_lake: Spar
     assert _rows(spark_lake, table) == [(1, "a"), (4, "a"), (9, "b")]
 
 
+@pytest.mark.nightly
 def test_options_become_entries_of_the_summary(spark_lake: SparkLake, table: str) -> None:
     frame = spark_lake.spark.createDataFrame([(9, "b")], "id INT, p STRING")
     frame.writeTo(table).option("snapshot-property.job", "nightly").append()
     assert stock_table(spark_lake, table).current_snapshot().summary["job"] == "nightly"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("options", "condition"),
     [

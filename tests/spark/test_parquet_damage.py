@@ -159,6 +159,7 @@ def test_the_file_has_every_kind_of_part(damage: Damage) -> None:
     assert lengths[:PER_GROUP] == lengths[PER_GROUP : 2 * PER_GROUP]
 
 
+@pytest.mark.nightly
 def test_no_part_is_filled_up_with_bytes_that_mean_nothing(damage: Damage) -> None:
     """Parquet's own writer encrypts structures together with the rest of a buffer of 100, 200, 400… bytes."""
     structures = damage.pages[::2] + damage.indexes + damage.blooms[::2] + [damage.footer]
@@ -167,6 +168,7 @@ def test_no_part_is_filled_up_with_bytes_that_mean_nothing(damage: Damage) -> No
     assert not set(lengths) & {100 << doubled for doubled in range(12)}
 
 
+@pytest.mark.nightly
 def test_the_bits_of_a_bloom_filter_are_all_kept(spark_lake: SparkLake, namespace: str) -> None:
     """They are no structure, whatever they look like: those of a column without values are zeros."""
     table = f"{namespace}.t"
@@ -183,6 +185,7 @@ def test_a_flipped_bit_in_any_page_or_header_is_refused(damage: Damage) -> None:
         assert damage.noticed(damage.flipped(places(part, turn)), ALL), part
 
 
+@pytest.mark.nightly
 def test_a_flipped_bit_in_an_index_is_refused_where_the_index_is_used(damage: Damage) -> None:
     """So the indexes of encrypted columns are used; those of row groups that are left out are not read."""
     column, offset = damage.indexes[0], damage.indexes[GROUPS * COLUMNS]
@@ -192,6 +195,7 @@ def test_a_flipped_bit_in_an_index_is_refused_where_the_index_is_used(damage: Da
             assert not damage.noticed(damage.flipped(places(part, turn)), ALL)
 
 
+@pytest.mark.nightly
 def test_bloom_filters_of_encrypted_columns_are_used_and_a_damaged_one_leaves_out_nothing(
     damage: Damage,
 ) -> None:
@@ -223,6 +227,7 @@ def test_parts_that_changed_places_are_refused(damage: Damage) -> None:
         assert damage.noticed(damage.swapped(one, other), ALL), (one, other)
 
 
+@pytest.mark.nightly
 def test_row_groups_and_columns_that_changed_places_are_refused(damage: Damage) -> None:
     def stretch(first: int, count: int) -> Part:
         return damage.pages[first][0], damage.pages[first + count - 1][1]
@@ -233,6 +238,7 @@ def test_row_groups_and_columns_that_changed_places_are_refused(damage: Damage) 
         assert damage.noticed(damage.swapped(*pair), ALL)
 
 
+@pytest.mark.nightly
 def test_parts_of_another_file_are_refused_in_the_very_same_place(spark_lake: SparkLake, table: str) -> None:
     """The other file has the same rows, keys of its own, and lies in the same table."""
     first, second = (local_path(file) for file in data_files(spark_lake, table))
@@ -247,6 +253,7 @@ def test_parts_of_another_file_are_refused_in_the_very_same_place(spark_lake: Sp
     assert damage.noticed(foreign, ALL)
 
 
+@pytest.mark.nightly
 def test_a_truncated_file_and_one_that_lost_its_middle_are_refused(damage: Damage) -> None:
     for part in (damage.pages[3], damage.indexes[0], damage.blooms[0]):
         assert damage.noticed(damage.data[: part[0]], ALL)
@@ -254,6 +261,7 @@ def test_a_truncated_file_and_one_that_lost_its_middle_are_refused(damage: Damag
         assert damage.noticed(bytes(len(damage.data) - len(shorter)) + shorter, ALL)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("digest", "rule"), [("never", None), ("first-read", "file-digest"), ("always", "file-digest")]
 )

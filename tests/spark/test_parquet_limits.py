@@ -36,6 +36,7 @@ def test_the_limits_bind_no_table_of_usual_settings(spark_lake: SparkLake) -> No
     assert in_group > 300_000_000 and in_file > 10**12 and size == 512 * 1024 * 1024
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("properties", "in_group", "in_file"),
     [
@@ -69,6 +70,7 @@ def test_a_row_group_ends_before_its_pages_cannot_be_numbered(spark_lake: SparkL
     assert spark_lake.rows(f"SELECT count(*), sum(id) FROM {table}") == [(17000, sum(range(17000)))]
 
 
+@pytest.mark.nightly
 def test_bloom_filters_are_written_of_the_columns_that_the_table_names(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -90,6 +92,7 @@ def test_bloom_filters_are_written_of_the_columns_that_the_table_names(
     assert abs(sizes[2] - sizes[0]) < 100
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -73,6 +73,7 @@ WAYS = [
 BY_DAY = (WAYS[0], WAYS[3], WAYS[5], WAYS[6])
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("algorithm", "footer", "length", "columns"),
     [pytest.param(*each, marks=() if each in BY_DAY else pytest.mark.nightly) for each in WAYS],
@@ -152,6 +153,7 @@ def ctr(dek: bytes, prefix: bytes) -> Mapping[str, object]:
     return {**as_agreed(dek, prefix), "encryption_algorithm": "AES_GCM_CTR_V1"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("algorithm", "footer", "way", "rule"),
     [
@@ -185,6 +187,7 @@ def test_a_file_is_as_the_table_says_or_refused(
         refused(spark_lake, f"SELECT id FROM {table}", "DECRYPTION_REFUSED", rule)
 
 
+@pytest.mark.nightly
 def test_a_file_in_plaintext_where_footers_are_in_plaintext_is_refused(
     spark_lake: SparkLake, namespace: str
 ) -> None:

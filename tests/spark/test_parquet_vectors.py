@@ -51,6 +51,7 @@ def test_the_files_are_the_published_ones() -> None:
     assert len(said) == 13
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("name", ALL)
 def test_a_vector_is_read_right(hooks: Hooks, name: str) -> None:
     vector = ALL[name]
@@ -79,6 +80,7 @@ def refused(hooks: Hooks, vector: Vector) -> bool:
     return False
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ALL)
 def test_a_vector_is_refused_by_other_keys_prefixes_and_epochs(hooks: Hooks, name: str) -> None:
     vector = ALL[name] if ALL[name].uniform else hooks.with_ids(ALL[name])
@@ -98,6 +100,7 @@ def test_a_vector_is_refused_by_other_keys_prefixes_and_epochs(hooks: Hooks, nam
         assert refused(hooks, other) is not unnoticed
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["aes256/uniform_encryption", "aes256/encrypt_columns_plaintext_footer"])
 def test_a_flipped_bit_of_a_vector_is_refused_or_in_what_is_not_read(hooks: Hooks, name: str) -> None:
     vector = ALL[name] if ALL[name].uniform else hooks.with_ids(ALL[name])
@@ -111,6 +114,7 @@ def test_a_flipped_bit_of_a_vector_is_refused_or_in_what_is_not_read(hooks: Hook
     assert noticed > 15
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("value", "rows"), [(0.75, 0), (None, 2000)])
 def test_the_encrypted_bloom_filter_of_a_vector_is_used(hooks: Hooks, value: float | None, rows: int) -> None:
     """Its bounds have the value between them, and its rows do not."""
@@ -122,6 +126,7 @@ def test_the_encrypted_bloom_filter_of_a_vector_is_used(hooks: Hooks, value: flo
     assert len(found) == rows
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name", [name for name, vector in ALL.items() if None in vector.columns.values() or vector.uniform]
 )
@@ -152,6 +157,7 @@ MALFORMED: dict[str, tuple[str, object]] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", MALFORMED)
 def test_a_malformed_file_is_refused_and_the_engine_goes_on(
     spark_lake: SparkLake, namespace: str, hooks: Hooks, name: str

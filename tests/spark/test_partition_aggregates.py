@@ -108,6 +108,7 @@ def parted(spark_lake: SparkLake) -> str:
     return table
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "wanted, rest, told",
     [
@@ -130,6 +131,7 @@ def test_only_what_partitions_decide_is_answered_by_files(
     assert pushed(spark_lake, f"SELECT {wanted} FROM {parted} {rest}") is told
 
 
+@pytest.mark.nightly
 def test_no_page_is_read_for_aggregates_by_partition(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     master_keys(spark_lake, "partition-two")
@@ -181,6 +183,7 @@ def masked(spark_lake: SparkLake) -> str:
     return table
 
 
+@pytest.mark.nightly
 def test_a_masked_column_decides_nothing(spark_lake: SparkLake, masked: str) -> None:
     """Its rows would show which partition they are in, also those of a query from before there was a mask."""
     query = f"SELECT id FROM {masked} WHERE p = 2"

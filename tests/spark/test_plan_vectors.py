@@ -115,6 +115,7 @@ def test_every_refused_plan_is_refused(plugin: Plugin) -> None:
         assert case["error"] in ("", kind) and case["rule"] in ("", rule), (case["about"], kind, rule)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("forged", FORGED_DIRECTORIES)
 def test_a_plan_with_a_forged_dictionary_of_directories_is_refused(plugin: Plugin, forged: str) -> None:
     with pytest.raises(Exception) as raised:
@@ -122,6 +123,7 @@ def test_a_plan_with_a_forged_dictionary_of_directories_is_refused(plugin: Plugi
     assert refusal(raised.value) == ("CatalogUnavailable", "catalog")
 
 
+@pytest.mark.nightly
 def test_every_begun_write_is_read_as_the_service_meant_it(plugin: Plugin) -> None:
     for name, answer in VECTORS["writes"].items():
         begun, said = plugin.write(answer), answer["encryption"]
@@ -137,6 +139,7 @@ def test_every_begun_write_is_read_as_the_service_meant_it(plugin: Plugin) -> No
             assert told.masks().size() == sum(len(each["field-ids"]) for each in said["masks"])
 
 
+@pytest.mark.nightly
 def test_every_refused_write_is_refused(plugin: Plugin) -> None:
     for case in VECTORS["refused"]["writes"]:
         with pytest.raises(Exception) as raised:
@@ -144,6 +147,7 @@ def test_every_refused_write_is_refused(plugin: Plugin) -> None:
         assert refusal(raised.value) == (case["error"], case["rule"]), case["about"]
 
 
+@pytest.mark.nightly
 def test_settings_are_read_or_refused(plugin: Plugin) -> None:
     answers = VECTORS["settings"]
     defaults, orc, chosen = (plugin.settings(answers[each]) for each in ("defaults", "orc", "chosen"))

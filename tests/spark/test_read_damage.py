@@ -47,6 +47,7 @@ def test_honest_files_are_read(spark_lake, tables):
         assert spark_lake.rows(SUM.format(table)) == [(4950, "n99")]
 
 
+@pytest.mark.nightly
 def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing(spark_lake, tables):
     path = file_of(spark_lake, tables["encrypted"])
     data = path.read_bytes()
@@ -71,12 +72,14 @@ def test_a_file_of_the_same_table_under_anothers_name_is_refused(spark_lake, nam
     assert first.name in message
 
 
+@pytest.mark.nightly
 def test_another_tables_file_in_place_of_ones_own_is_refused(spark_lake, tables):
     foreign = file_of(spark_lake, tables["other"]).read_bytes()
     with replaced(file_of(spark_lake, tables["encrypted"]), foreign):
         refused(spark_lake, EACH.format(tables["encrypted"]), "DECRYPTION_REFUSED", "file-authentic")
 
 
+@pytest.mark.nightly
 def test_a_plaintext_substitute_is_refused(spark_lake, tables, tmp_path):
     path = file_of(spark_lake, tables["encrypted"])
     pq.write_table(ROWS, tmp_path / "plain.parquet", compression="none", use_dictionary=False)
@@ -92,6 +95,7 @@ def test_a_plaintext_substitute_is_refused(spark_lake, tables, tmp_path):
         refused(spark_lake, EACH.format(tables["encrypted"]), "DECRYPTION_REFUSED", "plaintext-file")
 
 
+@pytest.mark.nightly
 def test_a_truncated_file_is_refused(spark_lake, tables):
     for name, kind in (("encrypted", "DECRYPTION_REFUSED"), ("plain", "DATA_FILE_DAMAGED")):
         path = file_of(spark_lake, tables[name])
@@ -99,6 +103,7 @@ def test_a_truncated_file_is_refused(spark_lake, tables):
             refused(spark_lake, EACH.format(tables[name]), kind, "file-size")
 
 
+@pytest.mark.nightly
 def test_a_damaged_plaintext_file_is_refused_and_not_skipped(spark_lake, tables):
     path = file_of(spark_lake, tables["plain"])
     with replaced(path, bytes(path.stat().st_size)):
@@ -136,6 +141,7 @@ def test_links_are_not_followed_neither_to_the_file_nor_on_the_way(spark_lake, t
             shutil.move(kept, place)
 
 
+@pytest.mark.nightly
 def test_a_directory_or_a_pipe_in_place_of_a_file_or_directory_is_refused_at_once(
     spark_lake, tables, tmp_path
 ):
@@ -174,6 +180,7 @@ def nested_file(depth: int) -> bytes:
     return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
 
 
+@pytest.mark.nightly
 def test_types_nested_beyond_measure_do_not_end_the_engine(spark_lake, namespace, tmp_path):
     (tmp_path / "flat.parquet").write_bytes(nested_file(1))
     assert pq.read_schema(tmp_path / "flat.parquet").names == ["x"]
@@ -201,6 +208,7 @@ def with_claimed_page_size(data: bytes, size: int) -> bytes:
     return data[:7] + varint(2 * size) + b"\x15" + shorter + data[end:]
 
 
+@pytest.mark.nightly
 def test_a_page_that_claims_any_size_does_not_end_the_engine(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
@@ -233,6 +241,7 @@ WRONG_WAYS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("way", WRONG_WAYS)
 def test_a_file_that_its_writer_encrypted(spark_lake, namespace, way):
     table = f"{namespace}.t"
@@ -242,6 +251,7 @@ def test_a_file_that_its_writer_encrypted(spark_lake, namespace, way):
     refused(spark_lake, EACH.format(table), "DECRYPTION_REFUSED", rule)
 
 
+@pytest.mark.nightly
 def test_an_encrypted_file_in_a_plaintext_table_is_refused(spark_lake, namespace, tables):
     encrypted = file_of(spark_lake, tables["encrypted"]).read_bytes()
     signed = BytesIO()
@@ -256,6 +266,7 @@ def test_an_encrypted_file_in_a_plaintext_table_is_refused(spark_lake, namespace
         refused(spark_lake, EACH.format(table), "DATA_FILE_DAMAGED", rule)
 
 
+@pytest.mark.nightly
 def test_columns_cannot_be_found_without_field_ids(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg")
@@ -263,6 +274,7 @@ def test_columns_cannot_be_found_without_field_ids(spark_lake, namespace):
     refused(spark_lake, EACH.format(table), "DATA_FILE_DAMAGED", "field-id")
 
 
+@pytest.mark.nightly
 def test_a_field_id_that_stands_twice_is_refused(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg")
@@ -271,6 +283,7 @@ def test_a_field_id_that_stands_twice_is_refused(spark_lake, namespace):
     refused(spark_lake, EACH.format(table), "DATA_FILE_DAMAGED", "field-id")
 
 
+@pytest.mark.nightly
 def test_a_column_of_another_type_is_refused_and_not_converted(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg")
@@ -279,6 +292,7 @@ def test_a_column_of_another_type_is_refused_and_not_converted(spark_lake, names
     refused(spark_lake, EACH.format(table), "DATA_FILE_DAMAGED", "column-type")
 
 
+@pytest.mark.nightly
 def test_random_garbage_is_refused(spark_lake, tables):
     source = random.Random(7)
     for name, kind, rule in (

@@ -97,6 +97,7 @@ def test_filters_mean_todays_columns(spark_lake, table, condition, found):
     assert [row.b for row in spark_lake.rows(f"SELECT b FROM {table} WHERE {condition} ORDER BY b")] == found
 
 
+@pytest.mark.nightly
 def test_parts_of_nested_columns_are_found_by_id(spark_lake, table):
     assert spark_lake.rows(f"SELECT l.r, l.q, m['k'].w, s.y FROM {table} WHERE b <> 2 ORDER BY b") == [
         ([1], [None], 1, 10),
@@ -121,6 +122,7 @@ def test_a_column_dropped_and_added_again_has_no_old_values(spark_lake, namespac
     ]
 
 
+@pytest.mark.nightly
 def test_an_earlier_snapshot_is_read_with_its_own_columns(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (a INT, b STRING) USING iceberg")
@@ -136,6 +138,7 @@ def test_an_earlier_snapshot_is_read_with_its_own_columns(spark_lake, namespace)
     assert spark_lake.rows(f"SELECT b FROM {table} ORDER BY b") == [(1,), (2,)]
 
 
+@pytest.mark.nightly
 def test_a_file_without_a_required_column_is_refused(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT NOT NULL, name STRING) USING iceberg")
@@ -143,6 +146,7 @@ def test_a_file_without_a_required_column_is_refused(spark_lake, namespace):
     refused(spark_lake, f"SELECT id FROM {table}", "DATA_FILE_DAMAGED", "required-column")
 
 
+@pytest.mark.nightly
 def test_a_null_in_a_required_column_is_not_read_as_a_value(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT NOT NULL) USING iceberg")
@@ -151,6 +155,7 @@ def test_a_null_in_a_required_column_is_not_read_as_a_value(spark_lake, namespac
     refused(spark_lake, f"SELECT sum(id) FROM {table}", "DATA_FILE_DAMAGED", "required-column")
 
 
+@pytest.mark.nightly
 def test_a_partition_value_that_the_file_lacks_is_not_taken_for_null(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg PARTITIONED BY (name)")

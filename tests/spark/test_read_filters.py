@@ -175,10 +175,12 @@ def test_row_groups_without_a_wanted_row_are_not_read(spark_lake, halves, condit
     )
 
 
+@pytest.mark.nightly
 def test_row_groups_with_a_wanted_row_are_read(spark_lake, halves):
     refused(spark_lake, f"SELECT sum(now) FROM {halves} WHERE now < 1001", "DATA_FILE_DAMAGED", "data-file")
 
 
+@pytest.mark.nightly
 def test_files_without_a_wanted_row_are_not_opened(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id INT, s STRING) USING iceberg")
@@ -192,6 +194,7 @@ def test_files_without_a_wanted_row_are_not_opened(spark_lake, namespace):
     refused(spark_lake, f"SELECT sum(id) FROM {table} WHERE id <= 100", "DATA_FILE_MISSING", "data-file")
 
 
+@pytest.mark.nightly
 def test_large_files_are_split_and_small_ones_put_together_without_losing_rows(spark_lake, namespace):
     table, session = f"{namespace}.t", spark_lake.session()
     spark_lake.rows(f"CREATE TABLE {table} (id INT) USING iceberg")

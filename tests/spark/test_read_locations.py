@@ -94,10 +94,12 @@ def test_every_vector_of_single_locations_is_canonical_or_refused(engine):
                 engine.decide([case["text"]], [])
 
 
+@pytest.mark.nightly
 def test_an_empty_list_allows_nothing(engine):
     assert engine.decide([], ["s3://bucket/a", "file:///a/b"]) == [False, False]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "path", ["s3://id:secret@bucket/a", "s3:/id:secret@bucket/a", "//id:secret@bucket/a"]
 )
@@ -110,6 +112,7 @@ def test_a_path_that_is_not_canonical_is_not_shown(engine, path):
 _PATHS = st.sampled_from(ENTRIES).flatmap(lambda entry: paths(entry) | odd_paths(entry))
 
 
+@pytest.mark.nightly
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     entries=st.lists(st.sampled_from(respelled(ENTRIES)), min_size=3, max_size=12),
@@ -124,6 +127,7 @@ def test_invented_paths_are_answered_alike(engine, entries, invented):
         assert ours == theirs or stricter, ascii(path)
 
 
+@pytest.mark.nightly
 def test_what_the_engine_cannot_fold_it_refuses(engine):
     # U+1DFFF is not assigned in any version of Unicode so far; the catalog lets it pass as a name.
     path = "s3://bucket/wh/t1/\U0001dfff"

@@ -77,6 +77,7 @@ def test_columns_that_swap_their_names_during_a_query_lose_no_rows(spark_lake, n
         query.collect()
 
 
+@pytest.mark.nightly
 def test_a_limit_reads_no_more_files_than_have_its_rows(spark_lake, namespace):
     table = f"{namespace}.t"
     mode = "TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')"
@@ -96,6 +97,7 @@ def test_a_limit_reads_no_more_files_than_have_its_rows(spark_lake, namespace):
         assert len(spark_lake.rows(f"SELECT * FROM {table} LIMIT 10")) == 10
 
 
+@pytest.mark.nightly
 def test_tasks_read_about_as_many_files_as_each_other(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT) USING iceberg")

@@ -112,12 +112,14 @@ def drop_column(rows: list[dict[str, Any]], said: dict[str, Any]) -> None:
     del said["lakewarden.plan"]["schema"]["fields"][1]
 
 
+@pytest.mark.nightly
 def test_a_plan_told_as_it_is_gives_the_rows(spark_lake, tables, tell):
     tell(lambda rows, said: None)
     for table in (tables["encrypted"], tables["plain"]):
         assert len(spark_lake.rows(SELECT.format(table))) == 20
 
 
+@pytest.mark.nightly
 def test_a_file_of_another_table_is_not_opened(spark_lake, tables, tell):
     foreign = f"file://{data_files(spark_lake, tables['foreign'])[0]}"
     for path in (
@@ -131,12 +133,14 @@ def test_a_file_of_another_table_is_not_opened(spark_lake, tables, tell):
         refused(spark_lake, SELECT.format(tables["plain"]), "LOCATION_NOT_ALLOWED", "allowed-paths")
 
 
+@pytest.mark.nightly
 def test_paths_are_checked_against_the_list_in_the_plan(spark_lake, tables, tell):
     for allowed in ([], ["file:///elsewhere"], ["s3://bucket"]):
         tell(header(allowed_paths=allowed))
         refused(spark_lake, SELECT.format(tables["plain"]), "LOCATION_NOT_ALLOWED", "allowed-paths")
 
 
+@pytest.mark.nightly
 def test_a_foreign_path_refuses_a_query_that_would_not_open_it(spark_lake, tables, tell):
     foreign = f"file://{data_files(spark_lake, tables['foreign'])[0]}"
     tell(lambda rows, said: rows[-1].update(file_path=foreign))
@@ -144,6 +148,7 @@ def test_a_foreign_path_refuses_a_query_that_would_not_open_it(spark_lake, table
     refused(spark_lake, statement, "LOCATION_NOT_ALLOWED", "allowed-paths")
 
 
+@pytest.mark.nightly
 def test_a_task_checks_a_path_once_more(spark_lake):
     """The driver has checked the plan, so that no plan of the catalog shows it."""
     java = spark_lake.spark.sparkContext._jvm
@@ -163,6 +168,7 @@ def test_a_task_checks_a_path_once_more(spark_lake):
         location("file:///b/b")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("change", "kind", "rule"),
     [
@@ -195,6 +201,7 @@ def test_a_plan_that_does_not_agree_is_refused(spark_lake, tables, tell, change,
     refused(spark_lake, SELECT.format(tables["encrypted"]), kind, rule)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [-1, 0, 2**47, 2**63 - 1])
 def test_a_size_that_is_claimed_costs_the_driver_nothing(spark_lake, tables, tell, size):
     def claim(rows: list[dict[str, Any]], said: dict[str, Any]) -> None:
@@ -205,12 +212,14 @@ def test_a_size_that_is_claimed_costs_the_driver_nothing(spark_lake, tables, tel
     refused(spark_lake, SELECT.format(tables["plain"]), "DATA_FILE_DAMAGED", "file-size")
 
 
+@pytest.mark.nightly
 def test_a_plan_without_files_has_no_rows(spark_lake, tables, tell):
     tell(lambda rows, said: rows.clear())
     assert spark_lake.rows(SELECT.format(tables["encrypted"])) == []
     assert spark_lake.rows(f"SELECT count(*) FROM {tables['encrypted']}") == [(0,)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("keep", [0, 100, -100])
 def test_a_plan_that_breaks_off_is_refused(spark_lake, tables, monkeypatch, keep):
     def told(plan: Any) -> Iterator[bytes]:
@@ -220,6 +229,7 @@ def test_a_plan_that_breaks_off_is_refused(spark_lake, tables, monkeypatch, keep
     refused(spark_lake, SELECT.format(tables["encrypted"]), "CATALOG_UNAVAILABLE", "")
 
 
+@pytest.mark.nightly
 def test_rows_that_come_after_the_table_was_loaded_are_not_mixed_in(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg")
@@ -233,6 +243,7 @@ def test_rows_that_come_after_the_table_was_loaded_are_not_mixed_in(spark_lake, 
     assert both.count() in (10, 40)
 
 
+@pytest.mark.nightly
 def test_rows_that_another_session_wrote_before_the_run_are_read(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT) USING iceberg")

@@ -150,6 +150,7 @@ def in_format(kind: str, value: Any, using: str) -> bool:
     return using != "orc" or "timestamp" not in kind or value is None or not -NOT_IN_ORC[0] < value < 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("using", ["parquet", pytest.param("orc", marks=pytest.mark.nightly)])
 @pytest.mark.usefixtures("utc")
 def test_masks_make_what_the_vectors_say(spark_lake: SparkLake, namespace: str, using: str) -> None:
@@ -215,6 +216,7 @@ def loaded(spark_lake: SparkLake, name: str, using: str, parted: str = "") -> fr
     return frozenset(range(len(ROWS))) - left_out
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("using", ["parquet", pytest.param("orc", marks=pytest.mark.nightly)])
 @pytest.mark.usefixtures("utc")
 def test_row_filters_keep_the_rows_of_the_vectors(spark_lake: SparkLake, namespace: str, using: str) -> None:

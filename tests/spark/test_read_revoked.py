@@ -69,6 +69,7 @@ def test_a_right_that_was_revoked(spark_lake: SparkLake, run_before: DataFrame) 
     assert run_before.collect() == ROWS
 
 
+@pytest.mark.nightly
 def test_a_right_on_a_metadata_table_that_was_revoked(spark_lake: SparkLake, run_before: DataFrame) -> None:
     files = spark_lake.session(CAROL).table("lake.db.revoked.files").select("record_count")
     before = files.collect()
@@ -81,6 +82,7 @@ def test_a_right_on_a_metadata_table_that_was_revoked(spark_lake: SparkLake, run
         spark_lake.lake.set_policies(standard_policies())
 
 
+@pytest.mark.nightly
 def test_a_column_that_is_shown_through_a_mask_now(spark_lake: SparkLake, run_before: DataFrame) -> None:
     spark_lake.lake.kms.create_master_key("revoked-pii")
     spark_lake.rows(
@@ -118,6 +120,7 @@ def test_another_row_filter_or_mask(
     assert run_before.collect() == ROWS
 
 
+@pytest.mark.nightly
 def test_files_that_are_checked_against_their_digests_by_now(
     spark_lake: SparkLake, run_before: DataFrame
 ) -> None:
@@ -130,6 +133,7 @@ def test_files_that_are_checked_against_their_digests_by_now(
     assert spark_lake.session(CAROL).table("lake.db.revoked").select("id").collect() == ROWS
 
 
+@pytest.mark.nightly
 def test_a_location_that_was_taken_from_the_list(spark_lake: SparkLake, run_before: DataFrame) -> None:
     nothing = {"set": {"read.allowed.data.paths": "[]"}, "force": True}
     with spark_lake.service.client() as alice:
@@ -138,6 +142,7 @@ def test_a_location_that_was_taken_from_the_list(spark_lake: SparkLake, run_befo
     assert "LocationNotAllowed" in refusal(run_before)
 
 
+@pytest.mark.nightly
 def test_a_token_that_was_revoked(spark_lake: SparkLake, run_before: DataFrame) -> None:
     tokens = spark_lake.lake.services.tokens
     issued = tokens.issue(Principal(CAROL), "user", None)
@@ -158,6 +163,7 @@ def test_a_table_that_was_dropped(spark_lake: SparkLake, run_before: DataFrame) 
     assert unknown in refusal(run_before)
 
 
+@pytest.mark.nightly
 def test_a_plan_that_was_made_long_before_its_first_run(spark_lake: SparkLake, run_before: DataFrame) -> None:
     carol = spark_lake.session(CAROL)
     # Spark asks how large both sides of a join are before it runs anything.

@@ -64,6 +64,7 @@ def test_users_scan_the_same_file_at_once(spark_lake, table):
         scan(BOB)
 
 
+@pytest.mark.nightly
 def test_what_one_user_cached_is_not_served_to_another(spark_lake, table):
     cached = spark_lake.session(ALICE).table(table).cache()
     try:
@@ -79,6 +80,7 @@ def test_what_one_user_cached_is_not_served_to_another(spark_lake, table):
         cached.unpersist(blocking=True)
 
 
+@pytest.mark.nightly
 def test_what_a_user_cached_is_not_served_under_other_policies(spark_lake, table):
     spark_lake.rows(f"CACHE TABLE {table}", CAROL)
     try:
@@ -97,6 +99,7 @@ def test_what_a_user_cached_is_not_served_under_other_policies(spark_lake, table
         spark_lake.rows(f"UNCACHE TABLE {table}", CAROL)
 
 
+@pytest.mark.nightly
 def test_a_view_of_one_user_reads_with_the_rights_of_the_one_who_asks(spark_lake, table):
     spark_lake.session(ALICE).table(table).createOrReplaceGlobalTempView("alices")
     try:
@@ -163,12 +166,14 @@ def test_no_setting_of_a_session_turns_a_check_off_or_changes_a_row(spark_lake, 
         path.write_bytes(honest)
 
 
+@pytest.mark.nightly
 def test_rows_too_wide_for_batches_are_the_same(spark_lake, table):
     session = spark_lake.new_session()
     session.conf.set("spark.sql.codegen.maxFields", "1")
     assert session.sql(f"SELECT sum(id), max(name) FROM {table} WHERE id > 5").collect() == [(4935, "n99")]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rows", ["-5", "0", "1", "2147483647"])
 def test_no_size_of_batches_loses_rows_or_looks_like_damage(spark_lake, table, rows):
     session = spark_lake.new_session()
@@ -176,6 +181,7 @@ def test_no_size_of_batches_loses_rows_or_looks_like_damage(spark_lake, table, r
     assert session.sql(f"SELECT sum(id), max(name) FROM {table}").collect() == [(4950, "n99")]
 
 
+@pytest.mark.nightly
 def test_an_option_without_effect_is_refused(spark_lake, table):
     with pytest.raises(PySparkException, match="NotSupportedYet"):
         spark_lake.session().read.option("locality", "true").table(table).collect()

@@ -106,6 +106,7 @@ def test_rows_that_match_go_and_all_rows_come(spark_lake: SparkLake, table: str)
         assert len(stock_table(spark_lake, table).snapshots()) - before == ("false" not in statement)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 def test_query_that_differs_each_time_deletes_and_inserts_the_same_rows(
     spark_lake: SparkLake, mode: str
@@ -120,6 +121,7 @@ def test_query_that_differs_each_time_deletes_and_inserts_the_same_rows(
         assert [row.kinds for row in rows] == [1] * 200
 
 
+@pytest.mark.nightly
 def test_columns_that_rows_bring_are_added(spark_lake: SparkLake) -> None:
     name = f"{spark_lake.namespace()}.t"
     spark_lake.rows(f"CREATE TABLE {name} (id INT NOT NULL, m MAP<STRING, INT>, d DOUBLE)")
@@ -137,6 +139,7 @@ def test_columns_that_rows_bring_are_added(spark_lake: SparkLake) -> None:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("statement", "condition"),
     [
@@ -169,6 +172,7 @@ def test_statement_that_is_refused_changes_nothing(
     assert stock_table(spark_lake, name).metadata_location == before
 
 
+@pytest.mark.nightly
 def test_tables_of_other_catalogs_are_left_to_spark(spark_lake: SparkLake) -> None:
     spark_lake.rows("CREATE TABLE spark_catalog.default.replacing (id INT) USING parquet")
     spark_lake.rows("CREATE TEMPORARY VIEW replacing_view AS SELECT 1 AS id")

@@ -64,6 +64,7 @@ def test_a_user_sees_rows_and_values_as_policies_say_and_inserts(
     assert len(spark_lake.rows(everything)) == 4
 
 
+@pytest.mark.nightly
 def test_partitions_do_not_decide_conditions_on_masked_columns(spark_lake: SparkLake) -> None:
     spark_lake.rows("CREATE NAMESPACE IF NOT EXISTS lake.db")
     name = "lake.db.masked_partitions"

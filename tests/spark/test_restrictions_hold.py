@@ -157,6 +157,7 @@ def test_the_task_of_a_row_does_not_depend_on_hidden_rows(spark_lake: SparkLake,
     assert len(sizes) == 2
 
 
+@pytest.mark.nightly
 def test_the_later_a_task_begins_the_fewer_files_it_gets(spark_lake: SparkLake) -> None:
     """By names alone. Otherwise the last tasks keep the query waiting as long as the first."""
     jvm: Any = spark_lake.spark.sparkContext._jvm

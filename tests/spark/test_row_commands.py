@@ -108,6 +108,7 @@ def test_commands_give_the_rows_of_the_model(spark_lake: SparkLake, namespace: s
         table.run(statement)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "properties", [{"write.parquet.page-row-limit": "1000"}, ORC], ids=["parquet", "orc"]
 )
@@ -150,6 +151,7 @@ TAKES = [
 ]
 
 
+@pytest.mark.nightly
 def test_query_that_can_differ_each_time_runs_once(spark_lake: SparkLake, namespace: str) -> None:
     """Else Spark runs it first to find the files with matches, which it prunes by then."""
     names = {"t": f"{namespace}.t", "s": f"{namespace}.s"}
@@ -163,6 +165,7 @@ def test_query_that_can_differ_each_time_runs_once(spark_lake: SparkLake, namesp
             assert ("dynamicpruning" in plan) == is_settled, sql
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("properties", [{}, MERGE_ON_READ], ids=["copy-on-write", "merge-on-read"])
 def test_merge_of_rows_that_differ_each_time_inserts_no_row_beside_another(
     spark_lake: SparkLake, namespace: str, properties: Mapping[str, str]

@@ -82,6 +82,7 @@ def test_user_without_a_column_changes_no_row(
     assert _state(spark_lake, table) == before
 
 
+@pytest.mark.nightly
 def test_deleting_whole_files_by_a_masked_column_is_refused(
     spark_lake: SparkLake, table: str, request: pytest.FixtureRequest
 ) -> None:
@@ -101,6 +102,7 @@ def test_reader_changes_no_row(spark_lake: SparkLake, table: str) -> None:
     assert _state(spark_lake, table) == before
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("statement", "condition"),
     [
@@ -134,6 +136,7 @@ def test_statement_that_fails_changes_nothing(
     assert _state(spark_lake, table) == before
 
 
+@pytest.mark.nightly
 def test_settings_of_delete_files_without_effect_are_refused(
     spark_lake: SparkLake, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +151,7 @@ def test_settings_of_delete_files_without_effect_are_refused(
     assert "write.delete.parquet.compression-codec" in message
 
 
+@pytest.mark.nightly
 def test_a_write_whose_delete_files_spark_does_not_write_is_given_up(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -161,6 +165,7 @@ def test_a_write_whose_delete_files_spark_does_not_write_is_given_up(
     assert [each.state for each in new] == ["aborted"]
 
 
+@pytest.mark.nightly
 def test_column_that_hides_the_metadata_column_is_refused(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id INT, v STRING, _file STRING")
@@ -168,6 +173,7 @@ def test_column_that_hides_the_metadata_column_is_refused(spark_lake: SparkLake,
     assert "_file" in refused_as("NOT_SUPPORTED_YET", spark_lake.spark, UPDATES.format(table))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", [pytest.param("copy-on-write", marks=pytest.mark.nightly), "merge-on-read"])
 def test_metadata_columns_that_a_command_cannot_use_are_named(
     spark_lake: SparkLake, namespace: str, mode: str
@@ -226,6 +232,7 @@ def _meanwhile(spark_lake: SparkLake, monkeypatch: pytest.MonkeyPatch, action: C
     monkeypatch.setattr(writes, "commit", late)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("isolation", "meanwhile", "conflicts"),
     [

@@ -95,6 +95,7 @@ def test_partition_fields_of_plaintext_columns_come_and_go(spark_lake: SparkLake
         assert why in refused_as(VIOLATION, spark_lake.spark, f"ALTER TABLE {table} {change}")
 
 
+@pytest.mark.nightly
 def test_partition_values_of_an_encrypted_column_are_plaintext_by_property_alone(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -138,6 +139,7 @@ def clustered(spark_lake: SparkLake) -> str:
     return table
 
 
+@pytest.mark.nightly
 def test_sealed_bounds_skip_files_of_a_clustered_table(spark_lake: SparkLake, clustered: str) -> None:
     assert planned_files(spark_lake, clustered) == FILES
     for value in (0, 1, 57, 200, ROWS - 1):
@@ -167,6 +169,7 @@ def test_nothing_in_storage_shows_the_order_of_clustered_files(spark_lake: Spark
     assert b"sort-orders" in content and PREFIX.encode() not in content
 
 
+@pytest.mark.nightly
 def test_the_times_of_clustered_files_do_not_follow_their_values(
     spark_lake: SparkLake, clustered: str
 ) -> None:
@@ -178,6 +181,7 @@ def test_the_times_of_clustered_files_do_not_follow_their_values(
     assert abs(1 - 6 * distances / (FILES * (FILES**2 - 1))) < 0.9
 
 
+@pytest.mark.nightly
 def test_the_python_client_names_and_lists_files_as_randomly(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.client"
     create_table(spark_lake, table, "id BIGINT, day STRING", PLAINTEXT, "day")

@@ -34,6 +34,7 @@ def test_a_token_is_taken_before_a_text_is_parsed(spark_lake: SparkLake) -> None
     assert session.conf.get(TOKEN) == HELD
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "statement",
     [f"SELECT '${{{TOKEN}}}'", f"SELECT '${{hiveconf:{TOKEN}}}'", f"SET {TOKEN}", "SET", "SET -v"],
@@ -47,6 +48,7 @@ def test_the_first_statement_of_a_session_does_not_see_its_token(
     assert spark_lake.service.token(ALICE) not in _first_statement(session, statement)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "ask",
     [
@@ -72,6 +74,7 @@ def test_a_session_that_has_done_anything_does_not_show_its_token(
     assert token not in str(session.conf.getAll)
 
 
+@pytest.mark.nightly
 def test_other_sessions_see_nothing_of_it(spark_lake: SparkLake) -> None:
     one, other = spark_lake.new_session(ALICE), spark_lake.new_session(BOB)
     one.sql(f"CREATE GLOBAL TEMPORARY VIEW shown AS SELECT '${{{TOKEN}}}' AS value")
@@ -91,6 +94,7 @@ def test_what_stands_in_its_place_is_no_token(spark_lake: SparkLake) -> None:
     refused_as("NOT_AUTHENTICATED", thief, f"SHOW NAMESPACES IN {CATALOG}")
 
 
+@pytest.mark.nightly
 def test_a_session_whose_token_is_unset_is_nobodys(spark_lake: SparkLake) -> None:
     session = spark_lake.new_session()
     session.sql(f"SHOW NAMESPACES IN {CATALOG}").collect()
@@ -100,6 +104,7 @@ def test_a_session_whose_token_is_unset_is_nobodys(spark_lake: SparkLake) -> Non
     refused_as("NOT_AUTHENTICATED", session, f"SHOW NAMESPACES IN {CATALOG}")
 
 
+@pytest.mark.nightly
 def test_a_clone_of_a_session_has_its_token_and_takes_another(spark_lake: SparkLake, namespace: str) -> None:
     """Streaming queries and Spark Connect clone sessions."""
     session = spark_lake.new_session()
@@ -112,11 +117,13 @@ def test_a_clone_of_a_session_has_its_token_and_takes_another(spark_lake: SparkL
     assert session.sql(f"SHOW TABLES IN {namespace}").collect() == []
 
 
+@pytest.mark.nightly
 def test_a_new_session_has_no_token_of_another(spark_lake: SparkLake) -> None:
     spark_lake.rows(f"SHOW NAMESPACES IN {CATALOG}")
     refused_as("NOT_AUTHENTICATED", spark_lake.new_session(None), f"SHOW NAMESPACES IN {CATALOG}")
 
 
+@pytest.mark.nightly
 def test_a_token_in_the_launch_configuration_is_refused(spark_lake: SparkLake) -> None:
     """Every session would have it."""
     java: Any = spark_lake.spark.sparkContext._jvm

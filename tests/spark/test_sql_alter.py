@@ -55,6 +55,7 @@ def test_columns_are_added_where_they_are_wanted(spark_lake: SparkLake, table: s
     assert rows == [(None, 2, None, 200, None)]
 
 
+@pytest.mark.nightly
 def test_columns_are_renamed_moved_and_described(spark_lake: SparkLake, table: str) -> None:
     spark_lake.rows(f"ALTER TABLE {table} RENAME COLUMN name TO label")
     spark_lake.rows(f"ALTER TABLE {table} RENAME COLUMN s.x TO w")
@@ -66,6 +67,7 @@ def test_columns_are_renamed_moved_and_described(spark_lake: SparkLake, table: s
     assert spark_lake.rows(f"SELECT label, s.w FROM {table} WHERE label = 'b'") == [("b", 20)]
 
 
+@pytest.mark.nightly
 def test_dropped_column_that_is_added_again_is_empty(spark_lake: SparkLake, table: str) -> None:
     spark_lake.rows(f"ALTER TABLE {table} DROP COLUMNS (name, s.y)")
     spark_lake.rows(f"ALTER TABLE {table} ADD COLUMNS (name STRING, s.y INT)")
@@ -74,6 +76,7 @@ def test_dropped_column_that_is_added_again_is_empty(spark_lake: SparkLake, tabl
     spark_lake.rows(f"ALTER TABLE {table} DROP COLUMN IF EXISTS absent")
 
 
+@pytest.mark.nightly
 def test_columns_are_found_as_spark_compares_names(spark_lake: SparkLake, empty: str) -> None:
     spark_lake.rows(f"ALTER TABLE {empty} RENAME COLUMN NAME TO Label")
     spark_lake.rows(f"ALTER TABLE {empty} ADD COLUMN z INT AFTER ID")
@@ -86,6 +89,7 @@ def test_columns_are_found_as_spark_compares_names(spark_lake: SparkLake, empty:
     ]
 
 
+@pytest.mark.nightly
 def test_types_widen(spark_lake: SparkLake, table: str) -> None:
     spark_lake.rows(f"ALTER TABLE {table} ALTER COLUMN id TYPE BIGINT")
     spark_lake.rows(f"INSERT INTO {table} VALUES (5000000000, 'c', NULL)")
@@ -95,6 +99,7 @@ def test_types_widen(spark_lake: SparkLake, table: str) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_not_null_is_dropped_and_not_set(spark_lake: SparkLake, table: str) -> None:
     spark_lake.rows(f"ALTER TABLE {table} ALTER COLUMN id DROP NOT NULL")
     spark_lake.rows(f"INSERT INTO {table} VALUES (NULL, 'c', NULL)")
@@ -104,6 +109,7 @@ def test_not_null_is_dropped_and_not_set(spark_lake: SparkLake, table: str) -> N
     assert len(_columns(spark_lake, table)) == 3
 
 
+@pytest.mark.nightly
 def test_changes_of_one_statement_are_one_commit(spark_lake: SparkLake, empty: str) -> None:
     before = stock_table(spark_lake, empty).metadata_location
     alter = f"ALTER TABLE {empty} ADD COLUMNS (good INT, bad VARIANT)"
@@ -111,6 +117,7 @@ def test_changes_of_one_statement_are_one_commit(spark_lake: SparkLake, empty: s
     assert stock_table(spark_lake, empty).metadata_location == before
 
 
+@pytest.mark.nightly
 def test_properties_are_set_and_unset(spark_lake: SparkLake, empty: str) -> None:
     spark_lake.rows(f"ALTER TABLE {empty} SET TBLPROPERTIES ('a' = '1', 'b' = '2')")
     spark_lake.rows(f"ALTER TABLE {empty} UNSET TBLPROPERTIES ('a')")
@@ -122,6 +129,7 @@ def test_properties_are_set_and_unset(spark_lake: SparkLake, empty: str) -> None
     assert described["Comment"] == "mine"
 
 
+@pytest.mark.nightly
 def test_widening_the_allowed_list_needs_storage_rights(spark_lake: SparkLake) -> None:
     spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.bobs")
     spark_lake.rows(f"CREATE TABLE {CATALOG}.bobs.mine (id INT)", BOB)
@@ -137,6 +145,7 @@ def test_widening_the_allowed_list_needs_storage_rights(spark_lake: SparkLake) -
     assert foreign in shown["read.allowed.data.paths"]
 
 
+@pytest.mark.nightly
 def test_encryption_is_switched_on_for_what_is_written_next(spark_lake: SparkLake, table: str) -> None:
     spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.mechanism' = 'envelope')")
     spark_lake.rows(f"INSERT INTO {table} VALUES (3, 'c', NULL)")
@@ -144,6 +153,7 @@ def test_encryption_is_switched_on_for_what_is_written_next(spark_lake: SparkLak
     assert sorted(spark_lake.rows(f"SELECT id, name FROM {table}")) == [(1, "a"), (2, "b"), (3, "c")]
 
 
+@pytest.mark.nightly
 def test_location_moves_by_policy(spark_lake: SparkLake) -> None:
     spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.bobs")
     name, elsewhere = f"{CATALOG}.bobs.moved", f"file://{spark_lake.lake.root}/moved"
@@ -161,6 +171,7 @@ def test_location_moves_by_policy(spark_lake: SparkLake) -> None:
     assert data_files(spark_lake, name)[0]["file_path"].startswith(elsewhere)
 
 
+@pytest.mark.nightly
 def test_whoever_may_only_read_changes_nothing(spark_lake: SparkLake) -> None:
     spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.db")
     name = f"{CATALOG}.db.unchanged"
@@ -172,6 +183,7 @@ def test_whoever_may_only_read_changes_nothing(spark_lake: SparkLake) -> None:
     assert _columns(spark_lake, name) == [("id", "int")]
 
 
+@pytest.mark.nightly
 def test_table_is_renamed(spark_lake: SparkLake, table: str, namespace: str) -> None:
     spark_lake.rows(f"ALTER TABLE {table} RENAME TO u")
     assert [row[1] for row in spark_lake.rows(f"SHOW TABLES IN {namespace}")] == ["u"]
@@ -181,6 +193,7 @@ def test_table_is_renamed(spark_lake: SparkLake, table: str, namespace: str) -> 
     assert len(spark_lake.rows(f"SELECT * FROM {other}.v")) == 2
 
 
+@pytest.mark.nightly
 def test_table_is_not_renamed_to_what_is_taken_or_unclear(
     spark_lake: SparkLake, table: str, namespace: str
 ) -> None:

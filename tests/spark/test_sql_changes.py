@@ -86,6 +86,7 @@ def test_changes_by_each_way(spark_lake: SparkLake, table: str) -> None:
         assert shown(spark_lake.rows(changes), second, third) == told
 
 
+@pytest.mark.nightly
 def test_unclear_changes_are_refused(spark_lake: SparkLake, table: str) -> None:
     first, *_ = ids(spark_lake, table)
     session = spark_lake.session()
@@ -117,6 +118,7 @@ def test_unclear_changes_are_refused(spark_lake: SparkLake, table: str) -> None:
         assert message in refused_as(condition, session, statement), statement
 
 
+@pytest.mark.nightly
 def test_range_of_the_statement_has_no_second_one_in_options(spark_lake: SparkLake, table: str) -> None:
     if spark_lake.spark.version.startswith("4.1"):
         return
@@ -126,11 +128,13 @@ def test_range_of_the_statement_has_no_second_one_in_options(spark_lake: SparkLa
         assert "range of changes" in refused_as("REQUEST_INVALID", spark_lake.session(), statement)
 
 
+@pytest.mark.nightly
 def test_rows_with_the_same_identifiers_have_no_updates(spark_lake: SparkLake, table: str) -> None:
     spark_lake.rows(call(table, "twice", identifier_columns="array('v')"))
     assert "same identifiers (v)" in str(refusal(lambda: spark_lake.rows("SELECT * FROM twice")))
 
 
+@pytest.mark.nightly
 def test_net_changes_of_a_table_with_columns_of_any_name(spark_lake: SparkLake) -> None:
     name = f"{spark_lake.namespace('named')}.t"
     create_table(spark_lake, name, "added STRUCT<a: INT, b: BIGINT>, removed INT, surplus INT", ENCRYPTED)

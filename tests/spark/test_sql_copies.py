@@ -85,6 +85,7 @@ def test_rows_of_files_are_added_encrypted_and_once(
     assert rows(spark_lake, table) == sorted(both * 2, key=repr)
 
 
+@pytest.mark.nightly
 def test_files_that_do_not_fit_are_refused_and_change_nothing(
     spark_lake: SparkLake, namespace: str, tmp_path: Path
 ) -> None:
@@ -185,6 +186,7 @@ def test_a_table_of_spark_is_moved(spark_lake: SparkLake, old: str) -> None:
     assert {row.tableName for row in shown if not row.isTemporary} == {"t_backup_"}
 
 
+@pytest.mark.nightly
 @pytest.mark.core
 @pytest.mark.parametrize(
     ("change", "condition"),

@@ -36,6 +36,7 @@ def test_table_appears_with_its_rows(spark_lake: SparkLake, namespace: str) -> N
     assert table.properties["a"] == "b"
 
 
+@pytest.mark.nightly
 def test_encrypted_table_appears_with_its_rows(spark_lake: SparkLake, namespace: str) -> None:
     spark_lake.rows(
         f"CREATE TABLE {namespace}.t TBLPROPERTIES ('encryption.mechanism' = 'envelope') "
@@ -50,11 +51,13 @@ def test_encrypted_table_appears_with_its_rows(spark_lake: SparkLake, namespace:
         assert b"needle" not in content
 
 
+@pytest.mark.nightly
 def test_table_of_no_rows(spark_lake: SparkLake, namespace: str) -> None:
     spark_lake.rows(f"CREATE TABLE {namespace}.t AS SELECT id FROM range(3) WHERE id > 10")
     assert spark_lake.rows(f"SELECT count(*), max(id) FROM {namespace}.t") == [(0, None)]
 
 
+@pytest.mark.nightly
 def test_columns_of_a_query_are_nullable(spark_lake: SparkLake, namespace: str) -> None:
     spark_lake.rows(f"CREATE TABLE {namespace}.t AS SELECT 1 AS id")
     assert spark_lake.spark.table(f"{namespace}.t").schema["id"].nullable
@@ -68,6 +71,7 @@ def test_query_that_fails_leaves_no_table_and_no_file(spark_lake: SparkLake, nam
     assert _files(spark_lake, namespace) == []
 
 
+@pytest.mark.nightly
 def test_name_is_free_again_after_a_failure(spark_lake: SparkLake, namespace: str) -> None:
     with pytest.raises(PySparkException, match="halfway"):
         spark_lake.rows(
@@ -100,6 +104,7 @@ def test_nothing_is_seen_while_the_rows_are_written(
     assert json.loads(seen[0])["identifiers"] == []
 
 
+@pytest.mark.nightly
 def test_table_that_is_there_stays(spark_lake: SparkLake, namespace: str) -> None:
     spark_lake.rows(f"CREATE TABLE {namespace}.t AS SELECT 1 AS id")
     refused_as(
@@ -109,6 +114,7 @@ def test_table_that_is_there_stays(spark_lake: SparkLake, namespace: str) -> Non
     assert spark_lake.rows(f"SELECT * FROM {namespace}.t") == [(1,)]
 
 
+@pytest.mark.nightly
 def test_rights_on_both_sides(spark_lake: SparkLake, namespace: str) -> None:
     spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.bobs")
     spark_lake.rows(f"CREATE TABLE {namespace}.secret AS SELECT 42 AS id")
@@ -125,6 +131,7 @@ def test_rights_on_both_sides(spark_lake: SparkLake, namespace: str) -> None:
     assert "stolen" not in str(spark_lake.rows(f"SHOW TABLES IN {CATALOG}.bobs", BOB))
 
 
+@pytest.mark.nightly
 def test_data_frames_make_tables(spark_lake: SparkLake, namespace: str) -> None:
     frame = spark_lake.spark.sql("SELECT 1 AS id, 'a' AS name")
     frame.writeTo(f"{namespace}.t").partitionedBy("name").tableProperty("a", "b").create()

@@ -338,6 +338,7 @@ def test_an_error_of_a_file_does_not_show_its_path(door: Door, text: str) -> Non
     assert not any(told in str(error) for told in (path.name, "/data/", door.table))
 
 
+@pytest.mark.nightly
 def test_cached_rows_of_a_view_serve_their_reader_alone(door: Door) -> None:
     """A plan with the view does not run for another user, and nothing that is cached is found for one."""
     frame = door.bob.table(door.view).cache()
@@ -365,6 +366,7 @@ def test_a_text_that_does_not_fit_its_tables_tells_nothing_of_them(door: Door) -
     assert "secret_column" not in message
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("text", "runs"),
     [

@@ -32,6 +32,7 @@ def test_a_table_is_created_encrypted_or_not_at_all(spark_lake: SparkLake, ruled
     spark_lake.rows(f"CREATE TABLE {ruled}.t {columns} {_SAFE}")
 
 
+@pytest.mark.nightly
 def test_a_select_brings_its_columns(spark_lake: SparkLake, ruled: str) -> None:
     query = "SELECT 1 AS id, 2 AS salary"
     refused_as(_VIOLATION, spark_lake.spark, f"CREATE TABLE {ruled}.t AS {query}")
@@ -40,6 +41,7 @@ def test_a_select_brings_its_columns(spark_lake: SparkLake, ruled: str) -> None:
     assert spark_lake.rows(f"SELECT * FROM {ruled}.t") == [(1, 2)]
 
 
+@pytest.mark.nightly
 def test_a_table_is_altered_and_renamed_within_the_rules(spark_lake: SparkLake, ruled: str) -> None:
     table, spark = f"{ruled}.t", spark_lake.spark
     spark_lake.rows(f"CREATE TABLE {table} (id INT, note STRING)")

@@ -59,6 +59,7 @@ def _insert_new_columns(spark_lake: SparkLake, table: str) -> None:
     assert spark_lake.rows(f"SELECT id, more FROM {table} WHERE more IS NOT NULL") == [(4, "m")]
 
 
+@pytest.mark.nightly
 def test_explain_adds_no_columns(spark_lake: SparkLake, namespace: str) -> None:
     """Spark would add them, since it alters the table when it analyzes the statement."""
     table = f"{namespace}.t"
@@ -85,6 +86,7 @@ def test_explain_adds_no_columns(spark_lake: SparkLake, namespace: str) -> None:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not SINCE_4_2, reason="Spark 4.1 adds no columns in writes of DataFrames")
 def test_data_frames_bring_columns_with_merge_schema(spark_lake: SparkLake, namespace: str) -> None:
     """The table is altered and the rows are written by name."""
@@ -108,6 +110,7 @@ def test_data_frames_bring_columns_with_merge_schema(spark_lake: SparkLake, name
     assert stock_table(spark_lake, table).metadata_location == before
 
 
+@pytest.mark.nightly
 def test_other_writes_refuse_merge_schema(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} AS SELECT 1 AS id")
@@ -126,6 +129,7 @@ def test_other_writes_refuse_merge_schema(spark_lake: SparkLake, namespace: str)
     assert stock_table(spark_lake, table).metadata_location == before
 
 
+@pytest.mark.nightly
 def test_evolution_takes_alter(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} AS SELECT 1 AS id")
@@ -150,6 +154,7 @@ def test_evolution_takes_alter(spark_lake: SparkLake, namespace: str) -> None:
     assert "TOO_MANY_DATA_COLUMNS" in str(error.getCondition())
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not SINCE_4_2, reason="Spark 4.1 has no INSERT WITH SCHEMA EVOLUTION")
 def test_columns_that_spark_cannot_tell_apart_are_not_added(spark_lake: SparkLake, namespace: str) -> None:
     """Spark compares names of new columns in ALTER TABLE alone; it reads no table that has both."""
@@ -166,6 +171,7 @@ def _name(table: str) -> TableName:
     return table_name([database], name)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not SINCE_4_2, reason="Spark 4.1 makes such tables in its own catalog alone")
 def test_a_table_like_another_is_protected_as_it_is(spark_lake: SparkLake, namespace: str) -> None:
     source = f"{namespace}.source"

@@ -129,6 +129,7 @@ def test_partition_fields(spark_lake: SparkLake, table: str) -> None:
         assert _partitioning(stock_table(spark_lake, table)) == expected, statement
 
 
+@pytest.mark.nightly
 def test_order_and_distribution_of_writes(spark_lake: SparkLake, table: str) -> None:
     for statement, expected, distribution in ORDER:
         spark_lake.rows(f"ALTER TABLE {table} {statement}")
@@ -137,12 +138,14 @@ def test_order_and_distribution_of_writes(spark_lake: SparkLake, table: str) -> 
         assert found.properties["write.distribution-mode"] == distribution, statement
 
 
+@pytest.mark.nightly
 def test_identifier_fields(spark_lake: SparkLake, table: str) -> None:
     for statement, expected in IDENTIFIERS:
         spark_lake.rows(f"ALTER TABLE {table} {statement}")
         assert stock_table(spark_lake, table).schema().identifier_field_names() == expected, statement
 
 
+@pytest.mark.nightly
 def test_branches_and_tags(spark_lake: SparkLake, table: str) -> None:
     spark_lake.rows(f"INSERT INTO {table} SELECT 7, NULL, 'a', 0, named_struct('x', 1, 'y', 2)")
     first = stock_table(spark_lake, table).metadata.snapshots[0].snapshot_id
@@ -151,6 +154,7 @@ def test_branches_and_tags(spark_lake: SparkLake, table: str) -> None:
         assert _refs(stock_table(spark_lake, table)) == expected, statement
 
 
+@pytest.mark.nightly
 def test_statement_that_cannot_be_carried_out_changes_nothing(spark_lake: SparkLake, table: str) -> None:
     before = stock_table(spark_lake, table).metadata_location
     for condition, statement in (
@@ -195,6 +199,7 @@ def current(spark_lake: SparkLake, table: str) -> Iterator[str]:
     spark_lake.rows("USE spark_catalog.default")
 
 
+@pytest.mark.nightly
 def test_name_stands_for_the_table_that_spark_means(spark_lake: SparkLake, current: str, table: str) -> None:
     catalog, namespace, name = table.split(".")
     for spelled in (current, f"{namespace}.{name}", f"`{catalog}`.`{namespace}` . {name}"):
@@ -203,6 +208,7 @@ def test_name_stands_for_the_table_that_spark_means(spark_lake: SparkLake, curre
     refused_as("TABLE_OR_VIEW_NOT_FOUND", spark_lake.spark, f"ALTER TABLE {current}x CREATE TAG x")
 
 
+@pytest.mark.nightly
 def test_statements_of_other_catalogs_are_left_to_the_next_parser(spark_lake: SparkLake, table: str) -> None:
     for text in (
         "ALTER TABLE spark_catalog.default.t ADD PARTITION FIELD id",
@@ -221,6 +227,7 @@ def test_statements_of_other_catalogs_are_left_to_the_next_parser(spark_lake: Sp
         spark_lake.rows(f"ALTER TABLE {table} {statement}")
 
 
+@pytest.mark.nightly
 def test_privileges_are_those_of_the_catalog(spark_lake: SparkLake) -> None:
     spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.db")
     name = f"{CATALOG}.db.iceberg_ddl"
@@ -235,6 +242,7 @@ def test_privileges_are_those_of_the_catalog(spark_lake: SparkLake) -> None:
         refused_as("NOT_AUTHORIZED", spark_lake.session(CAROL), f"ALTER TABLE {name} {statement}")
 
 
+@pytest.mark.nightly
 def test_encrypted_columns_neither_partition_nor_sort(spark_lake: SparkLake, namespace: str) -> None:
     name = f"{namespace}.secret"
     spark_lake.rows(
@@ -257,6 +265,7 @@ WRITES: list[tuple[str, int | None, Callable[[int], object]]] = [
 ]
 
 
+@pytest.mark.nightly
 def test_writes_follow_order_and_distribution(spark_lake: SparkLake, namespace: str) -> None:
     """The rows of a file lie in the table's order, and the file names the order."""
     name = f"{namespace}.ordered"
@@ -283,6 +292,7 @@ def test_writes_follow_order_and_distribution(spark_lake: SparkLake, namespace: 
     assert orders <= {None, 0}
 
 
+@pytest.mark.nightly
 def test_columns_are_replaced(spark_lake: SparkLake, namespace: str) -> None:
     name = f"{namespace}.replaced"
     spark_lake.rows(f"CREATE TABLE {name} AS SELECT 1 AS id, 'a' AS name")

@@ -49,6 +49,7 @@ def test_appended_rows_are_read_by_the_current_schema(spark_lake: SparkLake, tab
     assert spark_lake.rows(f"SELECT id FROM {table} WITH (`start-snapshot-id` = {second})") == [(4,)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("options", "condition", "message"),
     [

@@ -55,6 +55,7 @@ def test_a_rotated_key_is_shown_with_both_versions(spark_lake: SparkLake, table:
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == [(1,), (2,), (3,)]
 
 
+@pytest.mark.nightly
 def test_one_call_is_one_rotation(spark_lake: SparkLake, table: str) -> None:
     frame = spark_lake.spark.sql(f"CALL {CATALOG}.system.rotate_key('{table}')")
     for _ in range(2):
@@ -63,6 +64,7 @@ def test_one_call_is_one_rotation(spark_lake: SparkLake, table: str) -> None:
     assert sorted(_versions(spark_lake, table)) == [1, 2]
 
 
+@pytest.mark.nightly
 def test_rewrapped_branches_are_shown_and_readable(spark_lake: SparkLake, table: str) -> None:
     _call(spark_lake, "rotate_key", _below(table))
     ((branch, snapshot_id, manifests, files, lost),) = _call(spark_lake, "rewrap_keys", table)
@@ -73,6 +75,7 @@ def test_rewrapped_branches_are_shown_and_readable(spark_lake: SparkLake, table:
     assert _call(spark_lake, "rewrap_keys", _below(table)) == [("main", None, 0, 0, 0)]
 
 
+@pytest.mark.nightly
 def test_whoever_may_not_rotate_is_refused_by_name(spark_lake: SparkLake, table: str) -> None:
     """ALTER alone is not enough: `rotate` on the master key is needed too."""
     lake = spark_lake.lake
@@ -87,6 +90,7 @@ def test_whoever_may_not_rotate_is_refused_by_name(spark_lake: SparkLake, table:
     assert list(_versions(spark_lake, table)) == [1]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("arguments", "condition"),
     [
@@ -106,12 +110,14 @@ def test_what_names_no_table_is_refused(spark_lake: SparkLake, arguments: str, c
     assert ("[rule=identifier]" in message) is (condition == "REQUEST_INVALID")
 
 
+@pytest.mark.nightly
 def test_a_plaintext_table_has_no_key_to_rotate(spark_lake: SparkLake, namespace: str) -> None:
     spark_lake.rows(f"CREATE TABLE {namespace}.plain (id INT)")
     name = _below(f"{namespace}.plain")
     refused_as("REQUEST_INVALID", spark_lake.spark, f"CALL {CATALOG}.system.rotate_key(table => '{name}')")
 
 
+@pytest.mark.nightly
 def test_names_are_parsed_as_sql_does(spark_lake: SparkLake, namespace: str) -> None:
     spark_lake.rows(
         f"CREATE TABLE {namespace}.`a b` (id INT) TBLPROPERTIES ('encryption.mechanism' = 'envelope')"
@@ -120,6 +126,7 @@ def test_names_are_parsed_as_sql_does(spark_lake: SparkLake, namespace: str) -> 
     assert version == 2
 
 
+@pytest.mark.nightly
 def test_procedures_are_listed_and_others_are_refused(spark_lake: SparkLake, table: str) -> None:
     shown = {row[-1] for row in spark_lake.rows(f"SHOW PROCEDURES IN {CATALOG}.system")}
     assert {"rotate_key", "rewrap_keys", "rewrite_data_files"} <= shown

@@ -57,6 +57,7 @@ def test_what_the_catalog_maintains(spark_lake: SparkLake, namespace: str) -> No
         refused_as("NOT_SUPPORTED_YET", spark_lake.spark, sql)
 
 
+@pytest.mark.nightly
 def test_a_table_is_registered(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id INT")

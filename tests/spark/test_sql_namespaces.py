@@ -29,6 +29,7 @@ def test_namespace_from_making_to_dropping(spark_lake: SparkLake) -> None:
     assert (name,) not in spark_lake.rows(f"SHOW NAMESPACES IN {CATALOG}")
 
 
+@pytest.mark.nightly
 def test_namespaces_in_namespaces(spark_lake: SparkLake, namespace: str) -> None:
     spark_lake.rows(f"CREATE NAMESPACE {namespace}.inner")
     spark_lake.rows(f"CREATE TABLE {namespace}.inner.t AS SELECT 1 AS id")
@@ -38,6 +39,7 @@ def test_namespaces_in_namespaces(spark_lake: SparkLake, namespace: str) -> None
     assert spark_lake.rows(f"SELECT * FROM {namespace}.inner.t") == [(1,)]
 
 
+@pytest.mark.nightly
 def test_namespace_that_is_there_or_is_not(spark_lake: SparkLake, namespace: str) -> None:
     alice = spark_lake.spark
     refused_as("SCHEMA_ALREADY_EXISTS", alice, f"CREATE NAMESPACE {namespace}")
@@ -49,6 +51,7 @@ def test_namespace_that_is_there_or_is_not(spark_lake: SparkLake, namespace: str
     refused_as("SCHEMA_NOT_FOUND", alice, f"CREATE TABLE {namespace}_2.t (id INT)")
 
 
+@pytest.mark.nightly
 def test_namespace_with_tables_is_not_dropped(spark_lake: SparkLake, namespace: str) -> None:
     spark_lake.rows(f"CREATE TABLE {namespace}.t (id INT)")
     refused_as("SCHEMA_NOT_EMPTY", spark_lake.spark, f"DROP NAMESPACE {namespace}")
@@ -56,11 +59,13 @@ def test_namespace_with_tables_is_not_dropped(spark_lake: SparkLake, namespace: 
     assert len(spark_lake.rows(f"SHOW TABLES IN {namespace}")) == 1
 
 
+@pytest.mark.nightly
 def test_directly_below_the_catalog_there_are_no_tables(spark_lake: SparkLake) -> None:
     assert spark_lake.rows(f"SHOW TABLES IN {CATALOG}") == []
     refused_as("SCHEMA_NOT_FOUND", spark_lake.spark, f"CREATE TABLE {CATALOG}.t (id INT)")
 
 
+@pytest.mark.nightly
 def test_names_below_the_current_namespace(spark_lake: SparkLake, namespace: str) -> None:
     session = spark_lake.new_session()
     session.sql(f"USE {namespace}")
@@ -71,6 +76,7 @@ def test_names_below_the_current_namespace(spark_lake: SparkLake, namespace: str
     assert session.catalog.listTables() == []
 
 
+@pytest.mark.nightly
 def test_namespace_of_others(spark_lake: SparkLake, namespace: str) -> None:
     bob = spark_lake.session(BOB)
     for statement in (
@@ -86,6 +92,7 @@ def test_namespace_of_others(spark_lake: SparkLake, namespace: str) -> None:
     assert (name,) not in spark_lake.rows(f"SHOW NAMESPACES IN {CATALOG}", BOB)
 
 
+@pytest.mark.nightly
 def test_namespace_is_not_placed_where_one_may_not_write(spark_lake: SparkLake) -> None:
     spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.bobs")
     elsewhere = f"file://{spark_lake.lake.root}/elsewhere"
@@ -94,6 +101,7 @@ def test_namespace_is_not_placed_where_one_may_not_write(spark_lake: SparkLake) 
     refused_as("NOT_AUTHORIZED", spark_lake.session(CAROL), f"CREATE NAMESPACE {CATALOG}.carols")
 
 
+@pytest.mark.nightly
 @pytest.mark.core
 def test_a_table_that_is_refused_does_not_hide_the_others_in_a_list(
     spark_lake: SparkLake, namespace: str

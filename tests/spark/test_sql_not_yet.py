@@ -64,6 +64,7 @@ def test_statement_is_refused_with_the_typed_error(
     unchanged()
 
 
+@pytest.mark.nightly
 @each_row(
     "statement",
     [

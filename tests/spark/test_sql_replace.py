@@ -60,6 +60,7 @@ def test_a_query_replaces_the_table_and_its_past_stays(spark_lake: SparkLake, pr
     ) == [(2,)]
 
 
+@pytest.mark.nightly
 def test_rows_that_were_written_before_lack_a_required_column(
     spark_lake: SparkLake, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ def test_data_frames_replace_tables(spark_lake: SparkLake, namespace: str) -> No
     refused_as("TABLE_OR_VIEW_NOT_FOUND", spark_lake.spark, f"REPLACE TABLE {namespace}.w AS SELECT 1 AS id")
 
 
+@pytest.mark.nightly
 def test_a_statement_that_fails_leaves_the_table(spark_lake: SparkLake, namespace: str) -> None:
     table = _made(spark_lake, namespace, "'encryption.mechanism' = 'envelope'")
     before = stock_table(spark_lake, table).metadata_location

@@ -128,6 +128,7 @@ def test_a_rewrite_that_is_cut_short_goes_on_with_what_is_left(spark_lake: Spark
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
 
 
+@pytest.mark.nightly
 def test_files_that_cannot_be_read_are_named_and_hold_back_no_others(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -290,6 +291,7 @@ def test_parquet_becomes_orc_and_back(spark_lake: SparkLake, namespace: str) -> 
     assert formats == [("ORC", False), ("ORC", True), ("PARQUET", True)]
 
 
+@pytest.mark.nightly
 def test_partitions_are_kept(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id INT, name STRING", partitioned_by="id")
@@ -303,6 +305,7 @@ def test_partitions_are_kept(spark_lake: SparkLake, namespace: str) -> None:
     assert spark_lake.rows(f"SELECT count(*) FROM {table} WHERE id = 2") == [(2,)]
 
 
+@pytest.mark.nightly
 def test_old_epochs_are_forbidden_once_no_snapshot_has_their_files(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -323,6 +326,7 @@ def test_old_epochs_are_forbidden_once_no_snapshot_has_their_files(
     assert len(spark_lake.rows(f"SELECT * FROM {table}")) == 2
 
 
+@pytest.mark.nightly
 def test_whoever_may_not_see_a_column_rewrites_nothing(spark_lake: SparkLake, namespace: str) -> None:
     """What is held back from the reader would be lost."""
     table = f"{namespace}.t"
@@ -361,6 +365,7 @@ def test_options_without_a_meaning_are_refused(spark_lake: SparkLake, namespace:
     assert encrypted(spark_lake, table) == [False]
 
 
+@pytest.mark.nightly
 def test_small_files_are_compacted_and_deleted_rows_left_out(spark_lake: SparkLake, namespace: str) -> None:
     """In an encrypted table, with position delete files, which go as well."""
     table = f"{namespace}.t"

@@ -63,6 +63,7 @@ def test_main_is_taken_back_and_forward(spark_lake: SparkLake, table: str) -> No
     assert _ids(spark_lake, table) == [1, 2]
 
 
+@pytest.mark.nightly
 def test_staged_rows_are_published_once(spark_lake: SparkLake, table: str) -> None:
     conf = spark_lake.spark.conf
     for wap_id, number in (("w1", 4), ("w2", 5)):
@@ -86,6 +87,7 @@ def test_staged_rows_are_published_once(spark_lake: SparkLake, table: str) -> No
         )
 
 
+@pytest.mark.nightly
 def test_audited_branch_is_published_by_fast_forward(spark_lake: SparkLake, table: str) -> None:
     spark_lake.spark.conf.set("spark.wap.branch", "audit")
     try:
@@ -100,6 +102,7 @@ def test_audited_branch_is_published_by_fast_forward(spark_lake: SparkLake, tabl
     assert (moved.collect(), _ids(spark_lake, table)) == ([("main", third, head)], [2, 3, 4])
 
 
+@pytest.mark.nightly
 def test_who_can_only_update_cannot_take_main_back(spark_lake: SparkLake, table: str) -> None:
     (first, _), *_ = _snapshots(spark_lake, table)
     writes = policy("bob-writes", tables("*"), {BOB: ["update", "select"]})

@@ -67,6 +67,7 @@ def test_show_create_table_prints_a_statement_that_runs(spark_lake: SparkLake, n
         refused_as("PROPERTY_INVALID", spark_lake.spark, altered)
 
 
+@pytest.mark.nightly
 def test_every_type_as_iceberg_has_it(spark_lake: SparkLake, namespace: str) -> None:
     spark_lake.rows(f"CREATE TABLE {namespace}.t ({EVERY_TYPE}) USING iceberg")
     schema = stock_table(spark_lake, f"{namespace}.t").schema()
@@ -87,6 +88,7 @@ def test_every_type_as_iceberg_has_it(spark_lake: SparkLake, namespace: str) -> 
     assert sorted(ids) == list(range(1, len(ids) + 1))
 
 
+@pytest.mark.nightly
 def test_every_type_comes_back_as_it_was_made(spark_lake: SparkLake, namespace: str) -> None:
     spark_lake.rows(f"CREATE TABLE {namespace}.t ({EVERY_TYPE})")
     columns = {row[0]: row[1] for row in spark_lake.rows(f"DESCRIBE {namespace}.t")}
@@ -99,6 +101,7 @@ def test_every_type_comes_back_as_it_was_made(spark_lake: SparkLake, namespace: 
     assert "id" not in str(schema.jsonValue()["fields"][0]["metadata"])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("column", "spark_type"),
     [("v VARIANT", "VARIANT"), ("v INTERVAL DAY", "INTERVAL DAY"), ("v STRING COLLATE UNICODE", "COLLATE")],
@@ -115,6 +118,7 @@ def test_type_without_a_like_is_refused_by_name(
     assert spark_lake.rows(f"SHOW TABLES IN {namespace}") == []
 
 
+@pytest.mark.nightly
 def test_partition_transforms_as_iceberg_names_them(spark_lake: SparkLake, namespace: str) -> None:
     transforms = "i, bucket(4, l), truncate(2, s), truncate(v, 3), years(day), months(ts), days(ntz), st.x"
     assert _partition_fields(spark_lake, f"{namespace}.t", transforms) == [
@@ -138,11 +142,13 @@ def _partition_fields(
     return [(each.name, str(each.transform), source(each.source_id)) for each in made.spec().fields]
 
 
+@pytest.mark.nightly
 def test_partition_field_that_contains_another(spark_lake: SparkLake, namespace: str) -> None:
     statement = f"CREATE TABLE {namespace}.t ({EVERY_TYPE}) PARTITIONED BY (months(ts), hours(ts))"
     refused_as("REQUEST_INVALID", spark_lake.spark, statement)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "transform", ["bucket(4, l, i)", "truncate(0, s)", "zorder(l)", "sorted_bucket(4, l)"]
 )
@@ -151,6 +157,7 @@ def test_partition_transform_that_is_not_known(spark_lake: SparkLake, namespace:
     refused_as("NOT_SUPPORTED_YET", spark_lake.spark, statement)
 
 
+@pytest.mark.nightly
 def test_what_is_shown_makes_the_same_table_again(spark_lake: SparkLake, namespace: str) -> None:
     """Without the governed properties: what is in force for the old one is not the new one's to inherit."""
     spark_lake.rows(
@@ -166,6 +173,7 @@ def test_what_is_shown_makes_the_same_table_again(spark_lake: SparkLake, namespa
     assert again.partition("TBLPROPERTIES")[0].replace(".again", ".t") == head
 
 
+@pytest.mark.nightly
 def test_governed_properties_in_force_are_shown(spark_lake: SparkLake, namespace: str) -> None:
     statement = (
         f"CREATE TABLE {namespace}.t (id INT) TBLPROPERTIES ('encryption.mechanism' = 'envelope', 'a' = 'b')"
@@ -183,6 +191,7 @@ def test_governed_properties_in_force_are_shown(spark_lake: SparkLake, namespace
     assert "encryption.mechanism=envelope" in described["Table Properties"]
 
 
+@pytest.mark.nightly
 def test_governed_property_needs_authorization(spark_lake: SparkLake) -> None:
     spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.bobs")
     statement = "CREATE TABLE {}.bobs.wide (id INT) TBLPROPERTIES ('read.allowed.data.paths' = '{}')"
@@ -191,11 +200,13 @@ def test_governed_property_needs_authorization(spark_lake: SparkLake) -> None:
     assert "wide" not in [row[1] for row in spark_lake.rows(f"SHOW TABLES IN {CATALOG}.bobs", BOB)]
 
 
+@pytest.mark.nightly
 def test_near_miss_of_a_governed_name_is_refused(spark_lake: SparkLake, namespace: str) -> None:
     statement = f"CREATE TABLE {namespace}.t (id INT) TBLPROPERTIES ('encryption.mechanisms' = 'envelope')"
     refused_as("PROPERTY_INVALID", spark_lake.spark, statement)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "directory",
     ["a%20b", "ü", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("a b", "a%2Fb", "day=1"))],
@@ -211,6 +222,7 @@ def test_location_is_taken_letter_by_letter(spark_lake: SparkLake, namespace: st
     assert f"LOCATION '{location}'" in _shown(spark_lake, f"{namespace}.t")
 
 
+@pytest.mark.nightly
 def test_options_that_contradict_properties(spark_lake: SparkLake, namespace: str) -> None:
     template = "CREATE TABLE {}.{} (id INT) USING iceberg OPTIONS ('a' = '{}') TBLPROPERTIES ('a' = '1')"
     refused_as("PROPERTY_INVALID", spark_lake.spark, template.format(namespace, "t", "2"))
@@ -220,6 +232,7 @@ def test_options_that_contradict_properties(spark_lake: SparkLake, namespace: st
     assert not [name for name in shown if name.startswith("option.")]
 
 
+@pytest.mark.nightly
 def test_names_are_literal(spark_lake: SparkLake, namespace: str) -> None:
     names = ['it\'s "quoted"', "a*b?[c]", "a%20b", "ü 表", "a=b,c;d", "$1", "CON"]
     for number, name in enumerate(names):
@@ -233,12 +246,14 @@ def test_names_are_literal(spark_lake: SparkLake, namespace: str) -> None:
     assert spark_lake.rows(f"SHOW TABLES IN {namespace}") == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["a.b", "a/b", "a\\\\b", "..", " a"])
 def test_names_that_could_be_read_in_two_ways(spark_lake: SparkLake, namespace: str, name: str) -> None:
     refused_as("REQUEST_INVALID", spark_lake.spark, f"CREATE TABLE {namespace}.`{name}` (id INT)")
     refused_as("REQUEST_INVALID", spark_lake.spark, f"SELECT * FROM {namespace}.`{name}`")
 
 
+@pytest.mark.nightly
 def test_table_that_is_there_or_is_not(spark_lake: SparkLake, namespace: str) -> None:
     alice = spark_lake.spark
     spark_lake.rows(f"CREATE TABLE {namespace}.t (id INT)")
@@ -253,6 +268,7 @@ def test_table_that_is_there_or_is_not(spark_lake: SparkLake, namespace: str) ->
     assert spark_lake.rows(f"SHOW TABLES IN {namespace}") == []
 
 
+@pytest.mark.nightly
 def test_purge_deletes_the_files(spark_lake: SparkLake, namespace: str) -> None:
     directories = {}
     for name, clause in (("kept", ""), ("purged", "PURGE")):
@@ -267,6 +283,7 @@ def test_purge_deletes_the_files(spark_lake: SparkLake, namespace: str) -> None:
     assert left["purged"] == []
 
 
+@pytest.mark.nightly
 def test_data_frame_writers_make_and_fill_tables(spark_lake: SparkLake, namespace: str) -> None:
     frame = spark_lake.spark.range(3)
     frame.writeTo(f"{namespace}.t").using("iceberg").tableProperty("a", "b").create()

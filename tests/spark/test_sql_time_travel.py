@@ -40,11 +40,13 @@ def test_snapshot_by_id_has_the_columns_of_its_time(spark_lake: SparkLake, table
     assert sorted(latest) == [(1, "old", None), (2, "new", 3)]
 
 
+@pytest.mark.nightly
 def test_snapshot_by_tag_and_branch(spark_lake: SparkLake, table: str) -> None:
     assert spark_lake.rows(f"SELECT * FROM {table} VERSION AS OF 'first'") == [(1, "old")]
     assert len(spark_lake.rows(f"SELECT * FROM {table} VERSION AS OF 'main'")) == 2
 
 
+@pytest.mark.nightly
 def test_snapshot_by_time(spark_lake: SparkLake, table: str) -> None:
     (_, first_ms), (_, second_ms) = _snapshots(spark_lake, table)
     spark = spark_lake.spark
@@ -55,16 +57,19 @@ def test_snapshot_by_time(spark_lake: SparkLake, table: str) -> None:
     refused_as("NO_SUCH_SNAPSHOT", spark, f"SELECT * FROM {table} TIMESTAMP AS OF '{before}'")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("version", ["12345", "'absent'", "'FIRST'"])
 def test_snapshot_that_is_not_there(spark_lake: SparkLake, table: str, version: str) -> None:
     refused_as("NO_SUCH_SNAPSHOT", spark_lake.spark, f"SELECT * FROM {table} VERSION AS OF {version}")
 
 
+@pytest.mark.nightly
 def test_old_and_new_in_one_query(spark_lake: SparkLake, table: str) -> None:
     joined = f"SELECT n.id FROM {table} n LEFT ANTI JOIN {table} VERSION AS OF 'first' o ON n.id = o.id"
     assert spark_lake.rows(joined) == [(2,)]
 
 
+@pytest.mark.nightly
 def test_reader_options_of_other_engines_are_not_passed_over(spark_lake: SparkLake, table: str) -> None:
     """Passed over, `start-snapshot` would read today's rows without a word."""
     (first, _), _ = _snapshots(spark_lake, table)
@@ -73,6 +78,7 @@ def test_reader_options_of_other_engines_are_not_passed_over(spark_lake: SparkLa
     assert "start-snapshot" in str(error)
 
 
+@pytest.mark.nightly
 def test_data_frame_sees_what_was_written_after_it(spark_lake: SparkLake, namespace: str) -> None:
     spark_lake.rows(f"CREATE TABLE {namespace}.t AS SELECT 1 AS id")
     frame = spark_lake.spark.table(f"{namespace}.t")

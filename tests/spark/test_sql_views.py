@@ -83,6 +83,7 @@ def test_a_view_is_no_table_and_a_table_no_view(spark_lake: SparkLake, namespace
     assert len(spark_lake.rows(f"SHOW TABLES IN {namespace}")) == 2
 
 
+@pytest.mark.nightly
 @views
 def test_a_view_has_the_catalog_namespace_and_settings_that_it_was_made_with(
     spark_lake: SparkLake, namespace: str
@@ -115,6 +116,7 @@ def test_who_reads_a_view_needs_rights_on_it_and_on_its_tables(spark_lake: Spark
         spark_lake.lake.set_policies(standard_policies())
 
 
+@pytest.mark.nightly
 @views
 def test_the_text_of_a_view_is_read_by_the_settings_of_the_engine(
     spark_lake: SparkLake, namespace: str
@@ -135,6 +137,7 @@ def test_the_text_of_a_view_is_read_by_the_settings_of_the_engine(
         refused_as("PARSE_SYNTAX_ERROR", spark_lake.spark, f"SELECT * FROM {namespace}.w{number}")
 
 
+@pytest.mark.nightly
 @views
 @pytest.mark.parametrize(
     ("key", "text"),
@@ -172,6 +175,7 @@ def test_code_in_a_view_takes_the_permission_of_its_reader(spark_lake: SparkLake
         services.views.drop(bob, name)
 
 
+@pytest.mark.nightly
 @pytest.mark.core
 @pytest.mark.skipif(SINCE_4_3, reason="Spark has views of such catalogs since 4.3")
 def test_an_older_spark_refuses_views(spark_lake: SparkLake, namespace: str) -> None:

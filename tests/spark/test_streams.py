@@ -195,6 +195,7 @@ def test_query_has_the_token_that_its_session_has_now(
     assert not {22, 23} & {each for each, _ in rows(spark_lake, target)}
 
 
+@pytest.mark.nightly
 def test_plans_of_a_stream_hold_no_table_of_another_user(
     spark_lake: SparkLake, source: str, namespace: str, tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ def test_each_kind_of_failure_is_typed(spark_lake: SparkLake, namespace: str) ->
     assert spark.table(t).count() == 0
 
 
+@pytest.mark.nightly
 def test_storage_that_takes_no_file_is_named(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT)")
@@ -148,6 +149,7 @@ def test_storage_that_takes_no_file_is_named(spark_lake: SparkLake, namespace: s
         assert (last or error._origin).getSqlState() == "58030"
 
 
+@pytest.mark.nightly
 def test_errors_that_spark_leaves_untyped_have_general_conditions(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -163,6 +165,7 @@ def test_errors_that_spark_leaves_untyped_have_general_conditions(
     assert "must be positive" in untyped.getMessage() and untyped.getMessageParameters() is not None
 
 
+@pytest.mark.nightly
 def test_what_ended_a_stream_is_typed(spark_lake: SparkLake, namespace: str, tmp_path: Path) -> None:
     source, target = f"{namespace}.source", f"{namespace}.target"
     spark_lake.rows(f"CREATE TABLE {source} AS SELECT 1 AS id")

@@ -67,6 +67,7 @@ def _assert_refused(session: SparkSession, table: str) -> None:
     assert refused.value.getCondition() == NOT_AUTHORIZED, refused.value
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("cached", [False, True], ids=["plain", "cached"])
 @pytest.mark.parametrize("inner", ["(SELECT * FROM {view})", "range(4) WHERE id IN (SELECT id FROM {view})"])
 def test_a_global_view_of_a_frame_gives_nothing_to_whoever_has_no_right(
@@ -82,6 +83,7 @@ def test_a_global_view_of_a_frame_gives_nothing_to_whoever_has_no_right(
     _assert_refused(spark_lake.session(BOB), asked)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["GLOBAL TEMPORARY VIEW", "VIEW"])
 def test_a_view_in_sql_is_read_with_the_rights_of_whoever_reads(
     spark_lake: SparkLake, shared_table: str, view: str, kind: str
@@ -93,6 +95,7 @@ def test_a_view_in_sql_is_read_with_the_rights_of_whoever_reads(
     _assert_refused(spark_lake.session(BOB), name)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("change", "ids"),
     [
@@ -113,6 +116,7 @@ def test_what_one_user_cached_is_in_nobodys_way(
     assert _ids(carol, own_table) == _ids(alice, own_table) == ids
 
 
+@pytest.mark.nightly
 def test_an_insert_reads_and_writes_for_its_own_user(spark_lake: SparkLake, shared_table: str) -> None:
     own = f"{CATALOG}.bobs.t{uuid4().hex[:10]}"
     spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.bobs")
@@ -123,6 +127,7 @@ def test_an_insert_reads_and_writes_for_its_own_user(spark_lake: SparkLake, shar
     assert _ids(spark_lake.session(BOB), own) == []
 
 
+@pytest.mark.nightly
 def test_users_work_at_the_same_time_each_with_his_own_rights(spark_lake: SparkLake, own_table: str) -> None:
     def of_alice(number: int) -> list[int]:
         spark_lake.rows(f"INSERT INTO {own_table} VALUES ({100 + number}, 0)", ALICE)

@@ -109,6 +109,7 @@ def test_a_file_that_is_changed_while_it_is_read_gives_the_rows_that_were_verifi
         refused(spark_lake, f"SELECT sum(length(v)) FROM {table}", "DECRYPTION_REFUSED", "file-digest")
 
 
+@pytest.mark.nightly
 def test_an_executor_without_room_for_a_copy_says_so(spark_lake: SparkLake, namespace: str) -> None:
     """And not that the file is missing or damaged."""
     table = f"{namespace}.t"

@@ -81,6 +81,7 @@ def test_no_statistics_of_columns_stand_anywhere_in_plaintext(spark_lake: SparkL
     assert [path for path in kept if MARKER.encode() in path.read_bytes()] == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("length", [16, 24, 32])
 def test_a_second_implementation_opens_each_file_with_its_key_and_prefix_alone(
     spark_lake: SparkLake, namespace: str, length: int
@@ -104,6 +105,7 @@ def test_a_second_implementation_opens_each_file_with_its_key_and_prefix_alone(
             _read(one, dek, prefix)
 
 
+@pytest.mark.nightly
 def test_data_pages_are_authenticated(spark_lake: SparkLake, namespace: str) -> None:
     """AES_GCM_V1: a bit that is flipped in a page is noticed, not only one in the footer."""
     table = f"{namespace}.t"
@@ -116,6 +118,7 @@ def test_data_pages_are_authenticated(spark_lake: SparkLake, namespace: str) -> 
         _read(path, key, parquet_aad_prefix(identity))
 
 
+@pytest.mark.nightly
 def test_full_files_are_followed_by_others_each_with_a_key_of_its_own(
     spark_lake: SparkLake, namespace: str
 ) -> None:

@@ -46,6 +46,7 @@ def test_a_task_that_fails_leaves_no_rows_and_no_files(
     assert _left(spark_lake, table) == []
 
 
+@pytest.mark.nightly
 def test_a_null_where_the_table_has_none_is_refused(spark_lake: SparkLake, namespace: str) -> None:
     """On the top level and inside; Spark does it, since the table shows its columns as required."""
     table = f"{namespace}.t"
@@ -60,6 +61,7 @@ def test_a_null_where_the_table_has_none_is_refused(spark_lake: SparkLake, names
     assert stock_table(spark_lake, table).scan().to_arrow().to_pylist() == [{"id": 1, "who": None}]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("published", [True, False])
 @pytest.mark.parametrize("problem", [CommitStateUnknown, StateUnavailable])
 def test_a_commit_whose_answer_is_lost_is_asked_again(
@@ -90,6 +92,7 @@ def test_a_commit_whose_answer_is_lost_is_asked_again(
     assert loaded.scan().to_arrow()["id"].to_pylist() == [1]
 
 
+@pytest.mark.nightly
 def test_a_commit_that_is_refused_leaves_nothing(
     spark_lake: SparkLake, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +110,7 @@ def test_a_commit_that_is_refused_leaves_nothing(
     assert _left(spark_lake, table) == []
 
 
+@pytest.mark.nightly
 def test_a_write_begins_when_it_is_carried_out(spark_lake: SparkLake, namespace: str) -> None:
     """Neither planning nor explaining one makes anything at the catalog."""
     table = f"{namespace}.t"
@@ -119,6 +123,7 @@ def test_a_write_begins_when_it_is_carried_out(spark_lake: SparkLake, namespace:
     assert _writes(spark_lake) == before + 1
 
 
+@pytest.mark.nightly
 def test_who_may_only_read_does_not_write(spark_lake: SparkLake) -> None:
     spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.db")
     create_table(spark_lake, f"{CATALOG}.db.written_by_alice", "id INT")
@@ -127,6 +132,7 @@ def test_who_may_only_read_does_not_write(spark_lake: SparkLake) -> None:
     assert stock_table(spark_lake, f"{CATALOG}.db.written_by_alice").current_snapshot() is None
 
 
+@pytest.mark.nightly
 def test_no_rows_are_an_append_too(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id BIGINT")

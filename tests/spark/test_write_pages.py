@@ -58,11 +58,13 @@ def test_pages_have_as_many_rows_in_every_column(usual: list[tuple[list[int], bo
     assert few == own == turning == empty == [0, 50_000, 100_000]
 
 
+@pytest.mark.nightly
 def test_a_dictionary_is_given_up_before_the_first_page_ends(usual: list[tuple[list[int], bool]]) -> None:
     """By all the values of its first page, `turning` would have one."""
     assert [dictionary for _, dictionary in usual] == [True, False, False, False, False]
 
 
+@pytest.mark.nightly
 def test_pages_are_as_the_table_says(spark_lake: SparkLake) -> None:
     few, own, *_ = written(spark_lake, {"write.parquet.page-row-limit": "1000"})
     assert few[0] == own[0] == list(range(0, ROWS, 1000))

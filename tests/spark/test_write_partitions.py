@@ -124,6 +124,7 @@ def test_plans_find_rows_by_the_partition(
     assert planned_files(spark_lake, partitioned, filter={**term, "term": f"v{place}"}) == files
 
 
+@pytest.mark.nightly
 def test_a_standard_client_finds_all_rows(spark_lake: SparkLake, partitioned: str) -> None:
     found = stock_table(spark_lake, partitioned).scan().to_arrow()
     assert sorted(found["id"].to_pylist()) == [0, 1, 2]
@@ -132,6 +133,7 @@ def test_a_standard_client_finds_all_rows(spark_lake: SparkLake, partitioned: st
     assert sorted(each["v12_trunc"] for each in partitions) == ["ab", "ab", "b"]
 
 
+@pytest.mark.nightly
 def test_partition_values_are_those_of_the_rows(spark_lake: SparkLake, namespace: str) -> None:
     """Days are those of UTC, whatever the session's time zone is."""
     table = f"{namespace}.t"
@@ -154,6 +156,7 @@ def test_partition_values_are_those_of_the_rows(spark_lake: SparkLake, namespace
     )
 
 
+@pytest.mark.nightly
 def test_rows_of_a_partition_come_together(spark_lake: SparkLake, namespace: str) -> None:
     """One file a partition, however the rows come."""
     table = f"{namespace}.t"
@@ -163,6 +166,7 @@ def test_rows_of_a_partition_come_together(spark_lake: SparkLake, namespace: str
     assert len(partitions) == len({str(each) for each in partitions}) == 3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("fan_out", [pytest.param("true", marks=pytest.mark.nightly), "false"])
 def test_rows_that_come_unsorted_lie_in_their_partitions(
     spark_lake: SparkLake, namespace: str, fan_out: str
@@ -183,6 +187,7 @@ def test_rows_that_come_unsorted_lie_in_their_partitions(
     assert len(files) == 40 if fan_out == "false" else len(files) > 40
 
 
+@pytest.mark.nightly
 def test_odd_values_make_plain_directories(spark_lake: SparkLake, namespace: str) -> None:
     """Whatever a row holds, its file lies below the write's directory, where every reader finds it."""
     table = f"{namespace}.t"
@@ -200,6 +205,7 @@ def test_odd_values_make_plain_directories(spark_lake: SparkLake, namespace: str
     assert stock_table(spark_lake, table).scan().to_arrow()["v"].to_pylist().count("..") == 1
 
 
+@pytest.mark.nightly
 def test_a_value_that_json_has_no_number_for_is_refused(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     create_table(spark_lake, table, "v DOUBLE", partitioned_by="v")
@@ -208,6 +214,7 @@ def test_a_value_that_json_has_no_number_for_is_refused(spark_lake: SparkLake, n
     assert _partitions(spark_lake, table) == []
 
 
+@pytest.mark.nightly
 def test_a_removed_partition_field_is_written_as_nothing(spark_lake: SparkLake, namespace: str) -> None:
     """Iceberg's void transform: the field stays in the spec, without values."""
     table = f"{namespace}.t"

@@ -12,6 +12,7 @@ from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path, stock_table
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "lz4_raw", "uncompressed"])
 def test_files_have_the_codec_that_the_table_asks_for(
     spark_lake: SparkLake, namespace: str, codec: str
@@ -25,6 +26,7 @@ def test_files_have_the_codec_that_the_table_asks_for(
     assert pq.read_table(local_path(file)).num_rows == 100
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("option", "value"), [("branches", "b"), ("write-format", "orc"), ("overwrite-mode", "dynamic")]
 )
@@ -46,6 +48,7 @@ UNMET = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "value"), UNMET)
 def test_settings_that_cannot_be_met_are_refused_when_they_are_set(
     spark_lake: SparkLake, namespace: str, name: str, value: str
@@ -57,6 +60,7 @@ def test_settings_that_cannot_be_met_are_refused_when_they_are_set(
         spark_lake.rows(f"ALTER TABLE {namespace}.t SET TBLPROPERTIES ('{name}' = '{value}')")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "value"), [*UNMET, ("write.format.default", "avro")])
 def test_settings_of_a_table_that_cannot_be_met_are_refused(
     spark_lake: SparkLake, namespace: str, monkeypatch: pytest.MonkeyPatch, name: str, value: str
@@ -71,6 +75,7 @@ def test_settings_of_a_table_that_cannot_be_met_are_refused(
     assert stock_table(spark_lake, table).current_snapshot() is None
 
 
+@pytest.mark.nightly
 def test_a_column_of_fixed_length_is_not_written_as_something_else(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -82,6 +87,7 @@ def test_a_column_of_fixed_length_is_not_written_as_something_else(
         spark_lake.rows(f"INSERT INTO {namespace}.t VALUES (X'0102')")
 
 
+@pytest.mark.nightly
 def test_encryption_that_a_launch_asks_of_stock_writers_has_no_effect(
     spark_lake: SparkLake, namespace: str
 ) -> None:

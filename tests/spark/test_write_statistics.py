@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from pyiceberg.conversions import from_bytes
 from pyiceberg.types import DecimalType, PrimitiveType
 
@@ -46,6 +47,7 @@ def test_counts_sizes_and_splits_are_those_of_the_file(spark_lake: SparkLake, na
     assert file["split_offsets"] == [4]
 
 
+@pytest.mark.nightly
 def test_bounds_are_the_least_and_greatest_values(spark_lake: SparkLake, namespace: str) -> None:
     """Over several row groups, nested columns too; none below lists."""
     table = f"{namespace}.t"
@@ -79,6 +81,7 @@ def test_bounds_are_the_least_and_greatest_values(spark_lake: SparkLake, namespa
     assert len(file["split_offsets"]) > 1
 
 
+@pytest.mark.nightly
 def test_bounds_of_long_texts_are_cut_and_still_hold(spark_lake: SparkLake, namespace: str) -> None:
     cut = [
         ("'0123456789abcdef'", "0123456789abcdef", "0123456789abcdef"),
@@ -104,6 +107,7 @@ def test_bounds_of_long_texts_are_cut_and_still_hold(spark_lake: SparkLake, name
     assert found == [(value, least.encode(), most and most.encode()) for value, least, most in cut]
 
 
+@pytest.mark.nightly
 def test_bounds_of_long_bytes_are_cut_and_still_hold(spark_lake: SparkLake, namespace: str) -> None:
     value = "unhex(concat(repeat('00', 14), '01ff', '05'))"
     (file,) = _fill(
@@ -113,6 +117,7 @@ def test_bounds_of_long_bytes_are_cut_and_still_hold(spark_lake: SparkLake, name
     assert dict(file["upper_bounds"]) == {1: b"\0" * 14 + b"\x02"}
 
 
+@pytest.mark.nightly
 def test_nan_leaves_no_bounds_and_is_found_by_what_it_is_greater_than(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -124,6 +129,7 @@ def test_nan_leaves_no_bounds_and_is_found_by_what_it_is_greater_than(
     assert planned_files(spark_lake, table, filter={"type": "gt", "term": "f", "value": 100.0}) == 0
 
 
+@pytest.mark.nightly
 def test_a_column_of_nulls_has_counts_and_no_bounds(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     (file,) = _fill(spark_lake, table, "id INT, s STRING", "SELECT 1, null")
@@ -132,11 +138,13 @@ def test_a_column_of_nulls_has_counts_and_no_bounds(spark_lake: SparkLake, names
     assert planned_files(spark_lake, table, filter={"type": "not-null", "term": "s"}) == 0
 
 
+@pytest.mark.nightly
 def test_a_text_that_is_no_utf8_has_no_bounds(spark_lake: SparkLake, namespace: str) -> None:
     (file,) = _fill(spark_lake, f"{namespace}.t", "s STRING", "SELECT cast(X'ff00' as string)")
     assert dict(file["lower_bounds"]) == {}
 
 
+@pytest.mark.nightly
 def test_filters_drop_files_by_their_bounds(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id BIGINT, m DECIMAL(20,2), s STRING")
@@ -147,6 +155,7 @@ def test_filters_drop_files_by_their_bounds(spark_lake: SparkLake, namespace: st
     assert planned_files(spark_lake, table, filter={"type": "starts-with", "term": "s", "value": "2"}) == 1
 
 
+@pytest.mark.nightly
 def test_a_decimal_bound_has_the_fewest_bytes(spark_lake: SparkLake, namespace: str) -> None:
     (file,) = _fill(spark_lake, f"{namespace}.t", "m DECIMAL(38,2)", "SELECT cast(1.28 as decimal(38,2))")
     assert dict(file["lower_bounds"]) == {1: b"\x00\x80"}

@@ -110,6 +110,7 @@ def test_hashes_are_those_of_the_specification(spark_lake: SparkLake) -> None:
     assert [*zip(asked, found, strict=True)] == [*zip(asked, expected, strict=True)]
 
 
+@pytest.mark.nightly
 def test_values_are_cut_as_the_specification_says(spark_lake: SparkLake) -> None:
     cases = VECTORS["truncate"]
     asked = []
@@ -134,6 +135,7 @@ def transformed(spark_lake: SparkLake) -> list[tuple[list[Any], list[Any]]]:
     return [(values, [row[place] for row in rows[: len(values)]]) for place, values in enumerate(samples)]
 
 
+@pytest.mark.nightly
 @each_row("place, kind, transform", [(place, *case[1:]) for place, case in enumerate(_CASES)])
 def test_transforms_agree_with_pyiceberg(
     transformed: list[tuple[list[Any], list[Any]]], place: int, kind: str, transform: Transform[Any, Any]
@@ -143,6 +145,7 @@ def test_transforms_agree_with_pyiceberg(
     assert [bytes(each) if isinstance(each, bytearray) else each for each in found] == expected
 
 
+@pytest.mark.nightly
 @each_row(
     "call", ["bucket(4, 1.0D)", "bucket(4, true)", "truncate(3, date'2024-01-01')", "hours(date'2024-01-01')"]
 )

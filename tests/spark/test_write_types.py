@@ -109,17 +109,20 @@ def test_pyiceberg_reads_every_type(written: Table) -> None:
     assert rows == [EXPECTED, {name: 5 if name == "whole" else None for name in EXPECTED}]
 
 
+@pytest.mark.nightly
 def test_pyarrow_reads_every_type(written: Table) -> None:
     rows = [row for file in files_of(written) for row in pq.read_table(file).to_pylist()]
     assert EXPECTED in rows and len(rows) == 2
 
 
+@pytest.mark.nightly
 def test_every_level_has_the_field_id_of_the_tables_schema(written: Table) -> None:
     for file in files_of(written):
         ids = _parquet_ids(pq.ParquetFile(file).schema_arrow)
         assert ids == _iceberg_ids(written.schema())
 
 
+@pytest.mark.nightly
 def test_times_are_microseconds_and_columns_without_null_are_required(written: Table) -> None:
     for file in files_of(written):
         leaves = pq.ParquetFile(file).schema
@@ -131,12 +134,14 @@ def test_times_are_microseconds_and_columns_without_null_are_required(written: T
             assert "timeUnit=microseconds" in str(columns[name].logical_type)
 
 
+@pytest.mark.nightly
 def test_files_say_nothing_of_sparks_own_schema(written: Table) -> None:
     for file in files_of(written):
         notes = pq.ParquetFile(file).metadata.metadata
         assert not any(b"row.metadata" in name for name in notes or {})
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("properties", [{}, ENCRYPTED], ids=["plain", "encrypted"])
 def test_spark_reads_what_it_wrote(spark_lake: SparkLake, namespace: str, properties: dict[str, str]) -> None:
     table = f"{namespace}.t"

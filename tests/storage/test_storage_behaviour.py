@@ -187,6 +187,7 @@ def test_delete_is_idempotent(place: Place) -> None:
     place.storage.delete(place.at("never/was"))
 
 
+@pytest.mark.rows_by_day(16)
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_names_are_bytes(place: Place, name: str) -> None:
     """What standard tools call `name` is what we call so, and the other way round; nothing is decoded."""

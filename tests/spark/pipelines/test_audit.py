@@ -107,6 +107,7 @@ def good(spark_lake: SparkLake) -> Iterator[str]:
     yield namespace
 
 
+@pytest.mark.nightly
 def test_good_tables_of_every_kind_have_no_findings(spark_lake: SparkLake, good: str) -> None:
     outcomes = audit(spark_lake, good, verify=1.0)
     assert found(outcomes) == set()
@@ -120,6 +121,7 @@ def test_good_tables_of_every_kind_have_no_findings(spark_lake: SparkLake, good:
     assert plain["opened"] >= 4
 
 
+@pytest.mark.nightly
 def test_a_run_is_recorded_and_reported(spark_lake: SparkLake, good: str) -> None:
     tables = f"{good.removeprefix(f'{CATALOG}.')}.*"
     report = pipelines.audit(spark_lake.spark, tables, catalog=CATALOG, show=False)
@@ -181,6 +183,7 @@ def changed_at(place: int, data: bytes) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.nightly
 def test_planted_violations_of_every_kind_are_found_and_no_others(
     spark_lake: SparkLake, planted: PlantedLake
 ) -> None:
@@ -196,6 +199,7 @@ def test_planted_violations_of_every_kind_are_found_and_no_others(
     assert {name: each.reason for name, each in outcomes.items() if each.status is not Status.DONE} == {}
 
 
+@pytest.mark.nightly
 def test_tables_that_are_spread_over_tasks_are_audited_like_small_ones(
     spark_lake: SparkLake, planted: PlantedLake
 ) -> None:
@@ -225,6 +229,7 @@ def test_a_share_reads_the_same_files_each_time_and_no_others(spark_lake: SparkL
     assert found(audit(spark_lake, namespace, verify=share)) == {("unreadable", "sampled")}
 
 
+@pytest.mark.nightly
 def test_an_auditor_without_select_audits_all_but_what_needs_keys(spark_lake: SparkLake, good: str) -> None:
     lake = spark_lake.lake
     auditor = policy("auditors", {"service": ["*"]}, {"auditor": ["audit"]})
@@ -268,6 +273,7 @@ def test_another_catalog_is_audited_before_its_tables_are_adopted(
     stock.close()
 
 
+@pytest.mark.nightly
 def test_what_is_dropped_or_cannot_be_read_is_left_and_the_rest_is_audited(spark_lake: SparkLake) -> None:
     namespace = spark_lake.namespace()
     for name in ("kept", "dropped", "denied"):

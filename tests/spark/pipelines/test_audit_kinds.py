@@ -154,6 +154,7 @@ class Losing(Lake):
         return super().sql(statement, args)
 
 
+@pytest.mark.nightly
 def test_an_executor_that_is_lost_makes_no_finding_of_a_file(spark_lake: SparkLake, planted: str) -> None:
     """The table has a single file in each group, so that no half of it is read again."""
     name = TableName((planted.removeprefix(f"{CATALOG}."),), "orc-plain")
@@ -165,11 +166,13 @@ def test_an_executor_that_is_lost_makes_no_finding_of_a_file(spark_lake: SparkLa
         assert result.counts["read-files"] == (not rules)
 
 
+@pytest.mark.nightly
 def test_pages_are_not_read_without_select(spark_lake: SparkLake, planted: str) -> None:
     done = pages(spark_lake, planted, "plain", user=BOB)
     assert (done.findings, done.failed, done.counts["not-read"]) == ([], [], 1)
 
 
+@pytest.mark.nightly
 def test_footers_of_orc_files(spark_lake: SparkLake, planted: str) -> None:
     database = planted.removeprefix(f"{CATALOG}.")
     keyed, plain = (audited(spark_lake.lake, f"{database}.{kind}") for kind in ("orc", "orc-plain"))

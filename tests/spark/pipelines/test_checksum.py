@@ -56,6 +56,7 @@ def _frame(spark_lake: SparkLake, kind: str) -> DataFrame:
     return spark_lake.spark.sql(f"SELECT explode(array({rows})) AS v")
 
 
+@pytest.mark.nightly
 def test_order_of_rows_entries_and_promotions_do_not_count(spark_lake: SparkLake) -> None:
     spark = spark_lake.spark
     assert of(spark.sql("SELECT map('a', 1, 'b', 2)")) == of(spark.sql("SELECT map('b', 2L, 'a', 1L)"))
@@ -67,6 +68,7 @@ def test_order_of_rows_entries_and_promotions_do_not_count(spark_lake: SparkLake
     assert of(rows) == of(rows.repartition(3).sortWithinPartitions("id", ascending=False))
 
 
+@pytest.mark.nightly
 def test_values_cannot_move_between_columns_and_rows_count_as_often_as_they_occur(
     spark_lake: SparkLake,
 ) -> None:
@@ -79,6 +81,7 @@ def test_values_cannot_move_between_columns_and_rows_count_as_often_as_they_occu
     assert twice != of(spark.sql("SELECT 1 UNION ALL SELECT 2"))
 
 
+@pytest.mark.nightly
 def test_inserted_rows_less_deleted_ones_are_a_checksum(spark_lake: SparkLake) -> None:
     spark = spark_lake.spark
     changes = spark.sql("SELECT * FROM VALUES (1, 'INSERT'), (2, 'INSERT'), (1, 'DELETE') AS t(id, kind)")
@@ -87,12 +90,14 @@ def test_inserted_rows_less_deleted_ones_are_a_checksum(spark_lake: SparkLake) -
     assert balance(changes.where("kind = 'DELETE'"), [0], 1) + of(spark.sql("SELECT 1")) == Checksum()
 
 
+@pytest.mark.nightly
 def test_columns_are_told_apart_by_position(spark_lake: SparkLake) -> None:
     frame = spark_lake.spark.sql("SELECT 1 AS a, 2 AS A")
     assert checksum(frame, [0]) == of(spark_lake.spark.sql("SELECT 1"))
     assert checksum(frame, [1]) == of(spark_lake.spark.sql("SELECT 2"))
 
 
+@pytest.mark.nightly
 def test_a_type_without_a_checksum_is_refused(spark_lake: SparkLake) -> None:
     frame = spark_lake.spark.sql("SELECT INTERVAL '1' DAY AS v")
     with pytest.raises(NotSupportedYet, match="checksum-type"):

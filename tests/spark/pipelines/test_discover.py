@@ -53,6 +53,7 @@ def kinds(report: Report) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.nightly
 def test_every_kind_is_found_and_no_value_is_told(
     lake: Lake, namespace: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,6 +122,7 @@ def test_tables_that_change_meanwhile_are_left_and_a_second_run_finishes(
     assert found == ["new_place", "unreadable", "written"]
 
 
+@pytest.mark.nightly
 def test_columns_that_are_encrypted_or_not_shown_are_not_looked_at(
     lake: Lake, spark_lake: SparkLake, namespace: str, tmp_path: Path
 ) -> None:
@@ -145,6 +147,7 @@ def test_columns_that_are_encrypted_or_not_shown_are_not_looked_at(
     assert note.message.endswith(": email.")
 
 
+@pytest.mark.nightly
 def test_the_proposal_asks_for_what_was_found_and_nothing_else(
     lake: Lake, spark_lake: SparkLake, namespace: str, tmp_path: Path
 ) -> None:

@@ -113,6 +113,7 @@ def test_a_rare_match_in_many_texts_is_found() -> None:
     assert reported([f"note {number}" for number in range(900)] + [email(rng), email(rng)]) == {"email"}
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("name", "type_name", "kinds"),
     [

@@ -103,6 +103,7 @@ def test_a_run_does_every_item_and_records_findings(lake: Lake) -> None:
     assert recorded(lake, report) == [(str(each), "done") for each in range(4)]
 
 
+@pytest.mark.nightly
 def test_a_run_whose_driver_was_killed_continues_without_repeating_a_group(lake: Lake) -> None:
     numbers = Numbers()
 
@@ -124,6 +125,7 @@ def test_a_run_whose_driver_was_killed_continues_without_repeating_a_group(lake:
     assert not execute(numbers, lake).continued
 
 
+@pytest.mark.nightly
 def test_findings_of_a_group_that_was_not_recorded_are_not_doubled(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +156,7 @@ def test_a_second_driver_takes_the_run_over_and_the_first_records_nothing_more(l
     assert recorded(lake, report) == [(str(each), "done") for each in range(4)]
 
 
+@pytest.mark.nightly
 def test_what_failed_is_tried_again_by_the_next_run(lake: Lake) -> None:
     numbers = Numbers(count=2)
     item = Item("0", "n.t0")
@@ -168,6 +171,7 @@ def test_what_failed_is_tried_again_by_the_next_run(lake: Lake) -> None:
     assert not Journal(lake, numbers.name, numbers.parameters, fresh=True).continued
 
 
+@pytest.mark.nightly
 def test_a_record_that_no_pipeline_writes_is_refused_until_a_new_run(lake: Lake) -> None:
     numbers = Numbers(count=1)
     for data in ("{", "[1]", '{"step": 1, "data": {}}', '{"step": "s"}'):
@@ -182,6 +186,7 @@ def test_a_record_that_no_pipeline_writes_is_refused_until_a_new_run(lake: Lake)
     assert execute(numbers, lake, fresh=True).state is RunState.COMPLETE
 
 
+@pytest.mark.nightly
 def test_a_budget_leaves_the_rest_to_the_next_run(lake: Lake) -> None:
     numbers = Numbers()
     report = execute(numbers, lake, budget=Budget(items=3, pause_s=7))
@@ -199,6 +204,7 @@ def test_a_budget_leaves_the_rest_to_the_next_run(lake: Lake) -> None:
     assert sorted(numbers.done) == [str(each) for each in range(4)]
 
 
+@pytest.mark.nightly
 def test_tables_that_were_just_written_are_left_where_a_quiet_time_is_set(spark_lake: SparkLake) -> None:
     lake, namespace = Lake(spark_lake.spark, CATALOG), spark_lake.namespace()
     spark_lake.rows(f"CREATE TABLE {namespace}.t0 AS SELECT 1 AS id")
@@ -209,6 +215,7 @@ def test_tables_that_were_just_written_are_left_where_a_quiet_time_is_set(spark_
     assert "must rest for 3600 seconds" in (left.reason or "")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("pipeline", [Audit(), Discover(), Numbers()])
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_a_quiet_time_is_refused_where_no_table_is_changed(
@@ -218,6 +225,7 @@ def test_a_quiet_time_is_refused_where_no_table_is_changed(
         run(pipeline, lake.spark, catalog=CATALOG, budget=Budget(quiet_s=1), dry_run=dry_run)
 
 
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "expression",
     ["CAST(concat('hunter', id) AS INT)", "CAST(concat('hunter', id) AS TIMESTAMP)"],
@@ -231,6 +239,7 @@ def test_an_error_that_a_value_makes_is_told_without_it(lake: Lake, expression: 
     assert str(caught.value.getCondition()) in reason(caught.value)
 
 
+@pytest.mark.nightly
 def test_a_group_waits_while_the_catalog_is_away(lake: Lake) -> None:
     numbers, clock, failures = Numbers(), Stopped(), ["3", "3", "3"]
 
@@ -246,6 +255,7 @@ def test_a_group_waits_while_the_catalog_is_away(lake: Lake) -> None:
     assert [each for each in clock.waited if each] == [1, 2, 4]
 
 
+@pytest.mark.nightly
 def test_a_catalog_that_stays_away_ends_the_run_with_the_reason(lake: Lake) -> None:
     numbers = Numbers()
 
@@ -284,6 +294,7 @@ def test_a_catalog_that_is_away_for_records_too_ends_the_run_with_the_reason(
     assert recorded(lake, again) == [(str(each), "done") for each in range(4)]
 
 
+@pytest.mark.nightly
 def test_a_group_whose_record_was_not_confirmed_is_recorded_once(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +314,7 @@ def test_a_group_whose_record_was_not_confirmed_is_recorded_once(
     assert recorded(lake, report) == [(str(each), "done") for each in range(4)]
 
 
+@pytest.mark.nightly
 def test_a_dry_run_records_and_does_nothing(lake: Lake) -> None:
     numbers = Numbers()
     report = execute(numbers, lake, dry_run=True)
@@ -314,6 +326,7 @@ def test_a_dry_run_records_and_does_nothing(lake: Lake) -> None:
     assert rows == []
 
 
+@pytest.mark.nightly
 def test_executors_do_items_and_a_failing_one_fails_alone(lake: Lake) -> None:
     def refuse_odd(item: Item) -> Outcome:
         if int(item.key) % 2:
@@ -343,6 +356,7 @@ def test_an_item_that_breaks_its_task_fails_alone_and_shows_no_value(lake: Lake)
     assert "4711" not in str(done["2"].reason)
 
 
+@pytest.mark.nightly
 def test_threads_end_when_an_error_concerns_all(lake: Lake) -> None:
     items = [Item(str(each), "t") for each in range(20)]
 
@@ -358,6 +372,7 @@ def test_threads_end_when_an_error_concerns_all(lake: Lake) -> None:
     assert "2" in done and "19" not in done
 
 
+@pytest.mark.nightly
 def test_the_tables_of_runs_are_guarded_iceberg_tables(lake: Lake) -> None:
     Journal(lake, "numbers", {}, fresh=True)
     for table in (RUNS, FINDINGS):

@@ -83,6 +83,7 @@ def everything_recorded(spark_lake: SparkLake) -> str:
     return f"{rows} {audit}"
 
 
+@pytest.mark.nightly
 def test_rows_are_erased_from_branches_snapshots_and_files_and_it_is_certified(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -404,6 +405,7 @@ def test_an_erasure_that_is_killed_anywhere_is_finished_by_the_next_run(
     assert json.dumps(steps.notes)
 
 
+@pytest.mark.nightly
 def test_rows_that_a_conflict_did_not_delete_are_counted_once(
     spark_lake: SparkLake, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

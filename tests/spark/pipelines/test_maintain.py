@@ -165,6 +165,7 @@ class _InAnHour(Clock):
         return self._now
 
 
+@pytest.mark.nightly
 def test_commits_of_the_run_itself_are_not_those_of_writers(
     spark_lake: SparkLake, lake: Lake, namespace: str
 ) -> None:
@@ -195,6 +196,7 @@ def test_a_group_has_tasks_of_as_many_tables_as_are_worked_on_at_the_same_time()
     assert {each.table for each in first} == set("abcd")
 
 
+@pytest.mark.nightly
 def test_files_outside_of_the_table_are_kept_and_told(
     spark_lake: SparkLake, lake: Lake, namespace: str
 ) -> None:
@@ -216,6 +218,7 @@ def test_files_outside_of_the_table_are_kept_and_told(
     assert foreign.exists()
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_done_is_told(spark_lake: SparkLake, lake: Lake, namespace: str) -> None:
     database, table = namespace.removeprefix(f"{CATALOG}."), f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} AS SELECT CAST(id AS INT) FROM range(0, 4, 1, 4)")

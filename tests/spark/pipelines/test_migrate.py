@@ -100,6 +100,7 @@ def during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     monkeypatch.setattr(Rewriting, "_step", acting)
 
 
+@pytest.mark.nightly
 def test_tables_are_encrypted_and_their_history_ends(
     spark_lake: SparkLake, lake: Lake, namespace: str
 ) -> None:
@@ -146,6 +147,7 @@ def _bounds(spark_lake: SparkLake, table: str) -> list[Any]:
     ]
 
 
+@pytest.mark.nightly
 def test_writers_go_on_and_their_rows_are_counted(
     spark_lake: SparkLake, lake: Lake, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +171,7 @@ def test_writers_go_on_and_their_rows_are_counted(
     assert ids(spark_lake, table) == [0, 9, 20]
 
 
+@pytest.mark.nightly
 def test_properties_that_a_user_changes_back_leave_the_table(
     spark_lake: SparkLake, lake: Lake, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +187,7 @@ def test_properties_that_a_user_changes_back_leave_the_table(
     assert epochs(lake, table)["old-forbidden"]
 
 
+@pytest.mark.nightly
 def test_columns_that_are_reordered_while_rows_are_compared_are_no_difference(
     spark_lake: SparkLake, lake: Lake, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

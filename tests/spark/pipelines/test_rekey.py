@@ -113,6 +113,7 @@ def test_keys_are_rotated_and_rewrapped_until_no_file_needs_the_old_versions(
         assert [row["id"] for row in rows] == [1, 2]
 
 
+@pytest.mark.nightly
 def test_a_lake_moves_from_local_to_aws_to_vault_and_is_read_and_written(
     spark_lake: SparkLake, kmss: KmsLake
 ) -> None:
@@ -163,6 +164,7 @@ def connection(lake: Lake) -> Any:
     return lakewarden.connect(client._base, client._headers["Authorization"].removeprefix("Bearer "))
 
 
+@pytest.mark.nightly
 def test_only_tables_with_older_keys_are_rotated(spark_lake: SparkLake, kmss: KmsLake) -> None:
     old, new = encrypted(kmss.lake, files=1), encrypted(kmss.lake, files=1)
     (pek,) = peks(kmss.lake, old)
@@ -176,6 +178,7 @@ def test_only_tables_with_older_keys_are_rotated(spark_lake: SparkLake, kmss: Km
         assert set(run(later, client)) == {str(old), str(new)}
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_read_keeps_its_place_and_its_keys_move_nevertheless(
     spark_lake: SparkLake, kmss: KmsLake
 ) -> None:
@@ -202,6 +205,7 @@ def to_aws(kmss: KmsLake, **options: Any) -> Rekey:
     return Rekey(master_key=MASTER_KEY, **given)
 
 
+@pytest.mark.nightly
 def test_a_key_that_cannot_be_moved_is_found_and_a_second_run_finishes(
     spark_lake: SparkLake, kmss: KmsLake
 ) -> None:
@@ -224,6 +228,7 @@ def test_a_key_that_cannot_be_moved_is_found_and_a_second_run_finishes(
         assert statuses(run(to_aws(kmss), client, steps)) == {Status.DONE}
 
 
+@pytest.mark.nightly
 def test_a_kms_that_refuses_for_a_while_is_waited_for_and_then_left_with_the_reason(
     spark_lake: SparkLake, kmss: KmsLake
 ) -> None:
@@ -247,6 +252,7 @@ def test_a_kms_that_refuses_for_a_while_is_waited_for_and_then_left_with_the_rea
     assert all(pek.kms == "vault" for name in names for pek in peks(lake, name))
 
 
+@pytest.mark.nightly
 def test_tables_that_are_renamed_dropped_written_and_made_meanwhile_are_re_keyed(
     spark_lake: SparkLake, kmss: KmsLake
 ) -> None:
@@ -273,6 +279,7 @@ def test_tables_that_are_renamed_dropped_written_and_made_meanwhile_are_re_keyed
     assert {pek.kms for pek in peks(lake, made[0])} == {"aws"}
 
 
+@pytest.mark.nightly
 def test_a_catalog_that_is_away_ends_the_run_and_a_second_one_finishes(
     spark_lake: SparkLake, kmss: KmsLake
 ) -> None:
@@ -288,6 +295,7 @@ def test_a_catalog_that_is_away_ends_the_run_and_a_second_one_finishes(
     assert {pek.kms for pek in peks(kmss.lake, name)} == {"aws"}
 
 
+@pytest.mark.nightly
 def test_of_two_moves_at_the_same_time_the_earlier_one_is_left(
     spark_lake: SparkLake, kmss: KmsLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,12 +315,14 @@ def test_of_two_moves_at_the_same_time_the_earlier_one_is_left(
     assert needs(lake, "vault") == set()
 
 
+@pytest.mark.nightly
 def test_users_without_administration_are_told_so(spark_lake: SparkLake, kmss: KmsLake) -> None:
     encrypted(kmss.lake)
     with served(spark_lake, kmss, BOB) as client, pytest.raises(NotAuthorized):
         list(Rekey().plan(client))
 
 
+@pytest.mark.nightly
 def test_a_run_over_some_tables_tells_what_else_needs_the_old_key(
     spark_lake: SparkLake, kmss: KmsLake
 ) -> None:
@@ -327,6 +337,7 @@ def test_a_run_over_some_tables_tells_what_else_needs_the_old_key(
     assert [(each.rule, each.table) for each in proof.findings] == [("old-key-needed", str(other))]
 
 
+@pytest.mark.nightly
 def test_a_plan_changes_nothing_and_arguments_that_contradict_each_other_are_refused(
     spark_lake: SparkLake, kmss: KmsLake
 ) -> None:
@@ -349,6 +360,7 @@ def test_a_plan_changes_nothing_and_arguments_that_contradict_each_other_are_ref
             Rekey(**options)
 
 
+@pytest.mark.nightly
 def test_a_target_that_cannot_be_used_fails_tables_with_the_reason_and_changes_nothing(
     spark_lake: SparkLake, kmss: KmsLake
 ) -> None:
@@ -399,6 +411,7 @@ def test_a_driver_that_dies_anywhere_leaves_what_the_next_one_finishes(
     raise AssertionError("the driver never came to its end")
 
 
+@pytest.mark.nightly
 def test_rotating_twice_needs_two_runs(spark_lake: SparkLake, kmss: KmsLake) -> None:
     name, steps = encrypted(kmss.lake, files=1), MemorySteps()
     with served(spark_lake, kmss) as client:
