@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _OBJECTS_UNTIL_COLLECTION = 10_000
 
 # No example has a deadline: that would ask how fast the machine is.
-settings.register_profile("tests", max_examples=50, deadline=None)
+settings.register_profile("tests", max_examples=25, deadline=None)
 settings.load_profile("tests")
 # For `make nightly` and `make fuzz`: tests that set no number of their own try more examples.
 for name, examples in {"nightly": 1_000, "fuzz": 100_000}.items():

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine
 
 from catalog.db.engine import open_database
-from catalog.db.migrate import upgrade
+from tests.support.databases import upgrade
 from tests.support.postgres import PostgresServer
 
 

@@ -12,9 +12,9 @@ from sqlalchemy import Engine, exc, insert, select, text
 
 from catalog.db import postgres as postgres_module
 from catalog.db.engine import open_database, read, write
-from catalog.db.migrate import upgrade
 from catalog.db.schema import iceberg_namespace_properties as properties
 from policy.errors import CommitStateUnknown, StateUnavailable
+from tests.support.databases import upgrade
 from tests.support.postgres import PostgresServer
 
 _ROW = {"catalog_name": "c", "namespace": "n", "property_key": "k", "property_value": "v"}

@@ -11,13 +11,13 @@ from catalog.audit import reading as audit_reading
 from catalog.audit.trail import AuditRecord, AuditTrail, read, verify
 from catalog.authorization.tokens import TokenStore
 from catalog.db.engine import open_database, write
-from catalog.db.migrate import upgrade
 from catalog.db.schema import lw_table
 from catalog.state import scan_plans
 from catalog.state.scan_plans import KeptPlan, ScanPlans
 from policy.decision import Reason
 from policy.errors import NotAuthenticated, StateUnavailable
 from policy.principal import Principal
+from tests.support.databases import upgrade
 from tests.support.postgres import PostgresServer
 
 

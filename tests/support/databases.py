@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, inspect, text
 
 from catalog.db import migrate
 from catalog.db.engine import open_database
@@ -32,6 +32,10 @@ class _Compiled(dict[Any, Any]):
 
 _COMPILED = _Compiled()
 
+#: The database that those of a cluster of PostgreSQL are copied from, and the clusters that have it.
+_COPY: Final = "lw_of_this_release"
+_COPIED: Final[set[str]] = set()
+
 
 @event.listens_for(Engine, "engine_connect")
 def _share_compiled(connection: Connection) -> None:
@@ -39,13 +43,40 @@ def _share_compiled(connection: Connection) -> None:
 
 
 def upgrade(engine: Engine) -> None:
-    """Bring a database to the present schema; a new SQLite file is a copy of one that was brought there."""
-    path = Path(str(engine.url.database))
-    if engine.dialect.name == "sqlite" and not path.exists():
+    """Bring a database to the present schema; an empty one becomes a copy of one that was brought there."""
+    if engine.dialect.name == "postgresql" and not inspect(engine).get_table_names():
+        _upgrade_postgres(engine)
+    elif engine.dialect.name == "sqlite" and not Path(str(engine.url.database)).exists():
         create_file(engine)
-        path.write_bytes(_new_database())
+        Path(str(engine.url.database)).write_bytes(_new_database())
     else:
         migrate.upgrade(engine)
+
+
+def _upgrade_postgres(engine: Engine) -> None:
+    """The first database of a cluster takes the steps, and the others are copies of its copy."""
+    server = str(engine.url.query["host"])
+    if server not in _COPIED:
+        migrate.upgrade(engine)
+        _on_server(engine, f'CREATE DATABASE {_COPY} TEMPLATE "{engine.url.database}"')
+        _COPIED.add(server)
+    else:
+        _on_server(
+            engine,
+            f'DROP DATABASE "{engine.url.database}"',
+            f'CREATE DATABASE "{engine.url.database}" TEMPLATE {_COPY}',
+        )
+
+
+def _on_server(engine: Engine, *statements: str) -> None:
+    """Statements beside a database, which has no connection then."""
+    engine.dispose()
+    server = create_engine(
+        engine.url.set(database="postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool
+    )
+    with server.connect() as connection:
+        for each in statements:
+            connection.execute(text(each))
 
 
 @cache
