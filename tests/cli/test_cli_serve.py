@@ -69,6 +69,7 @@ def _serving(directory: Path, *options: str) -> Iterator[tuple[subprocess.Popen[
         server.wait()
 
 
+@pytest.mark.nightly
 def test_a_fresh_catalog_is_served_to_its_administrator_alone(tmp_path: Path) -> None:
     made = _run(tmp_path, "init", "--admin", "ann")
     assert made.returncode == 0, made.stderr

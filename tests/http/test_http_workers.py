@@ -128,6 +128,7 @@ def _loads(service: Service) -> int:
         return bob.get(f"{service.prefix}/namespaces/db/tables/a").status_code
 
 
+@pytest.mark.nightly
 def test_the_supervisor_opens_nothing_and_its_end_ends_the_workers(tmp_path: Path) -> None:
     """Neither database nor keystore is open in the process that forks, and no thread runs in it."""
     with workers(tmp_path) as running:
@@ -167,6 +168,7 @@ print(len(calls), code)
 """
 
 
+@pytest.mark.nightly
 def test_a_worker_that_cannot_be_forked_is_forked_later_and_the_others_serve(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", _WITHOUT_PROCESSES, tmp_path],
@@ -194,6 +196,7 @@ def _lives(pid: int) -> bool:
     return state != "Z"
 
 
+@pytest.mark.nightly
 def test_limits_hold_for_the_service_and_requests_are_finished(tmp_path: Path) -> None:
     """Of many connections of one address, as many are served as the limit says, over both workers."""
     limit = 6
@@ -228,6 +231,7 @@ def test_limits_hold_for_the_service_and_requests_are_finished(tmp_path: Path) -
         assert running.supervisor.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.nightly
 def test_a_worker_that_closes_the_catalog_is_not_ended_by_further_signals(tmp_path: Path) -> None:
     """The supervisor repeats its signal, and refusals that were counted still have to be recorded."""
     with workers(tmp_path) as running:

@@ -103,23 +103,27 @@ def test_the_client_installs_neither_spark_nor_the_service(wheel: Path) -> None:
     assert not found & (SERVICE | SPARK)
 
 
+@pytest.mark.nightly
 def test_spark_installs_nothing_of_the_service(wheel: Path) -> None:
     found = set(requirements(wheel, ["spark"]))
     assert found >= SPARK
     assert not found & SERVICE
 
 
+@pytest.mark.nightly
 def test_the_service_installs_no_spark(wheel: Path) -> None:
     found = set(requirements(wheel, ["service"]))
     assert found >= SERVICE
     assert not found & SPARK
 
 
+@pytest.mark.nightly
 def test_the_core_completes_commands(core: Environment, tmp_path: Path) -> None:
     words = {"_LAKEWARDEN_COMPLETE": "complete_bash", "COMP_WORDS": "lakewarden table un", "COMP_CWORD": "2"}
     assert _output(core.command(cwd=tmp_path, environ=words)) == "unset"
 
 
+@pytest.mark.nightly
 def test_the_core_answers_help_and_version(core: Environment, tmp_path: Path) -> None:
     assert _output(core.command("--version", cwd=tmp_path)) == f"lakewarden {version('lakewarden')}"
     assert "NAMESPACE.TABLE" in _output(core.command("table", "show", "--help", cwd=tmp_path))
@@ -127,6 +131,7 @@ def test_the_core_answers_help_and_version(core: Environment, tmp_path: Path) ->
     assert _output(shown) == version("lakewarden")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "extra"), [("connect", "client"), ("configure", "spark"), ("local_session", "service,spark")]
 )
@@ -140,6 +145,7 @@ def test_a_name_whose_extra_is_missing_says_so(
     assert last.endswith(f"Run: pip install 'lakewarden[{extra}]'")
 
 
+@pytest.mark.nightly
 def test_a_command_whose_extra_is_missing_says_so(core: Environment, tmp_path: Path) -> None:
     done = core.command("db", "check", cwd=tmp_path)
     assert done.returncode == 1
@@ -147,6 +153,7 @@ def test_a_command_whose_extra_is_missing_says_so(core: Environment, tmp_path: P
     assert done.stderr.endswith("Run: pip install 'lakewarden[service]'\n")
 
 
+@pytest.mark.nightly
 def test_the_client_appends_and_reads(client: Environment, tmp_path: Path) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "item", StringType()))
     properties = {"encryption.mechanism": "envelope"}
@@ -196,6 +203,7 @@ print(lakewarden.configure.__name__)
     assert _output(spark.run("-c", script, cwd=tmp_path)) == "configure"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", PACKAGES[:3])
 def test_a_file_of_the_user_that_hides_a_package_is_named(
     core: Environment, tmp_path: Path, name: str
@@ -210,6 +218,7 @@ def test_a_file_of_the_user_that_hides_a_package_is_named(
     )
 
 
+@pytest.mark.nightly
 def test_a_script_with_the_name_of_a_package_is_told_so(core: Environment, tmp_path: Path) -> None:
     file = tmp_path / "catalog.py"
     file.write_text("import lakewarden")
