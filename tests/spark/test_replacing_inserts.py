@@ -97,6 +97,7 @@ def _rows(spark_lake: SparkLake, table: str) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, spark_lake.rows(f"SELECT * FROM {table}")), key=str)
 
 
+@pytest.mark.nightly
 def test_rows_that_match_go_and_all_rows_come(spark_lake: SparkLake, table: str) -> None:
     for statement, left in STATEMENTS.items():
         _fill(spark_lake, table)
@@ -121,7 +122,6 @@ def test_query_that_differs_each_time_deletes_and_inserts_the_same_rows(
         assert [row.kinds for row in rows] == [1] * 200
 
 
-@pytest.mark.nightly
 def test_columns_that_rows_bring_are_added(spark_lake: SparkLake) -> None:
     name = f"{spark_lake.namespace()}.t"
     spark_lake.rows(f"CREATE TABLE {name} (id INT NOT NULL, m MAP<STRING, INT>, d DOUBLE)")

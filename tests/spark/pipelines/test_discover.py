@@ -77,6 +77,7 @@ def test_every_kind_is_found_and_no_value_is_told(
     assert not told
 
 
+@pytest.mark.nightly
 def test_good_tables_cause_no_alarm(lake: Lake, namespace: str) -> None:
     write(lake, f"{namespace}.good", dict(GOOD))
     report = discovered(lake, f"{namespace.partition('.')[2]}.*")
@@ -122,7 +123,6 @@ def test_tables_that_change_meanwhile_are_left_and_a_second_run_finishes(
     assert found == ["new_place", "unreadable", "written"]
 
 
-@pytest.mark.nightly
 def test_columns_that_are_encrypted_or_not_shown_are_not_looked_at(
     lake: Lake, spark_lake: SparkLake, namespace: str, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
+@pytest.mark.nightly
 def test_a_command_works_on_the_catalog_of_this_host_and_writes_its_reports(directory: Path) -> None:
     config = ("--config", str(directory / "lakewarden.toml"))
     page, log = directory / "r.html", directory / "r.sarif"
