@@ -20,11 +20,11 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from catalog.base.identifiers import TableName
+from catalog.base.progress import Tell
 from catalog.cli import output
 from policy.errors import LakewardenError, RequestInvalid
 from spark_ext.pipelines.failures import concerns_all, reason
 from spark_ext.pipelines.lake import Lake, on_table, parts
-from spark_ext.pipelines.progress import Tell, progress
 from spark_ext.pipelines.rewriting import Rewriting
 
 _COLUMNS: Final = ("table", "files", "bytes", "new files", "left", "forbidden", "problem")
@@ -80,7 +80,7 @@ def rewrite_data_files(
         PySparkException: the catalog cannot be reached, or does not know the session's user.
     """
     tables = [table for name in names for table in _tables(spark, name)]
-    with progress(show) as tell:
+    with output.progress("Rewriting data files", shown=show, lines=True) as tell:
         done = [_rewritten(lake, table, max_group_bytes, forbid_old, tell) for lake, table in tables]
     if show:
         output.rows(_COLUMNS, map(_line, done))

@@ -16,6 +16,7 @@ from catalog.audit.checkpoints import Archived, Head
 from catalog.audit.records import GENESIS
 from catalog.audit.segments import Note, Part
 from catalog.audit.verdict import Moved, Verdict, examine_record
+from catalog.base.progress import Tell, counted
 from policy.errors import MetadataTampered
 
 
@@ -26,6 +27,7 @@ def examine_archive(
     public_keys: frozenset[str],
     removed: Mapping[str, Head],
     moved: Moved,
+    tell: Tell,
 ) -> None:
     """Verify all segments.
 
@@ -36,12 +38,14 @@ def examine_archive(
         public_keys: trusted keys; without any, signatures are not verified.
         removed: by writer, the last record that is no longer in the database, as the checkpoints name it.
         moved: records that copies name.
+        tell: is told how many segments are verified.
 
     Raises:
         StorageUnavailable: the storage does not answer.
     """
     ends: dict[str, Head] = {}
-    for note in reversed(_notes(archive, archived, verdict)):
+    notes = _notes(archive, archived, verdict)[::-1]
+    for note in counted(notes, tell, "Verifying segments of the archive", len(notes)):
         is_ours = not public_keys or note.is_signed_by(public_keys)
         if not is_ours:
             verdict.add("", note.number, "archive", "The segment is not signed with a known key.")

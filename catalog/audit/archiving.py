@@ -26,9 +26,10 @@ from catalog.audit.prune import NewSegments, due, remove, removed_before
 from catalog.audit.reading import rows_between
 from catalog.audit.records import GENESIS, Row
 from catalog.audit.segments import MAX_RECORDS, Note, make_segment
-from catalog.audit.verdict import AuditProblem, Pruned, Verdict, examine_record
+from catalog.audit.verdict import AuditProblem, Pruned, Verdict, examine_record, number_of_records
 from catalog.audit.verify import examine_checkpoints
 from catalog.base.errors import CommitConflict
+from catalog.base.progress import Tell, counted, silent
 from catalog.db.engine import read
 from policy.errors import MetadataTampered
 
@@ -78,13 +79,14 @@ class Archiver:
         """
         return bool(self._new(before_ms)[1])
 
-    def move(self, before_ms: int, writer: str, now_ms: int) -> Moved:
+    def move(self, before_ms: int, writer: str, now_ms: int, tell: Tell = silent) -> Moved:
         """Move records from before a time to the archive.
 
         Args:
             before_ms: records from this time on stay, in milliseconds since 1970 UTC.
             writer: the writer id of the checkpoint.
             now_ms: the time, in milliseconds since 1970 UTC.
+            tell: is told how many records are verified, and archived.
 
         Raises:
             MetadataTampered: the log or the archive has problems; nothing was removed, except segments before
@@ -99,7 +101,8 @@ class Archiver:
         if not new:
             return Moved(0, 0)
         last = None if known.archived is None else self._last(known.archived)
-        for _ in self._verified(known.heads, new):
+        total = number_of_records(known.heads, new)
+        for _ in counted(self._verified(known.heads, new), tell, "Verifying records", total):
             pass
         records = segments = 0
         archived, heads = known.archived, dict(known.heads)
@@ -120,6 +123,7 @@ class Archiver:
             last, archived = note, after
             records += note.records
             segments += 1
+            tell("Archiving records", records, total)
         return Moved(records, segments)
 
     def drop(self, before_ms: int, writer: str, now_ms: int) -> int:

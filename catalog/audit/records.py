@@ -1,8 +1,7 @@
 """Audit records as values: bounded, masked, in canonical form, and chained.
 
 - A value that is too long is cut, and marked as cut.
-- Our bearer tokens, and passwords in URLs, are masked in all values: clients can put them into names and
-  locations by mistake.
+- Tokens and passwords are masked in all values (`catalog.base.clean_text`).
 - Canonical form: JSON with sorted names, no spaces, ASCII only (RFC 8259).
 - The fields `decisions` and `begun` are hashed only if they differ from 1 and false. So records of releases
   without these fields keep their hashes.
@@ -12,12 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from catalog.base.clean_text import clean
 from policy.decision import Reason
 
 #: A record as columns of `lw_audit`.
@@ -56,11 +54,6 @@ _SIZED: Final = ("principal", "engine", "action", "resource", "reasons", "reques
 
 #: The principal of records without a user. No principal has this name.
 NOBODY: Final = ""
-
-_CUT: Final = "…[cut]"
-_TOKEN: Final = re.compile(r"lw_[0-9A-Fa-f]{32}_[A-Za-z0-9_-]+")
-_USER_INFO: Final = re.compile(r"://[^/\s]*@")
-_ESCAPED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,28 +189,6 @@ def digest(fields: Mapping[str, object]) -> str:
 def canonical(value: object) -> str:
     """Return the canonical JSON of a value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-
-
-def clean(text: str, limit: int) -> str:
-    """Return a text without secrets, on one line, and of at most `limit` characters."""
-    masked = _USER_INFO.sub("://***@", _TOKEN.sub("lw_***", text))
-    # Escaping only lengthens a text, so characters after the limit are never needed.
-    escaped = _escaped(masked[: limit + 1])
-    return escaped if len(escaped) <= limit else escaped[: limit - len(_CUT)] + _CUT
-
-
-def _escaped(text: str) -> str:
-    # Printable characters are in none of the categories. Nearly every text is printable, and a grant has
-    # dozens.
-    if text.isprintable() and "\\" not in text:
-        return text
-    return "".join(map(_escape, text))
-
-
-def _escape(character: str) -> str:
-    if character != "\\" and unicodedata.category(character) not in _ESCAPED_CATEGORIES:
-        return character
-    return json.dumps(character)[1:-1]
 
 
 def _reasons_json(reasons: Sequence[Reason]) -> str:

@@ -138,6 +138,12 @@ class Pruned:
         return known.head.sequence < last.sequence or end == (last.sequence, last.hash)
 
 
+def number_of_records(removed: Mapping[str, Head], ends: Mapping[str, Head]) -> int:
+    """Return the number of records after those that were removed, up to the given ends of their chains."""
+    firsts = {writer: head.sequence for writer, head in removed.items()}
+    return sum(max(0, end.sequence - firsts.get(writer, 0)) for writer, end in ends.items())
+
+
 def examine_record(row: Row, before: Head, verdict: Verdict) -> None:
     """Add the problem of a record, given the previous one."""
     writer, number = str(row["writer"]), int(str(row["sequence"]))

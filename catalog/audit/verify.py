@@ -27,7 +27,17 @@ from catalog.audit.archived_records import examine_archive
 from catalog.audit.checkpoints import Content, Head, checkpoint_hash, is_signed
 from catalog.audit.reading import all_rows
 from catalog.audit.records import GENESIS, Row, canonical
-from catalog.audit.verdict import AuditProblem, Evidence, Known, Moved, Pruned, Verdict, examine_record
+from catalog.audit.verdict import (
+    AuditProblem,
+    Evidence,
+    Known,
+    Moved,
+    Pruned,
+    Verdict,
+    examine_record,
+    number_of_records,
+)
+from catalog.base.progress import Tell, counted, silent
 from catalog.db.engine import read as read_transaction
 from catalog.db.schema import lw_audit, lw_audit_chain, lw_audit_checkpoint
 
@@ -53,6 +63,7 @@ def examine(
     public_keys: frozenset[str] = frozenset(),
     evidence: Iterable[str] = (),
     archive: Archive | None = None,
+    tell: Tell = silent,
 ) -> Verdict:
     """Verify the audit log.
 
@@ -62,6 +73,7 @@ def examine(
             verified.
         evidence: lines of copies elsewhere.
         archive: where old records are; None if none is configured, which is a problem if the log has one.
+        tell: is told how many records, and segments of the archive, are verified.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -72,12 +84,12 @@ def examine(
     pruned = _examine_checkpoints(engine, verdict, public_keys, chains)
     moved = Moved()
     _examine_evidence(engine, verdict, public_keys, evidence, chains, pruned, moved)
-    _examine_chains(engine, verdict, chains, pruned)
+    _examine_chains(engine, verdict, chains, pruned, tell)
     if pruned.archived is not None and archive is None:
         what = "The log has an archive, but `audit.archive` is not set: its segments are not verified."
         verdict.add("", pruned.archived.last, "archive", what)
     elif pruned.archived is not None and archive is not None:
-        examine_archive(archive, pruned.archived, verdict, public_keys, pruned.heads, moved)
+        examine_archive(archive, pruned.archived, verdict, public_keys, pruned.heads, moved, tell)
     return verdict
 
 
@@ -226,12 +238,15 @@ def _require_known(
     return gone
 
 
-def _examine_chains(engine: Engine, verdict: Verdict, chains: Mapping[str, Head], pruned: Pruned) -> None:
+def _examine_chains(
+    engine: Engine, verdict: Verdict, chains: Mapping[str, Head], pruned: Pruned, tell: Tell
+) -> None:
     """Verify each chain from its first record, or the last pruned one, to its end."""
     last: dict[str, int] = {}
     writer = ""
     base = before = Head(0, GENESIS)
-    for row in all_rows(engine):
+    wanted = number_of_records(pruned.heads, chains)
+    for row in counted(all_rows(engine), tell, "Verifying records", wanted):
         if row["writer"] != writer:
             writer = str(row["writer"])
             base = before = pruned.heads.get(writer, Head(0, GENESIS))

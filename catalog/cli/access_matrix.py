@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -47,7 +48,7 @@ def matrix(
     if (user is None) == (group is None):
         raise typer.BadParameter("Give --user or --group.")
     policies = policies_in_force(ctx).policies
-    with open_services(ctx) as services, output.progress() as advance:
+    with output.progress("Reading the catalog") as tell, open_services(ctx) as services:
         if user is not None:
             subject = user_subject(services, policies, user)
         else:
@@ -59,6 +60,6 @@ def matrix(
             subject,
             Asker(subject.principal, at or datetime.now(UTC), through, engine),
             show_all=show_all,
-            advance=lambda done, total: advance("Tables", done, total),
+            advance=partial(tell, "Tables"),
         )
     show(report, form)

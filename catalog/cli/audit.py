@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ import typer
 
 from catalog.audit.formats import LineFormat, formatter
 from catalog.base.identifiers import TableName
+from catalog.base.progress import counted
 from catalog.cli import output, reports
 from catalog.cli.arguments import AsJson, AsUser, moment_of, table_of
 from catalog.cli.reports import AsCsv, HtmlFile, one_form
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from catalog.audit.history import History
     from catalog.audit.trail import StoredRecord
     from catalog.audit.verdict import Verdict
+    from catalog.base.progress import Tell
     from catalog.settings.catalog import Settings
 
 app = typer.Typer(help="Read, verify, copy, archive and prune the audit log.", no_args_is_help=True)
@@ -54,7 +56,7 @@ def show(
     from catalog.audit import trail
 
     named = None if table is None else str(table)
-    with _history(settings_of(ctx)) as history:
+    with output.progress("Reading the audit log") as tell, _history(settings_of(ctx), tell) as history:
         if since is None:
             found = trail.read(history.engine, principal=user, table=named, limit=limit)
         else:
@@ -90,7 +92,7 @@ def report(
 
     form = one_form(as_json=as_json, as_csv=as_csv, html=html)
     counting = Counting(since, datetime.now(UTC), _fields(by), refused, top)
-    with _history(settings_of(ctx)) as history:
+    with output.progress("Reading the audit log") as tell, _history(settings_of(ctx), tell) as history:
         found = audited_report(history, counting)
     reports.show(found, form)
 
@@ -127,10 +129,9 @@ def verify(
     if signer is not None:
         keys.add(signer.public_key)
     archive = archive_of(settings, open_storage(settings))
-    with open_state(settings) as engine, output.progress() as advance:
-        advance("Verifying the audit log", 0, None)
+    with output.progress("Verifying the audit log") as tell, open_state(settings) as engine:
         lines = _lines(checkpoint or [])
-        verdict = examine(engine, public_keys=frozenset(keys), evidence=lines, archive=archive)
+        verdict = examine(engine, public_keys=frozenset(keys), evidence=lines, archive=archive, tell=tell)
     if as_json:
         output.document(asdict(verdict))
     else:
@@ -157,7 +158,7 @@ def checkpoint(ctx: typer.Context) -> None:
     with open_state(settings) as engine:
         Checkpointer(engine, _signer(settings), _now_ms, settings.audit.checkpoint_s).make("cli")
         row = last_checkpoint_row(engine)
-    sys.stdout.write(f"{checkpoint_line(row)}\n")
+    output.results().write(f"{checkpoint_line(row)}\n")
 
 
 @app.command(epilog="Example: lakewarden audit export --since 1d --follow")
@@ -174,16 +175,26 @@ def export(
 ) -> None:
     """Export audit records as lines of JSON, oldest first; those of the archive segment by segment."""
     from catalog.audit.reading import ends
+
+    line, settings = formatter(form), settings_of(ctx)
+    with _until_interrupted():
+        with output.progress("Exporting the audit log") as tell, _history(settings, tell) as history:
+            numbers = ends(history.engine)
+            rows = history.rows_up_to(numbers, 0 if since is None else _ms(since))
+            for row in counted(rows, tell, "Exporting records"):
+                output.results().write(f"{line(row)}\n")
+            sys.stdout.flush()
+        if follow:
+            _follow(settings, numbers, form)
+
+
+def _follow(settings: Settings, numbers: Mapping[str, int], form: LineFormat) -> None:
+    """Print records after these numbers as they come, until interrupted."""
     from catalog.audit.stream import NewRecords
 
-    line = formatter(form)
-    with _history(settings_of(ctx)) as history, _until_interrupted():
-        numbers = ends(history.engine)
-        for row in history.rows_up_to(numbers, 0 if since is None else _ms(since)):
-            sys.stdout.write(f"{line(row)}\n")
-        sys.stdout.flush()
-        coming = NewRecords(history.engine, numbers, form)
-        while follow:
+    with open_state(settings) as engine:
+        coming = NewRecords(engine, numbers, form)
+        while True:
             while lines := coming.lines():
                 sys.stdout.write("".join(f"{each}\n" for each in lines))
                 coming.taken()
@@ -211,12 +222,11 @@ def archive(
 
     keys = [_public_key(each) for each in public_key or ()]
     with (
+        output.progress("Archiving audit records") as tell,
         open_services(ctx) as services,
         acting(services, as_user) as caller,
-        output.progress() as advance,
     ):
-        advance("Archiving audit records", 0, None)
-        moved = archive_as(services, caller, keys)
+        moved = archive_as(services, caller, keys, tell)
     output.note(f"Records archived: {moved.records}, in {moved.segments} segments.")
 
 
@@ -236,8 +246,12 @@ def prune(
     """
     from catalog.service.audit_retention import prune_as
 
-    with open_services(ctx) as services, acting(services, as_user) as caller:
-        gone = prune_as(services, caller, _ms(before), force=force)
+    with (
+        output.progress("Pruning the audit log") as tell,
+        open_services(ctx) as services,
+        acting(services, as_user) as caller,
+    ):
+        gone = prune_as(services, caller, _ms(before), force=force, tell=tell)
     output.note(f"Records removed: {gone}.")
 
 
@@ -258,17 +272,17 @@ def _fields(text: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def _history(settings: Settings) -> Iterator[History]:
-    """Open the audit log with its archive; progress is shown on standard error."""
+def _history(settings: Settings, tell: Tell) -> Iterator[History]:
+    """Open the audit log with its archive, whose segments are told of."""
     from catalog.audit.history import History
     from catalog.service.audit_archive import archive_of
     from catalog.service.context import open_storage
 
     archive = None if settings.audit.archive is None else archive_of(settings, open_storage(settings))
-    with open_state(settings) as engine, output.progress() as advance:
+    with open_state(settings) as engine:
 
         def read(done: int, total: int) -> None:
-            advance("Reading the archive", done, total)
+            tell("Reading the archive: segments", done, total)
 
         yield History(engine, archive, read)
 

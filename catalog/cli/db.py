@@ -18,7 +18,8 @@ def upgrade(ctx: typer.Context) -> None:
 
     engine = open_database(settings_of(ctx).database.url)
     try:
-        migrate.upgrade(engine)
+        with output.progress("Upgrading the database"):
+            migrate.upgrade(engine)
         output.note(f"The database has the schema {migrate.current_revision(engine)}.")
     finally:
         engine.dispose()
@@ -36,7 +37,7 @@ def check(ctx: typer.Context) -> None:
 @app.command(epilog="Example: lakewarden db clean-up")
 def clean_up(ctx: typer.Context) -> None:
     """Delete files of expired writes and purged tables; destroy keys whose waiting time is over."""
-    with open_services(ctx) as services:
+    with output.progress("Cleaning up"), open_services(ctx) as services:
         output.note(f"Purges finished: {services.lifecycle.clean_up()}.")
         output.note(f"Expired writes cleaned up: {services.writes.clean_up()}.")
         output.note(f"Keys destroyed: {services.key_life.destroy_due()}.")

@@ -64,7 +64,7 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
     Exits with 1 if there is a problem. Warnings are for production.
     """
     settings = settings_of(ctx)
-    with output.waiting("Trying the parts of the catalog"):
+    with output.progress("Trying the parts of the catalog"):
         findings = list(_findings(settings))
     if as_json:
         output.document([_members(each) for each in findings])

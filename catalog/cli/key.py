@@ -316,12 +316,13 @@ def _rewrapped(ctx: typer.Context, master_key_id: str, as_user: str | None) -> d
     from catalog.http.key_models import MasterRewrapped
 
     with (
+        output.progress(f"Rewrapping keys under {master_key_id}") as tell,
         open_services(ctx) as services,
-        output.progress() as advance,
         operating(services.engine, calling(as_user)) as begin,
     ):
         begin("master-key.rewrap", master_key_id)
-        done = services.master_keys.rewrap(master_key_id, lambda count: advance("Keys", count, None))
+        step = f"Keys under {master_key_id}"
+        done = services.master_keys.rewrap(master_key_id, lambda count: tell(step, count, None))
     return MasterRewrapped.of(done).model_dump(mode="json")
 
 

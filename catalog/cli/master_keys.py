@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from catalog.base.progress import Tell
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser
 from catalog.cli.session import Administration, administration
@@ -52,13 +53,10 @@ def move_master(
     ctx: typer.Context, master_key_id: _Id, as_user: AsUser = None, as_json: AsJson = False
 ) -> None:
     """Move the keys of a master key to the KMS key that it stands for. No table or file changes."""
-    with administration(ctx, as_user) as admin:
-        moved, failed = 0, list[Any]()
-        while True:
-            passed, failed = _pass(admin, master_key_id)
-            moved += passed
-            if not passed:
-                break
+    with output.progress(f"Moving keys of {master_key_id}") as tell, administration(ctx, as_user) as admin:
+        moved, (after, failed) = 0, _pass(admin, master_key_id, 0, tell)
+        while moved < after:
+            moved, (after, failed) = after, _pass(admin, master_key_id, after, tell)
     if as_json:
         output.document({"moved": moved, "failed": failed})
     else:
@@ -87,12 +85,20 @@ def needs(
         raise typer.Exit(_LEFT)
 
 
-def _pass(admin: Administration, master_key_id: str) -> tuple[int, list[Any]]:
-    """Try to move each key once; return how many were moved, and which were not."""
-    moved, failed, token = 0, list[Any](), None
+def _pass(admin: Administration, master_key_id: str, before: int, tell: Tell) -> tuple[int, list[Any]]:
+    """Try to move each key once; return how many are moved in all, and which were not.
+
+    Args:
+        admin: the administration API.
+        master_key_id: the master key.
+        before: how many keys were moved before.
+        tell: is told how many are moved in all.
+    """
+    moved, failed, token = before, list[Any](), None
     while True:
         body = {"id": master_key_id} | ({} if token is None else {"page-token": token})
         done = admin.ask("POST", ("master-keys", "move"), body)
         moved, failed, token = moved + done["moved"], failed + done["failed"], done["next-page-token"]
+        tell(f"Keys of {master_key_id} moved", moved, None)
         if token is None:
             return moved, failed

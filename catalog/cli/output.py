@@ -10,26 +10,27 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TextIO
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from catalog.audit.records import clean
+from catalog.base.clean_text import clean
+from catalog.base.progress import Progress, Tell
 from policy.errors import LakewardenError
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
 
 _LONGEST: Final = 8_000
 #: The width of a pipe or file: lines are not wrapped.
 _UNBOUNDED: Final = 10_000
+
+#: The progress that the running command shows.
+_shown_progress: Progress | None = None
 
 
 def error(refusal: LakewardenError) -> None:
@@ -56,14 +57,15 @@ def line(text: str, *, style: str = "") -> None:
 
 def secret(text: str) -> None:
     """Print a secret on its own line on standard output."""
-    sys.stdout.write(f"{text}\n")
+    results().write(f"{text}\n")
 
 
 def content(data: bytes) -> None:
     """Print a stored text byte for byte; on a terminal, with escaped control characters."""
-    if not sys.stdout.isatty():
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
+    found = results()
+    if not found.isatty():
+        found.flush()
+        found.buffer.write(data)
         return
     for text in data.decode("utf-8", "replace").splitlines():
         line(text)
@@ -71,7 +73,7 @@ def content(data: bytes) -> None:
 
 def document(value: object) -> None:
     """Print a JSON document on standard output, in ASCII."""
-    sys.stdout.write(f"{json.dumps(value, indent=2)}\n")
+    results().write(f"{json.dumps(value, indent=2)}\n")
 
 
 def rows(columns: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
@@ -118,35 +120,33 @@ def _cell(name: str, value: Any) -> object:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    """Show progress bars on a terminal; yield a function of the bar's name, the amount done and the total."""
-    from rich.progress import Progress
+def progress(what: str, *, shown: bool = True, lines: bool = False) -> Iterator[Tell]:
+    """Show the progress of a block (`catalog.base.progress`), and yield what its steps are told to.
 
-    bars: dict[str, TaskID] = {}
-    shown = Progress(console=Console(stderr=True), disable=not sys.stderr.isatty())
+    Inside of another such block, its display shows these steps.
 
-    def advance(name: str, done: int, total: int | None) -> None:
-        shown.start()
-        if name not in bars:
-            bars[name] = shown.add_task(_shown(name), total=total)
-        shown.update(bars[name], completed=done, total=total)
-
-    try:
-        yield advance
-    finally:
-        if bars:
-            shown.stop()
-
-
-@contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """Show on a terminal that something takes its time."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
+    Args:
+        what: what the block does or waits for; it is shown until a step is told of.
+        shown: whether anything is shown.
+        lines: whether lines are printed where there is no bar, for jobs of hours.
+    """
+    global _shown_progress
+    if _shown_progress is not None:
+        yield _shown_progress.tell
         return
-    with console.status(_shown(what)):
-        yield
+    with Progress(what, shown=shown, lines=lines) as display:
+        _shown_progress = display
+        try:
+            yield display.tell
+        finally:
+            _shown_progress = None
+
+
+def results() -> TextIO:
+    """Return standard output, for a result that goes on; a bar on the same terminal makes way."""
+    if _shown_progress is not None and sys.stdout.isatty():
+        _shown_progress.hide()
+    return sys.stdout
 
 
 def moment(at: datetime | None) -> str | None:
@@ -164,6 +164,8 @@ def _shown(value: object) -> str:
 
 
 def _print(what: Text | Table, *, stderr: bool = False) -> None:
+    if not stderr:
+        results()
     console = Console(stderr=stderr, highlight=False)
     if not console.is_terminal:
         console.width = _UNBOUNDED

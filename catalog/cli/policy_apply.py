@@ -75,10 +75,11 @@ def _apply(store: Store, files: PolicyFiles, *, dry_run: bool, force: bool) -> b
     """Apply the files to the database, and print each change; return whether there was one."""
     from catalog.http.policy_models import ChangedAnswer
 
-    edits = files.edits(store.documents.current())
-    if not edits:
-        return False
-    prepared = store.make(edits, dry_run=dry_run, force=force)
+    with output.progress("Checking the policies"):
+        edits = files.edits(store.documents.current())
+        if not edits:
+            return False
+        prepared = store.make(edits, dry_run=dry_run, force=force)
     if dry_run:
         show(ChangedAnswer.of(prepared, dry_run=True).model_dump(mode="json"), as_json=False)
         return True

@@ -51,7 +51,7 @@ def import_(
     if report and (dry_run or force or as_user is not None):
         raise typer.BadParameter("--report changes nothing: leave out --dry-run, --force and --as.")
     contents = {str(file): _content(file) for file in files}
-    with output.waiting("Reading Ranger's documents"):
+    with output.progress("Reading Ranger's documents"):
         imported = import_ranger(contents)
     answer = None
     problem = _problem(imported, partial=partial)

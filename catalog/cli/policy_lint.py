@@ -71,7 +71,7 @@ def lint_file(
     from policy.sql_lint import LintContext, lint
 
     text, settings, in_force = _text_of(file), settings_of(ctx), policies_in_force(ctx)
-    with lookup(ctx, live=live) as known:
+    with output.progress("Checking statements"), lookup(ctx, live=live) as known:
         context = LintContext(
             principal=user_named(ctx, as_user, groups, roles),
             policies=in_force.policies,

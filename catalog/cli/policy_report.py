@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from catalog.base.progress import counted
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser
 from catalog.cli.session import acting, open_services
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 BROKEN: Final = 3
 """Exit code where a table breaks a rule, or cannot be loaded."""
-
-#: Seconds before the first progress note, and between two of them.
-_QUIET_S: Final = 2.0
 
 _Rules = Annotated[
     list[Path] | None,
@@ -45,10 +42,15 @@ def report(
     from catalog.http.report_models import TableReport
     from catalog.maintenance.encryption_report import Standing
 
-    with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
+    with (
+        output.progress("Checking tables") as tell,
+        open_services(ctx) as services,
+        acting(services, as_user, changes=False) as caller,
+    ):
         judged_by = services.policies.encryption() if rules is None else _rules_in(rules)
         names = services.encryption_report.tables(caller)
-        found = list(with_progress(services.encryption_report.report(judged_by, names), len(names)))
+        checked = services.encryption_report.report(judged_by, names)
+        found = list(counted(checked, tell, "Checking tables", len(names)))
     wanted = [each for each in found if show_all or each.standing is not Standing.FITS]
     counts = {str(one): sum(each.standing is one for each in found) for one in Standing}
     if as_json:
@@ -59,19 +61,6 @@ def report(
         output.line(", ".join(f"{count} {standing}" for standing, count in counts.items()))
     if counts[Standing.FITS] < len(found):
         raise typer.Exit(BROKEN)
-
-
-def with_progress(
-    found: Iterable[TableStanding], total: int, clock: Callable[[], float] = time.monotonic
-) -> Iterator[TableStanding]:
-    """Yield the same items, with progress notes on standard error."""
-    told = clock()
-    for number, each in enumerate(found, start=1):
-        yield each
-        now = clock()
-        if now - told >= _QUIET_S and number < total:
-            told = now
-            output.note(f"{number} of {total} tables checked.")
 
 
 def _rules_in(paths: Sequence[Path]) -> EncryptionRules:

@@ -58,9 +58,10 @@ def sync(
             output.note("The settings have no policy source. To add one, set `[ranger.NAME]`.")
         for name, each in found.items():
             try:
-                outcome = _synchronize(
-                    engine, each, calling(as_user), accept_older=accept_older, everything=full
-                )
+                with output.progress(f"Downloading policies from {name}"):
+                    outcome = _synchronize(
+                        engine, each, calling(as_user), accept_older=accept_older, everything=full
+                    )
             except LakewardenError as error:
                 failed = True
                 output.note(f"Source {name}:")

@@ -297,7 +297,7 @@ def _changed(settings: Settings, wanted: dict[str, Any], as_user: str | None) ->
 
     body, caller = ChangeBody.model_validate(wanted), calling(as_user)
     edits = [each.to_edit() for each in body.changes]
-    with _open(settings) as (engine, documents):
+    with output.progress("Checking the policies"), _open(settings) as (engine, documents):
         store = Store(documents, engine, settings, caller)
         prepared = store.make(edits, dry_run=body.dry_run, force=body.force)
     return ChangedAnswer.of(prepared, dry_run=body.dry_run).model_dump(mode="json")

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from catalog.base.progress import counted
 from catalog.cli import output
 from catalog.cli.arguments import AsJson
 from catalog.cli.session import on_the_host, remote_of
 from policy.errors import LakewardenError
 
 if TYPE_CHECKING:
+    from catalog.base.progress import Tell
     from catalog.cli.policy_test_reports import FileRun, WholeRun
     from catalog.policy_cases.files import Loader
     from policy.testing import Coverage
@@ -74,10 +76,11 @@ def test(
     started = time.perf_counter()
     loader = Loader(policies or (), encryption_rules or ())
     files = []
-    for file in _runs(paths, loader):
-        files.append(file)
-        if not as_json:
-            _show_file(file, verbose=verbose)
+    with output.progress("Running policy tests") as tell:
+        for file in _runs(paths, loader, tell):
+            files.append(file)
+            if not as_json:
+                _show_file(file, verbose=verbose)
     run = WholeRun(
         files,
         Coverage.of(file.coverage for file in files if file.coverage is not None),
@@ -92,7 +95,7 @@ def test(
     _exit(run, min_coverage)
 
 
-def _runs(paths: list[Path], loader: Loader) -> Iterator[FileRun]:
+def _runs(paths: list[Path], loader: Loader, tell: Tell) -> Iterator[FileRun]:
     """Run each file at these paths once, in order; files that cannot be run are included."""
     from catalog.cli.policy_test_reports import FileRun
     from catalog.policy_cases.files import case_files
@@ -107,10 +110,10 @@ def _runs(paths: list[Path], loader: Loader) -> Iterator[FileRun]:
         for file in found:
             if file.resolve() not in seen:
                 seen.add(file.resolve())
-                yield _run(file, loader)
+                yield _run(file, loader, tell)
 
 
-def _run(path: Path, loader: Loader) -> FileRun:
+def _run(path: Path, loader: Loader, tell: Tell) -> FileRun:
     from catalog.cli.policy_test_reports import FileRun
 
     try:
@@ -118,7 +121,8 @@ def _run(path: Path, loader: Loader) -> FileRun:
     except LakewardenError as error:
         return FileRun(str(path), error=str(error))
     run = FileRun(suite.file.name)
-    for case in suite.file.cases:
+    cases = suite.file.cases
+    for case in counted(cases, tell, f"{run.name}: cases", len(cases)):
         began = time.perf_counter()
         outcome = suite.run(case)
         run.timed.append((outcome, time.perf_counter() - began))

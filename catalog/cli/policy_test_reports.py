@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 from xml.etree import ElementTree
 
-from catalog.audit.records import clean
+from catalog.base.clean_text import clean
 from policy.testing import Coverage, Outcome
 from policy.testing.report import failure_lines
 

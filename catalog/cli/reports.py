@@ -6,7 +6,6 @@ columns without content.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
@@ -64,7 +63,7 @@ def show(report: Report, form: Form) -> None:
         output.document(report.document)
         return
     if form.as_csv:
-        sys.stdout.write(csv_text(report))
+        output.results().write(csv_text(report))
     elif form.html is not None:
         _write(form.html, page(report))
     else:

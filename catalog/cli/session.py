@@ -112,7 +112,8 @@ class Remote:
         query: Mapping[str, object] | None = None,
     ) -> Any:
         """See `Administration`; errors as in `CatalogClient.post`."""
-        return self.client().ask(method, ("admin", "v1", *path), body, query, again=False)
+        with output.progress(f"Waiting for {self.url}"):
+            return self.client().ask(method, ("admin", "v1", *path), body, query, again=False)
 
     def client(self) -> CatalogClient:
         """Create the client that sends the requests.
@@ -156,12 +157,13 @@ def administration(ctx: typer.Context, as_user: str | None) -> Iterator[Administ
     """
     remote = remote_of(ctx, as_user)
     if remote is not None:
-        yield remote
+        with output.progress(f"{ctx.command_path}: waiting for {remote.url}"):
+            yield remote
         return
     from catalog.http.in_process import InProcess
 
-    with open_services(ctx) as services, output.progress() as advance:
-        yield InProcess(services, calling(as_user), advance)
+    with output.progress(ctx.command_path) as tell, open_services(ctx) as services:
+        yield InProcess(services, calling(as_user), tell)
 
 
 def remote_of(ctx: typer.Context, as_user: str | None = None) -> Remote | None:

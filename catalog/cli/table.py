@@ -131,7 +131,11 @@ def drop(
     as_user: AsUser = None,
 ) -> None:
     """Drop a table. Without --purge its files stay."""
-    with open_services(ctx) as services, acting(services, as_user) as caller:
+    with (
+        output.progress(f"Dropping the table {table}"),
+        open_services(ctx) as services,
+        acting(services, as_user) as caller,
+    ):
         if not purge:
             services.lifecycle.drop(caller, table)
             output.note(f"Dropped the table {table}. Its files stay.")

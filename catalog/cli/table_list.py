@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -33,11 +34,11 @@ def list_(
 
     form = one_form(as_json=as_json, as_csv=as_csv, html=html)
     with (
+        output.progress("Reading the catalog") as tell,
         open_services(ctx) as services,
         acting(services, as_user, changes=False) as caller,
-        output.progress() as advance,
     ):
         require_service(services, caller, "audit.states" if encryption else "audit.tables")
         make = encryption_report if encryption else tables_report
-        report = make(services, lambda done, total: advance("Tables", done, total))
+        report = make(services, partial(tell, "Tables"))
     show(report, form)

@@ -19,6 +19,7 @@ from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.types import NestedField
 
+from catalog.base.progress import Progress
 from catalog.client import filters
 from catalog.client.batches import rebatched
 from catalog.client.columns import arrow_schema
@@ -27,7 +28,6 @@ from catalog.client.errors import TableChanged
 from catalog.client.files import opened
 from catalog.client.late_materialization import Sieve
 from catalog.client.plan import Plan, PlannedFile
-from catalog.client.progress import Progress
 from catalog.client.restricted import Restricted
 from catalog.iceberg.selection import all_ids, with_entries
 from catalog.storage.base import Storage

@@ -25,13 +25,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from catalog.base.identifiers import TableName
+from catalog.base.progress import Progress
 from catalog.client import listing
 from catalog.client.begun import BegunWrite
 from catalog.client.encrypting import KeyedWriter
 from catalog.client.footers import FileKeys
 from catalog.client.http import CatalogClient, table_path
 from catalog.client.partitions import Part, Partitioner
-from catalog.client.progress import Progress
 from catalog.client.row_groups import RowGroups, TableWriter, pieces
 from catalog.client.rows import Fitting, batches_of
 from catalog.client.settings import ParquetSettings

@@ -16,9 +16,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final
 
 from fastapi import Depends, Request
 from fastapi.security import APIKeyHeader, HTTPBearer
@@ -27,6 +26,7 @@ from starlette.datastructures import Headers
 from catalog.authorization.authorizer import Caller
 from catalog.authorization.engine_keys import SigningEngine
 from catalog.authorization.tokens import TokenInfo
+from catalog.base.progress import Tell, silent
 from catalog.crypto.request_signatures import (
     CONTENT_DIGEST,
     IDEMPOTENCY_KEY,
@@ -49,9 +49,6 @@ _HINT: Final = "Send `Authorization: Bearer <token>`; an administrator issues to
 _SIGNATURE_HEADERS: Final = (SIGNATURE_INPUT, SIGNATURE, CONTENT_DIGEST)
 #: Former header with an engine's token.
 _FORMER_HEADER: Final = "Lakewarden-Engine-Token"
-
-#: Called with the current step, the amount done, and the total amount.
-Progress: TypeAlias = Callable[[str, int, int | None], None]
 
 #: Only for the OpenAPI description; `authenticated` does the checks.
 USER_SCHEME: Final = HTTPBearer(scheme_name="user token", auto_error=False)
@@ -182,11 +179,8 @@ async def _caller(request: Request) -> Caller:
     return caller
 
 
-def silent(_what: str, _done: int, _total: int | None) -> None:
-    """Ignore progress: no client of the service waits for it, only commands in this process do."""
-
-
-async def _progress() -> Progress:
+async def _progress() -> Tell:
+    """Return that nothing is told: only commands in this process show progress."""
     return silent
 
 
@@ -204,5 +198,5 @@ def request_id_of(request: Request) -> str:
 ServicesOf = Annotated[Services, Depends(_services)]
 MetricsOf = Annotated[Metrics, Depends(_metrics)]
 CallerOf = Annotated[Caller, Depends(_caller)]
-ProgressOf = Annotated[Progress, Depends(_progress)]
+ProgressOf = Annotated[Tell, Depends(_progress)]
 BootstrapOf = Annotated[TokenInfo, Depends(_bootstrap)]

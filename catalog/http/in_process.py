@@ -16,9 +16,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.routing import Match
 
 from catalog.authorization.authorizer import Caller
+from catalog.base.progress import Tell
 from catalog.closing import closed
 from catalog.http import admin_keys, admin_kms_endpoint, admin_master_keys, admin_tables
-from catalog.http.auth import Progress
 from catalog.http.errors import NoSuchEndpoint, ours
 from catalog.http.idempotency import Once
 from catalog.http.metrics import Metrics
@@ -43,7 +43,7 @@ class InProcess:
         progress: called with the progress of long operations.
     """
 
-    def __init__(self, services: Services, caller: Caller, progress: Progress) -> None:
+    def __init__(self, services: Services, caller: Caller, progress: Tell) -> None:
         self._services = services
         self._caller = caller
         metrics = Metrics()

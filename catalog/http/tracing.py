@@ -30,7 +30,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from catalog.audit.records import clean
+from catalog.base.clean_text import clean
 from catalog.base.outside_calls import UNAVAILABLE, Part
 
 _MOST_CALLS: Final = 100

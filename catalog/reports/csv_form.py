@@ -9,7 +9,7 @@ import csv
 import io
 from typing import Final
 
-from catalog.audit.records import clean
+from catalog.base.clean_text import clean
 from catalog.reports.report import Report, cell_text
 
 _LONGEST: Final = 8_000

@@ -22,6 +22,7 @@ from catalog.audit.archive import Archive
 from catalog.audit.archiving import Archiver, Moved
 from catalog.authorization.authorizer import Caller
 from catalog.base.errors import CommitConflict
+from catalog.base.progress import Tell, silent
 from catalog.closing import closed
 from catalog.service.services import Services
 from catalog.settings.catalog import Settings
@@ -75,13 +76,16 @@ def archiver_of(services: Services, public_keys: Iterable[str] = ()) -> Archiver
     return Archiver(services.engine, archive, services.audit_signer, public_keys=frozenset(public_keys))
 
 
-def archive_as(services: Services, caller: Caller, public_keys: Iterable[str] = ()) -> Moved:
+def archive_as(
+    services: Services, caller: Caller, public_keys: Iterable[str] = (), tell: Tell = silent
+) -> Moved:
     """Move the records that are due, on behalf of a user.
 
     Args:
         services: the open catalog.
         caller: the user.
         public_keys: keys of earlier signatures of checkpoints, in hexadecimal digits.
+        tell: is told the progress.
 
     Raises:
         NotAuthorized: `admin` on the service is needed.
@@ -93,7 +97,7 @@ def archive_as(services: Services, caller: Caller, public_keys: Iterable[str] = 
     archiver = archiver_of(services, public_keys)
     requests = required(_ACTION, On.service(caller.principal, services.settings.catalog.name))
     services.authorizer.require(caller, _ACTION, _what(services), requests)
-    return archiver.move(_before_ms(services), services.audit.writer_id, services.now_ms())
+    return archiver.move(_before_ms(services), services.audit.writer_id, services.now_ms(), tell)
 
 
 def archive_due(services: Services) -> Moved:

@@ -17,6 +17,7 @@ from catalog.audit.prune import prune
 from catalog.audit.verdict import Verdict
 from catalog.audit.verify import examine
 from catalog.authorization.authorizer import Caller
+from catalog.base.progress import Tell, silent
 from catalog.service.audit_archive import archive_of, archiver_of
 from catalog.service.services import Services
 from policy.errors import RequestInvalid
@@ -26,7 +27,7 @@ _ACTION: Final = "audit.prune"
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
-def prune_as(services: Services, caller: Caller, before_ms: int, *, force: bool) -> int:
+def prune_as(services: Services, caller: Caller, before_ms: int, *, force: bool, tell: Tell = silent) -> int:
     """Remove old records on behalf of a user.
 
     Args:
@@ -34,6 +35,7 @@ def prune_as(services: Services, caller: Caller, before_ms: int, *, force: bool)
         caller: the user.
         before_ms: records from this time on stay, in milliseconds since 1970 UTC.
         force: whether to prune even if the log has problems.
+        tell: is told the progress.
 
     Returns:
         the number of removed records.
@@ -50,7 +52,7 @@ def prune_as(services: Services, caller: Caller, before_ms: int, *, force: bool)
     requests = required(_ACTION, On.service(caller.principal, services.settings.catalog.name))
     services.authorizer.screen(caller, _ACTION, before, *requests)
     _require_age(services.settings.audit.keep_days, before_ms, now_ms)
-    verdict = _examined(services)
+    verdict = _examined(services, tell)
     if verdict.archived is not None and services.settings.audit.archive is None:
         raise _has_an_archive()
     problems = len(verdict.problems)
@@ -75,11 +77,11 @@ def _require_age(keep_days: int, before_ms: int, now_ms: int) -> None:
         )
 
 
-def _examined(services: Services) -> Verdict:
+def _examined(services: Services, tell: Tell) -> Verdict:
     signer = services.audit_signer
     keys = frozenset() if signer is None else frozenset({signer.public_key})
     archive = archive_of(services.settings, services.storage)
-    return examine(services.engine, public_keys=keys, archive=archive)
+    return examine(services.engine, public_keys=keys, archive=archive, tell=tell)
 
 
 def _has_an_archive() -> RequestInvalid:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
-from catalog.audit.records import clean
+from catalog.base.clean_text import clean
 from catalog.base.log_fields import FIELDS, Value, fields
 from catalog.identity.refusals import ProviderUnavailable
 from catalog.settings.sections import LogSettings

@@ -175,7 +175,7 @@ def spark_of(
         builder = builder.config(name, value)
     with ExitStack() as parts:
         uri, token = _catalog(ctx, as_user, parts)
-        with engine_credential(None):
+        with output.progress("Starting Spark"), engine_credential(None):
             spark = configure(builder, catalog=_CATALOG, uri=uri, token=token).getOrCreate()
         parts.callback(spark.stop)
         yield spark

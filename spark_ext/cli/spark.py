@@ -29,7 +29,8 @@ def jar(
     ] = None,
 ) -> None:
     """Build the plugin's jar for the installed PySpark, and print its path."""
-    built = spark_jar(environ=os.environ, say=output.note)
+    with output.progress("Building the plugin"):
+        built = spark_jar(environ=os.environ, say=output.note)
     output.line(str(built if output_path is None else _copied(built, output_path)))
 
 

@@ -16,7 +16,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from catalog.audit.records import AuditRecord, clean
+from catalog.audit.records import AuditRecord
+from catalog.base.clean_text import clean
 from spark_ext.demo.outcome import Answer, Attempt
 
 _WIDTH: Final = 100

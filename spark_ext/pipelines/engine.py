@@ -24,14 +24,16 @@ from uuid import uuid4
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from catalog.base.progress import Tell
+from catalog.cli import output
 from policy.errors import LakewardenError, RequestInvalid
 from spark_ext.pipelines.budget import Budget
+from spark_ext.pipelines.descriptions import described
 from spark_ext.pipelines.failures import concerns_all, passes, reason
 from spark_ext.pipelines.items import Finding, Item, Outcome, Status
 from spark_ext.pipelines.journal import Journal
 from spark_ext.pipelines.lake import Lake
 from spark_ext.pipelines.pipeline import Pipeline
-from spark_ext.pipelines.progress import Tell, progress
 from spark_ext.pipelines.report import Report, RunState
 from spark_ext.pipelines.writers import written_recently
 
@@ -90,7 +92,10 @@ def run(
     budget = options.get("budget", Budget())
     _require_effect(pipeline, budget)
     lake, shown = Lake(spark, options.get("catalog")), options.get("show", True)
-    with progress(shown) as tell:
+    with (
+        output.progress(f"{pipeline.name}: planning", shown=shown, lines=True) as tell,
+        described(lake.spark, pipeline.name),
+    ):
         if options.get("dry_run", False):
             report = Report.of_plan(pipeline.name, pipeline.rules, pipeline.plan(lake))
         else:
@@ -166,6 +171,7 @@ class _Run:
     def _groups(self, left: Sequence[Item], total: int) -> str | None:
         """Do items group by group; return why the run ended before the last one."""
         done, size = 0, 0
+        self._tell(f"{self._pipeline.name}: items", total - len(left), total)
         for group in self._budget.groups(left, self._pipeline.at_a_time):
             why = self._budget.exhausted(done, size, group[0], self._clock.now())
             if why is not None:
@@ -175,7 +181,7 @@ class _Run:
             if why is not None:
                 return why
             done, size = done + len(fitting), size + sum(item.bytes for item in fitting)
-            self._tell(self._pipeline.name, total - len(left) + done, total)
+            self._tell(f"{self._pipeline.name}: items", total - len(left) + done, total)
             if len(fitting) < len(group):
                 return self._budget.exhausted(done, size, group[len(fitting)], self._clock.now())
             self._clock.sleep(self._budget.pause_s)

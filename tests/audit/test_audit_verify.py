@@ -8,8 +8,9 @@ import pytest
 from sqlalchemy import Engine, delete, select, text, update
 
 from catalog.audit import reading as audit_reading
-from catalog.audit.records import GENESIS, clean, record_hash
+from catalog.audit.records import GENESIS, record_hash
 from catalog.audit.trail import AuditRecord, AuditTrail, read, verify
+from catalog.base.clean_text import clean
 from catalog.db.engine import read as read_transaction
 from catalog.db.engine import write
 from catalog.db.schema import lw_audit

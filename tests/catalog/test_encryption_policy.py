@@ -14,7 +14,6 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType, StructT
 
 from catalog.base import crash_points
 from catalog.base.identifiers import TableName
-from catalog.cli.policy_report import with_progress
 from catalog.maintenance.encryption_report import Standing, TableStanding
 from catalog.rules.encryption_policy import facts_of
 from catalog.tables.alter import SetProperty
@@ -410,11 +409,3 @@ def test_columns_of_old_snapshots_and_files_in_plaintext_are_in_the_report(
 def test_the_report_is_for_administrators(lake: Lake) -> None:
     with pytest.raises(NotAuthorized):
         lake.services.encryption_report.tables(lake.caller(BOB))
-
-
-def test_a_report_that_takes_long_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    found = [TableStanding(f"t{number}", Standing.FITS) for number in range(5)]
-    seconds = iter([0, 1, 3, 4, 5.5, 9])
-    assert list(with_progress(found, 5, lambda: next(seconds))) == found
-    told = capsys.readouterr().err.splitlines()
-    assert told == ["2 of 5 tables checked.", "4 of 5 tables checked."]

@@ -12,7 +12,7 @@ from pyiceberg.types import LongType, NestedField
 from rich.console import Console
 
 import lakewarden
-from catalog.client import progress
+from catalog.base import progress
 from tests.support.lake import CAROL, policy, standard_policies
 from tests.support.service import Service
 
@@ -28,7 +28,7 @@ FEW = policy("few", {"database": ["db"], "table": ["*"]}, {}, policyType=2, rowF
 def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What a terminal shows of work of any length."""
     shown = io.StringIO()
-    monkeypatch.setattr(progress, "_AFTER_S", 0.0)
+    monkeypatch.setattr(progress, "_BAR_AFTER_S", 0.0)
     monkeypatch.setattr(progress, "console", lambda: Console(file=shown, force_terminal=True))
     return shown
 
@@ -49,11 +49,11 @@ def test_scans_and_appends_show_what_they_do(
 ) -> None:
     table = alice.table(make(SCHEMA))
     table.append(ROWS)
-    assert f"Writing {table.name}" in screen.getvalue() and "10/10" in screen.getvalue()
+    assert f"Writing {table.name}" in screen.getvalue() and "10 of 10" in screen.getvalue()
     for work in (table.scan("id > 3").to_arrow, table.scan().count, lambda: list(table.scan().to_batches())):
         screen.truncate(0)
         work()
-        assert f"Reading {table.name}" in screen.getvalue() and "10/10" in screen.getvalue()
+        assert f"Reading {table.name}" in screen.getvalue() and "10 of 10" in screen.getvalue()
 
 
 def test_bars_can_be_turned_off(make: Make, served: Service, screen: io.StringIO) -> None:

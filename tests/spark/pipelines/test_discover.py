@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -51,6 +51,29 @@ def kinds(report: Report) -> dict[str, set[str]]:
     for each in report.findings:
         found.setdefault(each.column or "", set()).add(each.rule.removeprefix("plaintext-"))
     return found
+
+
+@pytest.mark.nightly
+def test_jobs_are_described_by_pipeline_and_table_after_the_session_s_description(
+    lake: Lake, namespace: str
+) -> None:
+    write(lake, f"{namespace}.described", {"id": lambda rng: rng.random()})
+    context = lake.spark.sparkContext
+    context.setJobDescription("nightly")
+    try:
+        discovered(lake, f"{namespace.partition('.')[2]}.described")
+        assert context.getLocalProperty("spark.job.description") == "nightly"
+    finally:
+        context.setJobDescription(cast(str, None))
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    jobs = context._jsc.sc().statusStore().jobsList(None)
+    described = {
+        each.description().get()
+        for each in map(jobs.apply, range(jobs.size()))
+        if each.description().isDefined()
+    }
+    table = f"{namespace.partition('.')[2]}.described"
+    assert f"nightly: discover: {table}" in described
 
 
 @pytest.mark.nightly

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from policy.errors import RequestInvalid
 from spark_ext.pipelines.items import Finding, Item, Outcome, Rule, Severity, Status
 from spark_ext.pipelines.page import bars
-from spark_ext.pipelines.progress import estimated
 from spark_ext.pipelines.report import Report, RunState
 
 RULES = (
@@ -185,11 +184,3 @@ def test_findings_that_the_report_leaves_out_are_counted() -> None:
     made = Report("audit", RULES, RunState.COMPLETE, found={"foreign-path": 30_000, "unknown": 1})
     assert made.left_out == 30_001
     assert made.severities == {"error": 30_001, "warning": 0, "note": 0}
-
-
-def test_progress_tells_rate_and_estimate() -> None:
-    assert estimated("audit", 30, 100, 20, 10.0) == (
-        "audit: 30 of 100 items, 70 left, 2 a second, about 35 seconds to go."
-    )
-    assert estimated("audit", 0, 100, 0, 0.0) == "audit: 0 of 100 items, 100 left."
-    assert estimated("audit", 1, 36_001, 1, 1.0).endswith("about 10.0 hours to go.")
