@@ -321,8 +321,7 @@ def _rewrapped(ctx: typer.Context, master_key_id: str, as_user: str | None) -> d
         operating(services.engine, calling(as_user)) as begin,
     ):
         begin("master-key.rewrap", master_key_id)
-        step = f"Keys under {master_key_id}"
-        done = services.master_keys.rewrap(master_key_id, lambda count: tell(step, count, None))
+        done = services.master_keys.rewrap(master_key_id, tell)
     return MasterRewrapped.of(done).model_dump(mode="json")
 
 

@@ -78,36 +78,56 @@ def show_columns(namespace: str, table: str, caller: CallerOf, services: Service
 
 
 @router.get(f"{_TABLE}/regimes")
-def show_epochs(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> EpochsAnswer:
+def show_epochs(
+    namespace: str, table: str, caller: CallerOf, services: ServicesOf, progress: ProgressOf
+) -> EpochsAnswer:
     """Show files of a table's earlier encryption epochs: UPDATE or ALTER on it."""
-    return EpochsAnswer.of(services.old_epochs.report(caller, table_from_path(namespace, table)))
+    return EpochsAnswer.of(services.old_epochs.report(caller, table_from_path(namespace, table), progress))
 
 
 @router.post(f"{_TABLE}/regimes/forbid-old")
 def forbid_old_epochs(
-    namespace: str, table: str, body: NoOptions, caller: CallerOf, services: ServicesOf, metrics: MetricsOf
+    namespace: str,
+    table: str,
+    body: NoOptions,
+    caller: CallerOf,
+    services: ServicesOf,
+    metrics: MetricsOf,
+    progress: ProgressOf,
 ) -> EpochsAnswer:
     """Forbid reading files of old epochs, if none is left: ALTER on the table."""
-    report = services.old_epochs.forbid(caller, table_from_path(namespace, table))
+    report = services.old_epochs.forbid(caller, table_from_path(namespace, table), progress)
     metrics.committed("commit")
     return EpochsAnswer.of(report)
 
 
 @router.post(f"{_TABLE}/adopt")
 def adopt(
-    namespace: str, table: str, response: Response, caller: CallerOf, services: ServicesOf
+    namespace: str,
+    table: str,
+    response: Response,
+    caller: CallerOf,
+    services: ServicesOf,
+    progress: ProgressOf,
 ) -> GovernedAnswer:
     """Govern a table of another catalog in the same pointer store; permissions as for registering it."""
-    return _answer(services, services.registration.adopt(caller, table_from_path(namespace, table)), response)
+    return _answer(
+        services, services.registration.adopt(caller, table_from_path(namespace, table), progress), response
+    )
 
 
 @router.post(f"{_TABLE}/reseal")
 def reseal(
-    namespace: str, table: str, response: Response, caller: CallerOf, services: ServicesOf
+    namespace: str,
+    table: str,
+    response: Response,
+    caller: CallerOf,
+    services: ServicesOf,
+    progress: ProgressOf,
 ) -> GovernedAnswer:
     """Check and seal metadata that was committed outside of the catalog: ALTER on the table."""
     return _answer(
-        services, services.registration.reseal(caller, table_from_path(namespace, table)), response
+        services, services.registration.reseal(caller, table_from_path(namespace, table), progress), response
     )
 
 
@@ -138,11 +158,19 @@ def restore(
 
 @router.post(f"{_TABLE}/register")
 def register(
-    namespace: str, table: str, body: RegisterBody, response: Response, caller: CallerOf, services: ServicesOf
+    namespace: str,
+    table: str,
+    body: RegisterBody,
+    response: Response,
+    caller: CallerOf,
+    services: ServicesOf,
+    progress: ProgressOf,
 ) -> GovernedAnswer:
     """Register a table from its metadata.json: CREATE on the name, RWStorage on its location."""
     name = table_from_path(namespace, table)
-    return _answer(services, services.registration.register(caller, name, body.metadata_location), response)
+    return _answer(
+        services, services.registration.register(caller, name, body.metadata_location, progress), response
+    )
 
 
 def _updates(body: GovernedChange, table: str) -> list[TableUpdate]:

@@ -14,19 +14,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
 
 from catalog.base import crash_points
+from catalog.base.progress import Tell, silent
 from catalog.db.engine import read, write
 from catalog.envelope.peks import PekRecord
 from catalog.key_management.stored_forms import StoredForms
 from catalog.keyring.kms_keys import KmsKeys
 from catalog.kms.back_ends import by_master_key
 from catalog.state import pek_records as key_records
-from catalog.state.stored_keys import KeyFilter, select_keys
+from catalog.state.stored_keys import KeyFilter, count_by_owner, select_keys
 from policy.encryption.epochs import PekRef
 from policy.errors import KeyNotUsable, Refused
 
@@ -65,19 +66,20 @@ class MasterKeyRewrap:
         self._kms_keys = kms_keys
         self._forms = StoredForms(kms_keys)
 
-    def rewrap(self, master_key_id: str, progress: Callable[[int], None] = lambda _: None) -> RewrappedKeys:
+    def rewrap(self, master_key_id: str, tell: Tell = silent) -> RewrappedKeys:
         """Rewrap every key under a master key, in whichever KMS it is.
 
         Args:
             master_key_id: the master key, as tables name it.
-            progress: called after every batch, with the number of keys done so far.
+            tell: is told after every batch how many keys are done, of those that there are.
 
         Raises:
             KmsUnavailable: the KMS does not answer; keys that are done stay done.
             KeyNotUsable: the master key wraps nothing, and the KMS does not know it or refuses its use.
         """
         done, failed, seen = 0, list[NotRewrapped](), set[PekRef]()
-        fresh = True
+        fresh, step = True, f"Keys under {master_key_id}"
+        total = self._number(master_key_id)
         while fresh:
             fresh = False
             for page in self._pages(master_key_id):
@@ -88,10 +90,16 @@ class MasterKeyRewrap:
                 done, failed, fresh = done + rewrapped, failed + refused, True
                 seen.update(pek.ref for pek in batch)
                 crash_points.point("rewrap-master:batch")
-                progress(done + len(failed))
+                # Keys that were recorded meanwhile come on top.
+                tell(step, len(seen), max(total, len(seen)))
         if not seen:
             self._require_known(master_key_id)
         return RewrappedKeys(done, tuple(failed))
+
+    def _number(self, master_key_id: str) -> int:
+        chosen = KeyFilter(master_key_id=master_key_id)
+        with read(self._kms_keys.engine) as connection:
+            return sum(count for _, count in count_by_owner(connection, self._kms_keys.catalog, chosen))
 
     def _pages(self, master_key_id: str) -> Iterator[list[PekRecord]]:
         """Yield the table keys and KMS endpoint keys that a master key wraps, in batches."""

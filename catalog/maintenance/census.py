@@ -20,6 +20,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from catalog.base.progress import Tell, counted, silent
 from catalog.envelope.key_metadata_columns import read_forms, stated
 from catalog.key_management.uses import SnapshotUse, names_of
 from catalog.reading.loading import LoadedTable
@@ -64,10 +65,12 @@ class Census:
     Args:
         reader: reads manifests.
         table: the table, sealed.
+        tell: is told how many snapshots are read.
     """
 
-    def __init__(self, reader: SnapshotReader, table: LoadedTable) -> None:
+    def __init__(self, reader: SnapshotReader, table: LoadedTable, tell: Tell = silent) -> None:
         self._reader = reader
+        self._tell = tell
         self._table = table
 
     def old(self, entries: pa.Table) -> pa.Array:
@@ -111,15 +114,16 @@ class Census:
             as `branches`.
         """
         metadata, names = self._table.metadata, names_of(self._table.metadata)
-        counted: dict[str, int] = {}
+        olds: dict[str, int] = {}
         found = []
-        for snapshot in sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0):
+        snapshots = sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0)
+        for snapshot in counted(snapshots, self._tell, "Snapshots read", len(snapshots)):
             listed = self._reader.manifests(self._table, snapshot)
-            fresh = [entry for entry in listed if entry.manifest_path not in counted]
+            fresh = [entry for entry in listed if entry.manifest_path not in olds]
             for manifest in self._reader.open(self._table, fresh):
                 old = self.old(alive(manifest.entries))
-                counted[manifest.listed.manifest_path] = pc.sum(old).as_py() or 0
-            files = sum(counted[entry.manifest_path] for entry in listed)
+                olds[manifest.listed.manifest_path] = pc.sum(old).as_py() or 0
+            files = sum(olds[entry.manifest_path] for entry in listed)
             if files:
                 use = SnapshotUse(snapshot.snapshot_id, names.get(snapshot.snapshot_id, ()))
                 found.append(OldSnapshot(use, files))

@@ -19,6 +19,7 @@ from typing import Final
 
 from catalog.authorization.authorizer import Caller
 from catalog.base.identifiers import TableName
+from catalog.base.progress import Tell, silent
 from catalog.commits.conflicts import made_anew
 from catalog.commits.publish import Publication, Publisher
 from catalog.context import ServiceContext
@@ -68,8 +69,13 @@ class OldEpochs:
         self._context = context
         self._publisher = Publisher(context)
 
-    def report(self, caller: Caller, name: TableName) -> EpochReport:
+    def report(self, caller: Caller, name: TableName, tell: Tell = silent) -> EpochReport:
         """Count the files of old epochs.
+
+        Args:
+            caller: the caller.
+            name: the table.
+            tell: is told how many snapshots are read.
 
         Raises:
             NotAuthorized: UPDATE or ALTER on the table is needed, and no row filter of a policy applies.
@@ -78,10 +84,15 @@ class OldEpochs:
         """
         self._context.require(caller, "table.epochs", name)
         with self._context.authorizer.recorded(caller, "table.epochs", str(name), show_path=False):
-            return epochs_of(self._context.reader, self._loaded(caller, name, "table.epochs"))
+            return epochs_of(self._context.reader, self._loaded(caller, name, "table.epochs"), tell)
 
-    def forbid(self, caller: Caller, name: TableName) -> EpochReport:
+    def forbid(self, caller: Caller, name: TableName, tell: Tell = silent) -> EpochReport:
         """Refuse all old files from now on. Repeating this has no further effect.
+
+        Args:
+            caller: the caller.
+            name: the table.
+            tell: is told how many snapshots are read.
 
         Raises:
             NotAuthorized: ALTER on the table is needed, and no row filter of a policy applies.
@@ -92,7 +103,8 @@ class OldEpochs:
         self._context.require(caller, _FORBID, name)
         with self._context.authorizer.recorded(caller, _FORBID, str(name)):
             return made_anew(
-                lambda: self._loaded(caller, name, _FORBID), lambda table: self._forbidden(caller, table)
+                lambda: self._loaded(caller, name, _FORBID),
+                lambda table: self._forbidden(caller, table, tell),
             )
 
     def _loaded(self, caller: Caller, name: TableName, action: str) -> LoadedTable:
@@ -101,12 +113,12 @@ class OldEpochs:
         require_every_row(self._context, table, caller, action)
         return table
 
-    def _forbidden(self, caller: Caller, table: LoadedTable) -> EpochReport:
-        report = epochs_of(self._context.reader, table)
+    def _forbidden(self, caller: Caller, table: LoadedTable, tell: Tell) -> EpochReport:
+        report = epochs_of(self._context.reader, table, tell)
         if report.forbidden:
             return report
         _require_gone(table, report.snapshots)
-        return epochs_of(self._context.reader, self._publish(caller, table))
+        return epochs_of(self._context.reader, self._publish(caller, table), tell)
 
     def _publish(self, caller: Caller, table: LoadedTable) -> LoadedTable:
         with read(self._context.engine) as connection:
@@ -134,18 +146,19 @@ class OldEpochs:
         self._context.authorizer.record(caller, "table.old-epochs-forbidden", table.name, decision)
 
 
-def epochs_of(reader: SnapshotReader, table: LoadedTable) -> EpochReport:
+def epochs_of(reader: SnapshotReader, table: LoadedTable, tell: Tell = silent) -> EpochReport:
     """Count the files of old epochs of a table; callers authorize.
 
     Args:
         reader: reads manifests.
         table: the table, sealed.
+        tell: is told how many snapshots are read.
 
     Raises:
         MetadataTampered, MetadataInvalid, LocationNotAllowed, DecryptionRefused: a snapshot cannot be
             trusted, so that it is not known what is left.
     """
-    census, epochs = Census(reader, table), table.governed.epochs
+    census, epochs = Census(reader, table, tell), table.governed.epochs
     snapshots = tuple(census.snapshots())
     alone = epochs.current.spec.encrypts and migrated(epochs) == epochs
     return EpochReport(

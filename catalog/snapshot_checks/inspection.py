@@ -24,6 +24,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.base.errors import CommitConflict
+from catalog.base.progress import Tell, counted, silent
 from catalog.iceberg.manifests import ManifestListEntry
 from catalog.iceberg.manifests.descriptions import check_described
 from catalog.iceberg.manifests.sealed_files import check_carried_record
@@ -137,10 +138,14 @@ class Inspector:
         self._added_files.check(added, table.name)
         return tuple(files.values())
 
-    def whole(self, table: LoadedTable) -> tuple[SealedFile, ...]:
+    def whole(self, table: LoadedTable, tell: Tell = silent) -> tuple[SealedFile, ...]:
         """Check every snapshot of metadata that was not committed through the catalog.
 
         Such a table is never encrypted, so the files' epochs do not matter.
+
+        Args:
+            table: the table.
+            tell: is told how many snapshots are checked.
 
         Raises:
             as `commit`.
@@ -151,7 +156,8 @@ class Inspector:
         refuse_outside(table.governed.allowed, named, table.name, "directories and earlier metadata files")
         files: dict[str, SealedFile] = {}
         described: dict[str, ManifestListEntry] = {}
-        for snapshot in table.metadata.snapshots:
+        snapshots = table.metadata.snapshots
+        for snapshot in counted(snapshots, tell, "Snapshots checked", len(snapshots)):
             sealed, listed = self._manifest_list(table, snapshot)
             files[sealed.path] = sealed
             for entry in listed:

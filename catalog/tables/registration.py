@@ -16,6 +16,7 @@ from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, NoSuchTable
 from catalog.base.identifiers import TableName
+from catalog.base.progress import Tell, silent
 from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.iceberg.metadata import last_sequence_number, parse_metadata
@@ -50,8 +51,16 @@ class Registration:
         self._max_metadata_bytes = context.settings.limits.metadata_bytes
         self._undrop = Undrop(context)
 
-    def register(self, caller: Caller, name: TableName, metadata_location: str) -> LoadedTable:
+    def register(
+        self, caller: Caller, name: TableName, metadata_location: str, tell: Tell = silent
+    ) -> LoadedTable:
         """Register a table from its metadata.json.
+
+        Args:
+            caller: the caller.
+            name: the name.
+            metadata_location: location of the metadata.json.
+            tell: is told how many snapshots are checked.
 
         Raises:
             NotAuthorized: CREATE on the name, RWStorage on location and metadata, and ALTER on each table
@@ -62,10 +71,15 @@ class Registration:
             InvalidInput, LocationNotAllowed, EncryptionPolicyViolation: the metadata breaks a rule.
         """
         with self._context.authorizer.recorded(caller, "table.register", str(name)):
-            return self._register(caller, "table.register", name, Location.parse(metadata_location))
+            return self._register(caller, "table.register", name, Location.parse(metadata_location), tell)
 
-    def adopt(self, caller: Caller, name: TableName) -> LoadedTable:
+    def adopt(self, caller: Caller, name: TableName, tell: Tell = silent) -> LoadedTable:
         """Govern a table whose pointer another catalog created in the same pointer store.
+
+        Args:
+            caller: the caller.
+            name: the table.
+            tell: is told how many snapshots are checked.
 
         Raises:
             as `register`; NoSuchTable if the pointer store does not know it.
@@ -77,10 +91,15 @@ class Registration:
                 raise NoSuchTable(
                     f"The pointer store has no table {name}, so there is nothing to adopt.", table=str(name)
                 )
-            return self._register(caller, "table.adopt", name, Location.parse(pointer))
+            return self._register(caller, "table.adopt", name, Location.parse(pointer), tell)
 
-    def reseal(self, caller: Caller, name: TableName) -> LoadedTable:
+    def reseal(self, caller: Caller, name: TableName, tell: Tell = silent) -> LoadedTable:
         """Check metadata that was written without the catalog as a whole, and seal it.
+
+        Args:
+            caller: the caller.
+            name: the table.
+            tell: is told how many snapshots are checked.
 
         Raises:
             NotAuthorized: ALTER and UPDATE on the table are needed, since schema and snapshots may be others,
@@ -116,7 +135,7 @@ class Registration:
                 caller, "table.reseal", table.record, table.metadata, first, _own_location(table.record)
             )
             verdict.enforce(str(name))
-            files = self._context.inspector.whole(table)
+            files = self._context.inspector.whole(table, tell)
             return replace(table, seal=self._seal_in_place(caller, table, files))
 
     def restore(self, caller: Caller, name: TableName) -> LoadedTable:
@@ -143,7 +162,9 @@ class Registration:
             crash_points.point("restore:pointer-moved")
             return self._context.loader.load_sealed(name)
 
-    def _register(self, caller: Caller, action: str, name: TableName, location: Location) -> LoadedTable:
+    def _register(
+        self, caller: Caller, action: str, name: TableName, location: Location, tell: Tell
+    ) -> LoadedTable:
         first = [
             *required(action, caller.on(name)),
             *storage_requests(caller.on(name, caller.principal.name), [location]),
@@ -177,7 +198,7 @@ class Registration:
         self._context.encryption.of_new(name, metadata, table.governed.spec).enforce(str(name))
         if known is not None:
             return self._resume(record, known, location, data)
-        files = self._context.inspector.whole(table)
+        files = self._context.inspector.whole(table, tell)
         return self._seal_new(caller, table, Digest.of(data), files, overlaps)
 
     def _authorize_taking(

@@ -83,9 +83,10 @@ def test_files_stay_readable_and_so_does_every_version(lake: Lake) -> None:
 def test_more_keys_than_a_batch_are_done_batch_by_batch(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("catalog.key_management.master_keys._BATCH", 2)
     mastered(lake, "paged", 5)
-    kms, told = Meddling(lake.kms, list), []
-    assert rewrapper(lake, kms).rewrap("paged", told.append).rewrapped == 5
-    assert (kms.calls, told) == ([2, 2, 1], [2, 4, 5])
+    kms, told = Meddling(lake.kms, list), list[tuple[str, int, int | None]]()
+    assert rewrapper(lake, kms).rewrap("paged", lambda *step: told.append(step)).rewrapped == 5
+    assert kms.calls == [2, 2, 1]
+    assert told == [("Keys under paged", done, 5) for done in (2, 4, 5)]
 
 
 def rewrapper(lake: Lake, kms: KmsClient) -> MasterKeyRewrap:
