@@ -18,7 +18,7 @@ from catalog.audit import reading
 from catalog.audit.archive import Archive
 from catalog.audit.prune import removed_before
 from catalog.audit.reading import StoredRecord
-from catalog.audit.records import Row, from_columns, principal_column, resource_column
+from catalog.audit.records import Row, from_columns, is_refusal, principal_column, resource_column
 from catalog.audit.segments import Note
 from catalog.db.engine import read as read_transaction
 from policy.errors import RequestInvalid
@@ -39,7 +39,7 @@ class History:
     advance: Callable[[int, int], None]
 
     def latest(
-        self, since_ms: int, principal: str | None, table: str | None, limit: int
+        self, since_ms: int, principal: str | None, table: str | None, limit: int, *, refusals: bool = False
     ) -> list[StoredRecord]:
         """Return the latest records, newest first.
 
@@ -48,6 +48,7 @@ class History:
             principal: only records of this user.
             table: only records whose resource is this dotted table name.
             limit: maximum number of records.
+            refusals: only refusals.
 
         Raises:
             RequestInvalid: the period reaches back to an archive that is not configured.
@@ -55,13 +56,21 @@ class History:
             StateUnavailable, StorageUnavailable: database or storage do not answer.
         """
         # The database first: what moves meanwhile is found in the archive too.
-        found = reading.read(self.engine, since_ms=since_ms, principal=principal, table=table, limit=limit)
+        found = reading.read(
+            self.engine,
+            since_ms=since_ms,
+            principal=principal,
+            table=table,
+            refusals=refusals,
+            limit=limit,
+        )
         known = {(each.writer, each.sequence) for each in found}
         archived = (
             _stored(row)
             for row in self._rows(self._notes(since_ms), since_ms)
             if principal is None or row["principal"] == principal_column(principal)
             if table is None or row["resource"] == resource_column(table)
+            if not refusals or is_refusal(row)
             if (row["writer"], row["sequence"]) not in known
         )
         return nlargest(limit, chain(found, archived), key=lambda each: each.position)

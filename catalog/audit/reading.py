@@ -74,6 +74,7 @@ def read(
     since_ms: int | None = None,
     principal: str | None = None,
     table: str | None = None,
+    refusals: bool = False,
     before: RecordPosition | None = None,
     limit: int = 100,
 ) -> list[StoredRecord]:
@@ -84,6 +85,7 @@ def read(
         since_ms: only records from this time on, in milliseconds since 1970 UTC.
         principal: only records of this user.
         table: only records whose resource is this dotted table name.
+        refusals: only refusals (`records.is_refusal`).
         before: only records before this position.
         limit: maximum number of records.
 
@@ -98,6 +100,8 @@ def read(
         query = query.where(column.principal == principal_column(principal))
     if table is not None:
         query = query.where(column.resource == resource_column(table))
+    if refusals:
+        query = query.where(~column.allowed, ~column.begun)
     if before is not None:
         # The first condition lets the database use the index.
         place = tuple_(column.at_ms, column.writer, column.sequence)

@@ -49,6 +49,7 @@ def show(
         TableName | None,
         typer.Option(parser=table_of, metavar="TABLE", help="Show only records of this table."),
     ] = None,
+    refusals: Annotated[bool, typer.Option("--refusals", help="Show only refusals.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of records.")] = 100,
     as_json: AsJson = False,
 ) -> None:
@@ -58,9 +59,9 @@ def show(
     named = None if table is None else str(table)
     with output.progress("Reading the audit log") as tell, _history(settings_of(ctx), tell) as history:
         if since is None:
-            found = trail.read(history.engine, principal=user, table=named, limit=limit)
+            found = trail.read(history.engine, principal=user, table=named, refusals=refusals, limit=limit)
         else:
-            found = history.latest(_ms(since), user, named, limit)
+            found = history.latest(_ms(since), user, named, limit, refusals=refusals)
     if as_json:
         output.document([_full(stored) for stored in found])
     else:
@@ -318,14 +319,17 @@ def _show_verdict(verdict: Verdict) -> None:
         lines = [(each.writer, each.sequence, each.kind, each.detail) for each in verdict.problems]
         output.rows(("writer", "number", "kind", "what"), lines)
     else:
-        output.note("The audit trail holds.")
+        output.note("The audit log is intact: no record was edited, removed or moved.")
     covered = None if verdict.checkpointed_ms is None else _time(verdict.checkpointed_ms)
     signed = "none of them signed" if verdict.signed_from is None else f"signed from {verdict.signed_from} on"
     output.note(f"Checked: {verdict.records} records of {verdict.chains} chains.")
     output.note(f"Checkpoints: {verdict.checkpoints}, {signed}, the last one at {covered or 'no time'}.")
     if verdict.archived is not None:
         output.note(f"Segments of the archive: {verdict.segments}, up to number {verdict.archived}.")
-    output.note(f"Lines elsewhere: {verdict.evidence}; of no use: {verdict.unreadable}.")
+    if verdict.evidence or verdict.unreadable:
+        output.note(
+            f"Lines of --checkpoint files: {verdict.evidence} compared, {verdict.unreadable} not readable."
+        )
 
 
 def _line(stored: StoredRecord) -> tuple[object, ...]:

@@ -63,14 +63,21 @@ def read_audit(
     since_ms: Annotated[int | None, Query(alias="since-ms", ge=0, le=2**62)] = None,
     principal: str | None = None,
     table: str | None = None,
+    refusals: bool = False,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     page_token: Annotated[str | None, Query(alias="page-token")] = None,
 ) -> models.AuditEntries:
-    """Show the latest records, newest first, by time, principal and dotted table name, in pages."""
+    """Show the latest records, newest first, by time, principal, dotted table name and answer, in pages."""
     before = None if page_token is None else audit_reading.RecordPosition.parse(page_token)
     require_service(services, caller, "audit.read")
     found = audit_reading.read(
-        services.engine, since_ms=since_ms, principal=principal, table=table, before=before, limit=limit
+        services.engine,
+        since_ms=since_ms,
+        principal=principal,
+        table=table,
+        refusals=refusals,
+        before=before,
+        limit=limit,
     )
     return models.AuditEntries.of(found, limit)
 

@@ -48,6 +48,9 @@ def test_filters_are_those_of_the_database(history: History) -> None:
     assert _times(history.latest(0, "ann", "db.t", 1_000)) == sorted(
         [each for each in range(100) if each % 3] * 2, reverse=True
     )
+    assert _times(history.latest(0, None, None, 1_000, refusals=True)) == sorted(
+        [each for each in range(100) if each % 3 == 0] * 2, reverse=True
+    )
     assert history.latest(0, "bob", None, 1_000) == history.latest(0, None, "db.u", 1_000) == []
 
 

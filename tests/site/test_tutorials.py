@@ -1,48 +1,28 @@
-"""The tutorials can be followed literally: each block is saved or run in an empty directory, in its order."""
+"""The tutorials can be followed literally, from an empty directory, and print what they say."""
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.support.environments import ROOT, Environment, build_wheel, environment
+from tests.support.tutorials import follow
+
 pytestmark = pytest.mark.nightly
 
-DOCS = Path(__file__).parents[2] / "docs"
+PAGES = sorted(page.name for page in (ROOT / "docs").glob("tutorial-*.md"))
 
 
-def followed(page: str, directory: Path) -> list[str]:
-    """What each shell block of a page printed."""
-    steps = re.findall(
-        r"(?:Save this as `([^`]+)`:\n\n)?^```(\w+)\n(.*?)^```", page, re.DOTALL | re.MULTILINE
-    )
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    printed = []
-    for name, language, text in steps:
-        if name:
-            (directory / name).write_text(text, "utf-8")
-        elif language == "sh":
-            done = subprocess.run(
-                ("bash", "-e", "-c", text),
-                cwd=directory,
-                env={**os.environ, "PATH": path},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert not done.returncode, (text, done.stdout, done.stderr)
-            printed.append(done.stdout)
-    return printed
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
-def test_policies_in_ci(tmp_path: Path) -> None:
-    page = (DOCS / "tutorial-policy-tests.md").read_text("utf-8")
-    _, passed, failed, undone, _ = followed(page, tmp_path)
-    assert "2 passed" in passed and "2 passed" in undone
-    assert "other users read nothing" in failed and failed.endswith("exit status 1\n")
-    assert "analysts read sales" in failed
-    assert (tmp_path / "report.xml").read_text("utf-8").count("<testcase ") == 2
+@pytest.mark.parametrize("page", PAGES)
+def test_a_tutorial_prints_what_it_says(page: str, wheel: Path, tmp_path: Path) -> None:
+    def install(extras: Sequence[str], others: Sequence[str]) -> Environment:
+        return environment(tmp_path / "environment", wheel, extras, others)
+
+    follow(page, tmp_path, install)

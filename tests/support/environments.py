@@ -38,8 +38,8 @@ def build_wheel(directory: Path) -> Path:
     return wheel
 
 
-def requirements(wheel: Path, extras: Sequence[str]) -> dict[str, Distribution]:
-    """The distributions that `pip install lakewarden[EXTRAS]` installs beside the wheel, by name."""
+def requirements(wheel: Path, extras: Sequence[str], others: Sequence[str] = ()) -> dict[str, Distribution]:
+    """The distributions that `pip install lakewarden[EXTRAS] OTHERS` installs beside the wheel, by name."""
     found: dict[str, Distribution] = {}
     seen: set[tuple[str, str]] = set()
     ours = _metadata(wheel)
@@ -57,6 +57,9 @@ def requirements(wheel: Path, extras: Sequence[str]) -> dict[str, Distribution]:
                 add(ours if own else found[needed_name], needed_name, needed.extras)
 
     add(ours, "lakewarden", set(extras))
+    for each in others:
+        found[each] = distribution(each)
+        add(found[each], each, set())
     return found
 
 
@@ -97,12 +100,12 @@ class Environment:
         return _run([str(self.root / "bin" / "lakewarden"), *arguments], cwd, "", environ)
 
 
-def environment(root: Path, wheel: Path, extras: Sequence[str]) -> Environment:
-    """An environment as `pip install lakewarden[EXTRAS]` makes it."""
+def environment(root: Path, wheel: Path, extras: Sequence[str], others: Sequence[str] = ()) -> Environment:
+    """An environment as `pip install lakewarden[EXTRAS] OTHERS` makes it."""
     venv.create(root, symlinks=True, with_pip=False)
     made = Environment(root)
     (packages,) = root.glob("lib/python*/site-packages")
-    for each in requirements(wheel, extras).values():
+    for each in requirements(wheel, extras, others).values():
         _link(each, packages)
     _pip("--python", str(made.python), "install", *_OFFLINE, "--no-compile", str(wheel))
     return made
