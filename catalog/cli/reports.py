@@ -1,7 +1,7 @@
 """Prints a report as a table, JSON or CSV, or writes it to an HTML page.
 
-JSON, CSV and the page have every name and column. The table shows the first few of many names, and leaves out
-columns without content.
+JSON, CSV and the page have every name; the table shows the first few of many. The table and the page leave
+out columns without content.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import typer
 from catalog.cli import output
 from catalog.reports.csv_form import csv_text
 from catalog.reports.page import page
-from catalog.reports.report import Report, cell_text
+from catalog.reports.report import Report, cell_text, without_empty_columns
 from policy.errors import RequestInvalid
 
 AsCsv: TypeAlias = Annotated[bool, typer.Option("--csv", help="Print the result as CSV.")]
@@ -67,16 +67,10 @@ def show(report: Report, form: Form) -> None:
     elif form.html is not None:
         _write(form.html, page(report))
     else:
-        _print(report)
+        columns, rows = without_empty_columns(report)
+        output.rows(columns, [[_short(cell) for cell in row] for row in rows])
     for each in report.notes:
         output.note(each)
-
-
-def _print(report: Report) -> None:
-    """Print the table, without the columns in which nothing is."""
-    rows = [[_short(cell) for cell in row] for row in report.rows]
-    kept = [place for place in range(len(report.columns)) if not rows or any(row[place] for row in rows)]
-    output.rows([report.columns[each] for each in kept], [[row[each] for each in kept] for row in rows])
 
 
 def _write(path: Path, text: str) -> None:

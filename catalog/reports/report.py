@@ -46,3 +46,13 @@ class Report:
 def cell_text(cell: Any) -> str:
     """Return a cell as one text."""
     return ", ".join(map(str, cell)) if isinstance(cell, list | tuple) else "" if cell is None else str(cell)
+
+
+def without_empty_columns(report: Report) -> tuple[list[str], list[list[Any]]]:
+    """Return columns and rows without the columns in which nothing is; all columns if there are no rows."""
+    kept = [
+        place
+        for place in range(len(report.columns))
+        if not report.rows or any(cell_text(row[place]) for row in report.rows)
+    ]
+    return [report.columns[each] for each in kept], [[row[each] for each in kept] for row in report.rows]

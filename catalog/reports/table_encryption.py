@@ -32,6 +32,8 @@ _COLUMNS: Final = (
 )
 #: Tables whose state is read at a time.
 _PAGE: Final = 250
+#: Tables in the chart of old files.
+_BARS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +170,11 @@ def _report(tables: list[dict[str, Any]]) -> Report:
     ]
     if not any(each["rules"] for each in tables):
         notes.append("There are no encryption rules in force, so no table breaks one.")
-    old = {each["table"]: each["old-files"] for each in tables if each["old-files"]}
+    left = sorted((each for each in tables if each["old-files"]), key=lambda each: -each["old-files"])
+    old = {each["table"]: each["old-files"] for each in left[:_BARS]}
     charts = [
         Chart("Tables by encryption", _amounts(each["encryption"] or "unknown" for each in tables)),
-        Chart("Old files by table", old),
+        Chart("Tables with the most old files", old),
         Chart("Tables by encryption rules", _amounts(each["rules"] for each in tables if each["rules"])),
     ]
     return Report(

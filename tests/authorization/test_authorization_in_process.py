@@ -206,6 +206,7 @@ def _resealing(attempt: Try) -> list[str]:
 #: By command that policies decide, for the principal that `--as` names.
 COMMANDS: Final[Mapping[str, Case]] = MappingProxyType(
     {
+        "table list": Case(("audit",), "auditor steward", _admin("table", "list", "--encryption")),
         "table show": Case(("select|update|alter",), _LOADERS, _on("table", "show", "TABLE")),
         "table set": Case(("alter",), _ALTERERS, _on("table", "set", "TABLE", "comment=x")),
         "table unset": Case(("alter",), _ALTERERS, _on("table", "unset", "TABLE", "comment")),
@@ -250,6 +251,7 @@ OPERATORS: Final = frozenset(
         "doctor",
         "access who-can",
         "access diff",
+        "access matrix",
         "db upgrade",
         "db check",
         "db clean-up",
@@ -263,6 +265,7 @@ OPERATORS: Final = frozenset(
         "audit verify",
         "audit checkpoint",
         "audit export",
+        "audit report",
         "audit archive",
         "audit prune",
         "token rotate",
